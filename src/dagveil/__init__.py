@@ -1,0 +1,1 @@
+"""Causal graph discovery from sensitive tables, under differential privacy."""

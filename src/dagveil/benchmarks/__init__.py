@@ -1,0 +1,1 @@
+"""Published networks, simulated tables and the suites that measure every method on them."""

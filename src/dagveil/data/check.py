@@ -1,0 +1,136 @@
+"""Whether data fit their schema: exact counts, for the custodian's eyes only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dagveil.data.column import Column, Numeric, place_codes
+from dagveil.data.encoding import bin_numbers, find_levels, is_text, read_numbers
+from dagveil.data.reading import read_source
+from dagveil.data.schema import Schema
+
+CUSTODIAN_WARNING: Final = (
+    "For the custodian's eyes only: these are exact counts of the records, not private ones. Do not publish them."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCheck:
+    """How the cells of one column fit its declaration. Exact counts, for the custodian's eyes only.
+
+    Parameters
+    ----------
+    name
+        The column.
+    outside
+        Cells that are no declared level, or texts that are no number.
+    missing
+        Missing cells.
+    clipped
+        Numbers beyond the bounds.
+    unused
+        Labels that no record has.
+    place_for_missing
+        Whether the declaration says where missing values go.
+    """
+
+    name: str
+    outside: int
+    missing: int
+    clipped: int
+    unused: tuple[str, ...]
+    place_for_missing: bool
+
+    @property
+    def fits(self) -> bool:
+        """Whether every cell is where the declaration expects it."""
+        return not (self.outside or self.clipped or (self.missing and not self.place_for_missing))
+
+    def words(self) -> str:
+        """Say it in one line."""
+        facts = [
+            f"{count} {word}"
+            for count, word in ((self.outside, "outside"), (self.missing, "missing"), (self.clipped, "clipped"))
+            if count
+        ]
+        if self.unused:
+            facts.append(f"{len(self.unused)} levels without a record")
+        return f"{self.name}: {', '.join(facts) or 'fits'}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """How a source fits its schema. Exact counts, not private: for the custodian's eyes only."""
+
+    n_rows: int
+    columns: tuple[ColumnCheck, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether every cell of every column is where its declaration expects it."""
+        return all(column.fits for column in self.columns)
+
+    def words(self) -> tuple[str, ...]:
+        """Say it in lines of text, the warning first."""
+        return (CUSTODIAN_WARNING, f"{self.n_rows} rows", *(column.words() for column in self.columns))
+
+
+def check_source(source: Any, schema: Schema) -> CheckReport:
+    """Compare a source with a schema. The report holds exact counts: it is for the custodian's eyes only.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Categorical
+    >>> schema = Schema(dataset="demo", columns={"x": Categorical(levels=("a", "b"), outside="b")})
+    >>> check_source({"x": ["a", "c", "a"]}, schema).columns[0].words()
+    'x: 1 outside, 1 levels without a record'
+    """
+    coded = [name for name, column in schema.columns.items() if not isinstance(column, Numeric)]
+    table = read_source(source, list(schema.columns), coded=coded)
+    checks = tuple(_check_column(table.column(name), name, column) for name, column in schema.columns.items())
+    return CheckReport(n_rows=table.num_rows, columns=checks)
+
+
+def _check_column(cells: pa.ChunkedArray, name: str, column: Column) -> ColumnCheck:
+    if isinstance(column, Numeric):
+        return _check_numbers(cells, name, column)
+    # distinct numbers for levels, outside and missing keep the three cases apart
+    n_declared = len(column.levels)
+    found = find_levels(cells, column, name, places=np.arange(n_declared + 2))
+    cases = np.bincount(found, minlength=n_declared + 2)
+    used = {place_codes(column)[case] for case in np.flatnonzero(cases[:n_declared]).tolist()}
+    return ColumnCheck(
+        name=name,
+        outside=int(cases[n_declared]),
+        missing=int(cases[n_declared + 1]),
+        clipped=0,
+        unused=tuple(level for code, level in enumerate(column.levels) if code not in used),
+        place_for_missing=column.missing is not None,
+    )
+
+
+def _check_numbers(cells: pa.ChunkedArray, name: str, column: Numeric) -> ColumnCheck:
+    numbers = read_numbers(cells, name)
+    unknown = int(np.isnan(numbers).sum())
+    outside = unknown - _count_missing(cells) if is_text(cells.type) else 0
+    used = np.bincount(bin_numbers(numbers, column), minlength=column.n_levels)
+    return ColumnCheck(
+        name=name,
+        outside=outside,
+        missing=unknown - outside,
+        clipped=int(((numbers < column.bounds[0]) | (numbers > column.bounds[1])).sum()),
+        unused=tuple(label for label, count in zip(column.labels, used, strict=True) if count == 0),
+        place_for_missing=True,
+    )
+
+
+def _count_missing(cells: pa.ChunkedArray) -> int:
+    """Count the texts that say that a number is missing, rather than say something else."""
+    texts = pc.utf8_lower(pc.utf8_trim_whitespace(pc.cast(cells, pa.large_string())))
+    empty = pc.is_in(texts, value_set=pa.array(["", "nan"], type=pa.large_string()))
+    return int(cells.null_count + (pc.sum(empty).as_py() or 0))

@@ -1,0 +1,334 @@
+"""The kinds of column, and the codes in which each one is counted.
+
+Everything here is public: labels, codes and bins follow from the declaration alone, never from a record. A value that
+the declaration does not foresee is mapped to a declared place, so no record can cause an error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from dagveil.errors import SchemaError
+
+OWN_LEVEL: Final = "own-level"
+"""Written for `outside` or `missing`: such values get a level of their own."""
+
+OTHER_LABEL: Final = "(other)"
+MISSING_LABEL: Final = "(missing)"
+
+MAX_LEVELS: Final = 1000
+"""The largest number of levels or bins that a column may declare."""
+
+MAX_LEVEL_LENGTH: Final = 200
+"""The longest name of a level, in characters."""
+
+NORMAL_QUARTILE: Final = 0.674
+"""The upper quartile of the standard normal distribution, to three digits."""
+
+DEFAULT_BINS: Final = 4
+"""How many bins a numeric column is counted in when its declaration names none."""
+
+_TRUE: Final = ("true", "t", "yes", "1")
+_FALSE: Final = ("false", "f", "no", "0")
+
+
+class _Labelled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    levels: tuple[str, ...]
+    outside: str = OWN_LEVEL
+    missing: str | None = None
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "levels", _checked_levels(self.levels))
+        _check_places(self.levels, self.outside, self.missing)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the codes that the column is counted in."""
+        return _extend(self.levels, self.outside, self.missing)
+
+    @property
+    def n_levels(self) -> int:
+        """The number of codes."""
+        return len(self.labels)
+
+
+class Categorical(_Labelled, frozen=True, tag="categorical"):
+    """A column with declared levels and no order among them.
+
+    Parameters
+    ----------
+    levels
+        The names of the levels.
+    outside
+        Where a value that is no declared level goes: the name of a level, or "own-level" for a level "(other)".
+    missing
+        Where a missing value goes: the name of a level, "own-level" for a level "(missing)", or None to treat it as
+        an outside value.
+
+    Examples
+    --------
+    >>> Categorical(levels=("red", "blue"), outside="blue", missing="own-level").labels
+    ('red', 'blue', '(missing)')
+    """
+
+
+class Ordinal(_Labelled, frozen=True, tag="ordinal"):
+    """A column with declared levels, lowest first. Levels of their own for other and missing values stand last.
+
+    Examples
+    --------
+    >>> Ordinal(levels=("low", "high"), outside="low").n_levels
+    2
+    """
+
+
+class Boolean(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="boolean"):
+    """A column of false and true, also spelled f, no, 0 and t, yes, 1 (lower case, UPPER CASE or Capitalised).
+
+    Examples
+    --------
+    >>> Boolean(outside="false").labels
+    ('false', 'true')
+    """
+
+    outside: str = OWN_LEVEL
+    missing: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_places(self.levels, self.outside, self.missing)
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The two levels, false first."""
+        return ("false", "true")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the codes that the column is counted in."""
+        return _extend(self.levels, self.outside, self.missing)
+
+    @property
+    def n_levels(self) -> int:
+        """The number of codes."""
+        return len(self.labels)
+
+
+class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="numeric"):
+    """A column of numbers, clipped to public bounds, and counted in public bins.
+
+    Parameters
+    ----------
+    bounds
+        Lowest and highest value. Values beyond them, infinities included, are clipped.
+    bins
+        A number of bins of equal width, or increasing edges inside the bounds (the bounds may be repeated). None means
+        default bins: the quartiles of a normal distribution with the declared center and spread, or else
+        four bins of equal width. A bin holds its lower edge, the last one both edges.
+    missing
+        The number that stands for a missing value (not a number, or text that is no number), or "own-level" for a
+        level "(missing)" when counted (needs `bins`). None means the center, or else the middle of the bounds.
+    center, spread
+        Optional public guesses of the mean and the standard deviation.
+
+    Examples
+    --------
+    >>> Numeric(bounds=(0, 20), bins=2).labels
+    ('[0, 10)', '[10, 20]')
+    """
+
+    bounds: tuple[float, float]
+    bins: int | tuple[float, ...] | None = None
+    missing: float | Literal["own-level"] | None = None
+    center: float | None = None
+    spread: float | None = None
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "bounds", _checked_bounds(self.bounds))
+        lower, upper = self.bounds
+        if isinstance(self.missing, int | float):
+            msgspec.structs.force_setattr(self, "missing", _checked_inside("missing", self.missing, self.bounds))
+        elif self.missing not in (None, OWN_LEVEL):
+            raise SchemaError('missing must be a number inside the bounds, or "own-level"')
+        if self.center is not None:
+            msgspec.structs.force_setattr(self, "center", _checked_inside("center", self.center, self.bounds))
+        if self.spread is not None:
+            spread = float(self.spread)
+            if not (math.isfinite(spread) and spread > 0):
+                raise SchemaError(f"spread is {spread:g}; declare a positive finite number")
+            msgspec.structs.force_setattr(self, "spread", spread)
+        if self.missing == OWN_LEVEL and self.bins is None:
+            raise SchemaError('missing = "own-level" needs declared bins; add bins, or give a number for missing')
+        if self.bins is None:
+            return
+        if isinstance(self.bins, int):
+            if isinstance(self.bins, bool) or not 1 <= self.bins <= MAX_LEVELS:
+                raise SchemaError(f"bins is {self.bins}; declare between 1 and {MAX_LEVELS} bins, or their edges")
+            return
+        edges = tuple(float(edge) for edge in self.bins)
+        if not edges or len(edges) > MAX_LEVELS:
+            raise SchemaError(f"bins has {len(edges)} edges; declare between 1 and {MAX_LEVELS}")
+        if any(not lower <= edge <= upper for edge in edges):
+            raise SchemaError(f"an edge in bins lies outside the bounds {lower:g} to {upper:g}; move it or the bounds")
+        if any(left >= right for left, right in itertools.pairwise(edges)):
+            raise SchemaError("the edges in bins do not increase; sort them and remove repeated ones")
+        msgspec.structs.force_setattr(self, "bins", edges)
+
+    @property
+    def cuts(self) -> tuple[float, ...]:
+        """The inner edges of the bins: code k counts values from cut k - 1 (included) to cut k (excluded)."""
+        lower, upper = self.bounds
+        if isinstance(self.bins, int):
+            return _equal_cuts(lower, upper, self.bins)
+        if self.bins is not None:
+            return tuple(edge for edge in self.bins if lower < edge < upper)
+        if self.center is not None and self.spread is not None:
+            step = NORMAL_QUARTILE * self.spread
+            guesses = (self.center - step, self.center, self.center + step)
+            inside = tuple(edge for edge in dict.fromkeys(guesses) if lower < edge < upper)
+            if inside:
+                return inside
+        return _equal_cuts(lower, upper, DEFAULT_BINS)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the codes that the column is counted in."""
+        edges = (self.bounds[0], *self.cuts, self.bounds[1])
+        texts = [f"{edge:.6g}" for edge in edges]
+        if len(set(texts)) < len(texts):
+            texts = [repr(edge) for edge in edges]
+        bins = [f"[{left}, {right})" for left, right in itertools.pairwise(texts)]
+        bins[-1] = bins[-1][:-1] + "]"
+        return (*bins, MISSING_LABEL) if self.missing == OWN_LEVEL else tuple(bins)
+
+    @property
+    def n_levels(self) -> int:
+        """The number of codes."""
+        return len(self.cuts) + 1 + (self.missing == OWN_LEVEL)
+
+    @property
+    def missing_value(self) -> float:
+        """The number that stands for a missing value in sums."""
+        if isinstance(self.missing, float):
+            return self.missing
+        if self.center is not None:
+            return self.center
+        return _middle(*self.bounds)
+
+
+Column = Categorical | Ordinal | Boolean | Numeric
+LevelColumn = Categorical | Ordinal | Boolean
+
+
+def spell_levels(column: LevelColumn) -> Mapping[str, int]:
+    """Give every accepted text with the position of the level that it stands for.
+
+    Examples
+    --------
+    >>> spell_levels(Boolean())["YES"]
+    1
+    """
+    if not isinstance(column, Boolean):
+        return {level: position for position, level in enumerate(column.levels)}
+    spellings: dict[str, int] = {}
+    for position, words in enumerate((_FALSE, _TRUE)):
+        for word in words:
+            spellings.update(dict.fromkeys((word, word.upper(), word.capitalize()), position))
+    return spellings
+
+
+def place_codes(column: LevelColumn) -> tuple[int, ...]:
+    """Give the code of every level, then the code of outside values, then that of missing values.
+
+    Examples
+    --------
+    >>> place_codes(Categorical(levels=("a", "b"), outside="b", missing="own-level"))
+    (0, 1, 1, 2)
+    """
+    labels = column.labels
+    outside = labels.index(OTHER_LABEL if column.outside == OWN_LEVEL else column.outside)
+    if column.missing is None:
+        missing = outside
+    else:
+        missing = labels.index(MISSING_LABEL if column.missing == OWN_LEVEL else column.missing)
+    return (*range(len(column.levels)), outside, missing)
+
+
+def _checked_levels(levels: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(levels, str) or not all(isinstance(level, str) for level in levels):
+        raise SchemaError('levels must be a list of texts; write levels = ["0", "1"] for numbers')
+    levels = tuple(levels)
+    if not levels:
+        raise SchemaError("levels is empty; declare at least one level")
+    if len(levels) > MAX_LEVELS:
+        raise SchemaError(
+            f"{len(levels)} levels are declared and the limit is {MAX_LEVELS}; group rare levels, "
+            "or leave them out so that they count as outside values"
+        )
+    if len(set(levels)) < len(levels):
+        twice = next(level for position, level in enumerate(levels) if level in levels[:position])
+        raise SchemaError(f"level {twice[:40]!r} is declared twice; remove one of the two")
+    if "" in levels:
+        raise SchemaError("a level has an empty name; an empty cell is a missing value: declare it with `missing`")
+    if any(len(level) > MAX_LEVEL_LENGTH for level in levels):
+        raise SchemaError(f"a level is longer than {MAX_LEVEL_LENGTH} characters; leave it out or recode the column")
+    if OWN_LEVEL in levels:
+        raise SchemaError(f'a level may not be called "{OWN_LEVEL}": that word has a meaning of its own; rename it')
+    return levels
+
+
+def _check_places(levels: tuple[str, ...], outside: str, missing: str | None) -> None:
+    for key, place, label in (("outside", outside, OTHER_LABEL), ("missing", missing, MISSING_LABEL)):
+        if place is None:
+            if key == "outside":
+                raise SchemaError(f'outside is empty; name a level or write "{OWN_LEVEL}"')
+        elif place == OWN_LEVEL:
+            if label in levels:
+                raise SchemaError(
+                    f'{key} = "{OWN_LEVEL}" adds a level {label!r} that is already declared; write it out'
+                )
+        elif place not in levels:
+            raise SchemaError(f'{key} is {place!r}, which is no level; name a declared level or write "{OWN_LEVEL}"')
+
+
+def _extend(levels: tuple[str, ...], outside: str, missing: str | None) -> tuple[str, ...]:
+    labels = levels
+    if outside == OWN_LEVEL:
+        labels = (*labels, OTHER_LABEL)
+    if missing == OWN_LEVEL:
+        labels = (*labels, MISSING_LABEL)
+    return labels
+
+
+def _checked_bounds(bounds: Sequence[float]) -> tuple[float, float]:
+    if isinstance(bounds, str) or len(bounds) != 2:
+        raise SchemaError("bounds must be two numbers, the lowest and the highest value")
+    lower, upper = float(bounds[0]), float(bounds[1])
+    if not (math.isfinite(lower) and math.isfinite(upper)):
+        raise SchemaError(f"bounds are {lower:g} and {upper:g}; declare finite numbers")
+    if lower >= upper:
+        raise SchemaError(f"bounds {lower:g} and {upper:g} do not increase; put the lowest value first")
+    return lower, upper
+
+
+def _checked_inside(key: str, number: float, bounds: tuple[float, float]) -> float:
+    number = float(number)
+    if not bounds[0] <= number <= bounds[1]:
+        raise SchemaError(
+            f"{key} is {number:g}, outside the bounds {bounds[0]:g} to {bounds[1]:g}; move it or the bounds"
+        )
+    return number
+
+
+def _equal_cuts(lower: float, upper: float, bins: int) -> tuple[float, ...]:
+    # weights first: upper - lower can overflow, and the cuts must stay inside the bounds
+    cuts = (lower * ((bins - k) / bins) + upper * (k / bins) for k in range(1, bins))
+    return tuple(cut for cut in dict.fromkeys(cuts) if lower < cut < upper)
+
+
+def _middle(lower: float, upper: float) -> float:
+    return min(max(lower / 2 + upper / 2, lower), upper)

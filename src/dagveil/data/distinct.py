@@ -1,0 +1,126 @@
+"""Rows as integers: packing, and the distinct rows with their multiplicities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.data.encoding import Codes
+
+_WORD: Final = 2**63
+_HALF_WORD: Final = 2**16
+_BLOCK_ROWS: Final = 2**16
+_FEWEST_ROWS: Final = 4096
+_LEAST_GAIN: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedRows:
+    """Coded rows, each with the number of times that it occurs (None: once each)."""
+
+    codes: Mapping[str, Codes]
+    weights: NDArray[np.float64] | None
+    n_rows: int
+
+
+def mix_codes(codes: Sequence[Codes], levels: Sequence[int]) -> NDArray[np.int64]:
+    """Combine codes into one integer per row, the last column varying fastest.
+
+    The product of the levels must be below 2**63.
+
+    Examples
+    --------
+    >>> mix_codes([np.array([0, 1], np.uint8), np.array([2, 0], np.uint8)], [2, 3]).tolist()
+    [2, 3]
+    """
+    mixed: NDArray[np.int64] | None = None
+    for group in _group_levels(levels, _HALF_WORD):
+        # 16-bit arithmetic is several times faster, so columns are joined there before they meet the wide integer
+        part = codes[group.start].astype(np.uint16)
+        for position in group[1:]:
+            part *= np.uint16(levels[position])
+            part += codes[position]
+        if mixed is None:
+            mixed = part.astype(np.int64)
+        else:
+            mixed *= math.prod(levels[position] for position in group)
+            mixed += part
+    if mixed is None:
+        raise ValueError("mix_codes needs at least one column")
+    return mixed
+
+
+def shrink_rows(rows: WeightedRows, levels: Mapping[str, int]) -> WeightedRows:
+    """Keep distinct rows with multiplicities if at most half of the rows are distinct; otherwise give the rows back."""
+    if rows.weights is not None or rows.n_rows < _FEWEST_ROWS:
+        return rows
+    names = list(rows.codes)
+    sizes = [levels[name] for name in names]
+    words = list(_group_levels(sizes, _WORD))
+    packed = [_pack_word([rows.codes[names[k]] for k in word], [sizes[k] for k in word]) for word in words]
+    if len(packed) > 1:
+        return _shrink_by_first(rows, _join_words(packed))
+    keys, weights = _count_sorted(packed[0])
+    if keys.size * _LEAST_GAIN > rows.n_rows:
+        return rows
+    codes: dict[str, Codes] = {}
+    for name, size in zip(reversed(names), reversed(sizes), strict=True):
+        keys, digits = np.divmod(keys, size)
+        codes[name] = digits.astype(rows.codes[name].dtype)
+    return WeightedRows(codes={name: codes[name] for name in names}, weights=weights, n_rows=weights.size)
+
+
+def _group_levels(levels: Sequence[int], limit: int) -> Iterator[range]:
+    """Cut the columns into runs whose joint domain stays within the limit."""
+    start, product = 0, 1
+    for position, size in enumerate(levels):
+        if position > start and product * size > limit:
+            yield range(start, position)
+            start, product = position, 1
+        product *= size
+    if levels:
+        yield range(start, len(levels))
+
+
+def _pack_word(codes: Sequence[Codes], sizes: Sequence[int]) -> NDArray[np.int64]:
+    n_rows = len(codes[0])
+    packed = np.empty(n_rows, dtype=np.int64)
+
+    def pack_block(start: int) -> None:
+        block = slice(start, start + _BLOCK_ROWS)
+        packed[block] = mix_codes([array[block] for array in codes], sizes)
+
+    # blocks stay in the processor's cache; numpy releases the interpreter lock, so two threads help
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        list(pool.map(pack_block, range(0, n_rows, _BLOCK_ROWS)))
+    return packed
+
+
+def _count_sorted(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    keys.sort()
+    starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+    return keys[starts], np.diff(starts, append=keys.size).astype(np.float64)
+
+
+def _join_words(packed: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Replace several words per row by one: ranks among distinct words are below n, so two of them fit together."""
+    joined = packed[0]
+    for word in packed[1:]:
+        _, left = np.unique(joined, return_inverse=True)
+        distinct, right = np.unique(word, return_inverse=True)
+        joined = left.astype(np.int64) * distinct.size + right
+    return joined
+
+
+def _shrink_by_first(rows: WeightedRows, keys: NDArray[np.int64]) -> WeightedRows:
+    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    if first.size * _LEAST_GAIN > rows.n_rows:
+        return rows
+    codes: dict[str, Codes] = {name: array[first] for name, array in rows.codes.items()}
+    return WeightedRows(codes=codes, weights=counts.astype(np.float64), n_rows=first.size)

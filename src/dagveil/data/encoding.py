@@ -1,0 +1,294 @@
+"""From cells to codes and numbers, by the schema alone.
+
+Each cell is mapped by itself: what happens to one record never depends on another. So nothing here may try a fast
+conversion of a whole column and treat *all* cells differently when one of them fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dagveil.data.column import OWN_LEVEL, Column, LevelColumn, Numeric, place_codes, spell_levels
+from dagveil.data.schema import Schema
+from dagveil.errors import DataError
+
+Codes = NDArray[np.unsignedinteger[Any]]
+"""Codes of one column, as 8-bit or 16-bit integers."""
+
+_WIDEST_LOOKUP: Final = 65536
+_LARGEST_EXACT_INTEGER: Final = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedColumns:
+    """The codes of every column, and the clipped numbers of the numeric ones. Holds rows: for engines only."""
+
+    n_rows: int
+    codes: Mapping[str, Codes]
+    values: Mapping[str, NDArray[np.float64]]
+
+    def __repr__(self) -> str:
+        return f"EncodedColumns(columns={len(self.codes)})"
+
+
+def encode(table: pa.Table, schema: Schema) -> EncodedColumns:
+    """Encode the columns of an Arrow table as the schema says.
+
+    Text is compared exactly. Whole numbers and floats are compared with levels by their shortest text, so 1 and 1.0
+    are both the level "1". An empty text is a missing value.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Categorical
+    >>> schema = Schema(dataset="demo", columns={"x": Categorical(levels=("a", "b"), outside="b")})
+    >>> encode(pa.table({"x": ["a", "?", None]}), schema).codes["x"].tolist()
+    [0, 1, 1]
+    """
+    codes: dict[str, Codes] = {}
+    values: dict[str, NDArray[np.float64]] = {}
+    for name, column in schema.columns.items():
+        cells = table.column(name)
+        if isinstance(column, Numeric):
+            numbers = read_numbers(cells, name)
+            codes[name] = bin_numbers(numbers, column)
+            values[name] = clip_numbers(numbers, column)
+        else:
+            codes[name] = find_levels(cells, column, name, places=np.array(place_codes(column)))
+    return EncodedColumns(n_rows=table.num_rows, codes=codes, values=values)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Say whether a type holds text, possibly through a dictionary."""
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def code_type(column: Column) -> type[np.uint8] | type[np.uint16]:
+    """Give the narrowest type that holds the codes of a column (at most 1002 of them)."""
+    return np.uint8 if column.n_levels <= 256 else np.uint16
+
+
+def find_levels(cells: pa.ChunkedArray, column: LevelColumn, name: str, places: NDArray[np.int64]) -> Codes:
+    """Map cells to codes.
+
+    `places` holds the code of every level, then that of outside values, then that of missing values (see
+    `place_codes`); the numbers 0, 1, 2, … tell all of these cases apart.
+    """
+    # one look-up table does both steps: cell -> level position -> code
+    narrow: Codes = places.astype(np.uint8 if places.max(initial=0) < 256 else np.uint16)
+    lookup = _Lookup(spell_levels(column), narrow, name)
+    return np.concatenate([narrow[:0], *(lookup.encode(chunk) for chunk in cells.chunks)])
+
+
+class _Lookup:
+    """Maps Arrow arrays to codes; the way depends on the type of the array, never on its contents."""
+
+    def __init__(self, spellings: Mapping[str, int], places: Codes, name: str) -> None:
+        self.spellings = spellings
+        self.places = places
+        self.name = name
+        self.outside = len(places) - 2
+        self.missing = len(places) - 1
+
+    def encode(self, array: pa.Array) -> Codes:
+        array = _widen_views(array)
+        kind = array.type
+        if pa.types.is_dictionary(kind):
+            return self._through_dictionary(array)
+        if pa.types.is_null(kind):
+            return np.full(len(array), self.places[self.missing], dtype=self.places.dtype)
+        if pa.types.is_boolean(kind):
+            positions = [self._position_of_word("false"), self._position_of_word("true"), self.missing]
+            return self._take(pc.cast(array, pa.int8()), positions)
+        if pa.types.is_integer(kind):
+            return self._from_integers(array)
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return self._from_floats(array)
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return self._from_texts(array, str)
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            # bytes are compared as bytes: a cast to text would fail on a single bad cell
+            return self._from_texts(array, str.encode)
+        try:
+            return self._from_texts(pc.cast(array, pa.string()), str)
+        except pa.ArrowException:
+            raise DataError(
+                f"column {self.name!r} has the type {kind}, which cannot be compared with levels; "
+                "convert it to text or numbers"
+            ) from None
+
+    def _through_dictionary(self, array: pa.DictionaryArray) -> Codes:
+        table = np.append(self.encode(array.dictionary), self.places[self.missing])
+        indices = array.indices
+        if indices.null_count:
+            indices = pc.fill_null(pc.cast(indices, pa.int64()), len(table) - 1)
+        return _take(table, indices)
+
+    def _from_texts(self, array: pa.Array, form: Callable[[str], Any]) -> Codes:
+        known = [form(text) for text in self.spellings] + [form("")]
+        positions = [*self.spellings.values(), self.missing]
+        found = pc.index_in(array, value_set=pa.array(known, type=array.type))
+        if array.null_count:
+            found = pc.if_else(pc.is_null(array), pa.scalar(len(positions) - 1, pa.int32()), found)
+        return self._take(found, [*positions, self.outside])
+
+    def _from_integers(self, array: pa.Array) -> Codes:
+        levels = {int(text): position for text, position in self.spellings.items() if _is_integer_text(text)}
+        limits = np.iinfo(array.type.to_pandas_dtype())
+        levels = {number: position for number, position in levels.items() if limits.min <= number <= limits.max}
+        if not levels or max(levels) - min(levels) > _WIDEST_LOOKUP:
+            found = pc.index_in(array, value_set=pa.array(list(levels), type=array.type))
+            if array.null_count:
+                found = pc.if_else(pc.is_null(array), pa.scalar(len(levels), pa.int32()), found)
+            return self._take(found, [*levels.values(), self.missing, self.outside])
+        # clip to one place beyond the levels on each side, so that a small table answers for every integer
+        low, high = max(min(levels) - 1, limits.min), min(max(levels) + 1, limits.max)
+        positions = [levels.get(number, self.outside) for number in range(low, high + 1)]
+        numbers = pc.fill_null(array, low).to_numpy(zero_copy_only=False)
+        offsets = (np.clip(numbers, low, high) - numbers.dtype.type(low)).astype(np.intp)
+        codes: Codes = self.places[np.array(positions)][offsets]
+        if array.null_count:
+            codes[pc.is_null(array).to_numpy(zero_copy_only=False)] = self.places[self.missing]
+        return codes
+
+    def _from_floats(self, array: pa.Array) -> Codes:
+        levels = {float(text): position for text, position in self.spellings.items() if _is_float_text(text)}
+        numbers = _to_floats(array)
+        keys = np.array(sorted(levels))
+        if not keys.size:
+            found = np.full(len(numbers), self.outside)
+        else:
+            nearest = np.searchsorted(keys, numbers).clip(max=keys.size - 1)
+            positions = np.array([levels[key] for key in keys.tolist()])
+            found = np.where(keys[nearest] == numbers, positions[nearest], self.outside)
+        found[np.isnan(numbers)] = self.missing
+        codes: Codes = self.places[found]
+        return codes
+
+    def _take(self, found: pa.Array, positions: list[int]) -> Codes:
+        # the last position stands for null
+        return _take(self.places[np.array(positions)], pc.fill_null(found, len(positions) - 1))
+
+    def _position_of_word(self, word: str) -> int:
+        # a column of booleans may have been declared with levels such as "True" and "False"
+        for text in (word, word.capitalize(), word.upper()):
+            if text in self.spellings:
+                return self.spellings[text]
+        return self.outside
+
+
+def read_numbers(cells: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
+    """Read cells as float64; missing cells and texts that are no number become not-a-number."""
+    return np.concatenate([np.empty(0), *(_read_chunk(chunk, name) for chunk in cells.chunks)])
+
+
+def clip_numbers(numbers: NDArray[np.float64], column: Numeric) -> NDArray[np.float64]:
+    """Put the declared number for missing values and clip everything to the bounds."""
+    clipped = np.clip(numbers, *column.bounds)
+    return np.where(np.isnan(clipped), column.missing_value, clipped)
+
+
+def bin_numbers(numbers: NDArray[np.float64], column: Numeric) -> Codes:
+    """Give the bin of every number."""
+    cuts = np.array(column.cuts)
+    codes: Codes = np.searchsorted(cuts, clip_numbers(numbers, column), side="right").astype(code_type(column))
+    if column.missing == OWN_LEVEL:
+        codes[np.isnan(numbers)] = len(cuts) + 1
+    return codes
+
+
+def _read_chunk(array: pa.Array, name: str) -> NDArray[np.float64]:
+    array = _widen_views(array)
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        table = np.append(_read_chunk(array.dictionary, name), np.nan)
+        indices = pc.fill_null(pc.cast(array.indices, pa.int64()), len(table) - 1)
+        return _take(table, indices)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _parse_texts(array)
+    if pa.types.is_null(kind):
+        return np.full(len(array), np.nan)
+    if pa.types.is_boolean(kind):
+        array = pc.cast(array, pa.int8())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise DataError(f"column {name!r} is declared numeric and has the type {kind}; convert it to numbers")
+    return _to_floats(array)
+
+
+def _widen_views(array: pa.Array) -> pa.Array:
+    """Turn Arrow's view types, which few functions accept, into plain ones."""
+    if pa.types.is_string_view(array.type):
+        return pc.cast(array, pa.large_string())
+    if pa.types.is_binary_view(array.type):
+        return pc.cast(array, pa.large_binary())
+    return array
+
+
+def _take(table: NDArray[Any], indices: pa.Array) -> NDArray[Any]:
+    taken: NDArray[Any] = np.take(table, indices.to_numpy(zero_copy_only=False))
+    return taken
+
+
+def _to_floats(array: pa.Array) -> NDArray[np.float64]:
+    # casts between numbers cannot fail with safe=False: large integers are rounded to the nearest float
+    floats = pc.cast(array, pa.float64(), safe=False)
+    if floats.null_count:
+        floats = pc.fill_null(floats, float("nan"))
+    numbers: NDArray[np.float64] = floats.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _parse_texts(array: pa.Array) -> NDArray[np.float64]:
+    """Parse each text by itself: a text is a number exactly if Arrow reads it as one after trimming blanks."""
+    distinct = pc.dictionary_encode(pc.utf8_trim_whitespace(array))
+    table = np.append(_parse_distinct(distinct.dictionary), np.nan)
+    indices = pc.fill_null(distinct.indices, len(table) - 1)
+    return _take(table, indices)
+
+
+def _parse_distinct(texts: pa.Array) -> NDArray[np.float64]:
+    # halving finds the texts that are no numbers without judging the others differently
+    if len(texts) == 0:
+        return np.empty(0)
+    try:
+        numbers: NDArray[np.float64] = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
+        return numbers
+    except pa.ArrowInvalid:
+        if len(texts) == 1:
+            return np.array([np.nan])
+    half = len(texts) // 2
+    return np.concatenate([_parse_distinct(texts[:half]), _parse_distinct(texts[half:])])
+
+
+def _is_integer_text(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) < 25 and str(int(text)) == text
+
+
+def _is_float_text(text: str) -> bool:
+    try:
+        number = float(text)
+    except ValueError:
+        return False
+    return spell_number(number) == text
+
+
+def spell_number(number: float) -> str:
+    """Write a number as levels name it: whole numbers without a point, others with the fewest digits.
+
+    Examples
+    --------
+    >>> spell_number(3.0), spell_number(0.1)
+    ('3', '0.1')
+    """
+    if abs(number) < _LARGEST_EXACT_INTEGER and number == int(number):
+        return str(int(number))
+    return repr(number)

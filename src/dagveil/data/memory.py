@@ -1,0 +1,157 @@
+"""The engine that holds a table in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.data.bundles import bundle_columns
+from dagveil.data.column import Numeric
+from dagveil.data.distinct import WeightedRows, mix_codes, shrink_rows
+from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode
+from dagveil.data.moments import MomentPlan, sum_outer_products
+from dagveil.data.reading import read_source
+from dagveil.data.schema import Schema
+from dagveil.data.table import check_columns, check_edges, check_exponents, table_shape
+from dagveil.errors import DataError, SchemaError
+
+_COUNT_BLOCK: Final = 2**18
+
+
+class MemoryTable:
+    """Exact counts and sums of a table that fits into memory. Only the curator may hold one.
+
+    On the first question the rows are reduced to the distinct ones with their multiplicities, if that pays.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> schema = Schema(dataset="demo", columns={"x": Boolean(outside="false"), "y": Boolean(outside="false")})
+    >>> table = MemoryTable.from_source({"x": [True, True, False], "y": [1, 0, 0]}, schema)
+    >>> table.counts(["x", "y"]).tolist()
+    [[1, 0], [1, 1]]
+    """
+
+    def __init__(self, encoded: EncodedColumns, schema: Schema) -> None:
+        self._schema = schema
+        self._n_rows = encoded.n_rows
+        self._values = dict(encoded.values)
+        self._rows = WeightedRows(codes=dict(encoded.codes), weights=None, n_rows=encoded.n_rows)
+        self._shrunk = False
+
+    @classmethod
+    def from_source(cls, source: Any, schema: Schema) -> MemoryTable:
+        """Read a file or frame (see `read_source`) and encode it as the schema says."""
+        coded = [name for name, column in schema.columns.items() if not isinstance(column, Numeric)]
+        return cls(encode(read_source(source, list(schema.columns), coded=coded), schema), schema)
+
+    @classmethod
+    def from_codes(cls, codes: Mapping[str, NDArray[Any]], schema: Schema) -> MemoryTable:
+        """Take ready codes, such as simulated ones, for a schema without numeric columns."""
+        lengths = {len(array) for array in codes.values()}
+        if set(codes) != set(schema.columns) or len(lengths) > 1:
+            raise DataError("codes need one array of equal length for each column of the schema")
+        checked: dict[str, Codes] = {}
+        for name, column in schema.columns.items():
+            array = np.asarray(codes[name])
+            if isinstance(column, Numeric):
+                raise DataError(f"column {name!r} is numeric and has no ready codes; use from_source")
+            if array.size and not (array.min() >= 0 and array.max() < column.n_levels):
+                raise DataError(f"a code of column {name!r} is not between 0 and {column.n_levels - 1}")
+            checked[name] = array.astype(code_type(column))
+        return cls(EncodedColumns(n_rows=lengths.pop(), codes=checked, values={}), schema)
+
+    def __repr__(self) -> str:
+        return f"MemoryTable(dataset={self._schema.dataset!r}, columns={len(self._schema.columns)})"
+
+    @property
+    def schema(self) -> Schema:
+        """What is public about the data set."""
+        return self._schema
+
+    @property
+    def n_rows(self) -> int:
+        """The exact number of rows: as sensitive as any other count."""
+        return self._n_rows
+
+    def counts(self, columns: Sequence[str]) -> NDArray[np.int64]:
+        """Count rows by the codes of some columns, in the shape (levels of columns[0], levels of columns[1], …)."""
+        return self._count(tuple(columns), table_shape(self._schema, columns))
+
+    def counts_many(self, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
+        """Answer many `counts` together: wide tables are counted once and summed down to the ones asked for."""
+        shapes = [table_shape(self._schema, columns) for columns in column_sets]
+        levels = {name: column.n_levels for name, column in self._schema.columns.items()}
+        answers: list[NDArray[np.int64] | None] = [None] * len(column_sets)
+        for bundle in bundle_columns(column_sets, levels, n_rows=self._distinct_rows().n_rows):
+            wide = self._count(bundle.columns, tuple(levels[name] for name in bundle.columns))
+            for position in bundle.members:
+                answers[position] = _sum_down(wide, bundle.columns, tuple(column_sets[position]))
+        return [
+            np.array(self._n_rows, dtype=np.int64) if answer is None else answer.reshape(shape)
+            for answer, shape in zip(answers, shapes, strict=True)
+        ]
+
+    def moments(self, plan: MomentPlan) -> NDArray[np.int64]:
+        """Sum the outer products of the quantised clipped rows, exactly, in the shape (1 + d, 1 + d)."""
+        check_columns(self._schema, plan.columns)
+        return sum_outer_products([self._numbers(name) for name in plan.columns], plan, n_rows=self._n_rows)
+
+    def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:
+        """Count values between public edges; the first and the last cell are open-ended."""
+        check_columns(self._schema, [column])
+        array = check_edges(edges)
+        cells = np.searchsorted(array, self._numbers(column), side="right")
+        return np.bincount(cells, minlength=array.size + 1).astype(np.int64)
+
+    def magnitude_counts(self, column: str, center: float, exponents: range) -> NDArray[np.int64]:
+        """Count rows with 2**(k-1) < |x - center| <= 2**k for every k; the first and the last cell are open-ended."""
+        check_columns(self._schema, [column])
+        check_exponents(center, exponents)
+        with np.errstate(over="ignore"):
+            distances = np.abs(self._numbers(column) - center)
+        # frexp gives a mantissa in [1/2, 1): exact, where a logarithm could be off by one cell at powers of two
+        mantissas, powers = np.frexp(distances)
+        powers = powers.astype(np.int64) - (mantissas == 0.5)
+        powers[distances == 0] = exponents[0]
+        powers[np.isinf(distances)] = exponents[-1]
+        cells = np.clip(powers, exponents[0], exponents[-1]) - exponents[0]
+        return np.bincount(cells, minlength=len(exponents)).astype(np.int64)
+
+    def _numbers(self, column: str) -> NDArray[np.float64]:
+        if column not in self._values:
+            raise SchemaError(f"column {column!r} is not numeric, so it has no sums; declare it numeric, or count it")
+        return self._values[column]
+
+    def _distinct_rows(self) -> WeightedRows:
+        if not self._shrunk:
+            levels = {name: column.n_levels for name, column in self._schema.columns.items()}
+            self._rows = shrink_rows(self._rows, levels)
+            self._shrunk = True
+        return self._rows
+
+    def _count(self, columns: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
+        if not columns:
+            return np.array(self._n_rows, dtype=np.int64)
+        rows = self._distinct_rows()
+        cells = math.prod(shape)
+        # float64 sums of multiplicities are exact: they stay below 2**53
+        total = np.zeros(cells, dtype=np.int64 if rows.weights is None else np.float64)
+        step = max(_COUNT_BLOCK, 4 * cells)
+        for start in range(0, rows.n_rows, step):
+            block = slice(start, start + step)
+            mixed = mix_codes([rows.codes[name][block] for name in columns], shape)
+            weights = None if rows.weights is None else rows.weights[block]
+            total += np.bincount(mixed, weights=weights, minlength=cells)
+        return total.astype(np.int64).reshape(shape)
+
+
+def _sum_down(wide: NDArray[np.int64], columns: tuple[str, ...], wanted: tuple[str, ...]) -> NDArray[np.int64]:
+    """Sum a wide table over the columns that are not wanted, and put the others in order."""
+    kept = [name for name in columns if name in wanted]
+    narrow = wide.sum(axis=tuple(axis for axis, name in enumerate(columns) if name not in wanted), dtype=np.int64)
+    return np.ascontiguousarray(narrow.transpose([kept.index(name) for name in wanted]))

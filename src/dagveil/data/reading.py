@@ -1,0 +1,281 @@
+"""From files and frames to Arrow tables.
+
+Reading never fails because of what one record says: a line with too few or too many cells becomes a record of missing
+values. It does fail, with a next step, on files that are not what their name claims.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import itertools
+import threading
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from dagveil.data.encoding import is_text, spell_number
+from dagveil.errors import DataError
+
+_BLOCK_BYTES: Final = (2**24, 2**30)
+_ENDINGS: Final = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet, .feather or .arrow"
+
+
+def read_source(source: Any, columns: Sequence[str] | None = None, *, coded: Collection[str] = ()) -> pa.Table:
+    """Read a file or frame into an Arrow table.
+
+    Parameters
+    ----------
+    source
+        A path (.csv, .csv.gz, .tsv, .tsv.gz, .parquet, .feather, .arrow), a pyarrow Table or RecordBatch, a pandas or
+        polars DataFrame, a NumPy structured array, a two-dimensional NumPy array whose columns are `columns`, or a
+        mapping from names to arrays.
+    columns
+        The columns to read; all of them if None.
+    coded
+        Columns with few distinct values, which are read faster and smaller as such.
+
+    Examples
+    --------
+    >>> read_source({"a": [1, 2], "b": ["x", "y"]}, ["b"]).column_names
+    ['b']
+    """
+    if isinstance(source, str | Path):
+        return _read_path(Path(source), columns, coded)
+    if isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    if isinstance(source, pa.Table):
+        return _select(source, columns, "the table")
+    package = type(source).__module__.partition(".")[0]
+    if package == "polars" and hasattr(source, "to_arrow"):
+        return _select(source.to_arrow(), columns, "the frame")
+    if package == "pandas" and hasattr(source, "columns"):
+        names = [str(name) for name in source.columns]
+        return _from_arrays(names, lambda position: source.iloc[:, position], columns, "the frame")
+    if isinstance(source, np.ndarray):
+        return _from_numpy(source, columns)
+    if isinstance(source, Mapping):
+        arrays = list(source.values())
+        return _from_arrays([str(name) for name in source], lambda position: arrays[position], columns, "the mapping")
+    raise DataError(
+        f"a {type(source).__module__}.{type(source).__qualname__} cannot be read as a table; give a path, a pyarrow, "
+        "pandas or polars table, a NumPy array, or a mapping from names to arrays"
+    )
+
+
+def _read_path(path: Path, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
+    if not path.exists():
+        raise DataError(f"there is no file {path}; check the path")
+    if not path.is_file():
+        raise DataError(f"{path} is not a file; name one file ending in {_ENDINGS}")
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} is empty (0 bytes); a table without rows still needs a line with the column names")
+    name = path.name.lower()
+    if name.endswith((".csv", ".csv.gz")):
+        return _read_delimited(path, ",", columns, coded)
+    if name.endswith((".tsv", ".tsv.gz")):
+        return _read_delimited(path, "\t", columns, coded)
+    if name.endswith(".parquet"):
+        return _read_parquet(path, columns, coded)
+    if name.endswith((".feather", ".arrow")):
+        return _read_arrow(path, columns)
+    raise DataError(f"the format of {path.name} is not known; the name must end in {_ENDINGS}")
+
+
+def _read_delimited(path: Path, delimiter: str, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
+    header = _read_header(path, delimiter)
+    _check_names(header, columns, path.name)
+    wanted = header if columns is None else list(columns)
+    for block_bytes in _BLOCK_BYTES:
+        try:
+            return _parse_delimited(path, delimiter, header, wanted, coded, block_bytes)
+        except pa.ArrowInvalid as error:
+            # the words of Arrow's errors can quote cells, so they are read here and never shown
+            reason = str(error)
+            if "straddl" in reason and block_bytes != _BLOCK_BYTES[-1]:
+                continue
+            if "Empty CSV file" in reason:
+                return pa.table({name: pa.array([], pa.string()) for name in wanted})
+            if "UTF8" in reason or "UTF-8" in reason:
+                raise _encoding_error(path) from None
+            break
+        except (OSError, UnicodeDecodeError):
+            break
+    raise DataError(
+        f"{path.name} cannot be read as a delimited file; check its quotes and that the file is complete "
+        "(a cell may hold at most 1 GB)"
+    )
+
+
+def _parse_delimited(
+    path: Path, delimiter: str, header: list[str], wanted: list[str], coded: Collection[str], block_bytes: int
+) -> pa.Table:
+    import pyarrow.csv
+
+    broken = _Tally()
+    few = pa.dictionary(pa.int32(), pa.string())
+    table = pyarrow.csv.read_csv(
+        path,
+        read_options=pyarrow.csv.ReadOptions(block_size=block_bytes),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=delimiter,
+            newlines_in_values=True,
+            # in a file of one column an empty line is a record whose only value is missing
+            ignore_empty_lines=len(header) > 1,
+            invalid_row_handler=broken.add,
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            # everything is text here: "01" stays "01", and numbers are parsed cell by cell later
+            column_types={name: few if name in coded else pa.string() for name in header},
+            include_columns=wanted,
+            null_values=[""],
+            strings_can_be_null=True,
+        ),
+    )
+    if broken.count:
+        # a broken line is still one record: dropping it would change the number of rows
+        nulls = pa.table([pa.nulls(broken.count, field.type) for field in table.schema], schema=table.schema)
+        table = pa.concat_tables([table, nulls])
+    return table
+
+
+class _Tally:
+    """Counts broken lines; Arrow calls it from several threads."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.Lock()
+
+    def add(self, _row: object) -> str:
+        with self._lock:
+            self.count += 1
+        return "skip"
+
+
+def _read_header(path: Path, delimiter: str) -> list[str]:
+    opener: Callable[..., Any] = gzip.open if path.name.lower().endswith(".gz") else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as lines:
+            header = next((row for row in csv.reader(lines, delimiter=delimiter) if row), None)
+    except UnicodeDecodeError:
+        raise _encoding_error(path) from None
+    except (OSError, EOFError, zlib.error, csv.Error):
+        raise DataError(f"the first line of {path.name} cannot be read; check that the file is complete") from None
+    if header is None:
+        raise DataError(f"{path.name} has no line with column names; add one")
+    return header
+
+
+def _read_parquet(path: Path, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
+    import pyarrow.parquet
+
+    with _readable(path, "Parquet"):
+        fields = pyarrow.parquet.read_schema(path)
+    _check_names(fields.names, columns, path.name)
+    few = [name for name in coded if name in fields.names and is_text(fields.field(name).type)]
+    with _readable(path, "Parquet"), pyarrow.parquet.ParquetFile(path, read_dictionary=few) as file:
+        return file.read(columns=None if columns is None else list(columns), use_pandas_metadata=False)
+
+
+def _read_arrow(path: Path, columns: Sequence[str] | None) -> pa.Table:
+    with _readable(path, "Arrow"), pa.memory_map(str(path)) as file:
+        try:
+            reader = pa.ipc.open_file(file)
+        except pa.ArrowInvalid:
+            file.seek(0)
+            reader = pa.ipc.open_stream(file)
+        table = reader.read_all()
+    return _select(table, columns, path.name)
+
+
+@contextlib.contextmanager
+def _readable(path: Path, form: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError):
+        raise DataError(
+            f"{path.name} cannot be read as a {form} file: it is damaged, incomplete or of another format; "
+            "write it again from its source"
+        ) from None
+
+
+def _from_numpy(array: np.ndarray[Any, Any], columns: Sequence[str] | None) -> pa.Table:
+    if array.dtype.names is not None:
+        fields = list(array.dtype.names)
+        return _from_arrays(fields, lambda position: array[fields[position]], columns, "the array")
+    if array.ndim != 2:
+        raise DataError(f"the array has {array.ndim} dimensions; give a structured array or one with 2 dimensions")
+    if columns is None or len(columns) != array.shape[1]:
+        wanted = "no names" if columns is None else f"{len(columns)} names"
+        raise DataError(
+            f"the array has {array.shape[1]} columns and {wanted} were given; "
+            "give an array with one column for each name, in order"
+        )
+    return _from_arrays(list(columns), lambda position: array[:, position], columns, "the array")
+
+
+def _from_arrays(names: list[str], take: Callable[[int], Any], columns: Sequence[str] | None, place: str) -> pa.Table:
+    _check_names(names, columns, place)
+    wanted = names if columns is None else list(columns)
+    arrays = [_to_arrow(take(names.index(name))) for name in wanted]
+    if len({len(array) for array in arrays}) > 1:
+        raise DataError(f"the columns of {place} have different lengths; give one cell per row in every column")
+    return pa.table(dict(zip(wanted, arrays, strict=True)))
+
+
+def _to_arrow(cells: Any) -> pa.Array | pa.ChunkedArray:
+    if isinstance(cells, pa.Array | pa.ChunkedArray):
+        return cells
+    if isinstance(cells, np.ndarray) and cells.dtype.kind not in "OSU":
+        return pa.array(np.ascontiguousarray(cells), from_pandas=True)
+    try:
+        return pa.array(cells, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        # Cells of different types: each is written as text, in the way in which levels are compared, so that the
+        # other cells of the column keep their codes.
+        return pa.array([_spell_cell(cell) for cell in cells], type=pa.string())
+
+
+def _spell_cell(cell: Any) -> str | None:
+    if cell is None or type(cell).__name__ in {"NAType", "NaTType"}:
+        return None
+    if isinstance(cell, bool | np.bool_):
+        return "true" if cell else "false"
+    if isinstance(cell, float | np.floating):
+        return None if np.isnan(cell) else spell_number(float(cell))
+    try:
+        text = str(cell)
+        text.encode()
+    except Exception:
+        # whatever a foreign object does when printed, it is only a value that no level foresees
+        return f"({type(cell).__name__})"
+    return text
+
+
+def _select(table: pa.Table, columns: Sequence[str] | None, place: str) -> pa.Table:
+    _check_names(table.column_names, columns, place)
+    return table if columns is None else table.select(list(columns))
+
+
+def _check_names(found: Sequence[str], wanted: Iterable[str] | None, place: str) -> None:
+    twice = sorted(name for name, group in itertools.groupby(sorted(found)) if len(list(group)) > 1)
+    if twice:
+        raise DataError(f"{place} has {len(twice)} column names more than once, the first is {twice[0]!r}; rename them")
+    lost = [name for name in wanted or () if name not in found]
+    if lost:
+        raise DataError(
+            f"{place} lacks {len(lost)} columns of the schema, the first is {lost[0]!r}; "
+            "add them to the data, or remove them from the schema"
+        )
+
+
+def _encoding_error(path: Path) -> DataError:
+    return DataError(
+        f"{path.name} is not encoded as UTF-8; convert it, for example with "
+        f"`iconv -f LATIN1 -t UTF-8 {path.name} > utf8-{path.name}`"
+    )

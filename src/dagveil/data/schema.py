@@ -1,0 +1,220 @@
+"""The schema: what is publicly known about a data set before anyone looks at it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import tomli_w
+
+from dagveil.data.column import Column
+from dagveil.errors import SchemaError
+
+RELATIONS: Final = ("add-remove", "replace-one")
+"""The neighbouring relations that a schema may name."""
+
+DRAFT_HEADER: Final = "# unreviewed: levels and bounds were read from the data\n"
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class Schema(msgspec.Struct, frozen=True, kw_only=True):
+    """Levels, bounds and public facts of one data set.
+
+    Parameters
+    ----------
+    dataset
+        The identity of the data set in the ledger.
+    columns
+        The columns by name, in order.
+    reviewed
+        Whether someone has checked that levels and bounds are public knowledge.
+    unit
+        What one record is, in words: the unit that is protected.
+    relation
+        "add-remove" or "replace-one".
+    nominal_rows
+        A public guess of the number of rows.
+    tiers, forbidden, required
+        Background knowledge: columns in causal order, and pairs (cause, effect).
+    public
+        Whether the data set is public, so that nothing needs protection.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> Schema(dataset="demo", columns={"smokes": Boolean(outside="false")}).columns["smokes"].n_levels
+    2
+    """
+
+    dataset: str
+    columns: Mapping[str, Column]
+    reviewed: bool = False
+    unit: str = "one row"
+    relation: str = "add-remove"
+    nominal_rows: int | None = None
+    tiers: tuple[tuple[str, ...], ...] = ()
+    forbidden: Pairs = ()
+    required: Pairs = ()
+    public: bool = False
+
+    def __post_init__(self) -> None:
+        assign = msgspec.structs.force_setattr
+        assign(self, "columns", dict(self.columns))
+        assign(self, "tiers", tuple(tuple(tier) for tier in self.tiers))
+        for key in ("forbidden", "required"):
+            assign(self, key, tuple(_checked_pair(key, pair) for pair in getattr(self, key)))
+        if not self.dataset.strip():
+            raise SchemaError("dataset.name is empty; give the data set a name for the ledger")
+        if not self.unit.strip():
+            raise SchemaError('dataset.unit is empty; say what one record is, for example "one row"')
+        if self.relation not in RELATIONS:
+            raise SchemaError(f"dataset.relation is {self.relation!r}; write one of {', '.join(RELATIONS)}")
+        if self.nominal_rows is not None and self.nominal_rows < 1:
+            raise SchemaError(f"dataset.nominal_rows is {self.nominal_rows}; declare at least 1, or leave it out")
+        if not self.columns:
+            raise SchemaError("the schema has no columns; declare at least one as [columns.NAME]")
+        if any(not name.strip() for name in self.columns):
+            raise SchemaError("a column has an empty name; name it in the data and in the schema")
+        self._check_knowledge()
+
+    def _check_knowledge(self) -> None:
+        for key in ("tiers", "forbidden", "required"):
+            for name in itertools.chain.from_iterable(getattr(self, key)):
+                if name not in self.columns:
+                    raise SchemaError(f"knowledge.{key} names {name!r}, which is no column; remove it or declare it")
+        named = list(itertools.chain.from_iterable(self.tiers))
+        twice = sorted({name for name in named if named.count(name) > 1})
+        if twice:
+            raise SchemaError(f"knowledge.tiers names {twice[0]!r} more than once; keep it in one tier")
+
+    def digest(self) -> str:
+        """Give the SHA-256 of the schema's canonical JSON: equal schemas have equal digests."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+
+
+class _Dataset(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    name: str
+    reviewed: bool
+    unit: str = "one row"
+    relation: str = "add-remove"
+    nominal_rows: int | None = None
+    public: bool = False
+
+
+class _Knowledge(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    tiers: tuple[tuple[str, ...], ...] = ()
+    forbidden: Pairs = ()
+    required: Pairs = ()
+
+
+class _Document(msgspec.Struct, forbid_unknown_fields=True):
+    dataset: _Dataset
+    columns: dict[str, Any]
+    knowledge: _Knowledge = msgspec.field(default_factory=_Knowledge)
+
+
+def schema_from_toml(text: str) -> Schema:
+    """Read a schema from the text of a schema.toml.
+
+    Examples
+    --------
+    >>> text = '''
+    ... [dataset]
+    ... name = "demo"
+    ... reviewed = true
+    ... [columns.smokes]
+    ... kind = "boolean"
+    ... '''
+    >>> schema_from_toml(text).dataset
+    'demo'
+    """
+    try:
+        document = msgspec.convert(tomllib.loads(text), _Document)
+    except tomllib.TOMLDecodeError as error:
+        raise SchemaError(f"the schema is not valid TOML: {error}") from None
+    except msgspec.ValidationError as error:
+        raise SchemaError(f"the schema does not have the expected layout: {_name_path(error)}") from None
+    dataset, knowledge = document.dataset, document.knowledge
+    return Schema(
+        dataset=dataset.name,
+        columns={name: _read_column(name, fields) for name, fields in document.columns.items()},
+        reviewed=dataset.reviewed,
+        unit=dataset.unit,
+        relation=dataset.relation,
+        nominal_rows=dataset.nominal_rows,
+        tiers=knowledge.tiers,
+        forbidden=knowledge.forbidden,
+        required=knowledge.required,
+        public=dataset.public,
+    )
+
+
+def schema_to_toml(schema: Schema) -> str:
+    """Write a schema as the text of a schema.toml; an unreviewed one says so in its first line."""
+    dataset = _Dataset(
+        schema.dataset, schema.reviewed, schema.unit, schema.relation, schema.nominal_rows, schema.public
+    )
+    knowledge = _Knowledge(schema.tiers, schema.forbidden, schema.required)
+    document: dict[str, Any] = {
+        "dataset": msgspec.to_builtins(dataset),
+        "columns": {name: _write_column(column) for name, column in schema.columns.items()},
+    }
+    if written := msgspec.to_builtins(knowledge):
+        document["knowledge"] = written
+    header = "" if schema.reviewed else DRAFT_HEADER
+    return header + tomli_w.dumps(document)
+
+
+def load_schema(path: str | Path) -> Schema:
+    """Read a schema.toml."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise SchemaError(f"there is no schema at {path}; check the path, or draft one from the data") from None
+    except UnicodeDecodeError:
+        raise SchemaError(f"{path} is not encoded as UTF-8; save it as UTF-8") from None
+    except OSError as error:
+        raise SchemaError(f"{path} cannot be read ({error.strerror}); check that it is a file you may read") from None
+    return schema_from_toml(text)
+
+
+def save_schema(schema: Schema, path: str | Path) -> None:
+    """Write a schema.toml."""
+    try:
+        Path(path).write_text(schema_to_toml(schema), encoding="utf-8")
+    except OSError as error:
+        raise SchemaError(f"{path} cannot be written ({error.strerror}); check the folder and its rights") from None
+
+
+def _read_column(name: str, fields: object) -> Column:
+    try:
+        # msgspec cannot say which kind a Boolean without any other key is, so a missing kind gets its own words
+        if not isinstance(fields, dict) or "kind" not in fields:
+            raise SchemaError('kind is missing; write kind = "categorical", "ordinal", "boolean" or "numeric"')
+        return msgspec.convert(fields, Column)  # type: ignore[arg-type, no-any-return, unused-ignore]
+    except msgspec.ValidationError as error:
+        raise SchemaError(f"columns.{name}: {_name_path(error)}") from None
+    except SchemaError as error:
+        raise SchemaError(f"columns.{name}: {error}") from None
+
+
+def _write_column(column: Column) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(column)
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _checked_pair(key: str, pair: object) -> tuple[str, str]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2 or pair[0] == pair[1]:
+        raise SchemaError(f"knowledge.{key} must hold pairs of two different columns, [cause, effect]")
+    return (pair[0], pair[1])
+
+
+def _name_path(error: msgspec.ValidationError) -> str:
+    return str(error).replace("`$.", "`").replace(" - at `$`", "")

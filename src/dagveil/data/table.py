@@ -1,0 +1,103 @@
+"""The protocol of table engines.
+
+An engine answers **exact** counts and sums. It holds rows, so only the curator may hold one; whatever it answers must
+pass through noise before anyone else sees it. The shape of every answer follows from the schema and the question alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.data.moments import MomentPlan
+from dagveil.data.schema import Schema
+from dagveil.errors import SchemaError
+
+MAX_CELLS: Final = 2**27
+"""The largest number of cells of one count table: one gigabyte."""
+
+
+class Table(Protocol):
+    """Exact answers about the rows of one data set. Only the curator may hold one."""
+
+    @property
+    def schema(self) -> Schema:
+        """What is public about the data set."""
+
+    @property
+    def n_rows(self) -> int:
+        """The exact number of rows: as sensitive as any other count."""
+
+    def counts(self, columns: Sequence[str]) -> NDArray[np.int64]:
+        """Count rows by the codes of some columns, in the shape (levels of columns[0], levels of columns[1], …)."""
+
+    def counts_many(self, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
+        """Answer many `counts` together; the engine shares work among them."""
+
+    def moments(self, plan: MomentPlan) -> NDArray[np.int64]:
+        """Sum the outer products of the quantised clipped rows, exactly, in the shape (1 + d, 1 + d)."""
+
+    def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:
+        """Count values between public edges.
+
+        Cell k counts edges[k-1] <= x < edges[k]. The first and the last cell are open-ended, so there is one cell
+        more than edges and each row is in exactly one cell.
+        """
+
+    def magnitude_counts(self, column: str, center: float, exponents: range) -> NDArray[np.int64]:
+        """Count rows by the size of x - center.
+
+        The cell of k in `exponents` counts rows with 2**(k-1) < |x - center| <= 2**k. The first and the last cell are
+        open-ended, so each row is in exactly one cell.
+        """
+
+
+def table_shape(schema: Schema, columns: Sequence[str]) -> tuple[int, ...]:
+    """Give the shape of the count table of some columns, or refuse a question that has no sensible answer.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean, Numeric
+    >>> schema = Schema(dataset="demo", columns={"smokes": Boolean(outside="false"), "age": Numeric(bounds=(0, 90))})
+    >>> table_shape(schema, ["smokes", "age"])
+    (2, 4)
+    """
+    if isinstance(columns, str):
+        raise SchemaError(f"columns is the single text {columns!r}; give a list of names")
+    check_columns(schema, columns)
+    if len(set(columns)) < len(columns):
+        raise SchemaError(f"a column is named twice in {', '.join(columns)}; name each column once")
+    shape = tuple(schema.columns[name].n_levels for name in columns)
+    if math.prod(shape) > MAX_CELLS:
+        raise SchemaError(
+            f"the table of {', '.join(columns)} has {math.prod(shape)} cells and the limit is {MAX_CELLS}; "
+            "ask for fewer columns, or group levels in the schema"
+        )
+    return shape
+
+
+def check_columns(schema: Schema, columns: Sequence[str]) -> None:
+    """Refuse names that the schema does not declare."""
+    unknown = [name for name in columns if name not in schema.columns]
+    if unknown:
+        raise SchemaError(f"the schema has no column {unknown[0]!r}; its columns are {', '.join(schema.columns)}")
+
+
+def check_edges(edges: Sequence[float]) -> NDArray[np.float64]:
+    """Give the edges of a histogram as an array, or refuse them."""
+    array = np.asarray(edges, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)) or np.any(np.diff(array) <= 0):
+        raise SchemaError("the edges of a histogram must be finite, increasing, and at least one")
+    return array
+
+
+def check_exponents(center: float, exponents: range) -> None:
+    """Refuse a centre or exponents that `magnitude_counts` cannot use."""
+    if not math.isfinite(center):
+        raise SchemaError("the center of a magnitude count is not finite; give a finite number")
+    if len(exponents) == 0 or exponents.step != 1:
+        raise SchemaError("the exponents of a magnitude count must be a range with step 1 that is not empty")

@@ -1,0 +1,74 @@
+"""Every exception that dagveil raises on purpose.
+
+::
+
+    DagveilError
+    ├── SchemaError                 a schema that cannot be used
+    │   └── UnreviewedSchemaError   a draft that nobody has reviewed
+    ├── DataError                   a file or frame that cannot be read as the schema says
+    ├── BudgetError
+    │   ├── InvalidBudgetError      epsilon or delta outside their range
+    │   ├── BudgetExceededError     a charge that a filter or the ledger refused
+    │   └── LedgerError             the ledger cannot be opened, read or written
+    ├── GraphError                  a graph that is not what it claims to be
+    ├── KnowledgeError              background knowledge that contradicts itself
+    ├── EvidenceError               evidence that cannot answer the question
+    ├── MethodError                 a method that does not exist or does not fit the data
+    └── MissingExtraError           an optional dependency that is not installed
+
+Messages say what, with which numbers, and what to do next; never a data value.
+"""
+
+from __future__ import annotations
+
+
+class DagveilError(Exception):
+    """Root of the tree: catch it to catch everything that dagveil raises on purpose."""
+
+
+class SchemaError(DagveilError):
+    """A schema that cannot be used."""
+
+
+class UnreviewedSchemaError(SchemaError):
+    """A drafted schema whose levels and bounds were read from the data and never reviewed."""
+
+
+class DataError(DagveilError):
+    """A file or frame that cannot be read as the schema says."""
+
+
+class BudgetError(DagveilError):
+    """Anything about budgets."""
+
+
+class InvalidBudgetError(BudgetError, ValueError):
+    """Epsilon or delta outside their range."""
+
+
+class BudgetExceededError(BudgetError):
+    """A charge that a filter or the ledger refused; nothing was drawn."""
+
+
+class LedgerError(BudgetError):
+    """The ledger cannot be opened, read or written."""
+
+
+class GraphError(DagveilError, ValueError):
+    """A graph that is not what it claims to be."""
+
+
+class KnowledgeError(DagveilError, ValueError):
+    """Background knowledge that contradicts itself or names unknown columns."""
+
+
+class EvidenceError(DagveilError):
+    """Evidence that cannot answer the question."""
+
+
+class MethodError(DagveilError):
+    """A method that does not exist or does not fit the data."""
+
+
+class MissingExtraError(DagveilError, ImportError):
+    """An optional dependency that is not installed; the message names the extra."""

@@ -1,0 +1,1 @@
+"""How far a found graph is from the true one: skeletons, arrows and distances. Import from the modules."""

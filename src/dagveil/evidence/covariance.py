@@ -1,0 +1,207 @@
+"""The covariance of one-hot vectors, estimated from noisy pair tables, with the variance of its noise.
+
+Nothing here is exact, not even the number of rows: every figure comes from released tables. For columns i and j with level
+probabilities p_i, p_j and P_i = I − p_i 1ᵀ, the covariance block is K_ij = P_i N_ij P_jᵀ / n. Independent noise of variance s²
+in every cell of N_ij gives the block the covariance (s/n)² R_i ⊗ R_j with R_i = P_i G_i P_iᵀ, where G_i counts how many declared
+levels were merged into each level that is kept. The last level of each column is dropped, and blocks are whitened so that
+K_ii = I: tests do not change, and strengths of different columns compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.evidence.tables import NoisyTable
+
+Floats = NDArray[np.float64]
+
+LEVELS_KEPT = 8
+"""Levels of one column that a test keeps apart; rarer ones are merged, since each costs a row of noise."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneHotCovariance:
+    """Whitened covariance blocks, padded to one size.
+
+    Attributes
+    ----------
+    columns
+        Names of the columns.
+    size
+        Number of kept levels minus one, per column; blocks are padded beyond it.
+    blocks
+        K, shape (d, d, m, m), whitened; K[i, i] is the identity.
+    spread
+        R, shape (d, m, m): how cell noise of a table shows in the column's direction, whitened, zero in the padding.
+    noise
+        V, shape (d, d): variance of one cell's noise divided by n²; infinite where the pair was not measured.
+    margin_noise
+        Variance of each level's probability, shape (d, m + 1), zero in the padding; the dropped level is the last.
+    probabilities
+        Shape (d, m + 1), dropped level last, zero in the padding.
+    whitener, root
+        Shape (d, m, m): the matrix that whitened each column, and its inverse, a root of the column's own covariance.
+    groups
+        For each column the kept level of each declared level.
+    n_rows
+        Estimated number of rows.
+    """
+
+    columns: tuple[str, ...]
+    size: NDArray[np.intp]
+    blocks: Floats
+    spread: Floats
+    noise: Floats
+    margin_noise: Floats
+    probabilities: Floats
+    whitener: Floats
+    root: Floats
+    groups: tuple[NDArray[np.intp], ...]
+    n_rows: float
+
+    @property
+    def measured(self) -> NDArray[np.bool_]:
+        """Pairs whose table was released."""
+        return np.isfinite(self.noise)
+
+    def redraw(self, rng: np.random.Generator) -> OneHotCovariance:
+        """Return a copy with fresh noise and fresh sampling around the estimate (free: post-processing).
+
+        Sampling is drawn for all blocks together from a Wishart law, so that what one sample would move jointly
+        moves jointly.
+        """
+        d, m = len(self.columns), self.blocks.shape[2]
+        full = self.blocks.transpose(0, 2, 1, 3).reshape(d * m, d * m)
+        values, vectors = np.linalg.eigh((full + full.T) / 2)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        gauss = rng.standard_normal((d * m, d * m))
+        wishart = (gauss + gauss.T) / np.sqrt(2.0 * max(self.n_rows, 1.0))
+        moved = full + root @ wishart @ root.T
+        fresh = moved.reshape(d, m, d, m).transpose(0, 2, 1, 3).copy()
+        scale = np.sqrt(np.where(self.measured, self.noise, 0.0))
+        roots = _symmetric_root(self.spread)
+        cells = rng.standard_normal((d, d, m, m)) * scale[:, :, None, None]
+        cells = np.einsum("iab,ijbc,jdc->ijad", roots, cells, roots)
+        upper = np.triu(np.ones((d, d), dtype=bool), 1)
+        noisy = np.where(upper[:, :, None, None], fresh + cells, 0.0)
+        noisy = noisy + noisy.transpose(1, 0, 3, 2)
+        noisy[np.arange(d), np.arange(d)] = np.eye(m)
+        return replace(self, blocks=noisy)
+
+
+def covariance_from_tables(columns: Sequence[str], tables: Mapping[tuple[str, str], NoisyTable]) -> OneHotCovariance:
+    """Estimate the one-hot covariance from pair tables.
+
+    Parameters
+    ----------
+    columns
+        The columns, in the order wanted.
+    tables
+        Noisy pair tables by pair of names, in either order; pairs may be absent.
+    """
+    position = {name: i for i, name in enumerate(columns)}
+    d = len(columns)
+    pairs = [(position[a], position[b], table) for (a, b), table in tables.items()]
+    n_rows = _total(pairs)
+    margins, margin_variance = _margins(d, pairs)
+    groups = tuple(_group_levels(margins[i], margin_variance[i]) for i in range(d))
+    merge = [_merge_matrix(groups[i]) for i in range(d)]
+    kept = [g.shape[0] for g in merge]
+    m = max(max(kept) - 1, 1)
+
+    probabilities = np.zeros((d, m + 1))
+    margin_noise = np.zeros((d, m + 1))
+    spread = np.zeros((d, m, m))
+    whitener = np.zeros((d, m, m))
+    root = np.zeros((d, m, m))
+    projections: list[Floats] = []
+    for i in range(d):
+        merged = merge[i] @ np.maximum(margins[i], max(np.sqrt(margin_variance[i]), 1.0))
+        p = merged / merged.sum()
+        r = kept[i]
+        weights = merge[i].sum(axis=1)
+        project = (np.eye(r) - np.outer(p, np.ones(r)))[: r - 1]
+        inner = np.diag(p[: r - 1]) - np.outer(p[: r - 1], p[: r - 1])
+        cholesky = np.linalg.cholesky(inner)
+        white = np.linalg.inv(cholesky)
+        projections.append(white @ project)
+        spread[i, : r - 1, : r - 1] = (projections[i] * weights) @ projections[i].T
+        whitener[i, : r - 1, : r - 1] = white
+        root[i, : r - 1, : r - 1] = cholesky
+        probabilities[i, : r - 1] = p[: r - 1]
+        probabilities[i, m] = p[r - 1]
+        per_level = weights * margin_variance[i] / n_rows**2
+        margin_noise[i, : r - 1] = per_level[: r - 1]
+        margin_noise[i, m] = per_level[r - 1]
+
+    blocks = np.zeros((d, d, m, m))
+    blocks[np.arange(d), np.arange(d)] = np.eye(m)
+    noise = np.full((d, d), np.inf)
+    noise[np.arange(d), np.arange(d)] = 0.0
+    for i, j, table in pairs:
+        block = projections[i] @ (merge[i] @ table.counts @ merge[j].T) @ projections[j].T / n_rows
+        blocks[i, j, : kept[i] - 1, : kept[j] - 1] = block
+        blocks[j, i, : kept[j] - 1, : kept[i] - 1] = block.T
+        noise[i, j] = noise[j, i] = table.variance / n_rows**2
+    return OneHotCovariance(
+        columns=tuple(columns),
+        size=np.array([r - 1 for r in kept], dtype=np.intp),
+        blocks=blocks,
+        spread=spread,
+        noise=noise,
+        margin_noise=margin_noise,
+        probabilities=probabilities,
+        whitener=whitener,
+        root=root,
+        groups=groups,
+        n_rows=n_rows,
+    )
+
+
+def _total(pairs: list[tuple[int, int, NoisyTable]]) -> float:
+    """Inverse-variance mean of the tables' totals, at least 1."""
+    weights = np.array([1.0 / (table.variance * table.counts.size) for _, _, table in pairs])
+    totals = np.array([table.counts.sum() for _, _, table in pairs])
+    return max(float(weights @ totals / weights.sum()), 1.0)
+
+
+def _margins(d: int, pairs: list[tuple[int, int, NoisyTable]]) -> tuple[list[Floats], Floats]:
+    """Inverse-variance mean of each column's margin over its tables, and the variance of one level."""
+    sums: list[Floats | float] = [0.0] * d
+    weights = np.zeros(d)
+    for i, j, table in pairs:
+        rows, columns = table.counts.shape
+        for k, margin, width in ((i, table.counts.sum(axis=1), columns), (j, table.counts.sum(axis=0), rows)):
+            weight = 1.0 / (table.variance * width)
+            sums[k] = sums[k] + weight * margin
+            weights[k] += weight
+    return [np.asarray(sums[k]) / weights[k] for k in range(d)], 1.0 / weights
+
+
+def _group_levels(margin: Floats, variance: float) -> NDArray[np.intp]:
+    """Merge the rarest levels until at most LEVELS_KEPT are left, and those that noise hides."""
+    levels = len(margin)
+    if levels <= LEVELS_KEPT:
+        return np.arange(levels, dtype=np.intp)
+    order = np.argsort(-margin, kind="stable")
+    visible = max(2, int(np.count_nonzero(margin > 2.0 * np.sqrt(variance))))
+    keep = order[: min(LEVELS_KEPT - 1, visible)]
+    groups = np.full(levels, len(keep), dtype=np.intp)
+    groups[np.sort(keep)] = np.arange(len(keep))
+    return groups
+
+
+def _merge_matrix(groups: NDArray[np.intp]) -> Floats:
+    merge = np.zeros((int(groups.max()) + 1, len(groups)))
+    merge[groups, np.arange(len(groups))] = 1.0
+    return merge
+
+
+def _symmetric_root(matrices: Floats) -> Floats:
+    values, vectors = np.linalg.eigh(matrices)
+    root: Floats = np.einsum("iab,ib,icb->iac", vectors, np.sqrt(np.maximum(values, 0.0)), vectors)
+    return root

@@ -1,0 +1,53 @@
+"""From a list of released tables to evidence that answers questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dagveil.errors import EvidenceError
+from dagveil.evidence.covariance import covariance_from_tables
+from dagveil.evidence.pairs import PairEvidence
+from dagveil.evidence.tables import NoisyTable, combine
+from dagveil.evidence.triples import TripleEvidence
+
+
+def pair_tables(tables: Sequence[NoisyTable]) -> dict[frozenset[str], NoisyTable]:
+    """Combine every release that tells something about a pair, margins of triples included, into one table per pair."""
+    found: dict[frozenset[str], list[NoisyTable]] = {}
+    for table in tables:
+        for i, a in enumerate(table.columns):
+            for b in table.columns[i + 1 :]:
+                releases = found.setdefault(frozenset((a, b)), [])
+                names = releases[0].columns if releases else (a, b)
+                releases.append(table.margin(names))
+    return {pair: combine(releases) for pair, releases in found.items()}
+
+
+def triple_tables(tables: Sequence[NoisyTable]) -> dict[frozenset[str], NoisyTable]:
+    """Combine the releases of each triple."""
+    found: dict[frozenset[str], list[NoisyTable]] = {}
+    for table in tables:
+        if len(table.columns) == 3:
+            releases = found.setdefault(frozenset(table.columns), [])
+            releases.append(table.margin(releases[0].columns) if releases else table)
+    return {triple: combine(releases) for triple, releases in found.items()}
+
+
+def marginal_evidence(columns: Sequence[str], tables: Sequence[NoisyTable]) -> PairEvidence:
+    """Build the evidence that these tables carry.
+
+    Parameters
+    ----------
+    columns
+        The columns, in the order wanted; each must stand in at least one pair table.
+    tables
+        Tables of two or three columns, in any number and order.
+    """
+    pairs = pair_tables(tables)
+    covered = {name for pair in pairs for name in pair}
+    if missing := [name for name in columns if name not in covered]:
+        raise EvidenceError(f"no released table holds the columns {', '.join(missing)}; measure them first")
+    ordered = {(table.columns[0], table.columns[1]): table for table in pairs.values()}
+    covariance = covariance_from_tables(columns, ordered)
+    triples = triple_tables(tables)
+    return TripleEvidence(covariance, triples, pairs) if triples else PairEvidence(covariance)

@@ -1,0 +1,157 @@
+"""Tests of any order from noisy pair tables alone.
+
+Pooled over strata, Σ_z (N_xyz − N_xz N_yz / N_z) = N_xy − N_xz diag(1/N_z) N_zy is a function of pair tables, so order-1 tests need
+no triple table. Larger sets enter with their main effects: exact where E[x | S] or E[y | S] is additive in S, and otherwise on the
+side of keeping an edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dagveil.evidence.covariance import OneHotCovariance
+from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.wald import Blocks, Wald, partial_covariance, residual_strength
+
+Floats = NDArray[np.float64]
+
+CELLS_PER_BATCH = 4_000_000
+"""Numbers that one batch may hold in its largest array: keeps memory flat whatever is asked."""
+
+
+class PairEvidence:
+    """Independence tests on a one-hot covariance.
+
+    Parameters
+    ----------
+    covariance
+        Estimated from released pair tables.
+    """
+
+    def __init__(self, covariance: OneHotCovariance) -> None:
+        self.covariance = covariance
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names, in the order that positions refer to."""
+        return self.covariance.columns
+
+    def answers(self, questions: Questions) -> NDArray[np.bool_]:
+        """Tell for which questions every pair table that they need was measured."""
+        measured = self.covariance.measured
+        known = measured[questions.x, questions.y].copy()
+        for i in range(questions.order):
+            known &= measured[questions.x, questions.given[:, i]] & measured[questions.y, questions.given[:, i]]
+            for j in range(i):
+                known &= measured[questions.given[:, i], questions.given[:, j]]
+        return known
+
+    def joint(self, questions: Questions) -> NDArray[np.bool_]:
+        """Tell which questions are answered jointly: pairs hold the main effects of larger sets only."""
+        return np.full(len(questions), questions.order < 2)
+
+    def strength(self, questions: Questions) -> Floats:
+        """Return ‖u‖² of each question in whitened units."""
+        out = np.zeros(len(questions))
+        for rows in self._groups(questions):
+            out[rows] = residual_strength(self._gather(questions.select(rows)))
+        return out
+
+    def test(self, questions: Questions) -> Answers:
+        """Test each question by its Wald statistic."""
+        statistic = np.zeros(len(questions))
+        for rows in self._groups(questions):
+            statistic[rows] = self.wald(questions.select(rows)).statistic()
+        return self._judge(questions, statistic)
+
+    def _judge(self, questions: Questions, statistic: Floats) -> Answers:
+        freedom = (self.covariance.size[questions.x] * self.covariance.size[questions.y]).astype(np.float64)
+        p_value = np.where(freedom > 0, special.chdtrc(np.maximum(freedom, 1.0), statistic), 1.0)
+        return Answers(statistic, freedom, p_value)
+
+    def wald(self, questions: Questions) -> Wald:
+        """Return u and C for questions whose columns x have one size, and likewise y."""
+        return partial_covariance(self._gather(questions))
+
+    def _groups(self, questions: Questions) -> Iterator[NDArray[np.intp]]:
+        """Split a batch so that sizes agree and memory stays bounded; questions about a constant column are left out."""
+        size = self.covariance.size
+        base = int(size.max()) + 1
+        key = size[questions.x] * base + size[questions.y]
+        if questions.order:
+            key = key * base + size[questions.given].max(axis=1)
+        live = (size[questions.x] > 0) & (size[questions.y] > 0)
+        for value in np.unique(key[live]):
+            rows = np.flatnonzero(live & (key == value))
+            a, b = int(size[questions.x[rows[0]]]), int(size[questions.y[rows[0]]])
+            step = max(1, CELLS_PER_BATCH // (a * b) ** 2)
+            for start in range(0, len(rows), step):
+                yield rows[start : start + step]
+
+    def _gather(self, questions: Questions) -> Blocks:
+        c = self.covariance
+        x, y, given = questions.x, questions.y, questions.given
+        a, b = int(c.size[x[0]]), int(c.size[y[0]])
+        k = questions.order
+        s = max(int(c.size[given].max()), 1) if k else 1
+        q = len(questions)
+        xs = np.empty((q, a, k, s))
+        ys = np.empty((q, b, k, s))
+        ss = np.zeros((q, k, s, k, s))
+        for i in range(k):
+            xs[:, :, i] = c.blocks[x, given[:, i], :a, :s]
+            ys[:, :, i] = c.blocks[y, given[:, i], :b, :s]
+            for j in range(k):
+                ss[:, i, :, j] = c.blocks[given[:, i], given[:, j], :s, :s]
+        levels = np.r_[0:s, c.probabilities.shape[1] - 1]
+        return Blocks(
+            xy=c.blocks[x, y, :a, :b],
+            xs=xs,
+            ys=ys,
+            ss=ss,
+            x_spread=c.spread[x, :a, :a],
+            y_spread=c.spread[y, :b, :b],
+            s_spread=c.spread[given][:, :, :s, :s],
+            xy_noise=c.noise[x, y],
+            xs_noise=c.noise[x[:, None], given],
+            ys_noise=c.noise[y[:, None], given],
+            ss_noise=c.noise[given[:, :, None], given[:, None, :]],
+            s_margin_noise=c.margin_noise[given][:, :, levels],
+            s_probabilities=c.probabilities[given][:, :, levels],
+            s_whitener=c.whitener[given][:, :, :s, :s],
+            n_rows=c.n_rows,
+            sampling=self._stratified(x, y, given[:, 0], a, b) if k == 1 else None,
+        )
+
+    def _stratified(
+        self, x: NDArray[np.intp], y: NDArray[np.intp], z: NDArray[np.intp], a: int, b: int
+    ) -> Floats:
+        """Return Σ_z p_z D_{x|z} ⊗ D_{y|z} / n: the sampling covariance without assuming equal strata."""
+        dx = self._within(x, z, a)
+        dy = self._within(y, z, b)
+        p = self.covariance.probabilities[z]
+        q = len(x)
+        total: Floats = np.einsum("qz,qzij,qzkl->qikjl", p, dx, dy, optimize=True)
+        return total.reshape(q, a * b, a * b) / self.covariance.n_rows
+
+    def _within(self, x: NDArray[np.intp], z: NDArray[np.intp], a: int) -> Floats:
+        """Whitened covariance of x inside each level of z, shape (q, levels of z, a, a)."""
+        c = self.covariance
+        m = c.blocks.shape[2]
+        px, pz = c.probabilities[x], c.probabilities[z]
+        inner = np.einsum("qab,qbs,qts->qat", c.root[x, :a, :a], c.blocks[x, z, :a], c.root[z])
+        joint = np.empty((len(x), a + 1, m + 1))
+        joint[:, :a, :m] = inner + px[:, :a, None] * pz[:, None, :m]
+        joint[:, :a, m] = px[:, :a] - joint[:, :a, :m].sum(axis=2)
+        joint[:, a] = pz - joint[:, :a].sum(axis=1)
+        floor = np.maximum(np.sqrt(c.noise[x, z]), 0.5 / c.n_rows)
+        joint = np.maximum(joint, floor[:, None, None])
+        conditional = (joint / joint.sum(axis=1, keepdims=True))[:, :a].transpose(0, 2, 1)
+        within = conditional[..., None] * np.eye(a) - conditional[..., :, None] * conditional[..., None, :]
+        white = c.whitener[x, :a, :a]
+        out: Floats = np.einsum("qab,qzbc,qdc->qzad", white, within, white, optimize=True)
+        return out

@@ -1,0 +1,219 @@
+"""Joint tests of order two from three-way tables.
+
+A pair of conditioning columns becomes one column whose levels are the pair's cells; then the order-1 form applies, with the
+three-way tables (x, z₁z₂) and (y, z₁z₂) in the place of pair tables. No four-way table is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.evidence.covariance import OneHotCovariance
+from dagveil.evidence.pairs import PairEvidence
+from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.tables import NoisyTable, combine
+from dagveil.evidence.wald import Blocks, Wald, partial_covariance
+
+Floats = NDArray[np.float64]
+
+FEWEST_ROWS = 5.0
+"""Joint cells expected to hold fewer rows than this are merged with the other rare ones."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _JointColumn:
+    """Two columns as one: which cell belongs to which kept level, and what a covariance needs of it."""
+
+    merge: Floats
+    project: Floats
+    whitener: Floats
+    spread: Floats
+    probabilities: Floats
+    margin_noise: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _JointBlock:
+    """Covariance of a column with a joint column, its noise, and the column's covariance inside each joint level."""
+
+    block: Floats
+    noise: float
+    within: Floats
+
+
+class TripleEvidence(PairEvidence):
+    """Pair evidence that answers order-2 questions jointly wherever the two triples were measured.
+
+    Parameters
+    ----------
+    covariance
+        From all releases, the triples' margins included.
+    triples
+        Three-way tables by set of names.
+    pairs
+        Pair tables by set of names, for the joint margins.
+    """
+
+    def __init__(
+        self,
+        covariance: OneHotCovariance,
+        triples: Mapping[frozenset[str], NoisyTable],
+        pairs: Mapping[frozenset[str], NoisyTable],
+    ) -> None:
+        super().__init__(covariance)
+        self.triples = triples
+        self._pairs = pairs
+        position = {name: i for i, name in enumerate(covariance.columns)}
+        self._known = {frozenset(position[name] for name in names) for names in triples}
+        self._columns: dict[tuple[int, int], _JointColumn] = {}
+        self._blocks: dict[tuple[int, tuple[int, int]], _JointBlock] = {}
+
+    def joint(self, questions: Questions) -> NDArray[np.bool_]:
+        """Tell which questions have both of their triples."""
+        if questions.order != 2:
+            return super().joint(questions)
+        return np.array(
+            [
+                frozenset((x, z1, z2)) in self._known and frozenset((y, z1, z2)) in self._known
+                for x, y, (z1, z2) in zip(
+                    questions.x.tolist(), questions.y.tolist(), questions.given.tolist(), strict=True
+                )
+            ],
+            dtype=bool,
+        )
+
+    def test(self, questions: Questions) -> Answers:
+        """Test jointly where possible, by main effects elsewhere."""
+        if questions.order != 2:
+            return super().test(questions)
+        joint = self.joint(questions)
+        rows_joint, rows_main = np.flatnonzero(joint), np.flatnonzero(~joint)
+        statistic = np.zeros(len(questions))
+        main, both = questions.select(rows_main), questions.select(rows_joint)
+        for rows in self._groups(main):
+            statistic[rows_main[rows]] = self.wald(main.select(rows)).statistic()
+        for rows in self._groups(Questions(both.x, both.y, both.given[:, :0])):
+            statistic[rows_joint[rows]] = self.joint_wald(both.select(rows)).statistic()
+        return self._judge(questions, statistic)
+
+    def joint_wald(self, questions: Questions) -> Wald:
+        """Return u and C of joint tests whose columns x have one size, and likewise y."""
+        c = self.covariance
+        x, y = questions.x, questions.y
+        a, b, q = int(c.size[x[0]]), int(c.size[y[0]]), len(questions)
+        pairs = [(min(z), max(z)) for z in questions.given.tolist()]
+        columns = [self._column(pair) for pair in pairs]
+        left = [self._block(int(i), pair) for i, pair in zip(x, pairs, strict=True)]
+        right = [self._block(int(j), pair) for j, pair in zip(y, pairs, strict=True)]
+        s = max(column.whitener.shape[0] for column in columns)
+        xs, ys = np.zeros((q, a, 1, s)), np.zeros((q, b, 1, s))
+        ss = np.broadcast_to(np.eye(s)[None, None, :, None, :], (q, 1, s, 1, s))
+        spread, whitener = np.zeros((q, 1, s, s)), np.zeros((q, 1, s, s))
+        margin, p = np.zeros((q, 1, s + 1)), np.zeros((q, 1, s + 1))
+        sampling = np.empty((q, a * b, a * b))
+        for row, (column, lx, ry) in enumerate(zip(columns, left, right, strict=True)):
+            size = column.whitener.shape[0]
+            levels = np.r_[0:size, s]
+            xs[row, :, 0, :size] = lx.block
+            ys[row, :, 0, :size] = ry.block
+            spread[row, 0, :size, :size] = column.spread
+            whitener[row, 0, :size, :size] = column.whitener
+            margin[row, 0, levels] = column.margin_noise
+            p[row, 0, levels] = column.probabilities
+            strata = np.einsum("z,zij,zkl->ikjl", column.probabilities, lx.within, ry.within)
+            sampling[row] = strata.reshape(a * b, a * b) / c.n_rows
+        return partial_covariance(
+            Blocks(
+                xy=c.blocks[x, y, :a, :b],
+                xs=xs,
+                ys=ys,
+                ss=ss,
+                x_spread=c.spread[x, :a, :a],
+                y_spread=c.spread[y, :b, :b],
+                s_spread=spread,
+                xy_noise=c.noise[x, y],
+                xs_noise=np.array([[block.noise] for block in left]),
+                ys_noise=np.array([[block.noise] for block in right]),
+                ss_noise=np.zeros((q, 1, 1)),
+                s_margin_noise=margin,
+                s_probabilities=p,
+                s_whitener=whitener,
+                n_rows=c.n_rows,
+                sampling=sampling,
+            )
+        )
+
+    def _column(self, pair: tuple[int, int]) -> _JointColumn:
+        if pair not in self._columns:
+            self._columns[pair] = self._make_column(pair)
+        return self._columns[pair]
+
+    def _make_column(self, pair: tuple[int, int]) -> _JointColumn:
+        c = self.covariance
+        names = (c.columns[pair[0]], c.columns[pair[1]])
+        tables = [t.margin(names) for key, t in self.triples.items() if key.issuperset(names)]
+        noisiest = max(t.variance for t in tables)
+        if frozenset(names) in self._pairs:
+            tables.append(self._pairs[frozenset(names)].margin(names))
+        margin = combine(tables)
+        lift = np.kron(_lift(c.groups[pair[0]]), _lift(c.groups[pair[1]]))
+        cells = lift @ margin.counts.reshape(-1)
+        rare = cells < max(np.sqrt(noisiest), FEWEST_ROWS)
+        keep = np.flatnonzero(~rare)
+        groups = np.full(len(cells), len(keep), dtype=np.intp)
+        groups[keep] = np.arange(len(keep))
+        if not rare.any() and len(keep) == len(cells):
+            merge = np.eye(len(cells)) @ lift
+        else:
+            merge = _lift(groups) @ lift
+        floor = max(np.sqrt(margin.variance), 1.0)
+        merged = np.maximum(merge @ margin.counts.reshape(-1), floor)
+        p = merged / merged.sum()
+        r = len(p)
+        weights = merge.sum(axis=1)
+        whitener = np.linalg.inv(np.linalg.cholesky(np.diag(p[:-1]) - np.outer(p[:-1], p[:-1])))
+        project = whitener @ (np.eye(r) - np.outer(p, np.ones(r)))[: r - 1]
+        return _JointColumn(
+            merge=merge,
+            project=project,
+            whitener=whitener,
+            spread=(project * weights) @ project.T,
+            probabilities=p,
+            margin_noise=weights * margin.variance / c.n_rows**2,
+        )
+
+    def _block(self, x: int, pair: tuple[int, int]) -> _JointBlock:
+        key = (x, pair)
+        if key not in self._blocks:
+            self._blocks[key] = self._make_block(x, pair)
+        return self._blocks[key]
+
+    def _make_block(self, x: int, pair: tuple[int, int]) -> _JointBlock:
+        c = self.covariance
+        column = self._column(pair)
+        names = (c.columns[x], c.columns[pair[0]], c.columns[pair[1]])
+        table = self.triples[frozenset(names)].margin(names)
+        a = int(c.size[x])
+        m = c.probabilities.shape[1] - 1
+        px = np.r_[c.probabilities[x, :a], c.probabilities[x, m]]
+        counts = _lift(c.groups[x]) @ table.counts.reshape(table.counts.shape[0], -1) @ column.merge.T
+        white = c.whitener[x, :a, :a]
+        project = white @ (np.eye(a + 1) - np.outer(px, np.ones(a + 1)))[:a]
+        floored = np.maximum(counts, max(np.sqrt(table.variance), 0.5))
+        conditional = (floored / floored.sum(axis=0))[:a].T
+        within = conditional[..., None] * np.eye(a) - conditional[..., :, None] * conditional[..., None, :]
+        return _JointBlock(
+            block=project @ counts @ column.project.T / c.n_rows,
+            noise=table.variance / c.n_rows**2,
+            within=np.einsum("ab,zbc,dc->zad", white, within, white),
+        )
+
+
+def _lift(groups: NDArray[np.intp]) -> Floats:
+    merge = np.zeros((int(groups.max()) + 1, len(groups)))
+    merge[groups, np.arange(len(groups))] = 1.0
+    return merge

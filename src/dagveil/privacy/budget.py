@@ -1,0 +1,94 @@
+"""A privacy budget: epsilon and delta as exact fractions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import TypeAlias
+
+from dagveil.errors import InvalidBudgetError
+
+Amount: TypeAlias = float | int | str | Decimal | Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """An (epsilon, delta) budget.
+
+    Examples
+    --------
+    >>> Budget.of(0.1, 1e-6)
+    Budget(epsilon=Fraction(1, 10), delta=Fraction(1, 1000000))
+    >>> Budget.of("1/3", 0).words
+    'epsilon 0.3334, delta 0'
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.epsilon, Fraction) or not isinstance(self.delta, Fraction):
+            raise InvalidBudgetError("Budget takes exact fractions; use Budget.of(epsilon, delta) for other numbers.")
+        if self.epsilon <= 0:
+            raise InvalidBudgetError(f"epsilon is {self.epsilon}, but it must be above 0; common values are 0.1 to 10.")
+        if not 0 <= self.delta < 1:
+            raise InvalidBudgetError(
+                f"delta is {self.delta}, but it must be at least 0 and below 1; choose it far below 1/rows, e.g. 1e-6."
+            )
+
+    @classmethod
+    def of(cls, epsilon: Amount, delta: Amount) -> Budget:
+        """Read a budget from any number; a float means its shortest decimal."""
+        return cls(exact(epsilon, "epsilon"), exact(delta, "delta"))
+
+    @property
+    def words(self) -> str:
+        """The budget for people, rounded up."""
+        return f"epsilon {round_up(self.epsilon, 4)}, delta {round_up(self.delta, 4)}"
+
+
+def exact(value: Amount, name: str = "value") -> Fraction:
+    """Turn a number into an exact fraction.
+
+    A float means the shortest decimal that prints it: 0.1 is one tenth, not the nearest binary number.
+
+    Examples
+    --------
+    >>> exact(0.1), exact("1e-6")
+    (Fraction(1, 10), Fraction(1, 1000000))
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
+        raise InvalidBudgetError(f"{name} is of type {type(value).__name__}, but it must be a number.")
+    try:
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise InvalidBudgetError(f"{name} is {value}, but it must be a finite number.")
+            return Fraction(repr(float(value)))
+        return Fraction(value)
+    except InvalidBudgetError:
+        raise
+    except (ValueError, OverflowError, ZeroDivisionError):
+        raise InvalidBudgetError(
+            f"{name} is {str(value)!r}, but it must be a finite number such as 0.5 or 1/2."
+        ) from None
+
+
+def round_up(x: Amount, digits: int) -> str:
+    """Print a non-negative number with so many significant digits, never below its true value.
+
+    Examples
+    --------
+    >>> round_up(Fraction(1, 3), 3), round_up(1, 3), round_up("1e-6", 3)
+    ('0.334', '1', '1e-6')
+    """
+    number = exact(x)
+    if number < 0 or digits < 1:
+        raise InvalidBudgetError(f"round_up prints numbers from 0 up with at least 1 digit; got {digits} digits.")
+    context = Context(prec=digits, rounding=ROUND_CEILING)
+    shown = context.divide(Decimal(number.numerator), Decimal(number.denominator)).normalize(context)
+    if number == 0 or shown >= Decimal("0.0001"):
+        return f"{shown:f}"
+    mantissa, exponent = f"{shown:e}".split("e")
+    return f"{mantissa}e{int(exponent)}"

@@ -1,0 +1,187 @@
+"""Privacy events: frozen records of what was released, and what each costs under each accounting.
+
+The proofs behind the costs are docs/proofs/discrete-gaussian.md, gaussian-filter.md, zcdp-filter.md and exponential.md.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from dagveil.errors import InvalidBudgetError
+from dagveil.privacy import fraction_json
+
+ROUNDING_VARIANCE: Final = 2
+"""Variance that the rounding step of docs/proofs/discrete-gaussian.md takes out of a discrete Gaussian."""
+
+SMALLEST_GAUSSIAN_VARIANCE: Final = 100
+"""Below this variance Gaussian accounting refuses: scale the integers by a public factor first."""
+
+PI_ABOVE: Final = Fraction(355, 113)
+"""A fraction just above pi."""
+
+
+class _Event(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
+    label: str
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "squared_sensitivity", "variance"):
+            value = getattr(self, name, None)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | Fraction):
+                raise InvalidBudgetError(f"{name} of an event must be an exact fraction, not {type(value).__name__}.")
+            if value <= 0:
+                raise InvalidBudgetError(f"{name} of an event must be above 0, not {value}.")
+            force_setattr(self, name, Fraction(value))
+        draws = getattr(self, "draws", 1)
+        if draws < 1:
+            raise InvalidBudgetError(f"an event has at least 1 draw, not {draws}.")
+
+
+class DiscreteGaussian(_Event, frozen=True, tag="discrete-gaussian"):
+    """Integer Gaussian noise on every released integer.
+
+    ``variance`` is the smallest variance V of all draws, and ``squared_sensitivity`` the largest possible
+    Σ v_j² V / V_j, where v is the difference of the integer statistic on two neighbours and V_j the variance of draw j.
+    With one common variance that is the squared L2 sensitivity. ``changed`` is the largest number of draws on whose
+    statistic two neighbours can differ; all of them if it is not given.
+
+    Examples
+    --------
+    >>> DiscreteGaussian("counts", 4, Fraction(1), Fraction(10_000)).changed_draws
+    4
+    """
+
+    draws: int
+    squared_sensitivity: Fraction
+    variance: Fraction
+    changed: int | None = None
+
+    @property
+    def changed_draws(self) -> int:
+        """Number of draws that a neighbour can change, at most."""
+        return self.draws if self.changed is None else min(self.draws, max(self.changed, 0))
+
+
+class DiscreteLaplace(_Event, frozen=True, tag="discrete-laplace"):
+    """Integer Laplace noise; ``epsilon`` is the L1 sensitivity over the scale, for all draws together."""
+
+    draws: int
+    epsilon: Fraction
+
+
+class ExponentialChoice(_Event, frozen=True, tag="exponential-choice"):
+    """One choice with weights exp(epsilon · score / 2), scores of sensitivity 1."""
+
+    epsilon: Fraction
+
+
+class NoisyMax(_Event, frozen=True, tag="noisy-max"):
+    """One choice by the largest noisy score."""
+
+    epsilon: Fraction
+
+
+class SparseVectorRound(_Event, frozen=True, tag="sparse-vector-round"):
+    """One round of the sparse vector technique, threshold and questions together."""
+
+    epsilon: Fraction
+
+
+class RandomisedResponse(_Event, frozen=True, tag="randomised-response"):
+    """One randomised answer."""
+
+    epsilon: Fraction
+
+
+class Unbounded(_Event, frozen=True, tag="unbounded"):
+    """A release with published noise that carries no guarantee; no accounting can charge it."""
+
+    reason: str
+
+
+Event: TypeAlias = (
+    DiscreteGaussian
+    | DiscreteLaplace
+    | ExponentialChoice
+    | NoisyMax
+    | SparseVectorRound
+    | RandomisedResponse
+    | Unbounded
+)
+
+
+def pure_cost(event: Event) -> Fraction | None:
+    """Epsilon of the event under pure differential privacy, or None.
+
+    Examples
+    --------
+    >>> pure_cost(RandomisedResponse("answer", Fraction(1, 2)))
+    Fraction(1, 2)
+    """
+    if isinstance(event, DiscreteGaussian | Unbounded):
+        return None
+    return event.epsilon
+
+
+def zcdp_cost(event: Event) -> Fraction | None:
+    """Rho of the event under zero-concentrated differential privacy, or None.
+
+    Examples
+    --------
+    >>> zcdp_cost(DiscreteGaussian("counts", 4, Fraction(1), Fraction(50)))
+    Fraction(1, 100)
+    """
+    if isinstance(event, Unbounded):
+        return None
+    if isinstance(event, DiscreteGaussian):
+        return event.squared_sensitivity / (2 * event.variance)
+    if isinstance(event, ExponentialChoice):  # its loss has range epsilon, not 2 epsilon
+        return event.epsilon**2 / 8
+    return event.epsilon**2 / 2
+
+
+def gaussian_cost(event: Event) -> Fraction | None:
+    """Mu squared of the event under Gaussian differential privacy, or None.
+
+    Examples
+    --------
+    >>> gaussian_cost(DiscreteGaussian("counts", 4, Fraction(1), Fraction(102)))
+    Fraction(1, 100)
+    """
+    if isinstance(event, Unbounded):
+        return None
+    if isinstance(event, DiscreteGaussian):
+        if event.variance < SMALLEST_GAUSSIAN_VARIANCE:
+            return None
+        return event.squared_sensitivity / (event.variance - ROUNDING_VARIANCE)
+    if isinstance(event, ExponentialChoice):
+        return PI_ABOVE / 8 * event.epsilon**2
+    return PI_ABOVE / 2 * event.epsilon**2
+
+
+def encode_event(event: Event) -> bytes:
+    """Write an event as JSON.
+
+    Examples
+    --------
+    >>> encode_event(NoisyMax("edge", Fraction(1, 10)))
+    b'{"kind":"noisy-max","label":"edge","epsilon":"1/10"}'
+    """
+    return fraction_json.encode(event)
+
+
+def decode_event(content: bytes | str) -> Event:
+    """Read an event from JSON.
+
+    Examples
+    --------
+    >>> decode_event('{"kind":"unbounded","label":"edge","reason":"as published"}')
+    Unbounded(label='edge', reason='as published')
+    """
+    event: Event = msgspec.json.decode(content, type=Event, dec_hook=fraction_json.read_fraction)
+    return event

@@ -1,0 +1,11 @@
+"""The ledger: what every data set has spent, on disk, before any noise is drawn.
+
+Runs reserve their whole budget before they start and record each event before its noise. Totals are always recomputed
+from the rows. SQLite and PostgreSQL share one schema; MemoryLedger keeps nothing.
+"""
+
+from dagveil.privacy.ledger.account import Account, RunRecord, RunState
+from dagveil.privacy.ledger.book import Ledger, LedgerRun
+from dagveil.privacy.ledger.memory import MemoryLedger
+
+__all__ = ["Account", "Ledger", "LedgerRun", "MemoryLedger", "RunRecord", "RunState"]

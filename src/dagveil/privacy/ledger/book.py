@@ -1,0 +1,117 @@
+"""The ledger's interface, and the handle of one reserved run."""
+
+from __future__ import annotations
+
+import abc
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from dagveil.errors import LedgerError
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import Event
+from dagveil.privacy.ledger.account import Account, RunRecord
+
+WAIT_SECONDS: Final = 30.0
+"""How long to wait for another process that holds the ledger."""
+
+
+class Ledger(abc.ABC):
+    """The books of all data sets.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> from dagveil.privacy.events import NoisyMax
+    >>> from dagveil.privacy.ledger.memory import MemoryLedger
+    >>> ledger = MemoryLedger()
+    >>> ledger.set_budget("visits", Budget.of(3, 0))
+    >>> with ledger.reserve("visits", Budget.of(1, 0), method="pc", software="dagveil 0") as run:
+    ...     run.record(NoisyMax("edge", Fraction(1, 2)))
+    >>> ledger.account("visits").remaining_epsilon
+    Fraction(2, 1)
+    """
+
+    @staticmethod
+    def open(url_or_path: str | Path, wait_seconds: float = WAIT_SECONDS) -> Ledger:
+        """Open a ledger; a path is an SQLite file, made with its folders if it does not exist."""
+        from dagveil.privacy.ledger.store import SqlLedger  # SQLAlchemy takes time to import
+
+        return SqlLedger.connect(url_or_path, wait_seconds)
+
+    @abc.abstractmethod
+    def set_budget(self, dataset: str, budget: Budget) -> None:
+        """Set the lifetime budget of a data set; it may not fall below what is spent."""
+
+    @abc.abstractmethod
+    def account(self, dataset: str) -> Account:
+        """Account of one data set, recomputed from its runs."""
+
+    @abc.abstractmethod
+    def history(self, dataset: str | None = None) -> tuple[RunRecord, ...]:
+        """All runs, oldest first, of one data set or of all."""
+
+    @abc.abstractmethod
+    def datasets(self) -> tuple[str, ...]:
+        """Names of all data sets, sorted."""
+
+    @abc.abstractmethod
+    def reserve(self, dataset: str, budget: Budget, method: str, software: str) -> LedgerRun:
+        """Reserve a run's whole budget in one atomic step, or raise BudgetExceededError."""
+
+    @abc.abstractmethod
+    def abandon_untouched(self, dataset: str | None = None) -> int:
+        """Release open runs that have no event, and return their number.
+
+        A run of a living process may be among them: its first record then fails, before any noise is drawn.
+        """
+
+    @abc.abstractmethod
+    def record_event(self, run_id: int, event: Event) -> None:
+        """Write an event of an open run durably; LedgerError if the run is not open."""
+
+    @abc.abstractmethod
+    def close_run(self, run_id: int) -> None:
+        """Close an open run; an untouched one is released."""
+
+    def close(self) -> None:  # noqa: B027 - only some ledgers hold a connection
+        """Let go of files and connections."""
+
+
+class LedgerRun:
+    """One reserved run: record each event before its noise is drawn, then close.
+
+    Leaving a ``with`` block closes the run, also after an error: what was recorded stays spent.
+    """
+
+    def __init__(self, ledger: Ledger, run_id: int, dataset: str, budget: Budget) -> None:
+        self._ledger = ledger
+        self.id = run_id
+        self.dataset = dataset
+        self.budget = budget
+        self._closed = False
+
+    def record(self, event: Event) -> None:
+        """Write the event durably; draw noise only after this returns."""
+        if self._closed:
+            raise closed_run(self.id)
+        self._ledger.record_event(self.id, event)
+
+    def close(self) -> None:
+        """Close the run; closing twice does nothing."""
+        if not self._closed:
+            self._ledger.close_run(self.id)
+            self._closed = True
+
+    def __enter__(self) -> LedgerRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def closed_run(run_id: int) -> LedgerError:
+    """Error for a record in a run that is not open."""
+    return LedgerError(f"run {run_id} is not open any more; nothing was drawn. Reserve a new run.")

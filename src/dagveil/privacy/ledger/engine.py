@@ -1,0 +1,128 @@
+"""Connections to the ledger's database, with durable commits and locks that wait only so long."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.pool import NullPool
+
+from dagveil.errors import LedgerError, MissingExtraError
+
+
+class LedgerEngine:
+    """An SQLAlchemy engine whose transactions are durable and whose errors say what to do."""
+
+    def __init__(self, engine: Engine, place: str, wait_seconds: float) -> None:
+        self.engine = engine
+        self.place = place
+        self.wait_seconds = wait_seconds
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether the ledger is an SQLite file."""
+        return self.engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One durable transaction that may write; SQLite takes its write lock at once."""
+        with self._explained(), self.engine.connect() as plain:
+            connection = plain.execution_options(dagveil_begin="BEGIN IMMEDIATE")
+            with connection.begin():
+                if not self.is_sqlite:
+                    connection.exec_driver_sql("SET LOCAL synchronous_commit TO 'on'")
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout TO {int(1000 * self.wait_seconds)}")
+                yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One transaction that sees a single state of the ledger."""
+        options: dict[str, Any] = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        with self._explained(), self.engine.connect() as plain:
+            connection = plain.execution_options(**options)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise LedgerError(self._explain(str(error.orig))) from error
+
+    def _explain(self, message: str) -> str:
+        text = message.strip().splitlines()[0] if message.strip() else "no details"
+        if "locked" in text or "lock timeout" in text:
+            return (
+                f"the ledger {self.place} is held by another process and did not become free in "
+                f"{self.wait_seconds:g} s; nothing was drawn. Wait for the other run, or look for a process that hangs."
+            )
+        if "readonly" in text or "read-only" in text or "unable to open" in text:
+            return f"the ledger {self.place} cannot be written ({text}); mend its permissions or choose another place."
+        if "not a database" in text or "malformed" in text:
+            return f"{self.place} is not a ledger ({text}); choose another file, or restore a backup."
+        return f"the ledger {self.place} cannot be used: {text}. Check that the database runs and the address is right."
+
+
+def open_engine(url_or_path: str | Path, wait_seconds: float) -> LedgerEngine:
+    """Make an engine for a path, an sqlite:/// address or a postgresql:// address."""
+    text = str(url_or_path)
+    if isinstance(url_or_path, Path) or "://" not in text:
+        return _open_sqlite(Path(text), wait_seconds)
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise LedgerError("the ledger's address cannot be read; give a path or postgresql://user@host/name.") from None
+    if url.get_backend_name() == "sqlite" and url.database:
+        return _open_sqlite(Path(url.database), wait_seconds)
+    if url.get_backend_name() != "postgresql":
+        raise LedgerError(f"a ledger lives in SQLite or PostgreSQL, not in {url.get_backend_name()}.")
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("a PostgreSQL ledger needs psycopg: pip install 'dagveil[postgres]'.") from None
+    engine = sqlalchemy.create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": max(2, int(wait_seconds))},
+    )
+    return LedgerEngine(engine, url.render_as_string(hide_password=True), wait_seconds)
+
+
+def _open_sqlite(path: Path, wait_seconds: float) -> LedgerEngine:
+    path = path.expanduser()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LedgerError(f"the folder {path.parent} cannot be made ({error.strerror}); choose another place.") from error
+    if path.is_dir():
+        raise LedgerError(f"the ledger {path} is a folder; give the name of a file.")
+    # the folder too: SQLite keeps its journal beside the file
+    for place in (path, path.parent):
+        if place.exists() and not os.access(place, os.R_OK | os.W_OK):
+            raise LedgerError(f"{place} cannot be written; mend its permissions or choose another place for the ledger.")
+    engine = sqlalchemy.create_engine(
+        sqlalchemy.URL.create("sqlite", database=str(path)), poolclass=NullPool, connect_args={"timeout": wait_seconds}
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # we begin transactions ourselves
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA foreign_keys=ON")
+        # EXTRA also syncs the folder when the journal is removed: a commit survives a power cut
+        cursor.execute("PRAGMA synchronous=EXTRA")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get("dagveil_begin", "BEGIN"))
+
+    return LedgerEngine(engine, str(path), wait_seconds)

@@ -1,0 +1,1 @@
+"""Mechanisms with exact probabilities; each charges before it draws. Import from its modules."""

@@ -1,0 +1,39 @@
+"""Which noise source to use, by name."""
+
+from __future__ import annotations
+
+import enum
+
+from dagveil.errors import BudgetError
+from dagveil.privacy.noise.bits import SeededBits, SystemBits
+from dagveil.privacy.noise.exact import ExactNoise
+from dagveil.privacy.noise.source import NoiseSource
+
+
+class NoiseKind(enum.Enum):
+    """The noise sources of the program."""
+
+    OPENDP = "opendp"
+    EXACT = "exact"
+    SEEDED = "seeded"
+
+
+def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
+    """Make a noise source; only the seeded one takes a seed, and it needs one.
+
+    Examples
+    --------
+    >>> noise_source(NoiseKind.SEEDED, 7).private
+    False
+    """
+    if kind is NoiseKind.SEEDED:
+        if seed is None:
+            raise BudgetError("seeded noise needs a seed; give one, or choose opendp or exact noise for a release.")
+        return ExactNoise(SeededBits(seed))
+    if seed is not None:
+        raise BudgetError(f"{kind.value} noise takes no seed: a release must not be predictable. Leave the seed out.")
+    if kind is NoiseKind.EXACT:
+        return ExactNoise(SystemBits())
+    from dagveil.privacy.noise.opendp import OpendpNoise
+
+    return OpendpNoise()

@@ -1,0 +1,92 @@
+"""Noise from OpenDP's vetted samplers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.errors import BudgetError
+from dagveil.privacy.noise import source
+from dagveil.privacy.noise.bits import SystemBits
+from dagveil.privacy.noise.exact import ExactNoise
+
+
+class OpendpNoise:
+    """Discrete Gaussian and Laplace noise from OpenDP; uniform and Bernoulli draws from the operating system.
+
+    OpenDP takes its scale as a float and samples for exactly that number, so only representable scales are accepted.
+
+    Examples
+    --------
+    >>> OpendpNoise().private
+    True
+    """
+
+    name = "OpenDP"
+    private = True
+
+    def __init__(self) -> None:
+        self._exact = ExactNoise(SystemBits())
+
+    def representable_variance(self, variance: Fraction) -> Fraction:
+        """Smallest variance at or above the wanted one that every source realises exactly."""
+        return source.representable_variance(variance)
+
+    def representable_scale(self, scale: Fraction) -> Fraction:
+        """Smallest scale at or above the wanted one that every source realises exactly."""
+        return source.representable_scale(scale)
+
+    def discrete_gaussian(self, variance: Fraction, size: int) -> NDArray[np.int64]:
+        """Draw integers with probability in proportion to exp(−y²/(2 variance))."""
+        if source.representable_variance(variance) != variance:
+            raise BudgetError("OpenDP cannot realise this variance exactly; ask representable_variance for one it can.")
+        root = source.representable_scale(_exact_root(variance))
+        return _sample(_gaussian(float(root)), size)
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        """Draw integers with probability in proportion to exp(−|y|/scale)."""
+        if source.representable_scale(scale) != scale:
+            raise BudgetError("OpenDP cannot realise this scale exactly; ask representable_scale for one it can.")
+        return _sample(_laplace(float(scale)), size)
+
+    def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
+        """Draw integers from 0 to bound − 1, all equally likely."""
+        return self._exact.uniform_below(bound, size)
+
+    def bernoulli(self, p: Fraction, size: int) -> NDArray[np.bool_]:
+        """Draw true with probability p."""
+        return self._exact.bernoulli(p, size)
+
+
+def _exact_root(variance: Fraction) -> Fraction:
+    from math import isqrt
+
+    return Fraction(isqrt(variance.numerator), isqrt(variance.denominator))
+
+
+def _sample(measurement: Any, size: int) -> NDArray[np.int64]:
+    return np.array(measurement([0] * size), dtype=np.int64)
+
+
+@lru_cache(maxsize=64)
+def _gaussian(scale: float) -> Any:
+    dp = _opendp()
+    return dp.m.make_gaussian(dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="i64"), scale=scale)
+
+
+@lru_cache(maxsize=64)
+def _laplace(scale: float) -> Any:
+    dp = _opendp()
+    return dp.m.make_laplace(dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=scale)
+
+
+@lru_cache(maxsize=1)
+def _opendp() -> Any:
+    import opendp.prelude as dp  # takes most of a second: only when noise is drawn
+
+    dp.enable_features("contrib")
+    return dp

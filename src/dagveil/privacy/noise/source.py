@@ -1,0 +1,98 @@
+"""What a noise source offers, and the scales that every source can realise."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.errors import BudgetError
+
+SCALE_BITS: Final = 21
+"""Realisable scales are floats with so many significant bits: at most a 2^-20 part above the wanted scale."""
+
+LARGEST_SCALE: Final = 2**50
+"""Beyond this scale noise would not fit 64-bit integers."""
+
+
+class NoiseSource(Protocol):
+    """Exact integer noise.
+
+    Draws outside the range of 64-bit integers, which no run will see, are clamped to it: that is post-processing.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name for the receipt."""
+
+    @property
+    def private(self) -> bool:
+        """False for a seeded source: "seeded: not private"."""
+
+    def representable_variance(self, variance: Fraction) -> Fraction:
+        """Smallest variance at or above the wanted one that every source realises exactly."""
+
+    def representable_scale(self, scale: Fraction) -> Fraction:
+        """Smallest scale at or above the wanted one that every source realises exactly."""
+
+    def discrete_gaussian(self, variance: Fraction, size: int) -> NDArray[np.int64]:
+        """Draw integers with probability in proportion to exp(−y²/(2 variance))."""
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        """Draw integers with probability in proportion to exp(−|y|/scale)."""
+
+    def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
+        """Draw integers from 0 to bound − 1, all equally likely."""
+
+    def bernoulli(self, p: Fraction, size: int) -> NDArray[np.bool_]:
+        """Draw true with probability p."""
+
+
+def representable_scale(scale: Fraction) -> Fraction:
+    """Smallest number with 21 significant bits at or above the scale.
+
+    Examples
+    --------
+    >>> representable_scale(Fraction(201, 2)), float(representable_scale(Fraction(1, 3)))
+    (Fraction(201, 2), 0.33333349227905273)
+    """
+    checked_scale(scale)
+    # with this unit the scale lies between 2^19 and 2^21 units: 21 bits before the point, or one bit fewer
+    shift = SCALE_BITS - 1 - (scale.numerator.bit_length() - scale.denominator.bit_length())
+    unit = Fraction(2) ** -shift
+    if scale < unit * 2 ** (SCALE_BITS - 1):
+        unit /= 2
+    return math.ceil(scale / unit) * unit
+
+
+def representable_variance(variance: Fraction) -> Fraction:
+    """Smallest square of a number with 21 significant bits at or above the variance.
+
+    Examples
+    --------
+    >>> representable_variance(Fraction(100)), float(representable_variance(Fraction(2)))
+    (Fraction(100, 1), 2.0000016174171833)
+    """
+    checked_variance(variance)
+    # The root is rounded up to a fine grid that contains every 21-bit number of its size, then to 21 bits: rounding
+    # up twice onto nested grids is rounding up once.
+    shift = 64 + variance.denominator.bit_length()
+    root = Fraction(math.isqrt(math.ceil(variance * 4**shift) - 1) + 1, 2**shift)
+    return representable_scale(root) ** 2
+
+
+def checked_variance(variance: Fraction) -> Fraction:
+    """Return the variance, or say why noise of this variance cannot be drawn."""
+    if variance <= 0 or variance > LARGEST_SCALE**2:
+        raise BudgetError(f"a noise variance must be above 0 and at most 2^100; got about {float(variance):.3g}.")
+    return variance
+
+
+def checked_scale(scale: Fraction) -> Fraction:
+    """Return the scale, or say why noise of this scale cannot be drawn."""
+    if scale <= 0 or scale > LARGEST_SCALE:
+        raise BudgetError(f"a noise scale must be above 0 and at most 2^50; got about {float(scale):.3g}.")
+    return scale

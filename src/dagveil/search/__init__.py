@@ -1,0 +1,1 @@
+"""Searches over evidence: post-processing, free and repeatable, never near a row."""

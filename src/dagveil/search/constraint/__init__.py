@@ -1,0 +1,1 @@
+"""Searches that remove edges by conditional independence and orient what is left."""

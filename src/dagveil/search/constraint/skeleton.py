@@ -1,0 +1,222 @@
+"""The skeleton, weakest edge first.
+
+Edges that pass the marginal test are tested against small conditioning sets. All separations of one order are collected first and
+carried out from the most to the least convincing, each only while its set still lies inside a neighbourhood and still connects x with
+y. So the result does not depend on the order of columns, two edges of a triangle cannot delete each other, and noise that makes
+everything look independent cannot take a connected graph apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.evidence.questions import Independence, Questions
+from dagveil.graphs.knowledge import Knowledge
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class SkeletonSettings:
+    """Constants of the search; docs/methods/measure.md tells how they were chosen.
+
+    Parameters
+    ----------
+    marginal_level
+        An edge is kept at first if its marginal p-value is below this.
+    conditional_level
+        A set separates if its p-value is above this.
+    largest_order
+        Size of the largest conditioning set.
+    sets_per_edge
+        Conditioning sets of each size that are tested per edge, the most promising ones.
+    neighbours_considered
+        Neighbours from which larger sets are built, per end of an edge.
+    """
+
+    marginal_level: float = 0.01
+    conditional_level: float = 0.001
+    largest_order: int = 2
+    sets_per_edge: int = 6
+    neighbours_considered: int = 12
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Skeleton:
+    """Adjacency by position, the separating set of each removed pair, and the p-values that decided.
+
+    Attributes
+    ----------
+    adjacency
+        Symmetric, shape (d, d).
+    separators
+        Set that removed each pair (positions, smaller first); the empty set for marginal independence.
+    p_values
+        For a removed pair the p-value of its separation; for a kept one the largest that was seen.
+    """
+
+    adjacency: Bools
+    separators: dict[tuple[int, int], tuple[int, ...]]
+    p_values: dict[tuple[int, int], float]
+
+    def edges(self) -> list[tuple[int, int]]:
+        """Return the kept pairs."""
+        return [(int(x), int(y)) for x, y in zip(*np.nonzero(np.triu(self.adjacency)), strict=True)]
+
+
+def find_skeleton(evidence: Independence, settings: SkeletonSettings, knowledge: Knowledge) -> Skeleton:
+    """Find the skeleton.
+
+    Parameters
+    ----------
+    evidence
+        Answers questions for free.
+    settings
+        Constants of the search.
+    knowledge
+        Excluded pairs are never asked about; required ones are kept without asking.
+    """
+    skeleton = screen_pairs(evidence, settings, knowledge)
+    for order in range(1, settings.largest_order + 1):
+        separations = _find_separations(evidence, settings, skeleton, knowledge, order)
+        skeleton = _carry_out(skeleton, separations)
+    return skeleton
+
+
+def screen_pairs(evidence: Independence, settings: SkeletonSettings, knowledge: Knowledge) -> Skeleton:
+    """Keep the pairs that depend on each other marginally."""
+    names = evidence.columns
+    d = len(names)
+    adjacency = np.zeros((d, d), dtype=bool)
+    separators: dict[tuple[int, int], tuple[int, ...]] = {}
+    p_values: dict[tuple[int, int], float] = {}
+    asked = []
+    for x, y in combinations(range(d), 2):
+        if knowledge.requires(names[x], names[y]):
+            adjacency[x, y] = adjacency[y, x] = True
+        elif not knowledge.excludes(names[x], names[y]):
+            asked.append((x, y, ()))
+    if asked:
+        questions = Questions.of(asked)
+        p = np.where(evidence.answers(questions), evidence.test(questions).p_value, 1.0)
+        for (x, y, _), value in zip(asked, p.tolist(), strict=True):
+            p_values[x, y] = value
+            if value < settings.marginal_level:
+                adjacency[x, y] = adjacency[y, x] = True
+            else:
+                separators[x, y] = ()
+    return Skeleton(adjacency, separators, p_values)
+
+
+def candidate_sets(
+    evidence: Independence, settings: SkeletonSettings, skeleton: Skeleton, knowledge: Knowledge, order: int
+) -> list[tuple[int, int, tuple[int, ...]]]:
+    """List, for each edge, the conditioning sets that leave the least dependence, inside a neighbourhood and on a path."""
+    names = evidence.columns
+    neighbours = [np.flatnonzero(row) for row in skeleton.adjacency]
+    reach = _Reach(skeleton.adjacency)
+    relevance = _relevance(evidence) if order > 1 else None
+    candidates: list[tuple[int, int, tuple[int, ...]]] = []
+    owners: list[int] = []
+    edges = [(x, y) for x, y in skeleton.edges() if not knowledge.requires(names[x], names[y])]
+    for edge, (x, y) in enumerate(edges):
+        between = reach.between(x, y)
+        seen: set[tuple[int, ...]] = set()
+        for end, other in ((x, y), (y, x)):
+            near = [z for z in neighbours[end].tolist() if z != other and between >> z & 1]
+            if relevance is not None and len(near) > settings.neighbours_considered:
+                useful = np.minimum(relevance[x, near], relevance[y, near])
+                near = [near[i] for i in np.sort(np.argsort(-useful, kind="stable")[: settings.neighbours_considered])]
+            seen.update(combinations(near, order))
+        candidates.extend((x, y, given) for given in sorted(seen))
+        owners.extend([edge] * len(seen))
+    if not candidates:
+        return []
+    questions = Questions.of(candidates)
+    known = np.flatnonzero(evidence.answers(questions))
+    strength = evidence.strength(questions.select(known))
+    owner = np.array(owners)[known]
+    # a set whose own tables were paid for is always tested; order 1 has no such tables
+    direct = evidence.joint(questions.select(known)) & (order > 1)
+    ranked = known[np.lexsort((strength, owner))]
+    position = {int(row): i for i, row in enumerate(known)}
+    chosen: list[int] = []
+    count, last = 0, -1
+    for row in ranked.tolist():
+        count = count + 1 if owners[row] == last else 1
+        last = owners[row]
+        if count <= settings.sets_per_edge or direct[position[row]]:
+            chosen.append(row)
+    return [candidates[row] for row in chosen]
+
+
+def _find_separations(
+    evidence: Independence, settings: SkeletonSettings, skeleton: Skeleton, knowledge: Knowledge, order: int
+) -> list[tuple[float, int, int, tuple[int, ...]]]:
+    candidates = candidate_sets(evidence, settings, skeleton, knowledge, order)
+    if not candidates:
+        return []
+    p_value = evidence.test(Questions.of(candidates)).p_value
+    for (x, y, _), p in zip(candidates, p_value.tolist(), strict=True):
+        skeleton.p_values[x, y] = max(skeleton.p_values.get((x, y), 0.0), p)
+    found = [
+        (p, x, y, given)
+        for (x, y, given), p in zip(candidates, p_value.tolist(), strict=True)
+        if p > settings.conditional_level
+    ]
+    # the most convincing separation first; names break ties, so columns may come in any order
+    names = evidence.columns
+    return sorted(found, key=lambda s: (-s[0], sorted((names[s[1]], names[s[2]])), sorted(names[z] for z in s[3])))
+
+
+def _carry_out(skeleton: Skeleton, separations: list[tuple[float, int, int, tuple[int, ...]]]) -> Skeleton:
+    adjacency = skeleton.adjacency.copy()
+    separators = dict(skeleton.separators)
+    p_values = dict(skeleton.p_values)
+    reach = _Reach(adjacency)
+    for p, x, y, given in separations:
+        if not adjacency[x, y]:
+            continue
+        inside = all(adjacency[x, z] for z in given) or all(adjacency[y, z] for z in given)
+        if inside and all(reach.between(x, y) >> z & 1 for z in given):
+            adjacency[x, y] = adjacency[y, x] = False
+            separators[x, y] = given
+            p_values[x, y] = p
+            reach = _Reach(adjacency)
+    return Skeleton(adjacency, separators, p_values)
+
+
+def _relevance(evidence: Independence) -> NDArray[np.float64]:
+    """Marginal strength of every pair: a useful separator depends on both ends."""
+    d = len(evidence.columns)
+    x, y = np.triu_indices(d, 1)
+    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+    strength = np.where(evidence.answers(questions), evidence.strength(questions), 0.0)
+    matrix = np.zeros((d, d))
+    matrix[x, y] = matrix[y, x] = strength
+    return matrix
+
+
+class _Reach:
+    """Which nodes lie on a way between two others, by bit masks."""
+
+    def __init__(self, adjacency: Bools) -> None:
+        self._masks = [sum(1 << int(z) for z in np.flatnonzero(row)) for row in adjacency]
+
+    def between(self, x: int, y: int) -> int:
+        """Return the mask of nodes reachable from x without y and from y without x."""
+        return self._from(x, y) & self._from(y, x)
+
+    def _from(self, start: int, avoid: int) -> int:
+        seen = frontier = 1 << start
+        while frontier:
+            node = (frontier & -frontier).bit_length() - 1
+            frontier &= frontier - 1
+            new = self._masks[node] & ~seen & ~(1 << avoid)
+            seen |= new
+            frontier |= new
+        return seen
