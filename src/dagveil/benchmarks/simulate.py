@@ -12,6 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagveil.benchmarks.networks import Network
+from dagveil.data.column import Categorical, Numeric
+from dagveil.data.schema import Schema
 from dagveil.errors import GraphError
 from dagveil.graphs.dag import Dag
 
@@ -67,6 +69,24 @@ def sample_table(network: Network, n_rows: int, rng: np.random.Generator) -> pa.
             node: pa.DictionaryArray.from_arrays(pa.array(code), pa.array(network.levels[node], type=pa.string()))
             for node, code in sample_codes(network, n_rows, rng).items()
         }
+    )
+
+
+def network_schema(network: Network, n_rows: int, dataset: str | None = None) -> Schema:
+    """Return the schema of rows drawn from a network: everything about them is public.
+
+    Examples
+    --------
+    >>> from dagveil.benchmarks.networks import load_network
+    >>> network_schema(load_network("asia"), 100).columns["smoke"].labels
+    ('yes', 'no')
+    """
+    return Schema(
+        dataset=dataset or f"{network.name}-sample",
+        reviewed=True,
+        public=True,
+        nominal_rows=n_rows,
+        columns={node: Categorical(network.levels[node], network.levels[node][0]) for node in network.nodes},
     )
 
 
@@ -200,3 +220,30 @@ def _check_graph_size(n_nodes: int, sparseness: float) -> None:
         raise GraphError(
             f"a random graph needs at least 1 node and a sparseness between 0 and 1, not {n_nodes} and {sparseness}"
         )
+
+
+def gaussian_schema(model: LinearGaussian, n_rows: int, declare_spread: bool = True) -> Schema:
+    """Return a schema for rows of a linear Gaussian model, with spreads rounded to one digit as a person would.
+
+    Parameters
+    ----------
+    model
+        The model.
+    n_rows
+        Nominal number of rows.
+    declare_spread
+        Whether the spreads are public; if not, a run finds them privately.
+    """
+    spreads = [float(f"{value:.1g}") for value in np.sqrt(np.diag(model.covariance()))]
+    return Schema(
+        dataset="linear-gaussian-sample",
+        reviewed=True,
+        public=True,
+        nominal_rows=n_rows,
+        columns={
+            node: Numeric(
+                bounds=(-10.0 * spread, 10.0 * spread), center=0.0, spread=spread if declare_spread else None
+            )
+            for node, spread in zip(model.nodes, spreads, strict=True)
+        },
+    )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagveil.data.column import Column, Numeric, place_codes
-from dagveil.data.encoding import bin_numbers, find_levels, is_text, read_numbers
+from dagveil.data.encoding import bin_numbers, clip_numbers, find_levels, is_text, read_numbers
 from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema
 
@@ -118,7 +118,7 @@ def _check_numbers(cells: pa.ChunkedArray, name: str, column: Numeric) -> Column
     numbers = read_numbers(cells, name)
     unknown = int(np.isnan(numbers).sum())
     outside = unknown - _count_missing(cells) if is_text(cells.type) else 0
-    used = np.bincount(bin_numbers(numbers, column), minlength=column.n_levels)
+    used = np.bincount(bin_numbers(numbers, clip_numbers(numbers, column), column), minlength=column.n_levels)
     return ColumnCheck(
         name=name,
         outside=outside,
@@ -131,6 +131,6 @@ def _check_numbers(cells: pa.ChunkedArray, name: str, column: Numeric) -> Column
 
 def _count_missing(cells: pa.ChunkedArray) -> int:
     """Count the texts that say that a number is missing, rather than say something else."""
-    texts = pc.utf8_lower(pc.utf8_trim_whitespace(pc.cast(cells, pa.large_string())))
+    texts = pc.ascii_lower(pc.ascii_trim_whitespace(pc.cast(cells, pa.large_string())))
     empty = pc.is_in(texts, value_set=pa.array(["", "nan"], type=pa.large_string()))
     return int(cells.null_count + (pc.sum(empty).as_py() or 0))

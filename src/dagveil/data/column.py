@@ -169,7 +169,7 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
             if isinstance(self.bins, bool) or not 1 <= self.bins <= MAX_LEVELS:
                 raise SchemaError(f"bins is {self.bins}; declare between 1 and {MAX_LEVELS} bins, or their edges")
             return
-        edges = tuple(float(edge) for edge in self.bins)
+        edges = tuple(_to_float(edge) for edge in self.bins)
         if not edges or len(edges) > MAX_LEVELS:
             raise SchemaError(f"bins has {len(edges)} edges; declare between 1 and {MAX_LEVELS}")
         if any(not lower <= edge <= upper for edge in edges):
@@ -227,14 +227,22 @@ LevelColumn = Categorical | Ordinal | Boolean
 def spell_levels(column: LevelColumn) -> Mapping[str, int]:
     """Give every accepted text with the position of the level that it stands for.
 
+    A truth value in the data has the text "true" or "false"; a level called True or TRUE accepts it too.
+
     Examples
     --------
     >>> spell_levels(Boolean())["YES"]
     1
     """
-    if not isinstance(column, Boolean):
-        return {level: position for position, level in enumerate(column.levels)}
     spellings: dict[str, int] = {}
+    if not isinstance(column, Boolean):
+        for position, level in enumerate(column.levels):
+            spellings[level] = position
+        for word in ("true", "false"):
+            for level in (word.capitalize(), word.upper()):
+                if level in column.levels:
+                    spellings.setdefault(word, spellings[level])
+        return spellings
     for position, words in enumerate((_FALSE, _TRUE)):
         for word in words:
             spellings.update(dict.fromkeys((word, word.upper(), word.capitalize()), position))
@@ -307,7 +315,7 @@ def _extend(levels: tuple[str, ...], outside: str, missing: str | None) -> tuple
 def _checked_bounds(bounds: Sequence[float]) -> tuple[float, float]:
     if isinstance(bounds, str) or len(bounds) != 2:
         raise SchemaError("bounds must be two numbers, the lowest and the highest value")
-    lower, upper = float(bounds[0]), float(bounds[1])
+    lower, upper = _to_float(bounds[0]), _to_float(bounds[1])
     if not (math.isfinite(lower) and math.isfinite(upper)):
         raise SchemaError(f"bounds are {lower:g} and {upper:g}; declare finite numbers")
     if lower >= upper:
@@ -316,12 +324,17 @@ def _checked_bounds(bounds: Sequence[float]) -> tuple[float, float]:
 
 
 def _checked_inside(key: str, number: float, bounds: tuple[float, float]) -> float:
-    number = float(number)
+    number = _to_float(number)
     if not bounds[0] <= number <= bounds[1]:
         raise SchemaError(
             f"{key} is {number:g}, outside the bounds {bounds[0]:g} to {bounds[1]:g}; move it or the bounds"
         )
     return number
+
+
+def _to_float(number: float) -> float:
+    # adding zero turns -0.0 into 0.0, so that equal columns are written equally
+    return float(number) + 0.0
 
 
 def _equal_cuts(lower: float, upper: float, bins: int) -> tuple[float, ...]:

@@ -88,7 +88,7 @@ def _draft_numbers(numbers: NDArray[np.float64]) -> Column:
             outside=levels[int(np.argmax(counts))],
             missing=_place_missing(int(np.isnan(numbers).sum())),
         )
-    return Numeric(bounds=_find_bounds(distinct))
+    return Numeric(bounds=_find_bounds(known))
 
 
 def _draft_texts(cells: pa.ChunkedArray, name: str) -> Column:
@@ -96,18 +96,17 @@ def _draft_texts(cells: pa.ChunkedArray, name: str) -> Column:
     n_missing = len(cells) - sum(texts.values())
     if texts and {text.lower() for text in texts} <= {"true", "false"}:
         return Boolean(outside="false", missing=_place_missing(n_missing))
-    numbers = read_numbers(pa.chunked_array([pa.array(list(texts), pa.string())]), name)
-    if texts and not any(_is_padded(text) for text in texts):
-        whole = [spell_number(number) == text for number, text in zip(numbers.tolist(), texts, strict=True)]
-        if all(whole) and len(texts) <= FEW_NUMBERS and np.all(numbers == np.trunc(numbers)):
-            return _draft_numbers(np.append(np.repeat(numbers, list(texts.values())), np.full(n_missing, np.nan)))
-        share = sum(count for count, number in zip(texts.values(), numbers, strict=True) if not np.isnan(number))
-        if (
-            not all(whole)
-            and np.isnan(numbers).sum() == 0
-            or (len(texts) > FEW_NUMBERS and share >= _SHARE_OF_NUMBERS * sum(texts.values()))
-        ):
-            return Numeric(bounds=_find_bounds(np.unique(numbers[np.isfinite(numbers)])))
+    numbers = read_numbers(pa.chunked_array([pa.array(list(texts), pa.large_string())]), name)
+    counts = np.array(list(texts.values()), dtype=np.int64)
+    is_number = ~np.isnan(numbers)
+    if not texts or any(_is_padded(text) for text in texts):
+        return _draft_levels(texts, n_missing)
+    if is_number.all():
+        if all(spell_number(number) == text for number, text in zip(numbers.tolist(), texts, strict=True)):
+            return _draft_numbers(np.append(np.repeat(numbers, counts), np.full(n_missing, np.nan)))
+        return Numeric(bounds=_find_bounds(numbers))
+    if len(texts) > FEW_NUMBERS and counts[is_number].sum() >= _SHARE_OF_NUMBERS * counts.sum():
+        return Numeric(bounds=_find_bounds(numbers))
     return _draft_levels(texts, n_missing)
 
 
@@ -135,7 +134,10 @@ def _count_texts(cells: pa.ChunkedArray, name: str) -> dict[str, int]:
                 "convert it or leave it out"
             ) from None
     counted = pc.value_counts(cells)
-    pairs = zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True)
+    try:
+        pairs = zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True)
+    except UnicodeDecodeError:
+        raise DataError(f"column {name!r} holds text that is not encoded as UTF-8; convert the file to UTF-8") from None
     return {text: count for text, count in pairs if text}
 
 
@@ -143,10 +145,11 @@ def _place_missing(n_missing: int) -> str | None:
     return OWN_LEVEL if n_missing else None
 
 
-def _find_bounds(distinct: NDArray[np.float64]) -> tuple[float, float]:
-    if distinct.size == 0:
+def _find_bounds(numbers: NDArray[np.float64]) -> tuple[float, float]:
+    known = numbers[np.isfinite(numbers)]
+    if known.size == 0:
         return (0.0, 1.0)
-    lower, upper = float(distinct[0]), float(distinct[-1])
+    lower, upper = float(known.min()), float(known.max())
     if lower < upper:
         return (lower, upper)
     # a constant column still needs bounds that increase; growing towards zero cannot overflow

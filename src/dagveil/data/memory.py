@@ -60,7 +60,7 @@ class MemoryTable:
             array = np.asarray(codes[name])
             if isinstance(column, Numeric):
                 raise DataError(f"column {name!r} is numeric and has no ready codes; use from_source")
-            if array.size and not (array.min() >= 0 and array.max() < column.n_levels):
+            if array.size and not (array.dtype.kind in "iub" and array.min() >= 0 and array.max() < column.n_levels):
                 raise DataError(f"a code of column {name!r} is not between 0 and {column.n_levels - 1}")
             checked[name] = array.astype(code_type(column))
         return cls(EncodedColumns(n_rows=lengths.pop(), codes=checked, values={}), schema)

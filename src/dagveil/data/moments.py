@@ -19,9 +19,8 @@ LARGEST_CAP: Final = 2**40
 LARGEST_SUM: Final = 2**62
 """The largest absolute value of an entry of the answer: half of what a 64-bit integer holds."""
 
-_EXACT_FLOAT: Final = 2**53
 _HUGE: Final = 1e100
-_BLOCK_ROWS: Final = 32768
+_BLOCK_ROWS: Final = 2**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,32 +92,52 @@ def quantise_rows(values: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.i
     The bound holds for every conceivable input. Not-a-number counts as the center. The result for a row depends
     on that row alone.
     """
-    n_rows, width = values.shape
-    quantised = np.empty((n_rows, 1 + width), dtype=np.int64)
-    quantised[:, 0] = plan.integer_constant
+    return _quantise(np.asarray(values, dtype=np.float64).T, plan).T.astype(np.int64)
+
+
+def _quantise(columns: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.float64]:
+    """Turn columns (d, n) into columns (1 + d, n) of integers, held as float64.
+
+    Elementwise operations only, column by column: IEEE rounding is then the same for a row whatever rows stand beside
+    it. A reduction may add up in an order that depends on the number of rows.
+    """
+    width, n_rows = columns.shape
+    quantised = np.empty((1 + width, n_rows))
+    quantised[0] = plan.integer_constant
+    vectors = quantised[1:]
+    norms = np.zeros(n_rows)
     with np.errstate(over="ignore", invalid="ignore"):
-        scaled = (np.asarray(values, dtype=np.float64) - np.array(plan.centers)) / np.array(plan.spreads)
-    # finite before squaring: beyond 1e100 only the direction of the largest entries would matter anyway
-    np.nan_to_num(scaled, copy=False, nan=0.0, posinf=_HUGE, neginf=-_HUGE)
-    np.clip(scaled, -_HUGE, _HUGE, out=scaled)
-    norms = np.einsum("ij,ij->i", scaled, scaled)
-    long = norms > plan.radius_squared
-    scaled[long] *= np.sqrt(plan.radius_squared / norms[long])[:, None]
-    np.trunc(scaled * 2.0**plan.bits, out=scaled)
-    quantised[:, 1:] = scaled
-    _enforce_cap(quantised[:, 1:], plan.integer_radius_squared)
+        for position in range(width):
+            scaled = vectors[position]
+            np.subtract(columns[position], plan.centers[position], out=scaled)
+            scaled /= plan.spreads[position]
+            # finite before squaring: beyond 1e100 only the direction of the largest entries matters anyway
+            np.clip(scaled, -_HUGE, _HUGE, out=scaled)
+            scaled[np.isnan(scaled)] = 0.0
+            norms += np.square(scaled)
+    # a factor of one leaves short rows exactly as they are
+    factors = np.sqrt(plan.radius_squared / np.maximum(norms, plan.radius_squared or 1.0))
+    factors[norms <= plan.radius_squared] = 1.0
+    for scaled in vectors:
+        scaled *= factors
+        scaled *= 2.0**plan.bits
+        np.trunc(scaled, out=scaled)
+    _enforce_cap(vectors, plan.integer_radius_squared)
     return quantised
 
 
-def _enforce_cap(vectors: NDArray[np.int64], cap: int) -> None:
-    # Float rounding can leave a vector a little over the cap. Entries stay near 2**20, so this int64 norm is exact.
-    norms = np.einsum("ij,ij->i", vectors, vectors)
+def _enforce_cap(vectors: NDArray[np.float64], cap: int) -> None:
+    """Shrink the columns of integers (d, n) whose squared norm float rounding has left over the cap."""
+    # Entries stay near 2**20, so these norms are integers near 2**40, which float64 holds exactly.
+    norms = np.zeros(vectors.shape[1])
+    for entries in vectors:
+        norms += np.square(entries)
     for row in np.flatnonzero(norms > cap):
         norm = int(norms[row])
         # With r = isqrt(cap * norm): (r / norm)**2 <= cap / norm, and cutting towards zero only shrinks further, so
         # the new squared norm is at most norm * (cap / norm) = cap. All in Python integers.
         root = math.isqrt(cap * norm)
-        vectors[row] = [(abs(int(entry)) * root // norm) * (1 if entry >= 0 else -1) for entry in vectors[row]]
+        vectors[:, row] = [math.copysign(abs(int(entry)) * root // norm, entry) for entry in vectors[:, row].tolist()]
 
 
 def sum_outer_products(columns: Sequence[NDArray[np.float64]], plan: MomentPlan, *, n_rows: int) -> NDArray[np.int64]:
@@ -126,7 +145,7 @@ def sum_outer_products(columns: Sequence[NDArray[np.float64]], plan: MomentPlan,
 
     Why float64 is exact here: for a block of b rows with squared norms at most c, every partial sum of products
     q_i q_j, in any order and with fused or split multiplications, is an integer of absolute value at most b c
-    (Cauchy-Schwarz bounds the sum of |q_i q_j| by the sum of the squared norms). With b c <= 2**53 each one is a
+    (the sum of |q_i q_j| over rows is at most the sum of (q_i**2 + q_j**2) / 2). With b c <= 2**53 each one is a
     float64, so no rounding ever happens. Blocks are added in int64, where n c < 2**62 leaves no room for overflow.
     """
     if n_rows > plan.max_rows():
@@ -134,13 +153,14 @@ def sum_outer_products(columns: Sequence[NDArray[np.float64]], plan: MomentPlan,
             f"this moment plan sums at most {plan.max_rows()} rows exactly and the table is larger; "
             f"choose fewer bits than {plan.bits}, or a smaller radius"
         )
-    total = np.zeros((1 + len(columns), 1 + len(columns)), dtype=np.int64)
-    block = min(_BLOCK_ROWS, _EXACT_FLOAT // max(plan.norm_squared_bound(), 1))
-    for start in range(0, n_rows, block):
-        stop = min(start + block, n_rows)
-        values = np.empty((stop - start, len(columns)))
+    width = len(columns)
+    total = np.zeros((1 + width, 1 + width), dtype=np.int64)
+    # 2**12 rows times a cap of at most 2**40 stays below 2**53
+    for start in range(0, n_rows, _BLOCK_ROWS):
+        stop = min(start + _BLOCK_ROWS, n_rows)
+        block = np.empty((width, stop - start))
         for position, column in enumerate(columns):
-            values[:, position] = column[start:stop]
-        quantised = quantise_rows(values, plan).astype(np.float64)
-        total += (quantised.T @ quantised).astype(np.int64)
+            block[position] = column[start:stop]
+        quantised = _quantise(block, plan)
+        total += (quantised @ quantised.T).astype(np.int64)
     return total

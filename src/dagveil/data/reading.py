@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import decimal
 import gzip
 import itertools
+import math
 import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -199,7 +201,7 @@ def _readable(path: Path, form: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError):
         raise DataError(
-            f"{path.name} cannot be read as a {form} file: it is damaged, incomplete or of another format; "
+            f"{path.name} cannot be read as {form}: it is damaged, incomplete or of another format; "
             "write it again from its source"
         ) from None
 
@@ -231,30 +233,55 @@ def _from_arrays(names: list[str], take: Callable[[int], Any], columns: Sequence
 def _to_arrow(cells: Any) -> pa.Array | pa.ChunkedArray:
     if isinstance(cells, pa.Array | pa.ChunkedArray):
         return cells
-    if isinstance(cells, np.ndarray) and cells.dtype.kind not in "OSU":
-        return pa.array(np.ascontiguousarray(cells), from_pandas=True)
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "biuf":
+        # Arrow wants native byte order and at most 64 bits; not-a-number counts as missing later anyway
+        native = np.dtype(np.float64) if cells.dtype.itemsize > 8 else cells.dtype.newbyteorder("=")
+        return pa.array(np.ascontiguousarray(cells, dtype=native))
     try:
-        return pa.array(cells, from_pandas=True)
+        array = pa.array(cells, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        # Cells of different types: each is written as text, in the way in which levels are compared, so that the
-        # other cells of the column keep their codes.
-        return pa.array([_spell_cell(cell) for cell in cells], type=pa.string())
+        return _spell_cells(cells)
+    has_type = getattr(cells, "dtype", np.dtype(object)) != np.dtype(object)
+    return array if has_type or _is_unambiguous(array.type, cells) else _spell_cells(cells)
+
+
+def _is_unambiguous(kind: pa.DataType, cells: Iterable[Any]) -> bool:
+    """Say whether the type that Arrow inferred gives every cell the code that it would have beside any other cells.
+
+    Where no type is declared, a single record could turn the column into dates or lists, and a truth value among
+    numbers is read as 1.
+    """
+    types = pa.types
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return not any(isinstance(cell, bool | np.bool_) for cell in cells)
+    return bool(types.is_boolean(kind) or types.is_null(kind) or is_text(kind))
+
+
+def _spell_cells(cells: Iterable[Any]) -> pa.Array:
+    return pa.array([_spell_cell(cell) for cell in cells], type=pa.string())
 
 
 def _spell_cell(cell: Any) -> str | None:
-    if cell is None or type(cell).__name__ in {"NAType", "NaTType"}:
-        return None
-    if isinstance(cell, bool | np.bool_):
-        return "true" if cell else "false"
-    if isinstance(cell, float | np.floating):
-        return None if np.isnan(cell) else spell_number(float(cell))
+    """Write one cell as text, in the way in which levels are compared, so that it gets the code it would get anyway."""
     try:
-        text = str(cell)
-        text.encode()
+        if cell is None or type(cell).__name__ in {"NAType", "NaTType"}:
+            return None
+        if isinstance(cell, bool | np.bool_):
+            return "true" if cell else "false"
+        if isinstance(cell, int | np.integer):
+            return str(int(cell))
+        if isinstance(cell, float | np.floating | decimal.Decimal):
+            number = float(cell)
+            return None if math.isnan(number) else spell_number(number)
+        if isinstance(cell, str):
+            return cell.encode().decode()
+        if isinstance(cell, bytes):
+            return cell.decode()
+        text: str = pa.scalar(cell).cast(pa.string()).as_py()
+        return text
     except Exception:
-        # whatever a foreign object does when printed, it is only a value that no level foresees
+        # whatever a foreign object does here, it is only a value that no level foresees
         return f"({type(cell).__name__})"
-    return text
 
 
 def _select(table: pa.Table, columns: Sequence[str] | None, place: str) -> pa.Table:

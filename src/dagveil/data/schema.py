@@ -98,7 +98,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
 
 
-class _Dataset(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class _Dataset(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     reviewed: bool
     unit: str = "one row"
@@ -162,8 +162,8 @@ def schema_to_toml(schema: Schema) -> str:
     )
     knowledge = _Knowledge(schema.tiers, schema.forbidden, schema.required)
     document: dict[str, Any] = {
-        "dataset": msgspec.to_builtins(dataset),
-        "columns": {name: _write_column(column) for name, column in schema.columns.items()},
+        "dataset": _write_fields(dataset),
+        "columns": {name: _write_fields(column) for name, column in schema.columns.items()},
     }
     if written := msgspec.to_builtins(knowledge):
         document["knowledge"] = written
@@ -205,8 +205,9 @@ def _read_column(name: str, fields: object) -> Column:
         raise SchemaError(f"columns.{name}: {error}") from None
 
 
-def _write_column(column: Column) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(column)
+def _write_fields(struct: msgspec.Struct) -> dict[str, Any]:
+    # TOML has no null: a key without a value is left out
+    fields: dict[str, Any] = msgspec.to_builtins(struct)
     return {key: value for key, value in fields.items() if value is not None}
 
 

@@ -68,29 +68,36 @@ class OneHotCovariance:
         """Pairs whose table was released."""
         return np.isfinite(self.noise)
 
-    def redraw(self, rng: np.random.Generator) -> OneHotCovariance:
-        """Return a copy with fresh noise and fresh sampling around the estimate (free: post-processing).
+    def with_noise(self, rng: np.random.Generator) -> OneHotCovariance:
+        """Return a copy with a second helping of the published noise (free: post-processing)."""
+        d, m = len(self.columns), self.blocks.shape[2]
+        scale = np.sqrt(np.where(self.measured, self.noise, 0.0))
+        roots = symmetric_root(self.spread)
+        cells = rng.standard_normal((d, d, m, m)) * scale[:, :, None, None]
+        return self._with_upper(self.blocks + np.einsum("iab,ijbc,jdc->ijad", roots, cells, roots, optimize=True))
 
-        Sampling is drawn for all blocks together from a Wishart law, so that what one sample would move jointly
-        moves jointly.
+    def with_sampling(self, rng: np.random.Generator) -> OneHotCovariance:
+        """Return a copy that another sample of the same size could have given.
+
+        All blocks are drawn together from a Wishart law, so that what one sample would move jointly moves jointly.
         """
         d, m = len(self.columns), self.blocks.shape[2]
         full = self.blocks.transpose(0, 2, 1, 3).reshape(d * m, d * m)
         values, vectors = np.linalg.eigh((full + full.T) / 2)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         gauss = rng.standard_normal((d * m, d * m))
-        wishart = (gauss + gauss.T) / np.sqrt(2.0 * max(self.n_rows, 1.0))
-        moved = full + root @ wishart @ root.T
-        fresh = moved.reshape(d, m, d, m).transpose(0, 2, 1, 3).copy()
-        scale = np.sqrt(np.where(self.measured, self.noise, 0.0))
-        roots = _symmetric_root(self.spread)
-        cells = rng.standard_normal((d, d, m, m)) * scale[:, :, None, None]
-        cells = np.einsum("iab,ijbc,jdc->ijad", roots, cells, roots)
-        upper = np.triu(np.ones((d, d), dtype=bool), 1)
-        noisy = np.where(upper[:, :, None, None], fresh + cells, 0.0)
-        noisy = noisy + noisy.transpose(1, 0, 3, 2)
-        noisy[np.arange(d), np.arange(d)] = np.eye(m)
-        return replace(self, blocks=noisy)
+        moved = full + root @ ((gauss + gauss.T) / np.sqrt(2.0 * self.n_rows)) @ root.T
+        return self._with_upper(moved.reshape(d, m, d, m).transpose(0, 2, 1, 3))
+
+    def _with_upper(self, blocks: Floats) -> OneHotCovariance:
+        """Copy with these blocks above the diagonal, their transposes below, nothing in the padding."""
+        d, m = len(self.columns), self.blocks.shape[2]
+        real = np.arange(m)[None, :] < self.size[:, None]
+        upper = np.triu(np.ones((d, d), dtype=bool), 1)[:, :, None, None]
+        kept = np.where(upper & real[:, None, :, None] & real[None, :, None, :], blocks, 0.0)
+        kept = kept + kept.transpose(1, 0, 3, 2)
+        kept[np.arange(d), np.arange(d)] = np.eye(m)
+        return replace(self, blocks=kept)
 
 
 def covariance_from_tables(columns: Sequence[str], tables: Mapping[tuple[str, str], NoisyTable]) -> OneHotCovariance:
@@ -109,7 +116,7 @@ def covariance_from_tables(columns: Sequence[str], tables: Mapping[tuple[str, st
     n_rows = _total(pairs)
     margins, margin_variance = _margins(d, pairs)
     groups = tuple(_group_levels(margins[i], margin_variance[i]) for i in range(d))
-    merge = [_merge_matrix(groups[i]) for i in range(d)]
+    merge = [merge_matrix(groups[i]) for i in range(d)]
     kept = [g.shape[0] for g in merge]
     m = max(max(kept) - 1, 1)
 
@@ -195,13 +202,15 @@ def _group_levels(margin: Floats, variance: float) -> NDArray[np.intp]:
     return groups
 
 
-def _merge_matrix(groups: NDArray[np.intp]) -> Floats:
+def merge_matrix(groups: NDArray[np.intp]) -> Floats:
+    """Return the 0/1 matrix that adds up the levels of each group."""
     merge = np.zeros((int(groups.max()) + 1, len(groups)))
     merge[groups, np.arange(len(groups))] = 1.0
     return merge
 
 
-def _symmetric_root(matrices: Floats) -> Floats:
+def symmetric_root(matrices: Floats) -> Floats:
+    """Return the symmetric square root of each positive semi-definite matrix."""
     values, vectors = np.linalg.eigh(matrices)
     root: Floats = np.einsum("iab,ib,icb->iac", vectors, np.sqrt(np.maximum(values, 0.0)), vectors)
     return root

@@ -8,6 +8,7 @@ side of keeping an edge.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,9 +74,50 @@ class PairEvidence:
         p_value = np.where(freedom > 0, special.chdtrc(np.maximum(freedom, 1.0), statistic), 1.0)
         return Answers(statistic, freedom, p_value)
 
+    def redraw(self, rng: np.random.Generator) -> PairEvidence:
+        """Return evidence with fresh noise and fresh sampling around this one."""
+        return PairEvidence(self.covariance.with_noise(rng).with_sampling(rng))
+
     def wald(self, questions: Questions) -> Wald:
         """Return u and C for questions whose columns x have one size, and likewise y."""
         return partial_covariance(self._gather(questions))
+
+    def forecast_joint(
+        self, questions: Questions, variance: float, effect: float, level: float
+    ) -> tuple[Floats, Floats]:
+        """Foresee joint tests of order 2 if three-way tables had cells of this variance.
+
+        Parameters
+        ----------
+        questions
+            Of order 2.
+        variance
+            Of one cell's noise.
+        effect
+            Size of the dependence, in whitened units, that `power` is about.
+        level
+            Level of the test.
+
+        Returns
+        -------
+        efficiency, power
+            Per question: the share of information that noise leaves, and the chance to see the effect.
+        """
+        efficiency, power = np.zeros(len(questions)), np.zeros(len(questions))
+        for rows in self._groups(questions):
+            chosen = questions.select(rows)
+            levels = self.covariance.size[chosen.given] + 1
+            # main effects stand in for the joint cells: summing the other column's levels adds their noise up
+            noise = variance * levels[:, ::-1] / self.covariance.n_rows**2
+            blocks = self._gather(chosen)
+            wald = partial_covariance(
+                replace(blocks, xs_noise=noise, ys_noise=noise, ss_noise=np.zeros_like(blocks.ss_noise))
+            )
+            efficiency[rows] = wald.efficiency()
+            freedom = wald.partial.shape[1]
+            shift = effect**2 * np.trace(np.linalg.inv(wald.covariance), axis1=1, axis2=2) / freedom
+            power[rows] = 1.0 - special.chndtr(special.chdtri(freedom, level), freedom, shift)
+        return efficiency, power
 
     def _groups(self, questions: Questions) -> Iterator[NDArray[np.intp]]:
         """Split a batch so that sizes agree and memory stays bounded; questions about a constant column are left out."""

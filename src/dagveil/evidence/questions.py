@@ -88,3 +88,7 @@ class Independence(Protocol):
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions are answered from tables of the whole conditioning set, not from its main effects."""
         ...
+
+    def redraw(self, rng: np.random.Generator) -> Independence:
+        """Return evidence with fresh noise and fresh sampling around this one, at no cost."""
+        ...

@@ -6,13 +6,13 @@ three-way tables (x, z₁z₂) and (y, z₁z₂) in the place of pair tables. No
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.evidence.covariance import OneHotCovariance
+from dagveil.evidence.covariance import OneHotCovariance, merge_matrix, symmetric_root
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.evidence.tables import NoisyTable, combine
@@ -56,6 +56,10 @@ class TripleEvidence(PairEvidence):
         Three-way tables by set of names.
     pairs
         Pair tables by set of names, for the joint margins.
+    joint_pairs
+        Blocks K_xy for joint tests; those of `covariance` unless this evidence was redrawn.
+    jitter
+        Draws sampling for the joint tests of redrawn evidence, whose tables carry fresh noise only.
     """
 
     def __init__(
@@ -63,10 +67,14 @@ class TripleEvidence(PairEvidence):
         covariance: OneHotCovariance,
         triples: Mapping[frozenset[str], NoisyTable],
         pairs: Mapping[frozenset[str], NoisyTable],
+        joint_pairs: Floats | None = None,
+        jitter: np.random.Generator | None = None,
     ) -> None:
         super().__init__(covariance)
         self.triples = triples
         self._pairs = pairs
+        self._joint_pairs = covariance.blocks if joint_pairs is None else joint_pairs
+        self._jitter = jitter
         position = {name: i for i, name in enumerate(covariance.columns)}
         self._known = {frozenset(position[name] for name in names) for names in triples}
         self._columns: dict[tuple[int, int], _JointColumn] = {}
@@ -85,6 +93,15 @@ class TripleEvidence(PairEvidence):
             ],
             dtype=bool,
         )
+
+    def redraw(self, rng: np.random.Generator) -> TripleEvidence:
+        """Return evidence with fresh noise and fresh sampling around this one."""
+        noisy = self.covariance.with_noise(rng)
+        triples = {
+            names: replace(t, counts=t.counts + np.sqrt(t.variance) * rng.standard_normal(t.counts.shape))
+            for names, t in self.triples.items()
+        }
+        return TripleEvidence(noisy.with_sampling(rng), triples, self._pairs, noisy.blocks, rng)
 
     def test(self, questions: Questions) -> Answers:
         """Test jointly where possible, by main effects elsewhere."""
@@ -126,9 +143,9 @@ class TripleEvidence(PairEvidence):
             p[row, 0, levels] = column.probabilities
             strata = np.einsum("z,zij,zkl->ikjl", column.probabilities, lx.within, ry.within)
             sampling[row] = strata.reshape(a * b, a * b) / c.n_rows
-        return partial_covariance(
+        wald = partial_covariance(
             Blocks(
-                xy=c.blocks[x, y, :a, :b],
+                xy=self._joint_pairs[x, y, :a, :b],
                 xs=xs,
                 ys=ys,
                 ss=ss,
@@ -146,6 +163,10 @@ class TripleEvidence(PairEvidence):
                 sampling=sampling,
             )
         )
+        if self._jitter is None:
+            return wald
+        fresh = np.einsum("qij,qj->qi", symmetric_root(sampling), self._jitter.standard_normal((q, a * b)))
+        return replace(wald, partial=wald.partial + fresh)
 
     def _column(self, pair: tuple[int, int]) -> _JointColumn:
         if pair not in self._columns:
@@ -160,16 +181,13 @@ class TripleEvidence(PairEvidence):
         if frozenset(names) in self._pairs:
             tables.append(self._pairs[frozenset(names)].margin(names))
         margin = combine(tables)
-        lift = np.kron(_lift(c.groups[pair[0]]), _lift(c.groups[pair[1]]))
+        lift = np.kron(merge_matrix(c.groups[pair[0]]), merge_matrix(c.groups[pair[1]]))
         cells = lift @ margin.counts.reshape(-1)
         rare = cells < max(np.sqrt(noisiest), FEWEST_ROWS)
         keep = np.flatnonzero(~rare)
         groups = np.full(len(cells), len(keep), dtype=np.intp)
         groups[keep] = np.arange(len(keep))
-        if not rare.any() and len(keep) == len(cells):
-            merge = np.eye(len(cells)) @ lift
-        else:
-            merge = _lift(groups) @ lift
+        merge = merge_matrix(groups) @ lift
         floor = max(np.sqrt(margin.variance), 1.0)
         merged = np.maximum(merge @ margin.counts.reshape(-1), floor)
         p = merged / merged.sum()
@@ -200,7 +218,7 @@ class TripleEvidence(PairEvidence):
         a = int(c.size[x])
         m = c.probabilities.shape[1] - 1
         px = np.r_[c.probabilities[x, :a], c.probabilities[x, m]]
-        counts = _lift(c.groups[x]) @ table.counts.reshape(table.counts.shape[0], -1) @ column.merge.T
+        counts = merge_matrix(c.groups[x]) @ table.counts.reshape(table.counts.shape[0], -1) @ column.merge.T
         white = c.whitener[x, :a, :a]
         project = white @ (np.eye(a + 1) - np.outer(px, np.ones(a + 1)))[:a]
         floored = np.maximum(counts, max(np.sqrt(table.variance), 0.5))
@@ -211,9 +229,3 @@ class TripleEvidence(PairEvidence):
             noise=table.variance / c.n_rows**2,
             within=np.einsum("ab,zbc,dc->zad", white, within, white),
         )
-
-
-def _lift(groups: NDArray[np.intp]) -> Floats:
-    merge = np.zeros((int(groups.max()) + 1, len(groups)))
-    merge[groups, np.arange(len(groups))] = 1.0
-    return merge

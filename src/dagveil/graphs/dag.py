@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from heapq import heappop, heappush
 from itertools import combinations
 
 import msgspec
@@ -111,21 +112,22 @@ def sort_topologically(nodes: tuple[str, ...], edges: Iterable[Arc]) -> tuple[st
     >>> sort_topologically(("a", "b"), {("a", "b"), ("b", "a")}) is None
     True
     """
-    arcs = tuple(edges)
+    children = list_by_end(nodes, edges)
     waiting = dict.fromkeys(nodes, 0)
-    for _, child in arcs:
-        waiting[child] += 1
-    children = list_by_end(nodes, arcs)
+    for others in children.values():
+        for child in others:
+            waiting[child] += 1
+    place = {node: position for position, node in enumerate(nodes)}
+    ready = [place[node] for node in nodes if waiting[node] == 0]  # in ascending order, so it is a heap
     order: list[str] = []
-    while waiting:
-        ready = next((node for node in waiting if waiting[node] == 0), None)
-        if ready is None:
-            return None
-        del waiting[ready]
-        order.append(ready)
-        for child in children[ready]:
+    while ready:
+        node = nodes[heappop(ready)]
+        order.append(node)
+        for child in children[node]:
             waiting[child] -= 1
-    return tuple(order)
+            if waiting[child] == 0:
+                heappush(ready, place[child])
+    return tuple(order) if len(order) == len(nodes) else None
 
 
 def _look_up(table: dict[str, frozenset[str]], node: str) -> frozenset[str]:

@@ -143,9 +143,14 @@ class Knowledge(msgspec.Struct, frozen=True, dict=True):
         }
         settled = {frozenset(arc) for arc in fixed}
         arrows = set(fixed)
-        for arc in sorted(cpdag.directed):
-            if frozenset(arc) in skeleton - settled and sort_topologically(nodes, arrows | {arc}) is not None:
-                arrows.add(arc)
+        free = skeleton - settled
+        seen = {arc for arc in cpdag.directed if frozenset(arc) in free}
+        if sort_topologically(nodes, arrows | seen) is not None:
+            arrows |= seen
+        else:
+            for arc in sorted(seen):
+                if sort_topologically(nodes, arrows | {arc}) is not None:
+                    arrows.add(arc)
         loose = skeleton - {frozenset(arc) for arc in arrows}
         learned = Dag(nodes, nearest_extension(nodes, arrows, loose)).cpdag()
         undirected = frozenset(pair for pair in learned.undirected if pair not in settled)

@@ -11,8 +11,8 @@ from dagveil.graphs.dag import Dag
 def is_separated(dag: Dag, x: str, y: str, given: Iterable[str] = ()) -> bool:
     """Return whether `given` d-separates x from y.
 
-    The search walks along active trails from x (the Bayes ball; Koller and Friedman 2009, algorithm 3.1), in time
-    linear in the number of edges.
+    The search walks from x along every active trail (R. Shachter, Bayes-Ball, UAI 1998), in time linear in the number
+    of edges.
 
     Examples
     --------
@@ -26,20 +26,12 @@ def is_separated(dag: Dag, x: str, y: str, given: Iterable[str] = ()) -> bool:
     if x == y or x in known or y in known:
         raise GraphError(f"x, y and the conditioning set must be apart; x is {x!r}, y is {y!r}, given {sorted(known)}")
 
-    # A collider is open when it or a descendant of it is given: when it is an ancestor of the given nodes.
-    opened: set[str] = set()
-    upward = list(known)
-    while upward:
-        node = upward.pop()
-        if node not in opened:
-            opened.add(node)
-            upward.extend(dag.parents(node))
-
-    # A visit is a node and whether the trail came in along an arrow that points to it.
-    trails = [(x, False)]
+    # A visit is a node and whether the walk came in along an arrow that points to it. A given node sends a walk from
+    # a parent back to all parents; so a collider with a given descendant is open by way of that descendant.
+    walks = [(x, False)]
     visited: set[tuple[str, bool]] = set()
-    while trails:
-        visit = trails.pop()
+    while walks:
+        visit = walks.pop()
         if visit in visited:
             continue
         visited.add(visit)
@@ -47,11 +39,9 @@ def is_separated(dag: Dag, x: str, y: str, given: Iterable[str] = ()) -> bool:
         if node == y:
             return False
         if node not in known:
-            trails.extend((child, True) for child in dag.children(node))
-            if not from_parent:
-                trails.extend((parent, False) for parent in dag.parents(node))
-        if from_parent and node in opened:
-            trails.extend((parent, False) for parent in dag.parents(node))
+            walks.extend((child, True) for child in dag.children(node))
+        if from_parent == (node in known):
+            walks.extend((parent, False) for parent in dag.parents(node))
     return True
 
 

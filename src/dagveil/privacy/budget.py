@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -83,10 +83,24 @@ def round_up(x: Amount, digits: int) -> str:
     >>> round_up(Fraction(1, 3), 3), round_up(1, 3), round_up("1e-6", 3)
     ('0.334', '1', '1e-6')
     """
-    number = exact(x)
+    return _print(exact(x), digits, ROUND_CEILING)
+
+
+def round_down(x: Amount, digits: int) -> str:
+    """Print a non-negative number with so many significant digits, never above its true value.
+
+    Examples
+    --------
+    >>> round_down(Fraction(2, 3), 3)
+    '0.666'
+    """
+    return _print(exact(x), digits, ROUND_FLOOR)
+
+
+def _print(number: Fraction, digits: int, rounding: str) -> str:
     if number < 0 or digits < 1:
-        raise InvalidBudgetError(f"round_up prints numbers from 0 up with at least 1 digit; got {digits} digits.")
-    context = Context(prec=digits, rounding=ROUND_CEILING)
+        raise InvalidBudgetError(f"amounts are printed from 0 up with at least 1 digit; got {digits} digits.")
+    context = Context(prec=digits, rounding=rounding)
     shown = context.divide(Decimal(number.numerator), Decimal(number.denominator)).normalize(context)
     if number == 0 or shown >= Decimal("0.0001"):
         return f"{shown:f}"

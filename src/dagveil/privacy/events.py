@@ -40,6 +40,9 @@ class _Event(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_field
         draws = getattr(self, "draws", 1)
         if draws < 1:
             raise InvalidBudgetError(f"an event has at least 1 draw, not {draws}.")
+        changed = getattr(self, "changed", None)
+        if changed is not None and changed < 0:
+            raise InvalidBudgetError(f"the number of changed draws of an event is at least 0, not {changed}.")
 
 
 class DiscreteGaussian(_Event, frozen=True, tag="discrete-gaussian"):
@@ -64,7 +67,7 @@ class DiscreteGaussian(_Event, frozen=True, tag="discrete-gaussian"):
     @property
     def changed_draws(self) -> int:
         """Number of draws that a neighbour can change, at most."""
-        return self.draws if self.changed is None else min(self.draws, max(self.changed, 0))
+        return self.draws if self.changed is None else min(self.draws, self.changed)
 
 
 class DiscreteLaplace(_Event, frozen=True, tag="discrete-laplace"):

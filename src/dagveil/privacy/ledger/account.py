@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dagveil.errors import BudgetExceededError
-from dagveil.privacy.budget import Budget, round_up
+from dagveil.privacy.budget import Budget, round_down, round_up
 from dagveil.privacy.events import Event, Unbounded
 
 
@@ -121,9 +121,9 @@ def admit(account: Account, wanted: Budget) -> None:
     if epsilon is None or delta is None or (wanted.epsilon <= epsilon and wanted.delta <= delta):
         return
     raise BudgetExceededError(
-        f"{account.dataset!r} has epsilon {_left(epsilon)} and delta {_left(delta)} left of its lifetime budget, but the "
-        f"run asks for {wanted.words}; nothing was drawn. Ask for less, release untouched runs, or raise the lifetime "
-        "budget."
+        f"{account.dataset!r} has epsilon {round_down(epsilon, 6)} and delta {round_down(delta, 6)} left of its "
+        f"lifetime budget, but the run asks for {wanted.words}; nothing was drawn. Ask for less, release untouched "
+        "runs, or raise the lifetime budget."
     )
 
 
@@ -136,8 +136,3 @@ def admit_lifetime(account: Account, lifetime: Budget) -> None:
             f"{account.dataset!r} has already spent or reserved epsilon {round_up(epsilon, 6)} and delta "
             f"{round_up(delta, 6)}; a lifetime budget of {lifetime.words} is below that. Choose a larger one."
         )
-
-
-def _left(amount: Fraction) -> str:
-    """Print what is left rounded down: nobody should ask for more than there is."""
-    return f"{int(amount * 10**9) / 10**9:.9g}"

@@ -101,13 +101,13 @@ def _open_sqlite(path: Path, wait_seconds: float) -> LedgerEngine:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LedgerError(f"the folder {path.parent} cannot be made ({error.strerror}); choose another place.") from error
+        raise LedgerError(f"the folder {path.parent} cannot be made ({error.strerror}); choose another.") from error
     if path.is_dir():
         raise LedgerError(f"the ledger {path} is a folder; give the name of a file.")
     # the folder too: SQLite keeps its journal beside the file
     for place in (path, path.parent):
         if place.exists() and not os.access(place, os.R_OK | os.W_OK):
-            raise LedgerError(f"{place} cannot be written; mend its permissions or choose another place for the ledger.")
+            raise LedgerError(f"{place} cannot be written; mend its permissions or put the ledger elsewhere.")
     engine = sqlalchemy.create_engine(
         sqlalchemy.URL.create("sqlite", database=str(path)), poolclass=NullPool, connect_args={"timeout": wait_seconds}
     )

@@ -53,9 +53,7 @@ class MemoryLedger(Ledger):
             admit(self.account(dataset), budget)
             self._budgets.setdefault(dataset, None)
             number = len(self._runs) + 1
-            self._runs.append(
-                RunRecord(number, dataset, budget, method, software, RunState.OPEN, utc_now(), None, ())
-            )
+            self._runs.append(RunRecord(number, dataset, budget, method, software, RunState.OPEN, utc_now(), None, ()))
             return LedgerRun(self, number, dataset, budget)
 
     def abandon_untouched(self, dataset: str | None = None) -> int:

@@ -126,7 +126,10 @@ class SqlLedger(Ledger):
         wanted = true() if dataset is None else RUNS.c.dataset == dataset
         with self._engine.writing() as connection:
             open_runs = connection.scalars(
-                select(RUNS.c.id).where(wanted, RUNS.c.state == RunState.OPEN.value).order_by(RUNS.c.id).with_for_update()
+                select(RUNS.c.id)
+                .where(wanted, RUNS.c.state == RunState.OPEN.value)
+                .order_by(RUNS.c.id)
+                .with_for_update()
             ).all()
             # a second statement, so that events committed while we waited for the row locks are seen
             touched = set(connection.scalars(select(EVENTS.c.run).where(EVENTS.c.run.in_(open_runs))))

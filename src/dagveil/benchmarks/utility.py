@@ -1,0 +1,164 @@
+"""How good the graphs are: scores of `measure` against known networks, over budgets and repetitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from zlib import crc32
+
+import numpy as np
+
+from dagveil.benchmarks.networks import load_network
+from dagveil.benchmarks.simulate import (
+    gaussian_schema,
+    network_schema,
+    random_linear_gaussian,
+    random_network,
+    sample_codes,
+    sample_linear_gaussian,
+)
+from dagveil.data.memory import MemoryTable
+from dagveil.evaluation.arrows import marked_edge_f1
+from dagveil.evaluation.distance import cpdag_shd
+from dagveil.evaluation.skeleton import rate_skeleton
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.dag import Dag
+from dagveil.methods.discovery import discover
+from dagveil.methods.settings import SearchSettings
+from dagveil.privacy.noise.kind import NoiseKind
+
+Told = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell of a study: what is sampled, how much of it, and the budget.
+
+    Parameters
+    ----------
+    source
+        Name of a network; "random D S" for a random categorical network of D nodes and sparseness S; "gaussian D S" for a
+        linear Gaussian one, "gaussian-unscaled D S" for one whose spreads the schema does not declare.
+    n_rows
+        Rows.
+    epsilon, delta
+        Budget.
+    """
+
+    source: str
+    n_rows: int
+    epsilon: float
+    delta: float = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Scores of one run, or their means."""
+
+    f1: float
+    tpr: float
+    fpr: float
+    tdr: float
+    marked_f1: float
+    shd: float
+    arrow_hits: float
+    arrows: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Means over the runs of a cell, and the standard error of the skeleton's F1."""
+
+    cell: Cell
+    runs: int
+    mean: Scores
+    f1_error: float
+
+    @property
+    def arrow_precision(self) -> float:
+        """Share of all arrows found, over all runs, that are compelled in the truth."""
+        return self.mean.arrow_hits / self.mean.arrows if self.mean.arrows else float("nan")
+
+
+def run_cell(cell: Cell, run: int, seed: int) -> Scores:
+    """Sample, discover and score once; the seed of a run does not depend on the other cells."""
+    key = [seed, run, crc32(cell.source.encode()), cell.n_rows, int(cell.epsilon * 1_000_000)]
+    rng = np.random.default_rng(key)
+    table, dag = _sample(cell, rng)
+    result = discover(
+        table,
+        table.schema,
+        cell.epsilon,
+        cell.delta,
+        settings=SearchSettings(redraws=0),
+        noise=NoiseKind.SEEDED,
+        seed=int(rng.integers(2**62)),
+    )
+    return score(result.graph.cpdag, dag)
+
+
+def score(found: Cpdag, dag: Dag) -> Scores:
+    """Compare a graph with the truth."""
+    truth = dag.cpdag()
+    rates = rate_skeleton(found, dag)
+    return Scores(
+        f1=rates.f1,
+        tpr=rates.tpr,
+        fpr=rates.fpr,
+        tdr=rates.tdr,
+        marked_f1=marked_edge_f1(found, truth),
+        shd=cpdag_shd(found, truth),
+        arrow_hits=len(found.directed & truth.directed),
+        arrows=len(found.directed),
+    )
+
+
+def run_study(cells: Sequence[Cell], runs: int, seed: int, workers: int, told: Told) -> list[Summary]:
+    """Run every cell so many times, on all cores.
+
+    Parameters
+    ----------
+    cells
+        What to run.
+    runs
+        Repetitions per cell.
+    seed
+        Of the whole study.
+    workers
+        Processes.
+    told
+        Told after each run.
+    """
+    jobs = [(cell, run, seed) for cell in cells for run in range(runs)]
+    scores: list[Scores] = []
+    with ProcessPoolExecutor(max_workers=workers) as pool:
+        for done, result in enumerate(pool.map(_run_job, jobs, chunksize=1), start=1):
+            scores.append(result)
+            told("runs", done, len(jobs))
+    return [summarise(cell, scores[i * runs : (i + 1) * runs]) for i, cell in enumerate(cells)]
+
+
+def summarise(cell: Cell, scores: Sequence[Scores]) -> Summary:
+    """Average the runs of a cell."""
+    values = np.array([[getattr(s, name) for name in Scores.__slots__] for s in scores], dtype=np.float64)
+    error = float(values[:, 0].std(ddof=1) / np.sqrt(len(scores))) if len(scores) > 1 else float("nan")
+    return Summary(cell, len(scores), Scores(*values.mean(axis=0).tolist()), error)
+
+
+def _run_job(job: tuple[Cell, int, int]) -> Scores:
+    return run_cell(*job)
+
+
+def _sample(cell: Cell, rng: np.random.Generator) -> tuple[MemoryTable, Dag]:
+    kind, *numbers = cell.source.split()
+    if kind.startswith("gaussian"):
+        model = random_linear_gaussian(int(numbers[0]), float(numbers[1]), rng)
+        rows = sample_linear_gaussian(model, cell.n_rows, rng)
+        schema = gaussian_schema(model, cell.n_rows, declare_spread=kind == "gaussian")
+        return MemoryTable.from_source(dict(zip(model.nodes, rows.T, strict=True)), schema), model.dag()
+    network = (
+        random_network(int(numbers[0]), float(numbers[1]), rng, (2, 5)) if kind == "random" else load_network(kind)
+    )
+    codes = sample_codes(network, cell.n_rows, rng)
+    return MemoryTable.from_codes(codes, network_schema(network, cell.n_rows)), network.dag()

@@ -1,0 +1,166 @@
+"""The door: the only object that holds rows.
+
+It is asked a question, checks that the question is sensible, computes the exact answer, charges the filter, writes the charge to the
+ledger, and only then draws noise. Killed at any moment, the ledger never holds less than what could have leaked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+
+from dagveil.data.moments import MomentPlan
+from dagveil.data.schema import Schema
+from dagveil.data.table import Table, table_shape
+from dagveil.errors import BudgetError
+from dagveil.privacy.events import DiscreteGaussian, Event
+from dagveil.privacy.filter import Filter
+from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
+from dagveil.privacy.noise.source import NoiseSource
+from dagveil.privacy.relation import Relation
+from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMoments
+from dagveil.statistics.contingency import changed_cells, counts_squared_sensitivity
+from dagveil.statistics.moments import moments_squared_sensitivity
+
+MAX_RELEASED_CELLS = 20_000_000
+"""Cells that one question may release; more would take minutes of noise and gigabytes of JSON."""
+
+
+class Record(Protocol):
+    """Where a charge is written before noise is drawn: a run of the ledger."""
+
+    def record(self, event: Event) -> None:
+        """Store the event durably."""
+        ...
+
+
+class Curator:
+    """Holds rows, answers with noise.
+
+    Parameters
+    ----------
+    table
+        The rows.
+    relation
+        Which tables count as neighbours.
+    accounting
+        The filter that refuses what would overspend.
+    run
+        The ledger's run.
+    noise
+        Where noise comes from.
+    """
+
+    def __init__(
+        self, table: Table, relation: Relation, accounting: Filter, run: Record, noise: NoiseSource
+    ) -> None:
+        self._table = table
+        self._run = run
+        self._noise = noise
+        self._events: list[Event] = []
+        self.relation = relation
+        self.accounting = accounting
+
+    def __repr__(self) -> str:
+        return f"Curator({self.schema.dataset!r}, {self.accounting.name}, {len(self._events)} charges)"
+
+    @property
+    def schema(self) -> Schema:
+        """The public schema of the rows."""
+        return self._table.schema
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What was charged so far."""
+        return tuple(self._events)
+
+    def count_rows(self, share: Fraction) -> NoisyCounts:
+        """Release the number of rows."""
+        return self._release_counts([()], [np.array(self._table.n_rows)], share, "number of rows")[0]
+
+    def count_tables(
+        self, column_sets: Sequence[tuple[str, ...]], share: Fraction, label: str
+    ) -> tuple[NoisyCounts, ...]:
+        """Release the tables of counts of several sets of columns.
+
+        Parameters
+        ----------
+        column_sets
+            The columns of each table.
+        share
+            Share of the run's whole budget that all tables together may cost.
+        label
+            What the ledger calls this charge.
+        """
+        cells = sum(int(np.prod(table_shape(self.schema, names))) for names in column_sets)
+        if cells > MAX_RELEASED_CELLS:
+            raise BudgetError(
+                f"{label}: {len(column_sets)} tables have {cells} cells together and the limit is {MAX_RELEASED_CELLS}; "
+                "group levels in the schema, or leave columns out"
+            )
+        return self._release_counts(column_sets, self._table.counts_many(list(column_sets)), share, label)
+
+    def magnitudes(
+        self, centers: dict[str, float], exponents: range, share: Fraction
+    ) -> tuple[NoisyMagnitudes, ...]:
+        """Release, for each column, how far its values lie from a public centre, in powers of two."""
+        exact = [self._table.magnitude_counts(name, center, exponents) for name, center in centers.items()]
+        released = self._release_counts([(name,) for name in centers], exact, share, "sizes of numeric columns")
+        return tuple(
+            NoisyMagnitudes(name, center, exponents.start, counts.lattice, counts.variance, counts.values)
+            for (name, center), counts in zip(centers.items(), released, strict=True)
+        )
+
+    def moments(self, plan: MomentPlan, share: Fraction, label: str) -> NoisyMoments:
+        """Release the second moments of clipped rows."""
+        sensitivity = moments_squared_sensitivity(self.relation, plan)
+        exact = self._table.moments(plan)
+        deviation = deviation_for(self.accounting, sensitivity, share * self.accounting.total)
+        variance = self._noise.representable_variance(Fraction(deviation**2))
+        diagonal_variance = self._noise.representable_variance(2 * variance)
+        rows, columns = np.triu_indices(exact.shape[0])
+        on_diagonal = rows == columns
+        self._charge(DiscreteGaussian(label, len(rows), sensitivity, variance))
+        values = exact[rows, columns]
+        values[on_diagonal] += self._noise.discrete_gaussian(diagonal_variance, int(on_diagonal.sum()))
+        values[~on_diagonal] += self._noise.discrete_gaussian(variance, int((~on_diagonal).sum()))
+        return NoisyMoments(
+            plan.columns,
+            plan.centers,
+            plan.spreads,
+            plan.radius_squared,
+            plan.constant,
+            plan.bits,
+            variance,
+            diagonal_variance,
+            tuple(values.tolist()),
+        )
+
+    def _release_counts(
+        self, names: Sequence[tuple[str, ...]], exact: Sequence[np.ndarray], share: Fraction, label: str
+    ) -> tuple[NoisyCounts, ...]:
+        amount = share * self.accounting.total
+        lattice = lattice_for(self.accounting, counts_squared_sensitivity(self.relation, len(names)), amount)
+        sensitivity = counts_squared_sensitivity(self.relation, len(names), lattice)
+        deviation = deviation_for(self.accounting, sensitivity, amount)
+        variance = self._noise.representable_variance(Fraction(deviation**2))
+        flat = np.concatenate([table.reshape(-1) for table in exact]).astype(np.int64)
+        changed = min(changed_cells(self.relation, len(names)), len(flat))
+        self._charge(DiscreteGaussian(label, len(flat), sensitivity, variance, changed))
+        noisy = flat * lattice + self._noise.discrete_gaussian(variance, len(flat))
+        released = []
+        start = 0
+        for columns, table in zip(names, exact, strict=True):
+            values = noisy[start : start + table.size].tolist()
+            start += table.size
+            released.append(NoisyCounts(tuple(columns), tuple(table.shape), lattice, variance, tuple(values)))
+        return tuple(released)
+
+    def _charge(self, event: DiscreteGaussian) -> None:
+        """Refuse first, record second; the caller draws noise last."""
+        self.accounting.charge(event)
+        self._run.record(event)
+        self._events.append(event)

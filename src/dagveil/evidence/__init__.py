@@ -1,0 +1,1 @@
+"""What the curator hands out, and independence tests on it that know its noise."""

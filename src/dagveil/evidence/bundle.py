@@ -1,0 +1,109 @@
+"""Released evidence as a product of its own: everything public that a search needs, without the rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from dagveil.data.schema import Schema
+from dagveil.errors import DataError, EvidenceError
+from dagveil.evidence.marginals import marginal_evidence
+from dagveil.evidence.moments import MomentEvidence, covariance_from_moments
+from dagveil.evidence.questions import Independence
+from dagveil.evidence.tables import NoisyTable
+from dagveil.privacy import fraction_json
+from dagveil.privacy.receipt import Receipt
+from dagveil.privacy.release import NoisyCounts, NoisyMoments, Release
+
+EVIDENCE_FORMAT = "dagveil-evidence"
+EVIDENCE_VERSION = 1
+"""Version of the JSON; readers refuse newer ones."""
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """One step of the plan: what was measured, with which share of the budget, and why.
+
+    `noise_sd` is the deviation of the noise, in rows for tables of counts and in scaled units for moments.
+    """
+
+    stage: str
+    tables: int
+    cells: int
+    share: float
+    noise_sd: float
+    why: str
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """What `measure` released, with its receipt."""
+
+    format: Literal["dagveil-evidence"]
+    version: int
+    software: str
+    created: str
+    method: str
+    schema: Schema
+    plan: tuple[Stage, ...]
+    findings: tuple[str, ...]
+    receipt: Receipt
+    releases: tuple[Release, ...]
+
+    def independence(self) -> Independence | None:
+        """Return tests on these releases, or None if nothing about pairs was released.
+
+        Columns that no release covers are left out.
+        """
+        return independence_from(tuple(self.schema.columns), self.releases)
+
+    def to_json(self) -> str:
+        """Write the evidence as JSON."""
+        return fraction_json.encode(self).decode()
+
+    def save(self, path: str | Path) -> None:
+        """Write the evidence to a file."""
+        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+
+def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -> Independence | None:
+    """Return tests on releases, or None if nothing about pairs was released."""
+    moments = [release for release in releases if isinstance(release, NoisyMoments)]
+    if moments:
+        return MomentEvidence(covariance_from_moments(moments[-1]))
+    tables = [
+        NoisyTable(release.columns, release.counts, release.count_variance)
+        for release in releases
+        if isinstance(release, NoisyCounts) and len(release.columns) > 1
+    ]
+    covered = {name for table in tables for name in table.columns}
+    if not covered:
+        return None
+    return marginal_evidence([name for name in columns if name in covered], tables)
+
+
+def evidence_from_json(text: str | bytes) -> Evidence:
+    """Read evidence back."""
+    try:
+        head = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError("this is not JSON; give an evidence.json that dagveil wrote") from error
+    if not isinstance(head, dict) or head.get("format") != EVIDENCE_FORMAT:
+        raise DataError("this JSON is not dagveil evidence; give an evidence.json that `dagveil measure` wrote")
+    if head.get("version") != EVIDENCE_VERSION:
+        raise EvidenceError(
+            f"this evidence has format version {head.get('version')}, this program reads {EVIDENCE_VERSION}; "
+            "use the dagveil that wrote it, or a newer one"
+        )
+    try:
+        return fraction_json.decode(text, Evidence)
+    except msgspec.ValidationError as error:
+        raise EvidenceError(f"this evidence is damaged: {error}; release it again") from error
+
+
+def load_evidence(path: str | Path) -> Evidence:
+    """Read evidence from a file."""
+    try:
+        return evidence_from_json(Path(path).read_bytes())
+    except FileNotFoundError as error:
+        raise DataError(f"there is no file {path}; give the path of an evidence.json") from error

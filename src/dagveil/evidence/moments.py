@@ -1,0 +1,142 @@
+"""Tests on one noisy moment matrix: Fisher's z with the noise in its variance.
+
+For (i, j, given S) let u and v be the residual directions of i and j after regression on S, s_i = uᵀMu and s_j = vᵀMv. Noise of
+deviation σ off the diagonal and √2 σ on it gives uᵀMv the variance σ²(|u|²|v|² + (uᵀv)²); docs/tests.md has the derivation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dagveil.evidence.questions import Answers, Questions
+from dagveil.privacy.release import NoisyMoments
+
+Floats = NDArray[np.float64]
+
+SMALLEST_VARIANCE = 1e-3
+"""Floor for a residual variance, as a share of the column's own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyCovariance:
+    """Covariance of scaled columns with the deviation of its noise.
+
+    Attributes
+    ----------
+    columns
+        Names.
+    matrix
+        Noisy covariance (divided by the number of rows).
+    deviation
+        Deviation of the noise in an off-diagonal entry, in the same units.
+    n_rows
+        Estimated number of rows.
+    ridge
+        Added to the diagonal before regressions: steadies noisy regressions at the price of exact levels.
+    """
+
+    columns: tuple[str, ...]
+    matrix: Floats
+    deviation: float
+    n_rows: float
+    ridge: float
+
+    def redraw(self, rng: np.random.Generator) -> NoisyCovariance:
+        """Return a copy with fresh noise and fresh sampling around the estimate."""
+        d = len(self.columns)
+        values, vectors = np.linalg.eigh(self.matrix)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        sampling = _symmetric(rng, d) / np.sqrt(self.n_rows)
+        moved = self.matrix + root @ sampling @ root.T + self.deviation * _symmetric(rng, d)
+        return replace(self, matrix=moved)
+
+
+def covariance_from_moments(release: NoisyMoments) -> NoisyCovariance:
+    """Centre a released moment matrix by its own noisy means and divide by its own noisy number of rows."""
+    matrix = release.matrix
+    n_rows = max(matrix[0, 0] / release.constant**2, 1.0)
+    means = matrix[0, 1:] / (release.constant * n_rows)
+    covariance = matrix[1:, 1:] / n_rows - np.outer(means, means)
+    deviation = release.deviation / n_rows
+    d = len(release.columns)
+    floor = np.maximum(np.diag(covariance), max(np.sqrt(2) * deviation, 1e-9))
+    covariance[np.arange(d), np.arange(d)] = floor
+    return NoisyCovariance(release.columns, covariance, deviation, n_rows, deviation * np.sqrt(d))
+
+
+class MomentEvidence:
+    """Independence tests on a noisy covariance.
+
+    Parameters
+    ----------
+    covariance
+        From a released moment matrix.
+    """
+
+    def __init__(self, covariance: NoisyCovariance) -> None:
+        self.covariance = covariance
+        d = len(covariance.columns)
+        self._ridged = covariance.matrix + covariance.ridge * np.eye(d)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names, in the order that positions refer to."""
+        return self.covariance.columns
+
+    def answers(self, questions: Questions) -> NDArray[np.bool_]:
+        """One matrix answers every question."""
+        return np.ones(len(questions), dtype=bool)
+
+    def joint(self, questions: Questions) -> NDArray[np.bool_]:
+        """For a linear model main effects are all there is, and no set was paid for on its own."""
+        return np.zeros(len(questions), dtype=bool)
+
+    def redraw(self, rng: np.random.Generator) -> MomentEvidence:
+        """Return evidence with fresh noise and sampling."""
+        return MomentEvidence(self.covariance.redraw(rng))
+
+    def strength(self, questions: Questions) -> Floats:
+        """Return the squared partial correlation."""
+        return self._correlate(questions)[0] ** 2
+
+    def test(self, questions: Questions) -> Answers:
+        """Test each question by Fisher's z, widened by the noise."""
+        correlation, noise = self._correlate(questions)
+        freedom = max(self.covariance.n_rows - questions.order - 3.0, 1.0)
+        statistic = np.arctanh(np.clip(correlation, -0.999999, 0.999999)) ** 2 / (1.0 / freedom + noise)
+        return Answers(statistic, np.ones(len(questions)), special.chdtrc(1.0, statistic))
+
+    def _correlate(self, questions: Questions) -> tuple[Floats, Floats]:
+        """Partial correlations and the variance that noise gives them."""
+        k = questions.order
+        nodes = np.column_stack([questions.x, questions.y, questions.given])
+        block = self._ridged[nodes[:, :, None], nodes[:, None, :]]
+        plain = self.covariance.matrix[nodes[:, :, None], nodes[:, None, :]]
+        u = np.zeros((len(questions), k + 2))
+        v = np.zeros((len(questions), k + 2))
+        u[:, 0] = 1.0
+        v[:, 1] = 1.0
+        if k:
+            values, vectors = np.linalg.eigh(block[:, 2:, 2:])
+            floor = max(self.covariance.deviation, 1e-9)
+            inverse = np.einsum("qij,qj,qkj->qik", vectors, 1.0 / np.maximum(values, floor), vectors)
+            u[:, 2:] = -np.einsum("qij,qj->qi", inverse, block[:, 2:, 0])
+            v[:, 2:] = -np.einsum("qij,qj->qi", inverse, block[:, 2:, 1])
+        sigma = self.covariance.deviation
+        uu, vv = (u**2).sum(axis=1), (v**2).sum(axis=1)
+        uv = (u * v).sum(axis=1)
+        floors = SMALLEST_VARIANCE * plain[:, [0, 1], [0, 1]]
+        su = np.maximum(np.einsum("qi,qij,qj->q", u, block, u), np.maximum(np.sqrt(2) * sigma * uu, floors[:, 0]))
+        sv = np.maximum(np.einsum("qi,qij,qj->q", v, block, v), np.maximum(np.sqrt(2) * sigma * vv, floors[:, 1]))
+        cross = np.einsum("qi,qij,qj->q", u, block, v)
+        return cross / np.sqrt(su * sv), sigma**2 * (uu * vv + uv**2) / (su * sv)
+
+
+def _symmetric(rng: np.random.Generator, d: int) -> Floats:
+    """Symmetric noise with unit deviation off the diagonal and √2 on it."""
+    gauss = rng.standard_normal((d, d))
+    return (gauss + gauss.T) / np.sqrt(2.0)

@@ -1,0 +1,1 @@
+"""Named methods: each wires curator, evidence and search together."""

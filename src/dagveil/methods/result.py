@@ -1,0 +1,169 @@
+"""The result of a discovery: frozen, versioned, and the same thing in Python and in JSON."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from dagveil.errors import DataError
+from dagveil.evidence.bundle import Stage
+from dagveil.graphs import exchange
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.privacy import fraction_json
+from dagveil.privacy.receipt import Receipt
+
+RESULT_VERSION = 1
+"""Version of the JSON; readers refuse newer ones."""
+
+
+class ResultEdge(msgspec.Struct, frozen=True):
+    """One edge of the graph.
+
+    Parameters
+    ----------
+    source, target
+        Ends; for an undirected edge in alphabetical order.
+    kind
+        "directed" or "undirected".
+    confidence
+        Share of redraws in which the two columns were adjacent again; None if nothing was redrawn.
+    arrow_confidence
+        Share of the redraws with this adjacency in which the edge had this kind and direction.
+    """
+
+    source: str
+    target: str
+    kind: Literal["directed", "undirected"]
+    confidence: float | None = None
+    arrow_confidence: float | None = None
+
+
+class ResultGraph(msgspec.Struct, frozen=True):
+    """Nodes and edges; `family` is "cpdag", or "mpdag" where background knowledge directed more."""
+
+    nodes: tuple[str, ...]
+    family: Literal["cpdag", "mpdag"]
+    edges: tuple[ResultEdge, ...]
+
+    @property
+    def cpdag(self) -> Cpdag:
+        """The graph without its confidences."""
+        directed = frozenset((e.source, e.target) for e in self.edges if e.kind == "directed")
+        undirected = frozenset(frozenset((e.source, e.target)) for e in self.edges if e.kind == "undirected")
+        return Cpdag(self.nodes, directed, undirected)
+
+    def to_networkx(self) -> Any:
+        """Return a networkx.DiGraph; an undirected edge is a pair of arcs, `kind` tells which is which."""
+        return exchange.to_networkx(self.cpdag)
+
+    def to_dot(self) -> str:
+        """Return the graph in the DOT language."""
+        return exchange.to_dot(self.cpdag)
+
+    def to_graphml(self) -> str:
+        """Return the graph as GraphML."""
+        return exchange.to_graphml(self.cpdag)
+
+    def to_causal_learn(self) -> Any:
+        """Return causal-learn's GeneralGraph."""
+        return exchange.to_causal_learn(self.cpdag)
+
+
+class NearMiss(msgspec.Struct, frozen=True):
+    """A pair that is not in the graph but came up in some redraws."""
+
+    source: str
+    target: str
+    confidence: float
+
+
+class Confidence(msgspec.Struct, frozen=True):
+    """How confidence was computed, and what it means."""
+
+    redraws: int
+    meaning: str
+
+
+class MethodUsed(msgspec.Struct, frozen=True):
+    """Which method ran, with which settings."""
+
+    name: str
+    calibration: str
+    settings: dict[str, Any]
+
+
+class SchemaSummary(msgspec.Struct, frozen=True):
+    """The public facts of the schema that a reader of the result needs."""
+
+    dataset: str
+    digest: str
+    reviewed: bool
+    unit: str
+    nominal_rows: int | None
+    columns: dict[str, dict[str, Any]]
+
+
+class Result(msgspec.Struct, frozen=True):
+    """A causal graph with its receipt."""
+
+    format: Literal["dagveil-result"]
+    version: int
+    software: str
+    created: str
+    method: MethodUsed
+    graph: ResultGraph
+    near_misses: tuple[NearMiss, ...]
+    confidence: Confidence
+    schema: SchemaSummary
+    plan: tuple[Stage, ...]
+    findings: tuple[str, ...]
+    receipt: Receipt
+
+    def to_json(self) -> str:
+        """Write the result as JSON."""
+        return msgspec.json.format(fraction_json.encode(self), indent=2).decode()
+
+    def save(self, path: str | Path) -> None:
+        """Write the result to a file."""
+        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+
+def result_from_json(text: str | bytes) -> Result:
+    """Read a result back.
+
+    Parameters
+    ----------
+    text
+        What `Result.to_json` wrote.
+    """
+    try:
+        head = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError("this is not JSON; give a result.json that dagveil wrote") from error
+    if not isinstance(head, dict) or head.get("format") != "dagveil-result":
+        raise DataError("this JSON is not a dagveil result; give a result.json that dagveil wrote")
+    if head.get("version") != RESULT_VERSION:
+        raise DataError(
+            f"this result has format version {head.get('version')}, this program reads {RESULT_VERSION}; "
+            "use the dagveil that wrote it, or a newer one"
+        )
+    try:
+        return fraction_json.decode(text, Result)
+    except msgspec.ValidationError as error:
+        raise DataError(f"this result is damaged: {error}; write it again") from error
+
+
+def load_result(path: str | Path) -> Result:
+    """Read a result from a file."""
+    try:
+        return result_from_json(Path(path).read_bytes())
+    except FileNotFoundError as error:
+        raise DataError(f"there is no file {path}; give the path of a result.json") from error
+
+
+def now() -> str:
+    """Return the present time as it stands in results."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

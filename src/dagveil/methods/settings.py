@@ -1,0 +1,60 @@
+"""Settings of the search over evidence: changing them costs nothing."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from dagveil.errors import MethodError
+from dagveil.search.constraint.skeleton import SkeletonSettings
+
+
+class ArrowRule(enum.Enum):
+    """How arrows are found."""
+
+    EVIDENCE = "evidence"
+    SEPARATING_SETS = "separating-sets"
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """Thresholds and rules; None means the default for the kind of evidence.
+
+    Parameters
+    ----------
+    marginal_level
+        An edge is kept at first if its marginal p-value is below this.
+    conditional_level
+        A set separates if its p-value is above this.
+    largest_order
+        Size of the largest conditioning set.
+    arrows
+        How arrows are found.
+    redraws
+        How often noise is drawn again for edge confidence; 0 leaves it out.
+    """
+
+    marginal_level: float | None = None
+    conditional_level: float | None = None
+    largest_order: int | None = None
+    arrows: ArrowRule = ArrowRule.EVIDENCE
+    redraws: int = 50
+
+    def __post_init__(self) -> None:
+        for name in ("marginal_level", "conditional_level"):
+            level = getattr(self, name)
+            if level is not None and not 0.0 < level < 1.0:
+                raise MethodError(f"{name} is {level:g}; choose a number between 0 and 1, for example 0.01")
+        if self.largest_order is not None and not 0 <= self.largest_order <= 5:
+            raise MethodError(f"largest_order is {self.largest_order}; choose between 0 and 5")
+        if not 0 <= self.redraws <= 10_000:
+            raise MethodError(f"redraws is {self.redraws}; choose between 0 and 10000")
+
+    def skeleton(self, defaults: SkeletonSettings) -> SkeletonSettings:
+        """Return the skeleton's settings with these changes."""
+        changes = {
+            name: value
+            for name in ("marginal_level", "conditional_level", "largest_order")
+            if (value := getattr(self, name)) is not None
+        }
+        return replace(defaults, **changes)

@@ -1,0 +1,61 @@
+"""How much integer Gaussian noise a share of the budget asks for."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Final
+
+from dagveil.errors import BudgetError
+from dagveil.privacy.events import ROUNDING_VARIANCE, SMALLEST_GAUSSIAN_VARIANCE
+from dagveil.privacy.filter import Filter, GaussianFilter, ZcdpFilter
+
+FINE_DEVIATION: Final = 2048
+"""Lattices are chosen so fine that integer noise has at least this deviation: rounding it up to an integer then costs
+less than 0.05 %, and what Gaussian accounting gives away (docs/proofs/discrete-gaussian.md) next to nothing."""
+
+
+def deviation_for(accounting: Filter, squared_sensitivity: Fraction, amount: Fraction) -> int:
+    """Return the smallest integer deviation whose charge is at most `amount`.
+
+    Parameters
+    ----------
+    accounting
+        The filter that will be charged.
+    squared_sensitivity
+        Of the integer statistic.
+    amount
+        What may be charged, in the filter's unit.
+
+    Examples
+    --------
+    >>> from dagveil.privacy.budget import Budget
+    >>> deviation_for(ZcdpFilter(Budget.of(1, 1e-6)), Fraction(1), Fraction(1, 200))
+    10
+    """
+    if amount <= 0:
+        raise BudgetError("a share of the budget must be above 0")
+    if isinstance(accounting, GaussianFilter):
+        variance = max(squared_sensitivity / amount + ROUNDING_VARIANCE, Fraction(SMALLEST_GAUSSIAN_VARIANCE))
+    elif isinstance(accounting, ZcdpFilter):
+        variance = squared_sensitivity / (2 * amount)
+    else:
+        raise BudgetError(f"{accounting.name} cannot pay for Gaussian noise; give a delta above 0")
+    return math.isqrt(math.ceil(variance) - 1) + 1
+
+
+def lattice_for(accounting: Filter, squared_sensitivity: Fraction, amount: Fraction) -> int:
+    """Return the power of two by which to multiply an integer statistic so that its noise is fine enough.
+
+    Examples
+    --------
+    >>> from dagveil.privacy.budget import Budget
+    >>> lattice_for(ZcdpFilter(Budget.of(1, 1e-6)), Fraction(1), Fraction(1, 200))
+    256
+    """
+    coarse = deviation_for(accounting, squared_sensitivity * FINE_DEVIATION**2, amount)
+    # a lattice g multiplies the deviation by g: coarse / FINE_DEVIATION is the deviation on the lattice 1
+    lattice = 1
+    while lattice < FINE_DEVIATION and coarse * lattice < FINE_DEVIATION**2:
+        lattice *= 2
+    return lattice

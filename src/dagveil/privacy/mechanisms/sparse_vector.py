@@ -1,0 +1,55 @@
+"""The sparse vector technique: many threshold questions for the price of those answered "above" (sparse-vector.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from dagveil.errors import BudgetError
+from dagveil.privacy.events import Event, SparseVectorRound
+from dagveil.privacy.noise.source import NoiseSource
+
+
+class SparseVector:
+    """Rounds of threshold questions; a round ends with the first "above".
+
+    epsilon_threshold + epsilon_question is charged when a round **starts**, so the last round, which may never end, is
+    paid for like the others.
+
+    Examples
+    --------
+    >>> from dagveil.privacy.noise.kind import NoiseKind, noise_source
+    >>> paid = []
+    >>> asked = SparseVector(Fraction(1, 2), Fraction(1, 2), noise_source(NoiseKind.EXACT), paid.append)
+    >>> asked.is_above(-10**6, 0), asked.is_above(10**6, 0), len(paid)
+    (False, True, 1)
+    """
+
+    def __init__(
+        self,
+        epsilon_threshold: Fraction,
+        epsilon_question: Fraction,
+        noise: NoiseSource,
+        charge: Callable[[Event], None],
+        sensitivity: int = 1,
+        label: str = "sparse vector",
+    ) -> None:
+        if epsilon_threshold <= 0 or epsilon_question <= 0 or sensitivity < 1:
+            raise BudgetError("the sparse vector technique needs epsilons above 0 and a sensitivity of at least 1.")
+        self._event = SparseVectorRound(label, Fraction(epsilon_threshold) + epsilon_question)
+        self._threshold_scale = noise.representable_scale(sensitivity / Fraction(epsilon_threshold))
+        self._question_scale = noise.representable_scale(2 * sensitivity / Fraction(epsilon_question))
+        self._noise = noise
+        self._charge = charge
+        self._shift: int | None = None
+
+    def is_above(self, value: int, threshold: int) -> bool:
+        """Answer whether the value is above the public threshold, with noise on both; charges if a round starts."""
+        if self._shift is None:
+            self._charge(self._event)
+            self._shift = int(self._noise.discrete_laplace(self._threshold_scale, 1)[0])
+        noisy = int(value) + int(self._noise.discrete_laplace(self._question_scale, 1)[0])
+        above = noisy >= threshold + self._shift
+        if above:
+            self._shift = None
+        return above

@@ -1,0 +1,54 @@
+"""Privacy amplification by sub-sampling (docs/proofs/subsampling.md).
+
+It holds for one *fresh* sub-sample per mechanism. A sub-sample that is used again is one mechanism with its composed
+epsilon, amplified once.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from fractions import Fraction
+
+from dagveil.errors import BudgetError
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.relation import Relation
+
+
+class Sampling(enum.Enum):
+    """How the sub-sample is drawn."""
+
+    WITHOUT_REPLACEMENT = "without replacement"
+    POISSON = "poisson"
+
+
+_NEEDED = {Sampling.WITHOUT_REPLACEMENT: Relation.REPLACE_ONE, Sampling.POISSON: Relation.ADD_REMOVE}
+
+
+def amplify(budget: Budget, rate: Fraction, sampling: Sampling, relation: Relation) -> Budget:
+    """Budget on the whole table of a mechanism that has this budget on the sub-sample, rounded up.
+
+    Examples
+    --------
+    >>> whole = amplify(Budget.of(1, 0), Fraction(1, 10), Sampling.POISSON, Relation.ADD_REMOVE)
+    >>> round(float(whole.epsilon), 4)
+    0.1586
+    """
+    needed = _NEEDED[sampling]
+    if relation is not needed:
+        raise BudgetError(
+            f"sampling {sampling.value} amplifies under {needed.value} neighbours only, not under {relation.value}; "
+            "choose the other sampling or the other relation."
+        )
+    if not 0 < rate <= 1:
+        raise BudgetError(f"a sampling rate must be above 0 and at most 1, not {float(rate):.3g}.")
+    if rate == 1:
+        return budget
+    epsilon, q = float(budget.epsilon), float(rate)
+    if epsilon < 1:
+        amplified = math.log1p(q * math.expm1(epsilon))
+    else:  # the same, without overflow
+        amplified = epsilon + math.log(q + (1 - q) * math.exp(-epsilon))
+    # 1e-12 is far more than the error of these functions; amplification never makes epsilon larger
+    above = Fraction(amplified) * (1 + Fraction(1, 10**12)) + Fraction(1, 10**15)
+    return Budget(min(budget.epsilon, above), rate * budget.delta)

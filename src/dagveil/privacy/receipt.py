@@ -1,0 +1,118 @@
+"""The receipt: what a result promises, to whom, on which public facts, and what it does not promise."""
+
+from __future__ import annotations
+
+import enum
+import math
+from fractions import Fraction
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from dagveil.privacy import fraction_json
+from dagveil.privacy.budget import round_up
+from dagveil.privacy.events import Event, Unbounded
+from dagveil.privacy.relation import Relation
+
+NO_GUARANTEE = "as published: no guarantee claimed"
+
+
+class Calibration(enum.Enum):
+    """Whether the noise has a proof, or follows a publication to the letter."""
+
+    SOUND = "sound"
+    PAPER = "paper"
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The privacy receipt of one result; amounts are exact fractions as text.
+
+    Examples
+    --------
+    >>> receipt = Receipt(
+    ...     calibration=Calibration.SOUND, epsilon="1", delta="0", spent="1 of 1 epsilon", relation=Relation.ADD_REMOVE,
+    ...     unit="patient", nominal_rows=1000, accounting="pure accounting", accounting_total="1", accounting_spent="1",
+    ...     dataset="visits", software="dagveil 0", noise="OpenDP")
+    >>> receipt.words()[2].split(". ")[1]
+    'The odds of any guess about one patient grow at most 2.719-fold; a 50 % belief to at most 73.2 %.'
+    >>> Receipt.from_json(receipt.to_json()) == receipt
+    True
+    """
+
+    calibration: Calibration
+    epsilon: str
+    delta: str
+    spent: str
+    relation: Relation
+    unit: str
+    nominal_rows: int | None
+    accounting: str
+    accounting_total: str
+    accounting_spent: str
+    dataset: str
+    software: str
+    noise: str
+    events: tuple[Event, ...] = ()
+    public_facts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "calibration", Calibration(self.calibration))
+        force_setattr(self, "relation", Relation(self.relation))
+        for name in ("epsilon", "delta", "accounting_total", "accounting_spent"):
+            force_setattr(self, name, str(Fraction(getattr(self, name))))
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether the receipt promises anything."""
+        return self.calibration is Calibration.SOUND and not any(isinstance(event, Unbounded) for event in self.events)
+
+    def words(self) -> tuple[str, ...]:
+        """Say the receipt in plain sentences."""
+        return (*self._promise(), *self._limits(), *(f"Warning: {warning}." for warning in self.warnings))
+
+    def to_json(self) -> bytes:
+        """Write the receipt as JSON."""
+        return fraction_json.encode(self)
+
+    @classmethod
+    def from_json(cls, content: bytes | str) -> Receipt:
+        """Read a receipt from JSON."""
+        return fraction_json.decode(content, cls)
+
+    def _promise(self) -> tuple[str, ...]:
+        if not self.guaranteed:
+            reasons = dict.fromkeys(event.reason for event in self.events if isinstance(event, Unbounded))
+            return (f"{NO_GUARANTEE.capitalize()}.", *(f"Why: {reason}" for reason in reasons))
+        epsilon, delta = Fraction(self.epsilon), Fraction(self.delta)
+        sentences = [
+            f"Who is protected: every {self.unit} in {self.dataset}; neighbours: {self.relation.words}.",
+            "Against what: anyone who sees this result, whatever else they know and however much they compute.",
+            f"How strongly: epsilon {round_up(epsilon, 4)}. The odds of any guess about one {self.unit} grow at most "
+            f"{_odds_factor(epsilon)}-fold; a 50 % belief to at most {_belief(epsilon)} %.",
+        ]
+        if delta:
+            sentences.append(f"Except with probability delta, at most {round_up(delta, 4)}.")
+        sentences.append(f"Accounting: {self.accounting}; noise: {self.noise}; spent: {self.spent}.")
+        return tuple(sentences)
+
+    def _limits(self) -> tuple[str, ...]:
+        facts = "; ".join(self.public_facts) or "none"
+        rows = "" if self.nominal_rows is None else f" The nominal number of rows, {self.nominal_rows}, is public."
+        if not self.guaranteed:
+            return (f"Public facts: {facts}.{rows}",)
+        return (
+            f"Public facts that it relies on: {facts}.{rows}",
+            f"Not promised: secrecy of these public facts, of patterns that hold without any single {self.unit}, or "
+            f"of a {self.unit} who has several records. Other releases from the same data add to epsilon and delta.",
+        )
+
+
+def _odds_factor(epsilon: Fraction) -> str:
+    return f"e^{round_up(epsilon, 4)}" if epsilon > 20 else round_up(math.exp(epsilon) * (1 + 1e-14), 4)
+
+
+def _belief(epsilon: Fraction) -> str:
+    """Largest belief, in percent, that an even guess can grow to, rounded up to a tenth."""
+    percent = 100 / (1 + math.exp(-min(float(epsilon), 700.0)))
+    return f"{min(100.0, math.ceil(percent * 10 + 1e-9) / 10):.1f}"

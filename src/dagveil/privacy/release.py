@@ -1,0 +1,94 @@
+"""What leaves the curator: noisy integers with everything public that is needed to read them."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+
+class NoisyCounts(msgspec.Struct, frozen=True, tag="counts"):
+    """A table of counts on a public lattice: each value is lattice × count + integer noise.
+
+    Parameters
+    ----------
+    columns
+        Names, one per axis; none for the number of rows itself.
+    shape
+        Levels per axis.
+    lattice
+        Public factor by which counts were multiplied before noise was added.
+    variance
+        Variance of the integer noise in each value.
+    values
+        In row-major order.
+    """
+
+    columns: tuple[str, ...]
+    shape: tuple[int, ...]
+    lattice: int
+    variance: Fraction
+    values: tuple[int, ...]
+
+    @property
+    def counts(self) -> NDArray[np.float64]:
+        """The noisy counts as an array."""
+        return np.array(self.values, dtype=np.float64).reshape(self.shape) / self.lattice
+
+    @property
+    def count_variance(self) -> float:
+        """Variance of the noise in each count."""
+        return float(self.variance / self.lattice**2)
+
+
+class NoisyMoments(msgspec.Struct, frozen=True, tag="moments"):
+    """Second moments of clipped rows in fixed point, upper triangle in row-major order, the constant column first.
+
+    Off-diagonal values carry integer noise of `variance`, diagonal ones of `diagonal_variance`.
+    """
+
+    columns: tuple[str, ...]
+    centers: tuple[float, ...]
+    spreads: tuple[float, ...]
+    radius_squared: float
+    constant: float
+    bits: int
+    variance: Fraction
+    diagonal_variance: Fraction
+    values: tuple[int, ...]
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """The noisy moment matrix in the units of the scaled columns."""
+        size = len(self.columns) + 1
+        matrix = np.zeros((size, size))
+        matrix[np.triu_indices(size)] = np.array(self.values, dtype=np.float64) / 4.0**self.bits
+        upper = np.triu(matrix, 1)
+        return matrix + upper.T
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise off the diagonal, in the units of `matrix`."""
+        return math.sqrt(self.variance) / 4.0**self.bits
+
+
+class NoisyMagnitudes(msgspec.Struct, frozen=True, tag="magnitudes"):
+    """How large the values of a column are: counts by powers of two of the distance from a public centre."""
+
+    column: str
+    center: float
+    first_exponent: int
+    lattice: int
+    variance: Fraction
+    values: tuple[int, ...]
+
+    @property
+    def counts(self) -> NDArray[np.float64]:
+        """The noisy counts, one per exponent."""
+        return np.array(self.values, dtype=np.float64) / self.lattice
+
+
+Release = NoisyCounts | NoisyMoments | NoisyMagnitudes

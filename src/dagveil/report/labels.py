@@ -1,0 +1,81 @@
+"""Text that is safe to draw: cleaned of what XML forbids, measured, and shortened to fit."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+FONT_SIZE: Final = 13.0
+"""Size of node names, in pixels."""
+
+WIDEST_LABEL: Final = 150.0
+"""A name wider than this is shortened."""
+
+_NARROW: Final = frozenset("fijltrI.,:;'|!()[]{}\"`/\\ ")
+_WIDE: Final = frozenset("mwMW@%&…")
+# Overrides and isolates can make a name read as another one, so they are shown instead of obeyed.
+_TURNING: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def clean_text(text: str) -> str:
+    """Replace characters that XML forbids or that turn the reading direction.
+
+    Examples
+    --------
+    >>> clean_text("two\\nlines\\x00")
+    'two lines�'
+    """
+    return "".join(_clean(character) for character in text)
+
+
+def measure(text: str) -> float:
+    """Estimate the width of a text in pixels, rather too wide than too narrow.
+
+    Examples
+    --------
+    >>> measure("lung") < measure("LUNG") < measure("肺がん腫")
+    True
+    """
+    return FONT_SIZE * sum(_width(character) for character in text)
+
+
+def shorten(name: str, widest: float = WIDEST_LABEL) -> str:
+    """Cut out the middle of a long name, because the ends tell columns apart.
+
+    Examples
+    --------
+    >>> shorten("lung"), shorten("blood_pressure_before_the_visit_systolic")
+    ('lung', 'blood_press…it_systolic')
+    """
+    text = clean_text(name)
+    if measure(text) <= widest:
+        return text
+    kept = 2
+    while measure(_cut(text, kept + 1)) <= widest:
+        kept += 1
+    return _cut(text, kept)
+
+
+def _cut(text: str, kept: int) -> str:
+    return f"{text[: (kept + 1) // 2]}…{text[len(text) - kept // 2 :]}"
+
+
+def _clean(character: str) -> str:
+    if character in "\t\n\r\u2028\u2029":
+        return " "
+    code = ord(character)
+    category = unicodedata.category(character)
+    if category in ("Cc", "Cs") or character in _TURNING or code & 0xFFFE == 0xFFFE:
+        return "\ufffd"
+    return character
+
+
+def _width(character: str) -> float:
+    """Width of a character in units of the font size, for a wide system font."""
+    if unicodedata.combining(character):
+        return 0.0
+    if character in _NARROW:
+        return 0.40
+    if character in _WIDE or unicodedata.east_asian_width(character) in "WF":
+        return 1.0
+    return 0.70 if character.isupper() else 0.61

@@ -1,0 +1,138 @@
+"""What a result may claim: the promise in words, and every reason to doubt it, loudest first."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from dagveil.errors import InvalidBudgetError
+from dagveil.privacy import fraction_json
+from dagveil.privacy.receipt import NO_GUARANTEE, Calibration, Receipt
+from dagveil.report.fields import Record
+from dagveil.report.graph import DrawnGraph
+from dagveil.report.spending import Spending
+
+
+class Standing(enum.Enum):
+    """Whether the promise of a receipt holds."""
+
+    PROMISED = "promised"
+    CAUTION = "caution"
+    NOT_PRIVATE = "not-private"
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One line of the banner."""
+
+    headline: str
+    text: str
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of the receipt, split into its opening words ("Who is protected") and the rest."""
+
+    lead: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The sentences of a receipt, sorted by what they are about."""
+
+    sentences: tuple[Sentence, ...]
+    limits: tuple[str, ...]
+
+
+def find_alarms(receipt: Record, calibration: str, spending: Spending) -> tuple[Alarm, ...]:
+    """List all that a reader must know before believing the promise, worst first."""
+    alarms = []
+    if calibration != Calibration.SOUND.value or receipt.text("calibration") != Calibration.SOUND.value:
+        text = f"{NO_GUARANTEE.capitalize()}. The noise follows the publication to the letter, to compare with its tables."
+        alarms.append(Alarm("No privacy guarantee", text, Standing.NOT_PRIVATE))
+    reasons = dict.fromkeys(
+        event.text("reason", "it carries no guarantee")
+        for event in receipt.records("events")
+        if event.text("kind") == "unbounded"
+    )
+    for reason in reasons:
+        alarms.append(Alarm("A release without guarantee", reason, Standing.NOT_PRIVATE))
+    for line in spending.contradictions:
+        text = f"{line} Do not rely on it; ask for the original result.json."
+        alarms.append(Alarm("The receipt does not add up", text, Standing.NOT_PRIVATE))
+    for warning in receipt.texts("warnings"):
+        head, _, rest = warning.partition(": ")
+        if head == "seeded":
+            text = (
+                "The noise came from a seed, so whoever knows the seed can take it away. "
+                "Seeds are for tests and benchmarks; do not use this result with real data."
+            )
+            alarms.append(Alarm(_as_sentence(warning, ""), text, Standing.NOT_PRIVATE))
+        else:
+            alarms.append(Alarm("Warning", _as_sentence(f"{head}: {rest}" if rest else head), Standing.CAUTION))
+    return tuple(sorted(alarms, key=lambda alarm: alarm.standing is Standing.CAUTION))
+
+
+def judge(alarms: Sequence[Alarm]) -> Standing:
+    """Return the worst standing of all alarms.
+
+    Examples
+    --------
+    >>> judge([]).value
+    'promised'
+    """
+    for standing in (Standing.NOT_PRIVATE, Standing.CAUTION):
+        if any(alarm.standing is standing for alarm in alarms):
+            return standing
+    return Standing.PROMISED
+
+
+def read_promise(receipt: Record) -> Promise:
+    """Read the sentences of a receipt; where the JSON has none, let the receipt say them."""
+    sentences, limits = [], []
+    for words in receipt.texts("words") or _say(receipt):
+        lead, colon, text = words.partition(": ")
+        if lead.startswith("Public facts") or lead == "Warning":
+            continue  # they have places of their own on the page
+        if lead == "Not promised":
+            limits.append(_as_sentence(text))
+        elif words.startswith("Except with "):
+            sentences.append(Sentence("Except", _as_sentence(words.removeprefix("Except "))))
+        else:
+            split = bool(colon) and len(lead) <= 24
+            sentences.append(Sentence(lead if split else "", _as_sentence(text if split else words)))
+    return Promise(tuple(sentences), tuple(limits))
+
+
+def list_limits(graph: DrawnGraph, meaning: str) -> tuple[str, ...]:
+    """Say what the graph itself does not promise."""
+    limits = [
+        "That an edge is true. Noise and sampling can hide edges and invent them.",
+        "That an arrow is a cause. It is one only if no unmeasured quantity drives both of its ends, and if the columns "
+        "that were measured are the right ones.",
+    ]
+    if graph.lines:
+        limits.append("A direction for undirected edges. What was released fits either direction.")
+    if graph.family == "mpdag":
+        limits.append("That every arrow comes from data. Some follow from the background knowledge that was given.")
+    if meaning:
+        limits.append(f"That confidence is more than it is: {_as_sentence(meaning).lower()[:1]}{_as_sentence(meaning)[1:]}")
+    return tuple(limits)
+
+
+def _say(receipt: Record) -> tuple[str, ...]:
+    try:
+        return msgspec.convert(dict(receipt.content), Receipt, dec_hook=fraction_json.read_fraction).words()
+    except (msgspec.ValidationError, InvalidBudgetError):
+        return ("This program cannot put the receipt of this result into words; read the technical receipt below.",)
+
+
+def _as_sentence(text: str, stop: str = ".") -> str:
+    text = text.strip()
+    text = text[:1].upper() + text[1:]
+    return text if not stop or text.endswith((".", "!", "?")) else text + stop

@@ -1,0 +1,124 @@
+"""Numbers and dates as people read them; budgets are rounded up, shares never to a false 0 or 100."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+
+from dagveil.privacy.budget import round_up
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_MONTHS = "January February March April May June July August September October November December".split()
+
+
+def write_epsilon(epsilon: Fraction) -> str:
+    """Print epsilon, rounded up.
+
+    Examples
+    --------
+    >>> write_epsilon(Fraction(1, 3))
+    '0.3334'
+    """
+    return round_up(epsilon, 4)
+
+
+def write_delta(delta: Fraction) -> str:
+    """Print delta in scientific notation, rounded up.
+
+    Examples
+    --------
+    >>> write_delta(Fraction(1, 10**6)), write_delta(Fraction(1, 3000)), write_delta(Fraction(0))
+    ('10⁻⁶', '3.4\u202f×\u202f10⁻⁴', '0')
+    """
+    if delta == 0:
+        return "0"
+    context = Context(prec=2, rounding=ROUND_CEILING)
+    shown = context.divide(Decimal(delta.numerator), Decimal(delta.denominator)).normalize(context)
+    mantissa, exponent = f"{shown:e}".split("e")
+    power = "10" + str(int(exponent)).translate(_SUPERSCRIPT)
+    return power if mantissa == "1" else f"{mantissa}\u202f×\u202f{power}"
+
+
+def write_share(share: float | None) -> str:
+    """Print a confidence as whole percent.
+
+    Examples
+    --------
+    >>> [write_share(x).replace("\\xa0", " ") for x in (0.0, 0.001, 0.974, 0.999, 1.0, None)]
+    ['0 %', '< 1 %', '97 %', '> 99 %', '100 %', '–']
+    """
+    if share is None:
+        return "–"
+    percent = round(100 * share)
+    if percent == 0 and share > 0:
+        return "<\u00a01\u00a0%"
+    if percent == 100 and share < 1:
+        return ">\u00a099\u00a0%"
+    return f"{percent}\u00a0%"
+
+
+def write_part(part: float) -> str:
+    """Print a part of the budget with one decimal.
+
+    Examples
+    --------
+    >>> [write_part(x).replace("\\xa0", " ") for x in (0.0, 0.0001, 0.125, 1.0)]
+    ['0 %', '< 0.1 %', '12.5 %', '100 %']
+    """
+    if 0 < part < 0.0005:
+        return "<\u00a00.1\u00a0%"
+    return f"{100 * part:.1f}".removesuffix(".0") + "\u00a0%"
+
+
+def write_count(count: int | None) -> str:
+    """Print a whole number in groups of three.
+
+    Examples
+    --------
+    >>> write_count(100_000).replace("\\u202f", " ")
+    '100 000'
+    """
+    return "–" if count is None else f"{count:,}".replace(",", "\u202f")
+
+
+def write_number(number: float | None) -> str:
+    """Print a measured number with three significant digits.
+
+    Examples
+    --------
+    >>> write_number(45.234), write_number(1234.5).replace("\\u202f", " ")
+    ('45.2', '1 234')
+    """
+    if number is None:
+        return "–"
+    if abs(number) >= 1000:
+        return write_count(round(number))
+    return f"{number:.3g}"
+
+
+def write_date(stamp: str) -> str:
+    """Print a time stamp; text that is no time stamp stays as it is.
+
+    Examples
+    --------
+    >>> write_date("2026-11-15T12:00:00Z")
+    '15 November 2026, 12:00 UTC'
+    """
+    try:
+        moment = datetime.fromisoformat(stamp)
+    except ValueError:
+        return stamp
+    zone = "" if moment.tzinfo is None else " UTC" if not moment.utcoffset() else f" UTC{moment:%z}"
+    return f"{moment.day} {_MONTHS[moment.month - 1]} {moment.year}, {moment:%H:%M}{zone}"
+
+
+def write_plural(count: int, noun: str) -> str:
+    """Print a count with its noun.
+
+    Examples
+    --------
+    >>> write_plural(1, "edge"), write_plural(3, "edge")
+    ('1 edge', '3 edges')
+    """
+    return f"{write_count(count)} {noun}" if count == 1 else f"{write_count(count)} {noun}s"

@@ -1,0 +1,1 @@
+"""Exact statistics with their named sensitivities, one file each."""

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from dagveil.data.check import CUSTODIAN_WARNING, check_source
+from dagveil.data.column import Boolean, Categorical, Column, Numeric
+from dagveil.data.schema import Schema
+
+WORD = Categorical(("a", "b", "c"), "a", "own-level")
+NUMBER = Numeric(bounds=(0, 10), bins=2)
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "outside", "missing", "clipped", "unused"),
+    [
+        (WORD, ["a", "b", "z", "", None], 1, 2, 0, ("c",)),
+        (WORD, ["z"], 1, 0, 0, ("a", "b", "c")),  # an outside value does not use the level that it is put in
+        (Boolean("false"), [True, True], 0, 0, 0, ("false",)),
+        (NUMBER, [1.0, 11.0, -math.inf, math.nan, None], 0, 2, 2, ()),
+        (NUMBER, ["1", " 2 ", "?", "", "NaN", None], 1, 3, 0, ()),
+        (NUMBER, [1, 2], 0, 0, 0, ("[5, 10]",)),
+        (NUMBER, [], 0, 0, 0, ("[0, 5)", "[5, 10]")),
+    ],
+)
+def test_counts(
+    column: Column, cells: list[Any], outside: int, missing: int, clipped: int, unused: tuple[str, ...]
+) -> None:
+    report = check_source({"x": cells}, Schema(dataset="d", columns={"x": column}))
+    (found,) = report.columns
+    assert (found.outside, found.missing, found.clipped, found.unused) == (outside, missing, clipped, unused)
+    assert report.n_rows == len(cells)
+
+
+@pytest.mark.parametrize(
+    ("column", "cells", "fits"),
+    [
+        (WORD, ["a", None], True),
+        (WORD, ["a", "z"], False),
+        (Categorical(("a",), "a"), ["a", None], False),
+        (NUMBER, [1.0, None], True),
+        (NUMBER, [1.0, 11.0], False),
+        (NUMBER, ["1", "?"], False),
+    ],
+)
+def test_fits(column: Column, cells: list[Any], fits: bool) -> None:
+    assert check_source({"x": cells}, Schema(dataset="d", columns={"x": column})).fits is fits
+
+
+def test_words_warn_and_show_no_cell() -> None:
+    report = check_source({"x": ["a", "secret", None]}, Schema(dataset="d", columns={"x": WORD}))
+    lines = report.words()
+    assert lines[0] == CUSTODIAN_WARNING
+    assert lines[1:] == ("3 rows", "x: 1 outside, 1 missing, 2 levels without a record")
+    assert "secret" not in repr(report)

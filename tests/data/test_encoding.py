@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slow_twin import slow_code, slow_number, slow_value
+
+from dagveil.data.column import Boolean, Categorical, Column, Numeric
+from dagveil.data.encoding import EncodedColumns, encode, read_numbers
+from dagveil.data.schema import Schema
+from dagveil.errors import DataError
+
+WORDS = Categorical(("a", "1", "-2", "2.5", "true"), "own-level", "own-level")
+FLAG = Boolean("own-level", "own-level")
+NUMBER = Numeric(bounds=(-3, 3), bins=(0, 1), missing="own-level")
+
+
+def encode_cells(cells: Any, column: Column) -> EncodedColumns:
+    array = cells if isinstance(cells, pa.ChunkedArray) else pa.chunked_array([cells])
+    return encode(pa.table({"x": array}), Schema(dataset="d", columns={"x": column}))
+
+
+def check_cells(cells: pa.Array, column: Column) -> None:
+    encoded = encode_cells(cells, column)
+    assert encoded.codes["x"].tolist() == [slow_code(cell, column) for cell in cells.to_pylist()]
+    if isinstance(column, Numeric):
+        assert encoded.values["x"].tolist() == [slow_value(cell, column) for cell in cells.to_pylist()]
+
+
+TEXTS = st.one_of(
+    st.none(),
+    st.sampled_from(
+        ["", "a", "A", "1", "01", "1.0", "-2", "2.5", "true", "TRUE", "yes", "nO", " 1 ", "1_0", "1e3", "nan"]
+    ),
+    st.text(st.characters(codec="utf-8"), max_size=5),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(TEXTS), st.sampled_from([WORDS, FLAG]), st.sampled_from([pa.string(), pa.large_string()]))
+def test_texts_equal_the_slow_twin(cells: list[str | None], column: Column, kind: pa.DataType) -> None:
+    array = pa.array(cells, kind)
+    check_cells(array, column)
+    check_cells(array.dictionary_encode(), column)
+    check_cells(array.cast(pa.string_view()), column)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.one_of(st.none(), st.sampled_from([0, 1, -1, -2, 2, 127, -128]), st.integers(-128, 127))),
+    st.sampled_from([WORDS, FLAG, NUMBER, Categorical(("0", "127", "128", "-128", "999999"), "0")]),
+    st.sampled_from([pa.int8(), pa.int16(), pa.int32(), pa.int64()]),
+)
+def test_integers_equal_the_slow_twin(cells: list[int | None], column: Column, kind: pa.DataType) -> None:
+    check_cells(pa.array(cells, kind), column)
+    check_cells(pa.array(cells, kind).dictionary_encode(), column)
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.none(), st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**64 - 1, 2**64 - 2]))))
+def test_unsigned_integers_do_not_wrap(cells: list[int | None]) -> None:
+    for column in (
+        WORDS,
+        FLAG,
+        Categorical(("0", str(2**64 - 1), "-1"), "0"),
+        Categorical((str(2**64 - 1),), "own-level"),
+    ):
+        check_cells(pa.array(cells, pa.uint64()), column)
+
+
+def test_integers_at_the_ends_of_their_range() -> None:
+    ends = [-(2**63), -(2**63) + 1, 2**63 - 1, 2**63 - 2, 0, None]
+    for column in (Categorical((str(-(2**63)),)), Categorical((str(2**63 - 1),)), Categorical((str(2**63), "0"))):
+        check_cells(pa.array(ends, pa.int64()), column)
+
+
+FLOATS = st.one_of(
+    st.none(), st.sampled_from([0.0, -0.0, 1.0, -2.0, 2.5, 2.25]), st.floats(width=32, allow_infinity=False)
+)
+
+
+@settings(deadline=None)
+@given(st.lists(FLOATS), st.sampled_from([WORDS, FLAG, NUMBER]), st.sampled_from([pa.float32(), pa.float64()]))
+def test_floats_equal_the_slow_twin(cells: list[float | None], column: Column, kind: pa.DataType) -> None:
+    check_cells(pa.array(cells, kind), column)
+
+
+def test_infinities_and_not_a_number() -> None:
+    cells = pa.array([math.inf, -math.inf, math.nan, None])
+    assert encode_cells(cells, WORDS).codes["x"].tolist() == [5, 5, 6, 6]
+    assert encode_cells(cells, NUMBER).codes["x"].tolist() == [2, 0, 3, 3]
+    assert encode_cells(cells, NUMBER).values["x"].tolist() == [3, -3, 0, 0]
+    assert encode_cells(cells, Categorical(("nan", "inf"), "inf")).codes["x"].tolist() == [1, 1, 1, 1]
+
+
+@settings(deadline=None)
+@given(st.lists(st.one_of(st.none(), st.booleans())))
+def test_booleans_equal_the_slow_twin(cells: list[bool | None]) -> None:
+    for column in (WORDS, FLAG, NUMBER):
+        check_cells(pa.array(cells, pa.bool_()), column)
+
+
+def test_booleans_fit_capitalised_levels() -> None:
+    for cells in ([True, False], ["True", "False"], ["true", "false"]):
+        column = Categorical(("FALSE", "False", "True"), "own-level")
+        assert encode_cells(pa.array(cells), column).codes["x"].tolist() == [2, 1]
+    assert encode_cells(pa.array([True, False]), Categorical(("False", "True"), "False")).codes["x"].tolist() == [1, 0]
+
+
+@settings(deadline=None)
+@given(st.lists(TEXTS))
+def test_numbers_in_texts_equal_the_slow_twin(cells: list[str | None]) -> None:
+    ascii_cells = [cell if cell is None or cell.isascii() else "x" for cell in cells]
+    check_cells(pa.array(ascii_cells, pa.string()), NUMBER)
+
+
+@given(st.lists(TEXTS, min_size=1))
+@settings(max_examples=50, deadline=None)
+def test_a_text_is_read_the_same_whatever_stands_beside_it(cells: list[str | None]) -> None:
+    array = pa.array(cells, pa.string())
+    together = read_numbers(pa.chunked_array([array]), "x")
+    alone = [read_numbers(pa.chunked_array([array[k : k + 1]]), "x")[0] for k in range(len(cells))]
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.mark.parametrize("text", ["1", " 1.5 ", "+2", "-3e2", "1e999", "inf", "-Infinity", ".5", "5.", "nan"])
+def test_texts_that_are_numbers(text: str) -> None:
+    np.testing.assert_equal(read_numbers(pa.chunked_array([[text]]), "x")[0], slow_number(text))
+
+
+@pytest.mark.parametrize("text", ["", "x", "1,5", "1_000", "0x10", "1 2", "--1", "5e", "é"])
+def test_texts_that_are_no_numbers(text: str) -> None:
+    assert math.isnan(read_numbers(pa.chunked_array([[text]]), "x")[0])
+
+
+def test_other_types() -> None:
+    day = Categorical(("2024-05-01",), "own-level")
+    assert encode_cells(pa.array([datetime.date(2024, 5, 1), None]), day).codes["x"].tolist() == [0, 1]
+    exact = pa.array([decimal.Decimal("1.00"), decimal.Decimal("2.50"), None])
+    assert encode_cells(exact, WORDS).codes["x"].tolist() == [1, 3, 6]
+    assert encode_cells(exact, NUMBER).values["x"].tolist() == [1.0, 2.5, 0.0]
+    assert encode_cells(pa.array([b"a", b"\xff", b"", None]), WORDS).codes["x"].tolist() == [0, 5, 6, 6]
+    assert encode_cells(pa.nulls(2), WORDS).codes["x"].tolist() == [6, 6]
+    assert encode_cells(pa.nulls(2), NUMBER).codes["x"].tolist() == [3, 3]
+    with pytest.raises(DataError, match=r"list.*convert it"):
+        encode_cells(pa.array([[1], [2]]), WORDS)
+    with pytest.raises(DataError, match=r"declared numeric.*convert it"):
+        encode_cells(pa.array([datetime.date(2024, 5, 1)]), NUMBER)
+
+
+def test_chunks_may_have_different_dictionaries() -> None:
+    chunks = [pa.array(["a", "1"]).dictionary_encode(), pa.array(["1", None, "z", "a"]).dictionary_encode()]
+    assert encode_cells(pa.chunked_array(chunks), WORDS).codes["x"].tolist() == [0, 1, 1, 6, 5, 0]
+    assert encode_cells(pa.chunked_array(chunks), NUMBER).codes["x"].tolist() == [3, 2, 2, 3, 3, 3]
+
+
+def test_many_levels_need_wider_codes() -> None:
+    column = Categorical(tuple(f"v{k}" for k in range(1000)), "own-level", "own-level")
+    codes = encode_cells(pa.array(["v999", "v0", "?", None]), column).codes["x"]
+    assert codes.dtype == np.uint16
+    assert codes.tolist() == [999, 0, 1000, 1001]
+    assert encode_cells(pa.array(["a"]), WORDS).codes["x"].dtype == np.uint8
+
+
+@given(st.lists(st.one_of(st.sampled_from([0.0, 1.0, 0.5, math.nan, math.inf]), st.floats(-1, 2))), st.integers(1, 40))
+@settings(deadline=None)
+def test_few_and_many_bins_equal_the_slow_twin(cells: list[float], bins: int) -> None:
+    check_cells(pa.array(cells, pa.float64()), Numeric(bounds=(0, 1), bins=bins, missing="own-level"))
+    check_cells(pa.array(cells, pa.float64()), Numeric(bounds=(0, 1), bins=300, missing="own-level"))
+
+
+def test_nothing_of_the_rows_is_printed() -> None:
+    assert repr(encode_cells(pa.array(["secret"]), WORDS)) == "EncodedColumns(columns=1)"

@@ -1,0 +1,221 @@
+"""Mechanisms: exact probabilities with power, and charges before draws."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import chdtri
+
+from dagveil.errors import BudgetError, BudgetExceededError
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import ExponentialChoice, NoisyMax, RandomisedResponse, SparseVectorRound
+from dagveil.privacy.mechanisms import exponential, noisy_max, randomised_response
+from dagveil.privacy.mechanisms.lazy_choice import choose_by_loss
+from dagveil.privacy.mechanisms.sparse_vector import SparseVector
+from dagveil.privacy.mechanisms.subsampling import Sampling, amplify
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.relation import Relation
+
+
+def free(event):
+    pass
+
+
+def refuse(event):
+    raise BudgetExceededError("refused")
+
+
+class Untouchable:
+    """A noise source that must not be asked for draws."""
+
+    private = True
+    name = "untouchable"
+
+    def representable_scale(self, scale):
+        return scale
+
+    def __getattr__(self, name):
+        raise AssertionError(f"{name} was drawn before the charge was accepted")
+
+
+def misfit(counts, probabilities):
+    expected = np.asarray(probabilities) * sum(counts)
+    return ((np.asarray(counts) - expected) ** 2 / expected).sum() / chdtri(len(expected) - 1, 1e-6)
+
+
+def softmax(scores, factor):
+    weights = np.exp(factor * (np.asarray(scores, float) - max(scores)))
+    return weights / weights.sum()
+
+
+def test_the_exponential_mechanism_has_its_probabilities():
+    noise = noise_source(NoiseKind.SEEDED, 5)
+    scores = [6, 5, 4, 3, Fraction(5, 2), 1]
+    drawn = [exponential.choose(scores, Fraction(2), noise, free) for _ in range(20_000)]
+    counts = np.bincount(drawn, minlength=6)
+    floats = [float(score) for score in scores]
+    assert misfit(counts, softmax(floats, 1.0)) < 1
+    assert misfit(counts, softmax(floats, 0.9)) > 1
+    assert misfit(counts, softmax(floats, 1.1)) > 1
+
+
+def noisy_max_probabilities(scores, scale, reach=70):
+    y = np.arange(-reach, reach + 1)
+    p = np.exp(-np.abs(y) / scale)
+    p /= p.sum()
+    grid = np.array(np.meshgrid(*(y + score for score in scores), indexing="ij"))
+    mass = np.prod(np.meshgrid(*(p for _ in scores), indexing="ij"), axis=0)
+    top = grid == grid.max(axis=0)
+    return ((top / top.sum(axis=0)) * mass).reshape(len(scores), -1).sum(axis=1)
+
+
+def test_noisy_max_has_its_probabilities():
+    noise = noise_source(NoiseKind.SEEDED, 6)
+    drawn = [noisy_max.choose([0, 4], Fraction(1), noise, free) for _ in range(20_000)]
+    counts = np.bincount(drawn, minlength=2)
+    assert misfit(counts, noisy_max_probabilities([0, 4], 2.0)) < 1
+    assert misfit(counts, noisy_max_probabilities([0, 4], 2.2)) > 1
+    assert misfit(counts, noisy_max_probabilities([0, 4], 1.8)) > 1
+
+
+def test_noisy_max_draws_ties_by_lot():
+    # coarse noise makes ties common
+    noise = noise_source(NoiseKind.SEEDED, 6)
+    drawn = [noisy_max.choose([1, 1, 0], Fraction(3), noise, free) for _ in range(4_000)]
+    counts = np.bincount(drawn, minlength=3)
+    assert misfit(counts, noisy_max_probabilities([1, 1, 0], 2 / 3)) < 1
+    assert misfit(counts, [0.55, 0.3, 0.15]) > 1
+
+
+def test_noisy_max_keeps_its_epsilon_exactly():
+    # a bad pair of neighbours, computed from the law itself
+    losses = np.log(noisy_max_probabilities([0, 3, 3], 2.0, 50) / noisy_max_probabilities([1, 2, 2], 2.0, 50))
+    assert np.abs(losses).max() <= 1
+    assert np.abs(losses).max() > 0.6
+
+
+def test_randomised_response_has_its_probabilities():
+    noise = noise_source(NoiseKind.SEEDED, 7)
+    epsilon, levels = Fraction(1), 4
+    drawn = randomised_response.respond(np.full(60_000, 2), levels, epsilon, noise, free)
+    counts = np.bincount(drawn, minlength=levels)
+
+    def probabilities(e):
+        return np.where(np.arange(levels) == 2, math.exp(e), 1) / (math.exp(e) + levels - 1)
+
+    assert misfit(counts, probabilities(1.0)) < 1
+    assert misfit(counts, probabilities(0.9)) > 1
+    assert misfit(counts, probabilities(1.1)) > 1
+
+
+def test_randomised_response_checks_its_values():
+    for values, levels in (([0], 1), ([3], 3), ([-1], 3)):
+        with pytest.raises(BudgetError):
+            randomised_response.respond(np.array(values), levels, Fraction(1), Untouchable(), free)
+
+
+def test_one_sparse_vector_question_has_its_probability():
+    noise = noise_source(NoiseKind.SEEDED, 8)
+    rounds, above = 12_000, 0
+    for _ in range(rounds):
+        asked = SparseVector(Fraction(1, 2), Fraction(1, 2), noise, free)
+        above += asked.is_above(12, 3)
+
+    def probability(factor):
+        y = np.arange(-300, 301)
+        p, q = (np.exp(-np.abs(y) / (scale * factor)) for scale in (2, 4))
+        return float((p / p.sum()) @ ((y[:, None] <= 9 + y[None, :]) @ (q / q.sum())))
+
+    def far(p):
+        return abs(above - rounds * p) / math.sqrt(rounds * p * (1 - p)) > 4.9
+
+    assert not far(probability(1.0))
+    assert far(probability(0.9))
+    assert far(probability(1.1))
+
+
+def test_sparse_vector_charges_each_round_when_it_starts():
+    paid = []
+    asked = SparseVector(Fraction(1, 3), Fraction(1, 6), noise_source(NoiseKind.EXACT), paid.append)
+    assert paid == []
+    assert [asked.is_above(value, 0) for value in (-(10**4), -(10**4), 10**4)] == [False, False, True]
+    assert len(paid) == 1
+    assert not asked.is_above(-(10**4), 0)  # a new round, never triggered: charged all the same
+    assert paid == [SparseVectorRound("sparse vector", Fraction(1, 2))] * 2
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: exponential.choose([0, 1], Fraction(1), Untouchable(), refuse),
+        lambda: noisy_max.choose([0, 1], Fraction(1), Untouchable(), refuse),
+        lambda: randomised_response.respond(np.array([0]), 2, Fraction(1), Untouchable(), refuse),
+        lambda: SparseVector(Fraction(1), Fraction(1), Untouchable(), refuse).is_above(0, 0),
+    ],
+)
+def test_a_refused_charge_draws_nothing(run):
+    with pytest.raises(BudgetExceededError):
+        run()
+
+
+def test_each_mechanism_charges_its_own_event():
+    noise, paid = noise_source(NoiseKind.EXACT), []
+    exponential.choose([1], Fraction(1), noise, paid.append, "a")
+    noisy_max.choose([1], Fraction(2), noise, paid.append, label="b")
+    randomised_response.respond(np.array([0, 1]), 2, Fraction(3), noise, paid.append, "c")
+    assert paid == [ExponentialChoice("a", Fraction(1)), NoisyMax("b", Fraction(2)), RandomisedResponse("c", Fraction(3))]
+
+
+class Script:
+    """Uniform words from a list, to reach rare branches."""
+
+    def __init__(self, *words):
+        self._words = list(words)
+
+    def uniform_below(self, bound, size):
+        return np.array([self._words.pop(0) for _ in range(size)], dtype=np.int64)
+
+
+def test_a_choice_on_the_edge_looks_again():
+    losses = [Fraction(0), Fraction(1)]
+    edge = int(2**62 / (1 + math.exp(-1)))
+    near = [edge + step for step in range(-600, 600)]
+    answers = [choose_by_loss(losses, Script(word, 0, 0)) for word in near]
+    assert answers == sorted(answers)  # one switch from 0 to 1
+    switch = near[answers.index(1)] - 1
+    assert choose_by_loss(losses, Script(switch, 0, 0)) == 0
+    assert choose_by_loss(losses, Script(switch, 2**62 - 1, 0)) == 1
+
+
+@given(st.floats(0.001, 50), st.fractions(min_value="1/1000", max_value="999/1000"))
+def test_amplification_is_rounded_up(epsilon, rate):
+    budget = Budget.of(epsilon, 1e-6)
+    whole = amplify(budget, rate, Sampling.POISSON, Relation.ADD_REMOVE)
+    truth = math.log1p(float(rate) * math.expm1(epsilon))
+    assert truth * (1 - 1e-13) <= whole.epsilon <= min(truth * (1 + 1e-9) + 1e-12, budget.epsilon)
+    assert whole.delta == rate * budget.delta
+
+
+def test_amplification_needs_its_relation():
+    budget, rate = Budget.of(1, 0), Fraction(1, 2)
+    with pytest.raises(BudgetError, match="replace-one"):
+        amplify(budget, rate, Sampling.WITHOUT_REPLACEMENT, Relation.ADD_REMOVE)
+    with pytest.raises(BudgetError, match="add-remove"):
+        amplify(budget, rate, Sampling.POISSON, Relation.REPLACE_ONE)
+    assert amplify(budget, Fraction(1), Sampling.POISSON, Relation.ADD_REMOVE) == budget
+    with pytest.raises(BudgetError, match="rate"):
+        amplify(budget, Fraction(2), Sampling.POISSON, Relation.ADD_REMOVE)
+
+
+def test_amplification_is_attained_by_randomised_response():
+    # sampling one of two records and answering about it: the loss on the whole table, computed by hand
+    epsilon, q = 1.3, 0.5
+    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+    yes, no = q * truth + (1 - q) * (1 - truth), q * (1 - truth) + (1 - q) * (1 - truth)
+    loss = math.log(yes / no)
+    whole = amplify(Budget.of(epsilon, 0), Fraction(1, 2), Sampling.WITHOUT_REPLACEMENT, Relation.REPLACE_ONE)
+    assert loss <= whole.epsilon
+    assert loss == pytest.approx(float(whole.epsilon), rel=1e-9)

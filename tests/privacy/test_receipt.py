@@ -1,0 +1,81 @@
+import math
+from fractions import Fraction
+
+import msgspec
+import pytest
+
+from dagveil.privacy.events import DiscreteGaussian, Unbounded
+from dagveil.privacy.receipt import Calibration, Receipt
+from dagveil.privacy.relation import Relation
+
+
+def receipt(**changes):
+    fields = {
+        "calibration": "sound",
+        "epsilon": "1/3",
+        "delta": Fraction(1, 10**6),
+        "spent": "0.004 of 0.004 mu squared",
+        "relation": Relation.ADD_REMOVE,
+        "unit": "patient",
+        "nominal_rows": 5000,
+        "accounting": "Gaussian accounting",
+        "accounting_total": "1/250",
+        "accounting_spent": "1/250",
+        "dataset": "visits",
+        "software": "dagveil 0.1",
+        "noise": "OpenDP",
+        "events": (DiscreteGaussian("pairs", 10, Fraction(1), Fraction(1000)),),
+        "public_facts": ("the levels of every column",),
+    }
+    return Receipt(**{**fields, **changes})
+
+
+def test_json_keeps_everything():
+    first = receipt(warnings=("seeded: not private",))
+    again = Receipt.from_json(first.to_json())
+    assert again == first
+    assert again.events == first.events
+    assert b'"delta":"1/1000000"' in first.to_json()
+
+
+def test_a_sound_receipt_says_who_against_what_how_strongly_and_what_not():
+    words = "\n".join(receipt(warnings=("seeded: not private",)).words())
+    for part in ("every patient in visits", "added or removed", "anyone who sees", "epsilon 0.3334", "1e-6", "levels",
+                 "5000", "Not promised", "Warning: seeded: not private", "OpenDP"):  # fmt: skip
+        assert part in words
+
+
+@pytest.mark.parametrize("epsilon", ["1/100", "1/3", "1", "5", "30", "5000"])
+def test_odds_and_beliefs_are_rounded_up(epsilon):
+    sentence = next(word for word in receipt(epsilon=epsilon).words() if word.startswith("How strongly"))
+    belief = float(sentence.split("at most ")[-1].split(" ")[0])
+    truth = 100 / (1 + math.exp(-float(Fraction(epsilon))))
+    assert truth <= belief <= truth + 0.1 + 1e-9
+    if Fraction(epsilon) < 20:
+        factor = float(sentence.split("at most ")[1].split("-fold")[0])
+        assert math.exp(float(Fraction(epsilon))) <= factor <= math.exp(float(Fraction(epsilon))) * 1.001
+
+
+def test_delta_zero_has_no_exception():
+    assert not any("Except" in word for word in receipt(delta="0").words())
+
+
+@pytest.mark.parametrize(
+    "changes", [{"calibration": Calibration.PAPER}, {"events": (Unbounded("edge", "the last round is not charged"),)}]
+)
+def test_published_noise_promises_nothing(changes):
+    paper = receipt(**changes)
+    words = "\n".join(paper.words())
+    assert not paper.guaranteed
+    assert "no guarantee claimed" in words
+    assert "How strongly" not in words
+    assert "Who is protected" not in words
+    if "events" in changes:
+        assert "the last round is not charged" in words
+
+
+def test_unknown_calibrations_are_refused():
+    with pytest.raises(ValueError, match="nearly"):
+        receipt(calibration="nearly")
+    with pytest.raises(msgspec.ValidationError):
+        Receipt.from_json(receipt().to_json().replace(b'"sound"', b'"nearly"'))
