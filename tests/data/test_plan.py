@@ -53,6 +53,16 @@ def test_the_cap_holds_on_the_sphere() -> None:
             check_cap(quantise_rows(rows, plan), plan)
 
 
+def test_rows_that_float_rounding_leaves_over_the_cap() -> None:
+    # The radius is just below 5, so (3, 4) is too long; yet multiples such as (9, 12) are scaled to exactly (3, 4).
+    plan = MomentPlan(("x", "y"), (0.0, 0.0), (1.0, 1.0), radius_squared=math.nextafter(25, 0), constant=1.0, bits=0)
+    assert plan.norm_squared_bound() == 25
+    lengths = np.arange(1.0, 2000.0)
+    quantised = quantise_rows(np.column_stack([3 * lengths, -4 * lengths]), plan)
+    check_cap(quantised, plan)
+    assert {tuple(row) for row in quantised[:, 1:].tolist()} <= {(2, -3), (2, -4), (3, -3)}
+
+
 @given(st.lists(st.lists(st.integers(-(2**20), 2**20), min_size=4, max_size=4), min_size=1), st.integers(0, 2**40))
 @settings(max_examples=200)
 def test_vectors_over_the_cap_are_shrunk_and_others_left(rows: list[list[int]], cap: int) -> None:

@@ -1,4 +1,4 @@
-"""Goodness of fit, and a PostgreSQL server of our own on loopback."""
+"""A PostgreSQL server of our own on loopback."""
 
 from __future__ import annotations
 
@@ -57,9 +57,8 @@ def postgres_url() -> Iterator[str]:
     control = [*as_owner, str(binaries / "pg_ctl"), "-D", str(data), "-w", "-t", "60"]
     quiet = {"check": True, "cwd": str(folder), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     try:
-        subprocess.run(
-            [*as_owner, str(binaries / "initdb"), "-D", str(data), "-A", "trust", "-U", owner, "-E", "UTF8", "-N"], **quiet
-        )
+        create = [*as_owner, str(binaries / "initdb"), "-D", str(data), "-A", "trust", "-U", owner, "-E", "UTF8", "-N"]
+        subprocess.run(create, **quiet)
         settings = f"-h 127.0.0.1 -p {port} -c unix_socket_directories={folder}"
         subprocess.run([*control, "-l", str(folder / "log"), "-o", settings, "start"], **quiet)
         try:

@@ -16,7 +16,9 @@ def test_every_way_to_write_a_tenth_is_a_tenth(epsilon):
     assert Budget.of(epsilon, "1e-6") == Budget(Fraction(1, 10), Fraction(1, 10**6))
 
 
-@pytest.mark.parametrize("epsilon", [0, -1, float("nan"), float("inf"), "nan", "many", "1/0", Decimal("Infinity"), True, None])
+@pytest.mark.parametrize(
+    "epsilon", [0, -1, float("nan"), float("inf"), "nan", "many", "1/0", Decimal("Infinity"), True, None]
+)
 def test_bad_epsilons_are_refused_in_words(epsilon):
     with pytest.raises(InvalidBudgetError, match="epsilon"):
         Budget.of(epsilon, 1e-6)

@@ -26,10 +26,12 @@ from dagveil.privacy.events import (
 )
 
 POSITIVE = st.fractions(min_value="1/1000000", max_value=10**6)
+DRAWS = st.integers(1, 10**9)
+SINGLE = (ExponentialChoice, NoisyMax, SparseVectorRound, RandomisedResponse)
 EVENTS = st.one_of(
-    st.builds(DiscreteGaussian, st.text(), st.integers(1, 10**9), POSITIVE, POSITIVE, st.none() | st.integers(0, 10**9)),
-    st.builds(DiscreteLaplace, st.text(), st.integers(1, 10**9), POSITIVE),
-    *(st.builds(kind, st.text(), POSITIVE) for kind in (ExponentialChoice, NoisyMax, SparseVectorRound, RandomisedResponse)),
+    st.builds(DiscreteGaussian, st.text(), DRAWS, POSITIVE, POSITIVE, st.none() | DRAWS),
+    st.builds(DiscreteLaplace, st.text(), DRAWS, POSITIVE),
+    *(st.builds(kind, st.text(), POSITIVE) for kind in SINGLE),
     st.builds(Unbounded, st.text(), st.text()),
 )
 

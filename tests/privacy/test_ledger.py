@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import sqlite3
 import sys
+import time
 import uuid
 from fractions import Fraction
 
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from dagveil.errors import BudgetExceededError, LedgerError, MissingExtraError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, NoisyMax, Unbounded
-from dagveil.privacy.ledger import Ledger, MemoryLedger, RunState
+from dagveil.privacy.ledger import Ledger, MemoryLedger, RunState, store
+from dagveil.privacy.ledger.account import admit
 
 EVENT = NoisyMax("edge", Fraction(1, 3))
 
@@ -191,6 +193,11 @@ class TestContract:
 
 
 def grab(place, name, tries, wins):
+    def slow_admit(account, wanted):
+        admit(account, wanted)
+        time.sleep(0.02)  # between check and insert: without the lock, others would slip in
+
+    store.admit = slow_admit  # in this child only
     ledger = Ledger.open(place)
     won = 0
     for _ in range(tries):

@@ -56,10 +56,7 @@ MOMENTS = ["opened", "reserving", "reserved", "recording", "recorded", "drawn", 
 @pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_killed_run_never_leaks_more_than_the_ledger_says(request, tmp_path, engine, moment):
-    if engine == "sqlite":
-        place = str(tmp_path / "ledger.db")
-    else:
-        place = request.getfixturevalue("postgres_url")
+    place = str(tmp_path / "ledger.db") if engine == "sqlite" else request.getfixturevalue("postgres_url")
     leak = tmp_path / "leak"
     before = account_of(place)
     source = str(Path(__file__).parents[2] / "src")

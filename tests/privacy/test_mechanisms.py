@@ -166,7 +166,8 @@ def test_each_mechanism_charges_its_own_event():
     exponential.choose([1], Fraction(1), noise, paid.append, "a")
     noisy_max.choose([1], Fraction(2), noise, paid.append, label="b")
     randomised_response.respond(np.array([0, 1]), 2, Fraction(3), noise, paid.append, "c")
-    assert paid == [ExponentialChoice("a", Fraction(1)), NoisyMax("b", Fraction(2)), RandomisedResponse("c", Fraction(3))]
+    charged = [ExponentialChoice("a", Fraction(1)), NoisyMax("b", Fraction(2)), RandomisedResponse("c", Fraction(3))]
+    assert paid == charged
 
 
 class Script:

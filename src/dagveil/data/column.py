@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -32,9 +32,6 @@ NORMAL_QUARTILE: Final = 0.674
 
 DEFAULT_BINS: Final = 4
 """How many bins a numeric column is counted in when its declaration names none."""
-
-_TRUE: Final = ("true", "t", "yes", "1")
-_FALSE: Final = ("false", "f", "no", "0")
 
 
 class _Labelled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -222,48 +219,6 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 
 Column = Categorical | Ordinal | Boolean | Numeric
 LevelColumn = Categorical | Ordinal | Boolean
-
-
-def spell_levels(column: LevelColumn) -> Mapping[str, int]:
-    """Give every accepted text with the position of the level that it stands for.
-
-    A truth value in the data has the text "true" or "false"; a level called True or TRUE accepts it too.
-
-    Examples
-    --------
-    >>> spell_levels(Boolean())["YES"]
-    1
-    """
-    spellings: dict[str, int] = {}
-    if not isinstance(column, Boolean):
-        for position, level in enumerate(column.levels):
-            spellings[level] = position
-        for word in ("true", "false"):
-            for level in (word.capitalize(), word.upper()):
-                if level in column.levels:
-                    spellings.setdefault(word, spellings[level])
-        return spellings
-    for position, words in enumerate((_FALSE, _TRUE)):
-        for word in words:
-            spellings.update(dict.fromkeys((word, word.upper(), word.capitalize()), position))
-    return spellings
-
-
-def place_codes(column: LevelColumn) -> tuple[int, ...]:
-    """Give the code of every level, then the code of outside values, then that of missing values.
-
-    Examples
-    --------
-    >>> place_codes(Categorical(levels=("a", "b"), outside="b", missing="own-level"))
-    (0, 1, 1, 2)
-    """
-    labels = column.labels
-    outside = labels.index(OTHER_LABEL if column.outside == OWN_LEVEL else column.outside)
-    if column.missing is None:
-        missing = outside
-    else:
-        missing = labels.index(MISSING_LABEL if column.missing == OWN_LEVEL else column.missing)
-    return (*range(len(column.levels)), outside, missing)
 
 
 def _checked_levels(levels: Sequence[str]) -> tuple[str, ...]:

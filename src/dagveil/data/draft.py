@@ -25,9 +25,10 @@ from dagveil.data.column import (
     Column,
     Numeric,
 )
-from dagveil.data.encoding import is_text, read_numbers, spell_number
+from dagveil.data.encoding import is_text, read_numbers
 from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema
+from dagveil.data.spelling import spell_number
 from dagveil.errors import DataError
 
 FEW_NUMBERS: Final = 20

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dagveil.data.column import OWN_LEVEL, Column, LevelColumn, Numeric, place_codes, spell_levels
+from dagveil.data.column import OWN_LEVEL, Column, LevelColumn, Numeric
 from dagveil.data.schema import Schema
+from dagveil.data.spelling import is_float_text, is_integer_text, place_codes, spell_levels
 from dagveil.errors import DataError
 
 Codes = NDArray[np.unsignedinteger[Any]]
@@ -24,7 +25,6 @@ Codes = NDArray[np.unsignedinteger[Any]]
 
 _FEW_CUTS: Final = 16
 _WIDEST_LOOKUP: Final = 65536
-_LARGEST_EXACT_INTEGER: Final = 2**53
 # as bytes: text in a file need not be valid UTF-8
 _TRUTHS: Final = {b"true": 1.0, b"True": 1.0, b"TRUE": 1.0, b"false": 0.0, b"False": 0.0, b"FALSE": 0.0}
 
@@ -144,7 +144,7 @@ class _Lookup:
         return self._take(found, [*positions, self.outside])
 
     def _from_integers(self, array: pa.Array) -> Codes:
-        levels = {int(text): position for text, position in self.spellings.items() if _is_integer_text(text)}
+        levels = {int(text): position for text, position in self.spellings.items() if is_integer_text(text)}
         limits = np.iinfo(array.type.to_pandas_dtype())
         levels = {number: position for number, position in levels.items() if limits.min <= number <= limits.max}
         if not levels or max(levels) - min(levels) > _WIDEST_LOOKUP:
@@ -163,7 +163,7 @@ class _Lookup:
         return codes
 
     def _from_floats(self, array: pa.Array) -> Codes:
-        levels = {float(text): position for text, position in self.spellings.items() if _is_float_text(text)}
+        levels = {float(text): position for text, position in self.spellings.items() if is_float_text(text)}
         numbers = _to_floats(array)
         keys = np.array(sorted(levels))
         if not keys.size:
@@ -271,29 +271,3 @@ def _parse_distinct(texts: pa.Array) -> NDArray[np.float64]:
             return np.array([_TRUTHS.get(texts.cast(pa.large_binary())[0].as_py(), np.nan)])
     half = len(texts) // 2
     return np.concatenate([_parse_distinct(texts[:half]), _parse_distinct(texts[half:])])
-
-
-def _is_integer_text(text: str) -> bool:
-    digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdigit() and len(digits) < 25 and str(int(text)) == text
-
-
-def _is_float_text(text: str) -> bool:
-    try:
-        number = float(text)
-    except ValueError:
-        return False
-    return number == number and spell_number(number) == text
-
-
-def spell_number(number: float) -> str:
-    """Write a number as levels name it: whole numbers without a point, others with the fewest digits.
-
-    Examples
-    --------
-    >>> spell_number(3.0), spell_number(0.1)
-    ('3', '0.1')
-    """
-    if abs(number) < _LARGEST_EXACT_INTEGER and number == int(number):
-        return str(int(number))
-    return repr(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from dagveil.report.layers import Grid, Spot
@@ -94,7 +95,7 @@ def _straighten(grid: Grid, widths: Sequence[float], centres: list[float]) -> No
     left: dict[Spot, Spot] = {}
     right: dict[Spot, Spot] = {}
     for layer in grid.layers:
-        for a, b in zip(layer, layer[1:], strict=False):
+        for a, b in pairwise(layer):
             right[a], left[b] = b, a
     for chain in grid.chains.values():
         middle = chain[1:-1]
@@ -110,7 +111,7 @@ def _straighten(grid: Grid, widths: Sequence[float], centres: list[float]) -> No
 
 def _steps(grid: Grid, layer: list[Spot], widths: Sequence[float]) -> list[float]:
     steps = [0.0]
-    for left, right in zip(layer, layer[1:], strict=False):
+    for left, right in pairwise(layer):
         steps.append(steps[-1] + _room(grid, left, right, widths))
     return steps
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from itertools import pairwise
 from typing import Final
 
 from dagveil.report.layers import Grid, Spot
@@ -41,7 +42,7 @@ def count_crossings(grid: Grid) -> int:
     1
     """
     total = 0
-    for upper, lower in zip(grid.layers, grid.layers[1:], strict=False):
+    for upper, lower in pairwise(grid.layers):
         place = {spot: i for i, spot in enumerate(lower)}
         ends: list[int] = []
         for spot in upper:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -74,14 +75,15 @@ class Record:
         return value
 
     def fraction(self, name: str) -> Fraction:
-        """Read an exact fraction, written as text."""
+        """Read an exact fraction from 0 up, written as text."""
         value = self._get(name, None)
         try:
-            if isinstance(value, bool) or not isinstance(value, str | int):
+            # The pattern has no room for an exponent: "1e999999999" would take all memory.
+            if isinstance(value, bool) or not _AMOUNT.fullmatch(str(value)):
                 raise ValueError
-            return Fraction(value)
+            return Fraction(str(value))
         except (ValueError, ZeroDivisionError):
-            raise self._wrong(name, value, 'an exact fraction such as "1/2"') from None
+            raise self._wrong(name, value, 'an exact fraction from 0 up, such as "1/2",') from None
 
     def record(self, name: str) -> Record:
         """Read an object inside this one."""
@@ -107,6 +109,7 @@ class Record:
         return DataError(f"{self.place}.{name} is {_kind(value)} where {needed} is needed; {_ADVICE}")
 
 
+_AMOUNT = re.compile(r"[0-9]+(\.[0-9]+|/[0-9]+)?")
 _ADVICE = "give a result.json that dagveil wrote, unchanged"
 
 

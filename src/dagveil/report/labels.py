@@ -18,11 +18,11 @@ _TURNING: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2
 
 
 def clean_text(text: str) -> str:
-    """Replace characters that XML forbids or that turn the reading direction.
+    r"""Replace characters that XML forbids or that turn the reading direction.
 
     Examples
     --------
-    >>> clean_text("two\\nlines\\x00")
+    >>> clean_text("two\nlines\x00")
     'two lines�'
     """
     return "".join(_clean(character) for character in text)
@@ -45,7 +45,7 @@ def shorten(name: str, widest: float = WIDEST_LABEL) -> str:
     Examples
     --------
     >>> shorten("lung"), shorten("blood_pressure_before_the_visit_systolic")
-    ('lung', 'blood_press…it_systolic')
+    ('lung', 'blood_pre…_systolic')
     """
     text = clean_text(name)
     if measure(text) <= widest:

@@ -76,8 +76,8 @@ def rank_nodes(order: Sequence[str], arcs: Iterable[Arc]) -> dict[str, int]:
 
     Examples
     --------
-    >>> rank_nodes(("a", "b", "c", "d"), [("a", "b"), ("b", "c"), ("d", "c")])
-    {'a': 0, 'b': 1, 'c': 2, 'd': 1}
+    >>> rank_nodes(("a", "b", "d", "c"), [("a", "b"), ("b", "c"), ("d", "c")])
+    {'a': 0, 'b': 1, 'd': 1, 'c': 2}
     """
     parents: dict[str, list[str]] = {node: [] for node in order}
     children: dict[str, list[str]] = {node: [] for node in order}
@@ -87,7 +87,7 @@ def rank_nodes(order: Sequence[str], arcs: Iterable[Arc]) -> dict[str, int]:
     rank: dict[str, int] = {}
     for node in order:
         rank[node] = 1 + max((rank[parent] for parent in parents[node]), default=-1)
-    # A node with more children than parents shortens the sum of edges by sinking to its children, and the other way round.
+    # A node with more children than parents shortens the sum of edges by sinking to its children; others by rising.
     for _ in range(len(order)):
         before = dict(rank)
         for node in reversed(order):

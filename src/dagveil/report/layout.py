@@ -93,7 +93,7 @@ def place_graph(nodes: Sequence[str], arrows: Sequence[Arc], lines: Sequence[Arc
 
 
 def _find_parts(order: Sequence[str], arcs: Sequence[Arc]) -> list[dict[str, None]]:
-    """Connected parts, the larger first; names keep their order (a dict is an ordered set)."""
+    """Return the connected parts, the larger first; names keep their order (a dict is an ordered set)."""
     near: dict[str, list[str]] = {node: [] for node in order}
     for tail, head in arcs:
         near[tail].append(head)

@@ -192,11 +192,8 @@ def _tell_confidence(redraws: int | None, meaning: str) -> str:
 
 
 def _list_edges(graph: DrawnGraph) -> tuple[EdgeRow, ...]:
-    def key(edge: Any) -> tuple[float, str, str]:
-        return (-(edge.confidence or 0), edge.source, edge.target)
-
     rows = []
-    for edge in sorted(graph.edges, key=key):
+    for edge in sorted(graph.edges, key=lambda edge: (-(edge.confidence or 0), edge.source, edge.target)):
         meaning = "directed to" if edge.kind is EdgeKind.DIRECTED else "joined to, direction open"
         rows.append(
             EdgeRow(edge.source, edge.sign, meaning, edge.target, _bar(edge.confidence), _bar(edge.arrow_confidence))

@@ -104,7 +104,7 @@ def _price(content: Mapping[str, Any], price: Callable[[Event], Fraction | None]
     """Price one event, or None for an event of a kind or shape that this program does not know."""
     try:
         event: Event = msgspec.convert(dict(content), type=Event, dec_hook=fraction_json.read_fraction)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, ZeroDivisionError):
         return None
     return price(event)
 

@@ -53,7 +53,7 @@ def find_alarms(receipt: Record, calibration: str, spending: Spending) -> tuple[
     """List all that a reader must know before believing the promise, worst first."""
     alarms = []
     if calibration != Calibration.SOUND.value or receipt.text("calibration") != Calibration.SOUND.value:
-        text = f"{NO_GUARANTEE.capitalize()}. The noise follows the publication to the letter, to compare with its tables."
+        text = f"{NO_GUARANTEE.capitalize()}. The noise follows a publication to the letter, for comparison only."
         alarms.append(Alarm("No privacy guarantee", text, Standing.NOT_PRIVATE))
     reasons = dict.fromkeys(
         event.text("reason", "it carries no guarantee")
@@ -66,15 +66,14 @@ def find_alarms(receipt: Record, calibration: str, spending: Spending) -> tuple[
         text = f"{line} Do not rely on it; ask for the original result.json."
         alarms.append(Alarm("The receipt does not add up", text, Standing.NOT_PRIVATE))
     for warning in receipt.texts("warnings"):
-        head, _, rest = warning.partition(": ")
-        if head == "seeded":
+        if warning.startswith("seeded"):
             text = (
                 "The noise came from a seed, so whoever knows the seed can take it away. "
                 "Seeds are for tests and benchmarks; do not use this result with real data."
             )
             alarms.append(Alarm(_as_sentence(warning, ""), text, Standing.NOT_PRIVATE))
         else:
-            alarms.append(Alarm("Warning", _as_sentence(f"{head}: {rest}" if rest else head), Standing.CAUTION))
+            alarms.append(Alarm("Warning", _as_sentence(warning), Standing.CAUTION))
     return tuple(sorted(alarms, key=lambda alarm: alarm.standing is Standing.CAUTION))
 
 
@@ -113,22 +112,22 @@ def list_limits(graph: DrawnGraph, meaning: str) -> tuple[str, ...]:
     """Say what the graph itself does not promise."""
     limits = [
         "That an edge is true. Noise and sampling can hide edges and invent them.",
-        "That an arrow is a cause. It is one only if no unmeasured quantity drives both of its ends, and if the columns "
-        "that were measured are the right ones.",
+        "That an arrow is a cause. It is one only if no unmeasured quantity drives both of its ends, and if no "
+        "column stands for something else.",
     ]
     if graph.lines:
         limits.append("A direction for undirected edges. What was released fits either direction.")
     if graph.family == "mpdag":
         limits.append("That every arrow comes from data. Some follow from the background knowledge that was given.")
     if meaning:
-        limits.append(f"That confidence is more than it is: {_as_sentence(meaning).lower()[:1]}{_as_sentence(meaning)[1:]}")
+        limits.append(f"That a confidence is the chance of being right. {_as_sentence(meaning)}")
     return tuple(limits)
 
 
 def _say(receipt: Record) -> tuple[str, ...]:
     try:
         return msgspec.convert(dict(receipt.content), Receipt, dec_hook=fraction_json.read_fraction).words()
-    except (msgspec.ValidationError, InvalidBudgetError):
+    except (msgspec.ValidationError, InvalidBudgetError, ZeroDivisionError):
         return ("This program cannot put the receipt of this result into words; read the technical receipt below.",)
 
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 import msgspec
 
 from dagveil.report.graph import DrawnEdge, DrawnGraph, EdgeKind, read_graph
-from dagveil.report.labels import FONT_SIZE, clean_text, measure, shorten
-from dagveil.report.layout import BOX_HEIGHT, Layout, Point, place_graph
+from dagveil.report.labels import FONT_SIZE, clean_text, shorten
+from dagveil.report.layout import BOX_HEIGHT, Layout, place_graph
+from dagveil.report.legend import draw_legend
+from dagveil.report.strokes import BOX, PAPER, RIM, draw_line, write_length, write_text
 from dagveil.report.wording import write_plural, write_share
 
 MARGIN: Final = 18.0
-LINE_WIDTHS: Final = (1.2, 4.0)
-"""Line width at confidence 0 and 1."""
-PLAIN_WIDTH: Final = 1.7
-"""Line width where nothing was redrawn."""
 EDGES_TOLD: Final = 60
 """The description lists this many edges, for readers who hear the drawing."""
 
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-PAPER, BOX, INK, RIM = "#ffffff", "#f1f5f7", "#1b2a35", "#5d7080"
 # Colours stand in attributes, which every viewer knows; the style sheet only changes them for dark screens.
 STYLE: Final = """
 .dagveil-graph .edge:hover .line, .dagveil-graph .edge:hover .full { stroke: #0b6472; }
@@ -65,7 +62,7 @@ def draw_graph(graph: Mapping[str, Any] | msgspec.Struct | DrawnGraph, title: st
         [(edge.source, edge.target) for edge in drawn.arrows],
         [(edge.source, edge.target) for edge in drawn.lines],
     )
-    legend, legend_width, legend_height = _draw_legend(drawn, layout.width)
+    legend, legend_width, legend_height = draw_legend(drawn, layout.width)
     width, height = max(layout.width, legend_width) + 2 * MARGIN, layout.height + legend_height + 2 * MARGIN
     root = Element(
         "svg",
@@ -74,23 +71,26 @@ def draw_graph(graph: Mapping[str, Any] | msgspec.Struct | DrawnGraph, title: st
             "class": "dagveil-graph",
             "role": "img",
             "aria-labelledby": "dagveil-graph-title dagveil-graph-desc",
-            "width": _number(width),
-            "height": _number(height),
-            "viewBox": f"0 0 {_number(width)} {_number(height)}",
+            "width": write_length(width),
+            "height": write_length(height),
+            "viewBox": f"0 0 {write_length(width)} {write_length(height)}",
             "font-family": FONT,
-            "font-size": _number(FONT_SIZE),
+            "font-size": write_length(FONT_SIZE),
+            "style": f"--graph-width: {write_length(width)}px",  # lets a page decide how far the drawing may shrink
         },
     )
     SubElement(root, "title", {"id": "dagveil-graph-title"}).text = clean_text(title)
     SubElement(root, "desc", {"id": "dagveil-graph-desc"}).text = clean_text(describe_graph(drawn))
     SubElement(root, "style").text = STYLE
     SubElement(root, "rect", {"class": "paper", "width": "100%", "height": "100%", "fill": PAPER})
-    sheet = SubElement(root, "g", {"transform": f"translate({_number((width - layout.width) / 2)} {_number(MARGIN)})"})
+    sheet = SubElement(
+        root, "g", {"transform": f"translate({write_length((width - layout.width) / 2)} {write_length(MARGIN)})"}
+    )
     for edge in drawn.edges:
         sheet.append(_draw_edge(edge, layout))
     for node in drawn.nodes:
         sheet.append(_draw_node(node, layout))
-    legend.set("transform", f"translate({_number(MARGIN)} {_number(MARGIN + layout.height)})")
+    legend.set("transform", f"translate({write_length(MARGIN)} {write_length(MARGIN + layout.height)})")
     root.append(legend)
     return tostring(root, encoding="unicode")
 
@@ -116,7 +116,7 @@ def describe_edge(edge: DrawnEdge) -> str:
 
     Examples
     --------
-    >>> describe_edge(DrawnEdge("a", "b", EdgeKind.DIRECTED, 0.5)).replace("\\xa0", " ")
+    >>> describe_edge(DrawnEdge("a", "b", EdgeKind.DIRECTED, 0.5))
     'a → b: the edge came back in 50 % of redraws'
     """
     words = f"{edge.source} {edge.sign} {edge.target}"
@@ -134,121 +134,21 @@ def _draw_node(node: str, layout: Layout) -> Element:
     SubElement(group, "title").text = clean_text(node)
     box = {
         "class": "box",
-        "x": _number(centre.x - width / 2),
-        "y": _number(centre.y - BOX_HEIGHT / 2),
-        "width": _number(width),
-        "height": _number(BOX_HEIGHT),
+        "x": write_length(centre.x - width / 2),
+        "y": write_length(centre.y - BOX_HEIGHT / 2),
+        "width": write_length(width),
+        "height": write_length(BOX_HEIGHT),
         "rx": "8",
         "fill": BOX,
         "stroke": RIM,
     }
     SubElement(group, "rect", box)
-    group.append(_write(shorten(node), centre, anchor="middle"))
+    group.append(write_text(shorten(node), centre, anchor="middle"))
     return group
 
 
 def _draw_edge(edge: DrawnEdge, layout: Layout) -> Element:
     group = Element("g", {"class": "edge"})
     SubElement(group, "title").text = clean_text(describe_edge(edge))
-    _draw_line(group, layout.routes[edge.source, edge.target], edge)
+    draw_line(group, layout.routes[edge.source, edge.target], edge)
     return group
-
-
-def _draw_line(group: Element, route: Sequence[Point], edge: DrawnEdge) -> None:
-    """Draw the line and its end marks; both ends of a route are upright or, in the legend, level."""
-    width = _line_width(edge.confidence)
-    directed = edge.kind is EdgeKind.DIRECTED
-    size = 7 + 1.6 * width if directed else 3 + 0.45 * width
-    marked = route if directed else [_towards(route[0], route[1], size), *route[1:]]
-    tip = marked[-1]
-    marked = [*marked[:-1], _towards(tip, marked[-2], size - 1 if directed else size)]
-    style = {"class": "line", "fill": "none", "stroke": INK, "stroke-width": _number(width)}
-    SubElement(group, "path", {"d": _path(marked), **style})
-    look = {"class": "hollow" if edge.doubtful else "full", "fill": PAPER if edge.doubtful else INK, "stroke": INK}
-    look["stroke-width"] = "1.4"
-    if directed:
-        SubElement(group, "polygon", {"points": _arrowhead(tip, marked[-1], size), "stroke-linejoin": "round", **look})
-    else:
-        for at in (marked[0], marked[-1]):
-            SubElement(group, "circle", {"cx": _number(at.x), "cy": _number(at.y), "r": _number(size), **look})
-
-
-def _line_width(confidence: float | None) -> float:
-    if confidence is None:
-        return PLAIN_WIDTH
-    thin, thick = LINE_WIDTHS
-    return thin + (thick - thin) * confidence
-
-
-def _towards(start: Point, end: Point, distance: float) -> Point:
-    """Return the point at a distance from the start: upright, as edges leave boxes, or level, as in the legend."""
-    if start.y == end.y:
-        return Point(start.x + (distance if end.x > start.x else -distance), start.y)
-    return Point(start.x, start.y + (distance if end.y > start.y else -distance))
-
-
-def _arrowhead(tip: Point, before: Point, size: float) -> str:
-    tip = _towards(tip, before, 1)  # the rim of the head must not reach into the box
-    base = _towards(tip, before, size - 1)
-    half = 0.42 * size
-    if tip.y == before.y:
-        corners = [tip, Point(base.x, base.y - half), Point(base.x, base.y + half)]
-    else:
-        corners = [tip, Point(base.x - half, base.y), Point(base.x + half, base.y)]
-    return " ".join(f"{_number(corner.x)},{_number(corner.y)}" for corner in corners)
-
-
-def _path(route: Sequence[Point]) -> str:
-    parts = [f"M{_number(route[0].x)} {_number(route[0].y)}"]
-    for start, end in zip(route, route[1:], strict=False):
-        x, y, middle = _number(end.x), _number(end.y), _number((start.y + end.y) / 2)
-        if abs(start.x - end.x) < 0.05 or start.y == end.y:
-            parts.append(f"L{x} {y}")
-        else:
-            parts.append(f"C{_number(start.x)} {middle} {x} {middle} {x} {y}")
-    return "".join(parts)
-
-
-def _draw_legend(graph: DrawnGraph, width: float) -> tuple[Element, float, float]:
-    """Explain the signs that occur; return the legend with its size."""
-    items: list[tuple[str, list[DrawnEdge]]] = []
-    sure = [edge for edge in graph.edges if not edge.doubtful]
-    if any(edge.kind is EdgeKind.DIRECTED for edge in sure):
-        items.append(("direction found", [DrawnEdge("", "", EdgeKind.DIRECTED)]))
-    if any(edge.kind is EdgeKind.UNDIRECTED for edge in sure):
-        items.append(("joined, direction open", [DrawnEdge("", "", EdgeKind.UNDIRECTED)]))
-    kinds = [kind for kind in EdgeKind if any(edge.doubtful and edge.kind is kind for edge in graph.edges)]
-    if kinds:
-        hollow = [DrawnEdge("", "", kind, None, 0.0) for kind in kinds]
-        items.append(("hollow: confirmed by fewer than half of redraws", hollow))
-    group = Element("g", {"class": "legend"})
-    x, y, reach, sample = 0.0, 34.0, 0.0, 34.0
-    if any(edge.confidence is not None for edge in graph.edges):
-        items.append(("thicker: higher confidence", []))
-    for words, samples in items:
-        room = sample * max(len(samples), 1) + 10 * len(samples) + measure(words)
-        if x and x + room > max(width, 420):
-            x, y = 0.0, y + 22
-        at = x
-        for edge in samples:
-            _draw_line(group, [Point(at, y), Point(at + sample, y)], edge)
-            at += sample + 10
-        if not samples:
-            wedge = f"{_number(at)},{_number(y)} {_number(at + sample)},{_number(y - 2.2)} {_number(at + sample)},{_number(y + 2.2)}"
-            SubElement(group, "polygon", {"class": "full", "points": wedge, "fill": INK, "stroke": INK})
-            at += sample + 10
-        group.append(_write(words, Point(at, y), anchor="start"))
-        x += room + 34
-        reach = max(reach, x - 34)
-    return group, reach, (y + 8 if items else 0.0)
-
-
-def _write(text: str, at: Point, anchor: str) -> Element:
-    place = {"x": _number(at.x), "y": _number(at.y), "dy": "0.35em", "text-anchor": anchor}
-    written = Element("text", {"class": "name", "fill": INK, **place})
-    written.text = text
-    return written
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")

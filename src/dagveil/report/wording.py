@@ -9,7 +9,10 @@ from fractions import Fraction
 from dagveil.privacy.budget import round_up
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_MONTHS = "January February March April May June July August September October November December".split()
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 
 
 def write_epsilon(epsilon: Fraction) -> str:
@@ -29,7 +32,7 @@ def write_delta(delta: Fraction) -> str:
     Examples
     --------
     >>> write_delta(Fraction(1, 10**6)), write_delta(Fraction(1, 3000)), write_delta(Fraction(0))
-    ('10⁻⁶', '3.4\u202f×\u202f10⁻⁴', '0')
+    ('10⁻⁶', '3.4 × 10⁻⁴', '0')
     """
     if delta == 0:
         return "0"
@@ -37,7 +40,7 @@ def write_delta(delta: Fraction) -> str:
     shown = context.divide(Decimal(delta.numerator), Decimal(delta.denominator)).normalize(context)
     mantissa, exponent = f"{shown:e}".split("e")
     power = "10" + str(int(exponent)).translate(_SUPERSCRIPT)
-    return power if mantissa == "1" else f"{mantissa}\u202f×\u202f{power}"
+    return power if mantissa == "1" else f"{mantissa} × {power}"
 
 
 def write_share(share: float | None) -> str:
@@ -45,17 +48,17 @@ def write_share(share: float | None) -> str:
 
     Examples
     --------
-    >>> [write_share(x).replace("\\xa0", " ") for x in (0.0, 0.001, 0.974, 0.999, 1.0, None)]
+    >>> [write_share(x) for x in (0.0, 0.001, 0.974, 0.999, 1.0, None)]
     ['0 %', '< 1 %', '97 %', '> 99 %', '100 %', '–']
     """
     if share is None:
         return "–"
     percent = round(100 * share)
     if percent == 0 and share > 0:
-        return "<\u00a01\u00a0%"
+        return "< 1 %"
     if percent == 100 and share < 1:
-        return ">\u00a099\u00a0%"
-    return f"{percent}\u00a0%"
+        return "> 99 %"
+    return f"{percent} %"
 
 
 def write_part(part: float) -> str:
@@ -63,31 +66,31 @@ def write_part(part: float) -> str:
 
     Examples
     --------
-    >>> [write_part(x).replace("\\xa0", " ") for x in (0.0, 0.0001, 0.125, 1.0)]
+    >>> [write_part(x) for x in (0.0, 0.0001, 0.125, 1.0)]
     ['0 %', '< 0.1 %', '12.5 %', '100 %']
     """
     if 0 < part < 0.0005:
-        return "<\u00a00.1\u00a0%"
-    return f"{100 * part:.1f}".removesuffix(".0") + "\u00a0%"
+        return "< 0.1 %"
+    return f"{100 * part:.1f}".removesuffix(".0") + " %"
 
 
 def write_count(count: int | None) -> str:
-    """Print a whole number in groups of three.
+    r"""Print a whole number in groups of three.
 
     Examples
     --------
-    >>> write_count(100_000).replace("\\u202f", " ")
+    >>> write_count(100_000).replace("\u202f", " ")
     '100 000'
     """
     return "–" if count is None else f"{count:,}".replace(",", "\u202f")
 
 
 def write_number(number: float | None) -> str:
-    """Print a measured number with three significant digits.
+    r"""Print a measured number with three significant digits.
 
     Examples
     --------
-    >>> write_number(45.234), write_number(1234.5).replace("\\u202f", " ")
+    >>> write_number(45.234), write_number(1234.5).replace("\u202f", " ")
     ('45.2', '1 234')
     """
     if number is None:

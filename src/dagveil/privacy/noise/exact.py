@@ -122,8 +122,8 @@ class ExactNoise:
         position = self._looks(count)
         block = np.searchsorted(above, position, side="right").astype(np.int64) - 1
         last = len(kept) - 1
+        # true also beyond the table, whose last edge lies below such a position
         undecided = position >= below[np.minimum(block, last) + 1]
-        undecided |= block > last
         for case in np.flatnonzero(undecided):
             block[case] = min(self._settle_block(law, int(position[case])), LARGEST // law.width)
         if law.width == 1:

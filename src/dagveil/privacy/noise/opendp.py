@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -44,8 +45,7 @@ class OpendpNoise:
         """Draw integers with probability in proportion to exp(−y²/(2 variance))."""
         if source.representable_variance(variance) != variance:
             raise BudgetError("OpenDP cannot realise this variance exactly; ask representable_variance for one it can.")
-        root = source.representable_scale(_exact_root(variance))
-        return _sample(_gaussian(float(root)), size)
+        return _sample(_gaussian(float(_exact_root(variance))), size)
 
     def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """Draw integers with probability in proportion to exp(−|y|/scale)."""
@@ -63,9 +63,8 @@ class OpendpNoise:
 
 
 def _exact_root(variance: Fraction) -> Fraction:
-    from math import isqrt
-
-    return Fraction(isqrt(variance.numerator), isqrt(variance.denominator))
+    """Root of the square of a fraction."""
+    return Fraction(math.isqrt(variance.numerator), math.isqrt(variance.denominator))
 
 
 def _sample(measurement: Any, size: int) -> NDArray[np.int64]:

@@ -1,0 +1,64 @@
+"""The legend: what the signs of this drawing mean, and only those that occur."""
+
+from __future__ import annotations
+
+from typing import Final
+from xml.etree.ElementTree import Element, SubElement
+
+from dagveil.report.graph import DrawnEdge, DrawnGraph, EdgeKind
+from dagveil.report.labels import measure
+from dagveil.report.layout import Point
+from dagveil.report.strokes import INK, draw_line, write_length, write_text
+
+SAMPLE: Final = 34.0
+"""Length of a sample line."""
+STEP: Final = 10.0
+ROW: Final = 22.0
+TOP: Final = 34.0
+"""Distance of the first row from the graph."""
+NARROWEST: Final = 420.0
+"""A legend may be this wide even if the graph is narrower."""
+
+
+def draw_legend(graph: DrawnGraph, width: float) -> tuple[Element, float, float]:
+    """Draw the legend in rows up to the width of the graph; return it with its own width and height."""
+    group = Element("g", {"class": "legend"})
+    x, y, reach = 0.0, TOP, 0.0
+    items = _list_items(graph)
+    for words, samples in items:
+        room = (SAMPLE + STEP) * max(len(samples), 1) + measure(words)
+        if x and x + room > max(width, NARROWEST):
+            x, y = 0.0, y + ROW
+        at = x
+        for edge in samples:
+            draw_line(group, [Point(at, y), Point(at + SAMPLE, y)], edge)
+            at += SAMPLE + STEP
+        if not samples:
+            _draw_wedge(group, Point(at, y))
+            at += SAMPLE + STEP
+        group.append(write_text(words, Point(at, y), anchor="start"))
+        reach = max(reach, x + room)
+        x += room + SAMPLE
+    return group, reach, (y + STEP if items else 0.0)
+
+
+def _list_items(graph: DrawnGraph) -> list[tuple[str, list[DrawnEdge]]]:
+    """Words with their sample edges; the item without samples is about line width."""
+    items: list[tuple[str, list[DrawnEdge]]] = []
+    words = {EdgeKind.DIRECTED: "direction found", EdgeKind.UNDIRECTED: "joined, direction open"}
+    for kind in EdgeKind:
+        if any(edge.kind is kind for edge in graph.edges):
+            items.append((words[kind], [DrawnEdge("", "", kind)]))
+    doubtful = [kind for kind in EdgeKind if any(edge.doubtful and edge.kind is kind for edge in graph.edges)]
+    if doubtful:
+        hollow = [DrawnEdge("", "", kind, None, 0.0) for kind in doubtful]
+        items.append(("hollow: confirmed by fewer than half of redraws", hollow))
+    if any(edge.confidence is not None for edge in graph.edges):
+        items.append(("thicker: higher confidence", []))
+    return items
+
+
+def _draw_wedge(group: Element, at: Point) -> None:
+    corners = (at, Point(at.x + SAMPLE, at.y - 2.2), Point(at.x + SAMPLE, at.y + 2.2))
+    points = " ".join(f"{write_length(corner.x)},{write_length(corner.y)}" for corner in corners)
+    SubElement(group, "polygon", {"class": "full", "points": points, "fill": INK, "stroke": INK})

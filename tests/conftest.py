@@ -1,0 +1,126 @@
+"""Fixtures that several rooms share: small schemas, sampled rows, all small DAGs and an oracle in the place of evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations, permutations, product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from dagveil.benchmarks.networks import Network, load_network
+from dagveil.benchmarks.simulate import network_schema, sample_codes
+from dagveil.data.column import Boolean, Categorical
+from dagveil.data.memory import MemoryTable
+from dagveil.data.schema import Schema
+from dagveil.evidence.questions import Answers, Questions
+from dagveil.graphs.dag import Dag
+from dagveil.graphs.separation import is_separated
+
+ASIA_ROWS = 50_000
+
+
+class OracleEvidence:
+    """Independence evidence that reads a known DAG: separated pairs have p = 1, all others p = 0.
+
+    It notes every question that `test` is asked, so that tests can see what a search wanted to know.
+    """
+
+    def __init__(self, dag: Dag, columns: tuple[str, ...] | None = None) -> None:
+        self.dag = dag
+        self._columns = dag.nodes if columns is None else columns
+        self.tested: list[tuple[frozenset[str], frozenset[str]]] = []
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self._columns
+
+    def strength(self, questions: Questions) -> NDArray[np.float64]:
+        return np.where(self._separated(questions), 0.0, 1.0)
+
+    def test(self, questions: Questions) -> Answers:
+        names = self._columns
+        for x, y, given in zip(questions.x, questions.y, questions.given, strict=True):
+            self.tested.append((frozenset((names[x], names[y])), frozenset(names[z] for z in given)))
+        separated = self._separated(questions)
+        return Answers(np.where(separated, 0.0, 100.0), np.ones(len(questions)), np.where(separated, 1.0, 0.0))
+
+    def answers(self, questions: Questions) -> NDArray[np.bool_]:
+        return np.ones(len(questions), dtype=bool)
+
+    def joint(self, questions: Questions) -> NDArray[np.bool_]:
+        return np.ones(len(questions), dtype=bool)
+
+    def redraw(self, rng: np.random.Generator) -> OracleEvidence:
+        return self
+
+    def _separated(self, questions: Questions) -> NDArray[np.bool_]:
+        names = self._columns
+        return np.array(
+            [
+                is_separated(self.dag, names[x], names[y], {names[z] for z in given})
+                for x, y, given in zip(questions.x, questions.y, questions.given, strict=True)
+            ],
+            dtype=bool,
+        )
+
+
+@pytest.fixture(scope="session")
+def oracle() -> type[OracleEvidence]:
+    """Return the class of evidence that reads a known DAG."""
+    return OracleEvidence
+
+
+@pytest.fixture(scope="session")
+def all_dags() -> tuple[Dag, ...]:
+    """Return the 543 DAGs of the nodes a, b, c and d, found by trying every order."""
+    nodes = ("a", "b", "c", "d")
+    orders = [{node: place for place, node in enumerate(order)} for order in permutations(nodes)]
+    found = []
+    for choice in product((None, False, True), repeat=6):
+        edges = frozenset(
+            (b, a) if turned else (a, b)
+            for (a, b), turned in zip(combinations(nodes, 2), choice, strict=True)
+            if turned is not None
+        )
+        if any(all(place[tail] < place[head] for tail, head in edges) for place in orders):
+            found.append(Dag(nodes, edges))
+    return tuple(found)
+
+
+@pytest.fixture(scope="session")
+def make_schema() -> Callable[..., Schema]:
+    """Return a function that declares reviewed categorical columns from their numbers of levels."""
+
+    def make(levels: dict[str, int], **facts: object) -> Schema:
+        columns = {
+            name: Categorical(tuple(f"v{code}" for code in range(count)), "v0") for name, count in levels.items()
+        }
+        return Schema(**{"dataset": "small", "reviewed": True, "columns": columns} | facts)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def boolean_schema() -> Callable[..., Schema]:
+    """Return a function that declares reviewed boolean columns by their names."""
+
+    def make(*names: str, **facts: object) -> Schema:
+        columns = {name: Boolean("false") for name in names}
+        return Schema(**{"dataset": "small", "reviewed": True, "columns": columns} | facts)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def asia() -> Network:
+    """Return the network Asia."""
+    return load_network("asia")
+
+
+@pytest.fixture(scope="session")
+def asia_table(asia: Network) -> MemoryTable:
+    """Return sampled rows of Asia, with the schema that declares them."""
+    codes = sample_codes(asia, ASIA_ROWS, np.random.default_rng(20))
+    return MemoryTable.from_codes(codes, network_schema(asia, ASIA_ROWS))

@@ -1,0 +1,242 @@
+"""Refuse first, record second, draw last: what the curator does, in which order, and what it leaves behind when it stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dagveil import curator as door
+from dagveil.curator import Curator
+from dagveil.data.column import Numeric
+from dagveil.data.memory import MemoryTable
+from dagveil.data.moments import MomentPlan
+from dagveil.data.schema import Schema
+from dagveil.errors import BudgetError, BudgetExceededError, LedgerError, SchemaError
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import Event
+from dagveil.privacy.filter import GaussianFilter, PureFilter
+from dagveil.privacy.ledger import Ledger
+from dagveil.privacy.noise import source
+from dagveil.privacy.relation import Relation
+
+PLAN = MomentPlan(("x", "y"), (0.0, 0.0), (1.0, 1.0), 4.0, 1.0, 8)
+HALF = Fraction(1, 2)
+PAIRS = [("x", "y"), ("y",)]
+
+
+class SpyFilter(GaussianFilter):
+    def __init__(self, log: list[str]) -> None:
+        super().__init__(Budget.of(1, 1e-6))
+        self.log = log
+
+    def charge(self, event: Event) -> None:
+        super().charge(event)
+        self.log.append("charge")
+
+
+class SpyRun:
+    def __init__(self, log: list[str], fails: bool = False) -> None:
+        self.log = log
+        self.fails = fails
+        self.events: list[Event] = []
+
+    def record(self, event: Event) -> None:
+        if self.fails:
+            raise LedgerError("the disk is full")
+        self.events.append(event)
+        self.log.append("record")
+
+
+class SpyNoise:
+    """Noise that refuses to be drawn before the ledger holds the charge that pays for it."""
+
+    name = "spy"
+    private = False
+
+    def __init__(self, log: list[str], run: SpyRun) -> None:
+        self.log = log
+        self.run = run
+        self.drawn = 0
+
+    def representable_variance(self, variance: Fraction) -> Fraction:
+        return source.representable_variance(variance)
+
+    def discrete_gaussian(self, variance: Fraction, size: int) -> np.ndarray:
+        assert self.run.events, "noise was drawn before the ledger held its charge"
+        event = self.run.events[-1]
+        assert variance >= event.variance
+        self.drawn += size
+        assert self.drawn <= sum(event.draws for event in self.run.events)
+        self.log.append("draw")
+        return np.zeros(size, dtype=np.int64)
+
+
+def make_table() -> MemoryTable:
+    schema = Schema(dataset="numbers", columns={name: Numeric(bounds=(-5, 5)) for name in "xy"}, reviewed=True)
+    rng = np.random.default_rng(0)
+    return MemoryTable.from_source({name: rng.standard_normal(60) for name in "xy"}, schema)
+
+
+def make_curator(fails: bool = False) -> tuple[Curator, list[str], SpyRun, SpyNoise]:
+    log: list[str] = []
+    run = SpyRun(log, fails)
+    noise = SpyNoise(log, run)
+    return Curator(make_table(), Relation.ADD_REMOVE, SpyFilter(log), run, noise), log, run, noise
+
+
+QUESTIONS: dict[str, Callable[[Curator, Fraction], object]] = {
+    "number of rows": lambda curator, share: curator.count_rows(share),
+    "tables": lambda curator, share: curator.count_tables(PAIRS, share, "tables"),
+    "magnitudes": lambda curator, share: curator.magnitudes({"x": 0.0, "y": 0.0}, range(-4, 4), share),
+    "moments": lambda curator, share: curator.moments(PLAN, share, "moments"),
+}
+every_question = pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+
+
+@every_question
+def test_charge_then_record_then_draw(ask: Callable[[Curator, Fraction], object]) -> None:
+    curator, log, run, noise = make_curator()
+    ask(curator, HALF)
+    assert log[:2] == ["charge", "record"]
+    assert set(log[2:]) == {"draw"}
+    assert curator.events == tuple(run.events)
+    assert len(curator.events) == 1
+    assert noise.drawn == curator.events[0].draws
+    assert curator.accounting.spent == curator.accounting.cost(curator.events[0])
+    ask(curator, HALF)
+    assert len(curator.events) == 2
+
+
+@every_question
+def test_a_refused_charge_leaves_nothing_behind(ask: Callable[[Curator, Fraction], object]) -> None:
+    curator, log, run, noise = make_curator()
+    ask(curator, Fraction(2, 3))
+    spent, seen = curator.accounting.spent, list(log)
+    with pytest.raises(BudgetExceededError, match="nothing was drawn"):
+        ask(curator, HALF)
+    assert curator.accounting.spent == spent
+    assert log == seen
+    assert len(run.events) == len(curator.events) == 1
+    assert noise.drawn == curator.events[0].draws
+
+
+@every_question
+def test_no_noise_without_a_ledger_that_holds_the_charge(ask: Callable[[Curator, Fraction], object]) -> None:
+    curator, log, run, noise = make_curator(fails=True)
+    with pytest.raises(LedgerError, match="disk"):
+        ask(curator, HALF)
+    assert noise.drawn == 0
+    assert "draw" not in log
+    assert run.events == []
+    assert curator.events == ()
+    # the filter stays charged: a run whose ledger fails may ask for less afterwards, never for more
+    assert curator.accounting.spent > 0
+
+
+@every_question
+@pytest.mark.parametrize("share", [Fraction(0), Fraction(-1, 2)])
+def test_a_share_that_buys_nothing_is_refused(ask: Callable[[Curator, Fraction], object], share: Fraction) -> None:
+    curator, log, _, _ = make_curator()
+    with pytest.raises(BudgetError, match="above 0"):
+        ask(curator, share)
+    assert log == []
+
+
+def test_unknown_columns_cost_nothing() -> None:
+    curator, log, _, _ = make_curator()
+    with pytest.raises(SchemaError, match="no column 'z'"):
+        curator.count_tables([("x", "y"), ("x", "z")], HALF, "tables")
+    with pytest.raises(SchemaError, match="no column 'z'"):
+        curator.magnitudes({"z": 0.0}, range(3), HALF)
+    with pytest.raises(SchemaError, match="no column 'z'"):
+        curator.moments(MomentPlan(("x", "z"), (0.0, 0.0), (1.0, 1.0), 4.0, 1.0, 8), HALF, "moments")
+    with pytest.raises(SchemaError, match="twice"):
+        curator.count_tables([("x", "x")], HALF, "tables")
+    assert log == []
+
+
+def test_too_many_cells_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    curator, log, _, _ = make_curator()
+    monkeypatch.setattr(door, "MAX_RELEASED_CELLS", 19)
+    with pytest.raises(BudgetError, match="20 cells together and the limit is 19"):
+        curator.count_tables(PAIRS, HALF, "tables")
+    assert log == []
+    monkeypatch.setattr(door, "MAX_RELEASED_CELLS", 20)
+    assert len(curator.count_tables(PAIRS, HALF, "tables")) == 2
+
+
+def test_pure_accounting_cannot_pay_for_gaussian_noise() -> None:
+    log: list[str] = []
+    run = SpyRun(log)
+    curator = Curator(make_table(), Relation.ADD_REMOVE, PureFilter(Budget.of(1, 0)), run, SpyNoise(log, run))
+    with pytest.raises(BudgetError, match="delta"):
+        curator.count_rows(HALF)
+    assert log == []
+
+
+def test_the_curator_shows_no_rows() -> None:
+    curator, _, _, _ = make_curator()
+    assert repr(curator) == "Curator('numbers', Gaussian accounting, 0 charges)"
+    public = {name for name in vars(curator) if not name.startswith("_")}
+    assert public == {"relation", "accounting"}
+
+
+CHILD = textwrap.dedent(
+    """
+    import os, signal, sys
+    from fractions import Fraction
+    import numpy as np
+    from dagveil.curator import Curator
+    from dagveil.data.column import Boolean
+    from dagveil.data.memory import MemoryTable
+    from dagveil.data.schema import Schema
+    from dagveil.privacy.budget import Budget
+    from dagveil.privacy.filter import GaussianFilter
+    from dagveil.privacy.ledger import Ledger
+    from dagveil.privacy.noise import source
+    from dagveil.privacy.relation import Relation
+
+    class Deadly:
+        name, private = "deadly", False
+        def representable_variance(self, variance):
+            return source.representable_variance(variance)
+        def discrete_gaussian(self, variance, size):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    schema = Schema(dataset="visits", columns={"a": Boolean("false"), "b": Boolean("false")}, reviewed=True)
+    table = MemoryTable.from_codes({"a": np.array([0, 1]), "b": np.array([1, 1])}, schema)
+    budget = Budget.of(1, 1e-6)
+    run = Ledger.open(sys.argv[1]).reserve("visits", budget, "measure", "test")
+    Curator(table, Relation.ADD_REMOVE, GaussianFilter(budget), run, Deadly()).count_tables(
+        [("a", "b")], Fraction(1, 2), "all pairs"
+    )
+    """
+)
+
+
+def test_a_run_killed_at_its_first_draw_is_spent(tmp_path: Path) -> None:
+    place = tmp_path / "ledger.db"
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(place)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    ledger = Ledger.open(place)
+    (run,) = ledger.history("visits")
+    assert [event.label for event in run.events] == ["all pairs"]
+    assert ledger.account("visits").spent_epsilon == 1
+    assert ledger.abandon_untouched("visits") == 0
+    assert ledger.account("visits").spent_epsilon == 1
+    ledger.close()

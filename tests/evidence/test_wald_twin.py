@@ -1,0 +1,126 @@
+"""The batched Wald statistic against a twin that takes one question at a time, with loops and np.kron."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dagveil.evidence.wald import SMALLEST_EIGENVALUE, SMALLEST_RESIDUAL, Blocks, partial_covariance, residual_strength
+
+
+def make_blocks(rng: np.random.Generator, q: int, a: int, b: int, k: int, s: int) -> Blocks:
+    """Random blocks of plausible sizes; conditioning blocks are whitened, as the evidence makes them."""
+
+    def spread(*shape: int) -> np.ndarray:
+        root = rng.standard_normal((*shape, shape[-1] + 1))
+        return root @ root.swapaxes(-1, -2)
+
+    ss = np.zeros((q, k, s, k, s))
+    for i in range(k):
+        ss[:, i, :, i] = np.eye(s)
+        for j in range(i):
+            block = rng.uniform(-0.3, 0.3, (q, s, s))
+            ss[:, i, :, j], ss[:, j, :, i] = block, block.swapaxes(1, 2)
+    ss_noise = rng.uniform(0, 1e-3, (q, k, k))
+    probabilities = rng.dirichlet(np.ones(s + 1), (q, k))
+    return Blocks(
+        xy=rng.uniform(-0.4, 0.4, (q, a, b)),
+        xs=rng.uniform(-0.4, 0.4, (q, a, k, s)),
+        ys=rng.uniform(-0.4, 0.4, (q, b, k, s)),
+        ss=ss,
+        x_spread=spread(q, a),
+        y_spread=spread(q, b),
+        s_spread=spread(q, k, s),
+        xy_noise=rng.uniform(0, 1e-3, q),
+        xs_noise=rng.uniform(0, 1e-3, (q, k)),
+        ys_noise=rng.uniform(0, 1e-3, (q, k)),
+        ss_noise=(ss_noise + ss_noise.swapaxes(1, 2)) / 2,
+        s_margin_noise=rng.uniform(0, 1e-3, (q, k, s + 1)),
+        s_probabilities=probabilities,
+        s_whitener=rng.standard_normal((q, k, s, s)),
+        n_rows=500.0,
+    )
+
+
+def slow_residual(
+    slopes: np.ndarray, to_s: np.ndarray, noise: np.ndarray, inverse: np.ndarray, s_spread: np.ndarray, spread: np.ndarray
+) -> np.ndarray:
+    a, k, s = to_s.shape
+    residual = np.eye(a) - slopes @ to_s.reshape(a, k * s).T
+    for block in range(k):
+        part = slice(block * s, (block + 1) * s)
+        residual = residual + noise[block] * np.trace(inverse[part, part] @ s_spread[block]) * spread
+    values, vectors = np.linalg.eigh((residual + residual.T) / 2)
+    return vectors @ np.diag(np.clip(values, SMALLEST_RESIDUAL, 1.0)) @ vectors.T
+
+
+def slow_twin(blocks: Blocks, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """u, C and the sampling part of one question, term by term as docs/tests.md writes them."""
+    a, b = blocks.xy.shape[1:]
+    k, s = blocks.xs.shape[2:]
+    rx, ry = blocks.x_spread[i], blocks.y_spread[i]
+    c = blocks.xy_noise[i] * np.kron(rx, ry)
+    if k == 0:
+        sampling = np.eye(a * b) / blocks.n_rows
+        return blocks.xy[i].reshape(-1), sampling + c, sampling
+    kss = blocks.ss[i].reshape(k * s, k * s)
+    if k > 1:
+        values, vectors = np.linalg.eigh(kss)
+        inverse = vectors @ np.diag(1 / np.maximum(values, SMALLEST_EIGENVALUE)) @ vectors.T
+    else:
+        inverse = np.linalg.inv(kss)
+    kxs, kys = blocks.xs[i].reshape(a, k * s), blocks.ys[i].reshape(b, k * s)
+    bx, by = kxs @ inverse, kys @ inverse
+    u = blocks.xy[i] - bx @ kys.T
+    sx = slow_residual(bx, blocks.xs[i], blocks.xs_noise[i], inverse, blocks.s_spread[i], rx)
+    sy = slow_residual(by, blocks.ys[i], blocks.ys_noise[i], inverse, blocks.s_spread[i], ry)
+    sampling = np.kron(sx, sy) / blocks.n_rows if blocks.sampling is None else blocks.sampling[i]
+    c = c + sampling
+    for one in range(k):
+        left = slice(one * s, (one + 1) * s)
+        ra = blocks.s_spread[i, one]
+        c = c + blocks.ys_noise[i, one] * np.kron(bx[:, left] @ ra @ bx[:, left].T, ry)
+        c = c + blocks.xs_noise[i, one] * np.kron(rx, by[:, left] @ ra @ by[:, left].T)
+        for two in range(k):
+            if two != one:
+                right = slice(two * s, (two + 1) * s)
+                rb = blocks.s_spread[i, two]
+                noise = blocks.ss_noise[i, one, two]
+                c = c + noise * np.kron(bx[:, left] @ ra @ bx[:, left].T, by[:, right] @ rb @ by[:, right].T)
+        # the margin: coefficients per level, 0 for the dropped one, centred
+        p = blocks.s_probabilities[i, one]
+        level_x = np.hstack([bx[:, left] @ blocks.s_whitener[i, one], np.zeros((a, 1))])
+        level_y = np.hstack([by[:, left] @ blocks.s_whitener[i, one], np.zeros((b, 1))])
+        for w in range(s + 1):
+            moved = np.outer(level_x[:, w] - level_x @ p, level_y[:, w] - level_y @ p).reshape(-1)
+            c = c + blocks.s_margin_noise[i, one, w] * np.outer(moved, moved)
+    return u.reshape(-1), c, sampling
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "k", "s"), [(1, 1, 0, 1), (2, 3, 0, 1), (1, 1, 1, 1), (2, 1, 1, 3), (3, 2, 2, 2), (1, 2, 3, 2)]
+)
+def test_batches_equal_the_slow_twin(a: int, b: int, k: int, s: int) -> None:
+    rng = np.random.default_rng([a, b, k, s])
+    blocks = make_blocks(rng, 5, a, b, k, s)
+    wald = partial_covariance(blocks)
+    for i in range(5):
+        u, c, sampling = slow_twin(blocks, i)
+        np.testing.assert_allclose(wald.partial[i], u, atol=1e-12)
+        np.testing.assert_allclose(wald.covariance[i], c, atol=1e-12)
+        np.testing.assert_allclose(wald.sampling[i], sampling, atol=1e-12)
+        assert wald.statistic()[i] == pytest.approx(u @ np.linalg.inv(c) @ u, rel=1e-8)
+        assert wald.efficiency()[i] == pytest.approx(np.trace(np.linalg.inv(c) @ sampling) / (a * b), rel=1e-8)
+        assert residual_strength(blocks)[i] == pytest.approx(float(u @ u), rel=1e-10)
+    assert ((wald.efficiency() > 0) & (wald.efficiency() <= 1 + 1e-12)).all()
+
+
+def test_noise_of_every_table_counts() -> None:
+    """Leaving out any one source of noise changes C: no term is dead."""
+    blocks = make_blocks(np.random.default_rng(8), 3, 2, 2, 2, 2)
+    full = partial_covariance(blocks).covariance
+    for name in ("xy_noise", "xs_noise", "ys_noise", "ss_noise", "s_margin_noise"):
+        less = partial_covariance(replace(blocks, **{name: np.zeros_like(getattr(blocks, name))})).covariance
+        assert np.abs(full - less).max() > 1e-7, name

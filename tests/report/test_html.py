@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagveil.errors import DagveilError, DataError
+from dagveil.methods.result import result_from_json
+from dagveil.report.html import render_report, write_report
+
+VOID = {"meta", "link", "br", "input"}
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; checks that elements nest."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(source)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] not in ("style", "script"):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def has_banner(page: str) -> bool:
+    return 'role="alert"' in page
+
+
+def test_the_facts_of_the_result_are_on_the_page(result: dict[str, Any]) -> None:
+    text = Page(render_report(result)).text
+    for fact in (
+        "asia-demo",
+        "15 November 2026, 12:00 UTC",
+        "epsilon 1",
+        "delta 10⁻⁶",
+        "Every patient in asia-demo",
+        "8 columns, 5 directed edges, 2 undirected edges.",
+        "97 %",
+        "31 %",
+        "Near misses",
+        "28 pair tables were measured.",
+        "no edge is missed",
+        "the column names and levels of the schema",
+        "a patient who has several records",
+        "Confidence comes from 50 redraws",
+        "marginal_level",
+        "100\u202f000".replace("\u202f", " "),
+        "dagveil 0.1.0",
+        "not spent",
+        "41.1 %",
+    ):
+        assert fact in text, fact
+    assert not has_banner(render_report(result))
+    assert "The promise" in text
+
+
+def test_each_edge_has_a_row(result: dict[str, Any]) -> None:
+    page = render_report(result)
+    rows = re.findall(
+        r'<tr><td class="name">(.*?)</td>.*?aria-hidden="true">(.*?)</span>.*?class="name">(.*?)</td>', page
+    )
+    signs = {"directed": "→", "undirected": "—"}
+    edges = {(e["source"], signs[e["kind"]], e["target"]) for e in result["graph"]["edges"]}
+    assert set(rows) == edges | {("asia", "···", "tub")}
+    assert rows[0] == ("either", "→", "xray")
+
+
+def test_nothing_is_loaded_from_elsewhere(result: dict[str, Any]) -> None:
+    source = render_report(result)
+    page = Page(source)
+    assert re.findall(r"https?://[^\s\"']*", source) == ["http://www.w3.org/2000/svg"]
+    assert not re.search(r"url\(|@import|javascript:", source)
+    for tag, attributes in page.tags:
+        assert tag not in ("iframe", "object", "embed", "img", "form", "base")
+        assert "src" not in attributes
+        assert attributes.get("href") in (None, "data:,")
+        assert not any(name.startswith("on") for name in attributes)
+
+
+def test_the_policy_allows_this_script_and_no_other(result: dict[str, Any]) -> None:
+    source = render_report(result)
+    policies = [a["content"] for tag, a in Page(source).tags if a.get("http-equiv") == "Content-Security-Policy"]
+    (script,) = re.findall(r"<script>(.*?)</script>", source, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = policies
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; ")
+    assert re.findall(r"script-src ([^;]*);", policy) == [f"'sha256-{digest}'"]
+
+
+def test_hostile_text_is_escaped_everywhere(result: dict[str, Any]) -> None:
+    attack = "<script>alert('x')</script>\"'>&\x00\ud800\u202e"
+    calm = Page(render_report(result))
+    result["graph"]["nodes"][0] = attack
+    result["near_misses"][0]["source"] = attack
+    result["schema"]["dataset"] = result["schema"]["digest"] = attack
+    result["schema"]["columns"][attack] = {"kind": attack, "levels": attack}
+    result["findings"].append(attack)
+    result["plan"][0].update(stage=attack, why=attack)
+    result["method"]["settings"][attack] = attack
+    result["method"]["name"] = result["software"] = result["created"] = attack
+    result["confidence"]["meaning"] = attack
+    result["receipt"].update(unit=attack, public_facts=[attack], noise=attack, words=[attack], extra=attack)
+    result["receipt"]["events"][0]["label"] = attack
+    source = render_report(result)
+    source.encode("utf-8")
+    page = Page(source)
+    assert source.count("<script>") == 1
+    assert "\x00" not in source
+    assert "\u202e" not in source
+    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in calm.tags}
+    assert "alert('x')" in page.text
+
+
+@pytest.mark.parametrize(
+    ("change", "headline"),
+    [
+        ({"warnings": ["seeded: not private"]}, "Seeded: not private"),
+        ({"calibration": "paper"}, "No privacy guarantee"),
+        ({"accounting_spent": "1/1000"}, "The receipt does not add up"),
+        ({"accounting_spent": "34/1000"}, "The receipt does not add up"),
+        ({"accounting_total": "1/1000"}, "The receipt does not add up"),
+        (
+            {"events": [{"kind": "unbounded", "label": "edges", "reason": "the sum is wrong"}]},
+            "A release without guarantee",
+        ),
+    ],
+)
+def test_a_result_that_is_not_private_says_so_loudly(
+    result: dict[str, Any], change: dict[str, Any], headline: str
+) -> None:
+    result["receipt"].update(change)
+    source = render_report(result)
+    assert has_banner(source)
+    assert headline in Page(source).text
+    assert "No promise holds" in source
+    assert "<h2>The promise</h2>" not in source
+
+
+def test_a_paper_result_says_why(result: dict[str, Any]) -> None:
+    result["method"]["calibration"] = result["receipt"]["calibration"] = "paper"
+    unbounded = {"kind": "unbounded", "label": "edges", "reason": "the published sensitivity is too small"}
+    result["receipt"].update(events=[unbounded], accounting="none", accounting_total="0", accounting_spent="0")
+    text = Page(render_report(result)).text
+    assert "As published: no guarantee claimed" in text
+    assert "The published sensitivity is too small" in text or "the published sensitivity is too small" in text
+    assert "No accounting covers this run" in text
+
+
+def test_a_draft_schema_is_a_warning_and_the_promise_stays(result: dict[str, Any]) -> None:
+    result["receipt"]["warnings"] = ["the schema was accepted as an unreviewed draft"]
+    source = render_report(result)
+    assert has_banner(source)
+    assert "The schema was accepted as an unreviewed draft." in source
+    assert "<h2>The promise</h2>" in source
+
+
+def test_words_of_the_json_are_used(result: dict[str, Any]) -> None:
+    result["receipt"]["words"] = ["Who is protected: each visitor.", "Not promised: the weather.", "A plain sentence."]
+    text = Page(render_report(result)).text
+    assert "Each visitor." in text
+    assert "The weather." in text
+    assert "A plain sentence." in text
+    assert "Every patient" not in text
+
+
+def test_an_empty_graph_is_told(result: dict[str, Any]) -> None:
+    result["graph"]["edges"] = []
+    result["near_misses"] = []
+    result["confidence"]["redraws"] = 0
+    text = Page(render_report(result)).text
+    assert "No edge was found." in text
+    assert "Nothing was redrawn" in text
+
+
+def test_json_text_the_frozen_result_and_the_decoded_one_give_the_same_page(result: dict[str, Any]) -> None:
+    frozen = result_from_json(json.dumps(result))
+    again = json.loads(frozen.to_json())
+    assert render_report(frozen) == render_report(again)
+    assert Page(render_report(frozen)).text == Page(render_report(json.loads(json.dumps(result)))).text
+
+
+def test_the_page_does_not_depend_on_the_hash_seed(result: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    code = "import json, sys; from dagveil.report.html import write_report as w; w(json.load(open(sys.argv[1])), sys.argv[2])"
+    for seed in ("1", "2"):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        arguments = [sys.executable, "-c", code, str(tmp_path / "result.json"), str(tmp_path / f"{seed}.html")]
+        subprocess.run(arguments, check=True, env=environment)
+    assert (tmp_path / "1.html").read_bytes() == (tmp_path / "2.html").read_bytes() == render_report(result).encode()
+
+
+def test_write_report(result: dict[str, Any], tmp_path: Path) -> None:
+    write_report(result, tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render_report(result)
+    with pytest.raises(DataError, match="choose a folder"):
+        write_report(result, tmp_path / "missing" / "report.html")
+
+
+@pytest.mark.parametrize("content", [{}, [], "text", None, {"format": "dagveil-evidence", "version": 1}])
+def test_other_files_are_refused(content: Any) -> None:
+    with pytest.raises(DagveilError, match="not a dagveil result"):
+        render_report(content)
+
+
+def test_a_newer_version_is_refused(result: dict[str, Any]) -> None:
+    result["version"] = 2
+    with pytest.raises(DagveilError, match="version 2, this program reads 1"):
+        render_report(result)
+
+
+@pytest.mark.parametrize("field", ["method", "graph", "schema", "receipt", "confidence", "created", "software"])
+def test_a_missing_field_is_named(result: dict[str, Any], field: str) -> None:
+    del result[field]
+    with pytest.raises(DagveilError, match=f"'{field}'"):
+        render_report(result)
+
+
+@pytest.mark.parametrize("amount", ["secret", "1/0", "-1", "1e999999999", 0.5, None, True, []])
+def test_a_damaged_amount_is_refused_without_showing_it(result: dict[str, Any], amount: Any) -> None:
+    result["receipt"]["epsilon"] = amount
+    with pytest.raises(DagveilError, match="epsilon") as caught:
+        render_report(result)
+    assert "secret" not in str(caught.value)

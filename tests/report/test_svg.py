@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagveil.errors import DagveilError
+from dagveil.methods.result import ResultEdge, ResultGraph
+from dagveil.report.html import write_svg
+from dagveil.report.labels import WIDEST_LABEL, clean_text, measure, shorten
+from dagveil.report.svg import draw_graph
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "\"quotes\" & 'more'",
+    "]]><!--",
+    "x" * 200,
+    "naïve ﬁancée 肺がん 🫁",
+    "nul\x00 bell\x07 lone\ud800 end\uffff",
+    "right\u202eto left",
+    "",
+    "two\nlines",
+]
+
+
+def parse(drawing: str) -> ElementTree.Element:
+    drawing.encode("utf-8")
+    return ElementTree.fromstring(drawing)
+
+
+def edge(source: str, target: str, kind: str = "directed", **more: Any) -> dict[str, Any]:
+    return {"source": source, "target": target, "kind": kind, **more}
+
+
+def part(root: ElementTree.Element, group: str) -> list[ElementTree.Element]:
+    return [element for element in root.iter(f"{SVG}g") if element.get("class") == group]
+
+
+def test_hostile_names_give_well_formed_xml_and_no_new_elements() -> None:
+    edges = [edge(HOSTILE[0], name, "undirected", confidence=0.5) for name in HOSTILE[1:]]
+    root = parse(draw_graph({"nodes": HOSTILE, "edges": edges}, title="<b>&"))
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
+        *("svg", "title", "desc", "style", "rect", "g", "path", "polygon", "circle", "text")
+    }
+    assert len(part(root, "node")) == len(HOSTILE)
+    titles = [node.findtext(f"{SVG}title") for node in part(root, "node")]
+    assert titles == [clean_text(name) for name in HOSTILE]
+    assert titles[3] == "x" * 200
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=60), min_size=1, max_size=5, unique=True))
+def test_any_names_give_well_formed_xml(names: list[str]) -> None:
+    edges = [edge(names[0], name) for name in names[1:]]
+    root = parse(draw_graph({"nodes": names, "edges": edges}))
+    assert len(part(root, "edge")) == len(edges)
+
+
+@given(st.text(max_size=300))
+def test_labels_fit_and_keep_both_ends(name: str) -> None:
+    label = shorten(name)
+    assert measure(label) <= WIDEST_LABEL
+    if label != clean_text(name):
+        start, end = label.split("…", 1) if label.count("…") == 1 else (label[:1], label[-1:])
+        assert clean_text(name).startswith(start)
+        assert clean_text(name).endswith(end)
+
+
+def test_kinds_differ_by_shape() -> None:
+    root = parse(draw_graph({"nodes": ["a", "b", "c"], "edges": [edge("a", "b"), edge("b", "c", "undirected")]}))
+    arrow, line = part(root, "edge")
+    assert (len(arrow.findall(f"{SVG}polygon")), len(arrow.findall(f"{SVG}circle"))) == (1, 0)
+    assert (len(line.findall(f"{SVG}polygon")), len(line.findall(f"{SVG}circle"))) == (0, 2)
+
+
+def test_the_arrowhead_points_at_the_target() -> None:
+    root = parse(draw_graph({"nodes": ["effect", "cause"], "edges": [edge("cause", "effect")]}))
+    tip, left, right = (tuple(map(float, p.split(","))) for p in root.find(f".//{SVG}polygon").get("points").split())
+    boxes = {node.findtext(f"{SVG}title"): float(node.find(f"{SVG}rect").get("y")) for node in part(root, "node")}
+    assert boxes["cause"] < left[1] == right[1] < tip[1] <= boxes["effect"]
+
+
+@pytest.mark.parametrize(("share", "look"), [(0.49, "hollow"), (0.5, "full"), (None, "full")])
+@pytest.mark.parametrize(("kind", "shape"), [("directed", "polygon"), ("undirected", "circle")])
+def test_a_doubtful_direction_is_hollow(share: float | None, look: str, kind: str, shape: str) -> None:
+    graph = {"nodes": ["a", "b"], "edges": [edge("a", "b", kind, confidence=0.9, arrow_confidence=share)]}
+    (group,) = part(parse(draw_graph(graph)), "edge")
+    assert {mark.get("class") for mark in group.findall(f"{SVG}{shape}")} == {look}
+
+
+def test_line_width_grows_with_confidence() -> None:
+    widths = []
+    for confidence in (0.0, 0.3, 0.6, 1.0):
+        graph = {"nodes": ["a", "b"], "edges": [edge("a", "b", confidence=confidence)]}
+        widths.append(float(parse(draw_graph(graph)).find(f".//{SVG}path").get("stroke-width")))
+    assert widths == sorted(set(widths))
+
+
+def test_the_legend_names_only_what_occurs() -> None:
+    texts = [t.text for t in part(parse(draw_graph({"nodes": ["a", "b"], "edges": [edge("a", "b")]})), "legend")[0]]
+    assert "direction found" in texts
+    assert not any(text and ("hollow" in text or "thicker" in text or "open" in text) for text in texts)
+    assert list(part(parse(draw_graph({"nodes": ["a"], "edges": []})), "legend")[0]) == []
+
+
+def test_a_screen_reader_hears_title_and_edges() -> None:
+    root = parse(draw_graph({"nodes": ["a", "b"], "edges": [edge("a", "b")]}, title="Graph of t"))
+    assert root.get("role") == "img"
+    assert [child.tag for child in root[:2]] == [f"{SVG}title", f"{SVG}desc"]
+    assert root.get("aria-labelledby") == " ".join(child.get("id") for child in root[:2])
+    assert root[0].text == "Graph of t"
+    assert "a → b" in (root[1].text or "")
+
+
+def test_the_frozen_graph_gives_the_same_drawing() -> None:
+    frozen = ResultGraph(("a", "b"), "cpdag", (ResultEdge("a", "b", "directed", 0.5, 0.25),))
+    decoded = {"nodes": ["a", "b"], "edges": [edge("a", "b", confidence=0.5, arrow_confidence=0.25)]}
+    assert draw_graph(frozen) == draw_graph(decoded)
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        [edge("a", "z")],
+        [edge("a", "a")],
+        [edge("a", "b"), edge("b", "a")],
+        [edge("a", "b", "bidirected")],
+        [edge("a", "b", confidence=1.5)],
+        [edge("a", "b", confidence=float("nan"))],
+        [{"source": "a"}],
+        ["a"],
+        "ab",
+    ],
+)
+def test_broken_graphs_are_refused(edges: Any) -> None:
+    with pytest.raises(DagveilError, match=r"graph\.edges"):
+        draw_graph({"nodes": ["a", "b"], "edges": edges})
+
+
+def test_repeated_nodes_are_refused() -> None:
+    with pytest.raises(DagveilError, match="1 repeated"):
+        draw_graph({"nodes": ["a", "a"], "edges": []})
+
+
+def test_write_svg(result: dict[str, Any], tmp_path: Any) -> None:
+    write_svg(result, tmp_path / "graph.svg")
+    root = parse((tmp_path / "graph.svg").read_text(encoding="utf-8"))
+    assert len(part(root, "node")) == 8
+    assert len(part(root, "edge")) == 7
+    assert "asia-demo" in (root[0].text or "")

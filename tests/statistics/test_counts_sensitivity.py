@@ -1,0 +1,112 @@
+"""Declared sensitivities of counts against every pair of neighbours of a small domain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import pytest
+
+from dagveil.data.column import Numeric
+from dagveil.data.memory import MemoryTable
+from dagveil.data.schema import Schema
+from dagveil.privacy.relation import Relation
+from dagveil.statistics.contingency import changed_cells, counts_squared_sensitivity
+
+LEVELS = {"a": 2, "b": 3, "c": 2}
+RECORDS = list(product(*(range(count) for count in LEVELS.values())))
+MOST_ROWS = 3
+
+QUESTIONS = {
+    "one column": [("a",)],
+    "pairs": [("a", "b"), ("a", "c"), ("b", "c")],
+    "a pair twice": [("a", "b"), ("b", "a")],
+    "pairs and the triple": [("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")],
+    "everything": [("a",), ("b",), ("c",), ("a", "b"), ("a", "c"), ("b", "c"), ("c", "b", "a")],
+}
+
+
+def all_tables(most_rows: int) -> list[tuple[int, ...]]:
+    """Every table of up to so many rows, as the sorted positions of its records."""
+    return [rows for n in range(most_rows + 1) for rows in combinations_with_replacement(range(len(RECORDS)), n)]
+
+
+def all_neighbours(relation: Relation) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Every pair of neighbours of the domain; each unordered pair of tables once or twice."""
+    tables = all_tables(MOST_ROWS)
+    pairs = []
+    for rows in tables:
+        if relation is Relation.ADD_REMOVE and len(rows) < MOST_ROWS:
+            pairs += [(rows, tuple(sorted((*rows, record)))) for record in range(len(RECORDS))]
+        if relation is Relation.REPLACE_ONE:
+            for gone in set(rows):
+                left = list((Counter(rows) - Counter([gone])).elements())
+                pairs += [(rows, tuple(sorted((*left, record)))) for record in range(len(RECORDS)) if record != gone]
+    return pairs
+
+
+@pytest.fixture(scope="module")
+def answers(make_schema: Callable[..., Schema]) -> dict[str, dict[tuple[int, ...], np.ndarray]]:
+    """The real engine's answers to each question, for every table."""
+    schema = make_schema(LEVELS)
+    found: dict[str, dict[tuple[int, ...], np.ndarray]] = {name: {} for name in QUESTIONS}
+    for rows in all_tables(MOST_ROWS):
+        matrix = np.array([RECORDS[row] for row in rows], dtype=int).reshape(len(rows), len(LEVELS))
+        table = MemoryTable.from_codes(dict(zip(LEVELS, matrix.T, strict=True)), schema)
+        for name, sets in QUESTIONS.items():
+            found[name][rows] = np.concatenate([counts.reshape(-1) for counts in table.counts_many(sets)])
+    return found
+
+
+@pytest.mark.parametrize("lattice", [1, 64])
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("relation", Relation)
+def test_the_largest_change_is_the_declared_one(
+    answers: dict[str, dict[tuple[int, ...], np.ndarray]], relation: Relation, question: str, lattice: int
+) -> None:
+    counts = answers[question]
+    changes = [lattice * (counts[one] - counts[other]) for one, other in all_neighbours(relation)]
+    n_tables = len(QUESTIONS[question])
+    assert max(int(change @ change) for change in changes) == counts_squared_sensitivity(relation, n_tables, lattice)
+    assert max(int(np.count_nonzero(change)) for change in changes) == changed_cells(relation, n_tables)
+
+
+def test_the_number_of_rows_moves_by_one_or_not_at_all(answers: dict[str, dict[tuple[int, ...], np.ndarray]]) -> None:
+    added = {len(two) - len(one) for one, two in all_neighbours(Relation.ADD_REMOVE)}
+    replaced = {len(two) - len(one) for one, two in all_neighbours(Relation.REPLACE_ONE)}
+    assert added == {1}
+    assert replaced == {0}
+    assert counts_squared_sensitivity(Relation.ADD_REMOVE, 1) == 1
+    assert counts_squared_sensitivity(Relation.REPLACE_ONE, 1) >= 0
+
+
+@pytest.mark.parametrize("relation", Relation)
+def test_counts_by_magnitude_move_like_tables(relation: Relation) -> None:
+    schema = Schema(dataset="sizes", columns={name: Numeric(bounds=(-100, 100)) for name in "xy"}, reviewed=True)
+    values = [-100.0, -1.0, 0.0, 0.3, 7.0, np.nan, np.inf]
+    records = list(product(values, repeat=2))
+    exponents = range(-3, 6)
+
+    def count(rows: list[tuple[float, float]]) -> np.ndarray:
+        source = {name: np.array([row[k] for row in rows]) for k, name in enumerate("xy")}
+        table = MemoryTable.from_source(source, schema)
+        return np.concatenate([table.magnitude_counts(name, 0.5, exponents) for name in "xy"])
+
+    single = [count([record]) for record in records]
+    if relation is Relation.ADD_REMOVE:
+        changes = single
+    else:
+        changes = [one - other for one, other in product(single, repeat=2)]
+    assert max(int(change @ change) for change in changes) == counts_squared_sensitivity(relation, 2)
+    # counts of several rows are sums of counts of single rows, so single rows tell all
+    np.testing.assert_array_equal(count(records), np.sum(single, axis=0))
+
+
+def test_sensitivities_are_exact_fractions() -> None:
+    for relation in Relation:
+        value = counts_squared_sensitivity(relation, 3, 1024)
+        assert isinstance(value, Fraction)
+        assert value == counts_squared_sensitivity(relation, 3) * 1024**2
