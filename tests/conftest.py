@@ -1,4 +1,4 @@
-"""Fixtures that several rooms share: small schemas, sampled rows, all small DAGs and an oracle in the place of evidence."""
+"""Fixtures that several rooms share: small schemas, sampled rows, all small DAGs, an oracle in place of evidence."""
 
 from __future__ import annotations
 
@@ -35,6 +35,14 @@ class OracleEvidence:
     @property
     def columns(self) -> tuple[str, ...]:
         return self._columns
+
+    def association(self) -> NDArray[np.float64]:
+        x, y = (axis.reshape(-1) for axis in np.indices((len(self._columns),) * 2))
+        apart = x != y
+        matrix = np.ones((len(self._columns),) * 2)
+        questions = Questions(x[apart], y[apart], np.empty((int(apart.sum()), 0), dtype=np.intp))
+        matrix[x[apart], y[apart]] = self.strength(questions)
+        return matrix
 
     def strength(self, questions: Questions) -> NDArray[np.float64]:
         return np.where(self._separated(questions), 0.0, 1.0)

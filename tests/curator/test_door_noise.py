@@ -29,7 +29,9 @@ LEVELS = 40
 COLUMNS = ("a", "b", "c", "d")
 
 
-def open_door(table: MemoryTable, accounting: Filter, relation: Relation = Relation.ADD_REMOVE, seed: int = 1) -> Curator:
+def open_door(
+    table: MemoryTable, accounting: Filter, relation: Relation = Relation.ADD_REMOVE, seed: int = 1
+) -> Curator:
     run = MemoryLedger().reserve("numbers", accounting.budget, "test", "test")
     return Curator(table, relation, accounting, run, noise_source(NoiseKind.SEEDED, seed))
 

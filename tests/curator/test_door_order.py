@@ -1,4 +1,4 @@
-"""Refuse first, record second, draw last: what the curator does, in which order, and what it leaves behind when it stops."""
+"""Refuse first, record second, draw last: in which order the curator works, and what it leaves when it stops."""
 
 from __future__ import annotations
 

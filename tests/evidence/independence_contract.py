@@ -12,8 +12,8 @@ from dagveil.evidence.questions import Independence, Questions
 class IndependenceContract:
     """Give at least five columns.
 
-    `constant` is the position of a column that never changes, or None. `tolerance` is for rounding alone: tables that hold
-    nothing but noise have covariance matrices that floating point can hardly invert.
+    `constant` is the position of a column that never changes, or None. `tolerance` is for rounding alone: tables that
+    hold nothing but noise have covariance matrices that floating point can hardly invert.
     """
 
     constant: int | None = None
@@ -72,6 +72,13 @@ class IndependenceContract:
             for row in range(0, len(questions), 7):
                 alone = evidence.test(questions.select(np.array([row]))).statistic
                 np.testing.assert_allclose(alone, together[[row]], rtol=self.tolerance, atol=1e-9)
+
+    def test_associations_are_symmetric(self) -> None:
+        evidence = self.make()
+        matrix = evidence.association()
+        assert matrix.shape == (len(evidence.columns),) * 2
+        assert np.isfinite(matrix).all()
+        np.testing.assert_allclose(matrix, matrix.T, rtol=1e-9, atol=1e-12)
 
     def test_no_question_is_a_question_too(self) -> None:
         evidence = self.make()

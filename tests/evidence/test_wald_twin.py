@@ -45,7 +45,12 @@ def make_blocks(rng: np.random.Generator, q: int, a: int, b: int, k: int, s: int
 
 
 def slow_residual(
-    slopes: np.ndarray, to_s: np.ndarray, noise: np.ndarray, inverse: np.ndarray, s_spread: np.ndarray, spread: np.ndarray
+    slopes: np.ndarray,
+    to_s: np.ndarray,
+    noise: np.ndarray,
+    inverse: np.ndarray,
+    s_spread: np.ndarray,
+    spread: np.ndarray,
 ) -> np.ndarray:
     a, k, s = to_s.shape
     residual = np.eye(a) - slopes @ to_s.reshape(a, k * s).T

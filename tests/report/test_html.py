@@ -164,6 +164,7 @@ def test_a_result_that_is_not_private_says_so_loudly(
     assert has_banner(source)
     assert headline in Page(source).text
     assert "No promise holds" in source
+    assert "Privacy of any kind." in source
     assert "<h2>The promise</h2>" not in source
 
 
@@ -212,7 +213,8 @@ def test_json_text_the_frozen_result_and_the_decoded_one_give_the_same_page(resu
 
 def test_the_page_does_not_depend_on_the_hash_seed(result: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text(json.dumps(result), encoding="utf-8")
-    code = "import json, sys; from dagveil.report.html import write_report as w; w(json.load(open(sys.argv[1])), sys.argv[2])"
+    code = "import json, sys; from dagveil.report.html import write_report"
+    code += "; write_report(json.load(open(sys.argv[1])), sys.argv[2])"
     for seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
         arguments = [sys.executable, "-c", code, str(tmp_path / "result.json"), str(tmp_path / f"{seed}.html")]

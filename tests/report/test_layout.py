@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import combinations, permutations
+from itertools import combinations, pairwise, permutations
 
 import pytest
 from hypothesis import given, settings
@@ -118,7 +118,7 @@ def test_order_puts_causes_first(graph: tuple[tuple[str, ...], Edges, Edges]) ->
 def slow_crossings(grid: Grid) -> int:
     """Slow twin: compare every pair of edge pieces."""
     total = 0
-    for upper, lower in zip(grid.layers, grid.layers[1:], strict=False):
+    for upper, lower in pairwise(grid.layers):
         pieces = [(upper.index(a), lower.index(b)) for a in upper for b in grid.below[a]]
         total += sum((a - c) * (b - d) < 0 for (a, b), (c, d) in combinations(pieces, 2))
     return total
@@ -163,8 +163,8 @@ def test_keep_apart_is_feasible_and_no_small_move_is_better(
     wishes, weights = [s[0] for s in spots], [s[1] for s in spots]
     steps = [sum(s[2] for s in spots[:i]) for i in range(len(spots))]
     places = keep_apart(wishes, weights, steps)
-    gaps = [b - a for a, b in zip(steps, steps[1:], strict=False)]
-    assert all(q - p >= gap - 1e-9 for p, q, gap in zip(places, places[1:], gaps, strict=False))
+    gaps = [b - a for a, b in pairwise(steps)]
+    assert all(q - p >= gap - 1e-9 for (p, q), gap in zip(pairwise(places), gaps, strict=True))
     # Slow twin: the problem is convex, so a better feasible point would show up on the way to any feasible point.
     other = data.draw(st.lists(st.floats(0, 30), min_size=len(spots), max_size=len(spots)))
     start = data.draw(st.floats(-80, 80))

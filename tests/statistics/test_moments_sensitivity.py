@@ -39,7 +39,7 @@ def candidate_rows(plan: MomentPlan, rng: np.random.Generator) -> np.ndarray:
     axes = np.vstack([np.eye(width), -np.eye(width)])
     corners = np.array(list(product((-1.0, 1.0), repeat=min(width, 4))))
     corners = np.pad(corners, ((0, 0), (0, width - corners.shape[1]))) / math.sqrt(corners.shape[1])
-    # an orthogonal partner: with the constant in front, two rows are orthogonal if their scaled parts have the product −constant²
+    # an orthogonal partner of the first axis: with the constant in front, the scaled parts need the product −constant²
     cosine = max(-1.0, -((plan.constant / radius) ** 2))
     partner = np.zeros(width)
     partner[:2] = cosine, math.sqrt(1.0 - cosine**2)

@@ -99,6 +99,12 @@ class MomentEvidence:
         """Return evidence with fresh noise and sampling."""
         return MomentEvidence(self.covariance.redraw(rng))
 
+    def association(self) -> Floats:
+        """Return the squared correlation of every pair, less what noise and sampling add to a square on average."""
+        c = self.covariance
+        scale = np.outer(np.diag(c.matrix), np.diag(c.matrix))
+        return c.matrix**2 / scale - c.deviation**2 / scale - 1.0 / c.n_rows
+
     def strength(self, questions: Questions) -> Floats:
         """Return the squared partial correlation."""
         return self._correlate(questions)[0] ** 2

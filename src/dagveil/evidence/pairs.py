@@ -55,6 +55,14 @@ class PairEvidence:
         """Tell which questions are answered jointly: pairs hold the main effects of larger sets only."""
         return np.full(len(questions), questions.order < 2)
 
+    def association(self) -> Floats:
+        """Return the χ² information ‖K_xy‖² of every pair, less what noise and sampling add to a square on average."""
+        c = self.covariance
+        squares = np.einsum("ijab,ijab->ij", c.blocks, c.blocks)
+        traces = np.trace(c.spread, axis1=1, axis2=2)
+        added = c.noise * np.outer(traces, traces) + np.outer(c.size, c.size) / c.n_rows
+        return np.where(c.measured, squares - added, 0.0)
+
     def strength(self, questions: Questions) -> Floats:
         """Return ‖u‖² of each question in whitened units."""
         out = np.zeros(len(questions))

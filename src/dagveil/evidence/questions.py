@@ -73,6 +73,14 @@ class Independence(Protocol):
         """Names, in the order that positions refer to."""
         ...
 
+    def association(self) -> NDArray[np.float64]:
+        """Return the marginal association of every pair, free of the bias that noise gives to squares; 0 if not measured.
+
+        It must obey the data processing inequality: if z separates x from y, then x and y are no more associated than
+        either is with z.
+        """
+        ...
+
     def strength(self, questions: Questions) -> NDArray[np.float64]:
         """Return a cheap measure of remaining dependence, for ranking conditioning sets."""
         ...

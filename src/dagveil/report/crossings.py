@@ -9,7 +9,10 @@ from typing import Final
 from dagveil.report.layers import Grid, Spot
 
 SWEEPS: Final = 24
-"""Barycentre sweeps, down and up in turn; more do not help in practice."""
+"""Barycentre sweeps at most, down and up in turn."""
+
+PATIENCE: Final = 6
+"""Sweeps without a better order after which the search stops."""
 
 SWAP_ROUNDS: Final = 6
 """Rounds of swapping neighbours in a layer."""
@@ -18,17 +21,16 @@ SWAP_ROUNDS: Final = 6
 def reduce_crossings(grid: Grid) -> None:
     """Reorder the layers of a grid in place; the result never has more crossings than the first order."""
     best = [list(layer) for layer in grid.layers]
-    fewest = count_crossings(grid)
+    fewest, waited = count_crossings(grid), 0
     for sweep in range(SWEEPS):
-        if fewest == 0:
+        if fewest == 0 or waited == PATIENCE:
             break
         _sort_by_barycentre(grid, downwards=sweep % 2 == 0)
         _swap_neighbours(grid)
         found = count_crossings(grid)
+        waited += 1
         if found < fewest:
-            fewest, best = found, [list(layer) for layer in grid.layers]
-        elif sweep > 7:
-            break
+            fewest, waited, best = found, 0, [list(layer) for layer in grid.layers]
     grid.layers[:] = best
 
 

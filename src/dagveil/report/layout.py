@@ -17,7 +17,7 @@ BOX_PADDING: Final = 12.0
 NARROWEST_BOX: Final = 46.0
 LAYER_GAP: Final = 46.0
 """Smallest free room between two layers; more where edges travel far sideways."""
-WIDEST_GAP: Final = 110.0
+WIDEST_GAP: Final = 150.0
 BLOCK_GAP: Final = 34.0
 """Free room between parts of the graph that no edge joins."""
 PORT_STEP: Final = 13.0

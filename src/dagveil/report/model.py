@@ -139,7 +139,7 @@ def build_model(result: Mapping[str, Any] | Result) -> ReportModel:
         plan=tuple(_read_stage(stage) for stage in record.records("plan")),
         findings=record.texts("findings"),
         public_facts=receipt.texts("public_facts"),
-        limits=(*promise.limits, *list_limits(graph, meaning)),
+        limits=_list_limits(judge(alarms), promise, graph, meaning),
         columns=_list_columns(schema),
         receipt=_list_receipt(record, receipt, schema),
         settings=tuple((name, _as_text(value)) for name, value in _optional(method, "settings").content.items()),
@@ -182,6 +182,13 @@ def _list_facts(receipt: Record, schema: Record) -> tuple[tuple[str, str], ...]:
         ("neighbours", receipt.text("relation")),
         ("nominal rows", write_count(schema.whole("nominal_rows"))),
     )
+
+
+def _list_limits(standing: Standing, promise: Promise, graph: DrawnGraph, meaning: str) -> tuple[str, ...]:
+    privacy = (
+        ("Privacy of any kind. The top of this page says why.",) if standing is Standing.NOT_PRIVATE else promise.limits
+    )
+    return (*privacy, *list_limits(graph, meaning))
 
 
 def _tell_confidence(redraws: int | None, meaning: str) -> str:

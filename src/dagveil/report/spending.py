@@ -9,10 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from dagveil.privacy import fraction_json
 from dagveil.privacy.events import Event, gaussian_cost, pure_cost, zcdp_cost
 from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
-from dagveil.report.fields import Record
+from dagveil.report.fields import Record, read_amount
 
 MOST_SLICES: Final = 9
 """More labels than this are told together; an adaptive search asks hundreds of questions."""
@@ -103,8 +102,8 @@ def _amount(receipt: Record, name: str) -> Fraction:
 def _price(content: Mapping[str, Any], price: Callable[[Event], Fraction | None]) -> Fraction | None:
     """Price one event, or None for an event of a kind or shape that this program does not know."""
     try:
-        event: Event = msgspec.convert(dict(content), type=Event, dec_hook=fraction_json.read_fraction)
-    except (msgspec.ValidationError, ZeroDivisionError):
+        event: Event = msgspec.convert(dict(content), type=Event, dec_hook=read_amount)
+    except msgspec.ValidationError:
         return None
     return price(event)
 

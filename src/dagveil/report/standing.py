@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dagveil.errors import InvalidBudgetError
-from dagveil.privacy import fraction_json
 from dagveil.privacy.receipt import NO_GUARANTEE, Calibration, Receipt
-from dagveil.report.fields import Record
+from dagveil.report.fields import Record, read_amount
 from dagveil.report.graph import DrawnGraph
 from dagveil.report.spending import Spending
 
@@ -125,9 +123,11 @@ def list_limits(graph: DrawnGraph, meaning: str) -> tuple[str, ...]:
 
 
 def _say(receipt: Record) -> tuple[str, ...]:
+    for name in ("epsilon", "delta"):
+        receipt.fraction(name)  # refuses what the receipt itself would choke on
     try:
-        return msgspec.convert(dict(receipt.content), Receipt, dec_hook=fraction_json.read_fraction).words()
-    except (msgspec.ValidationError, InvalidBudgetError, ZeroDivisionError):
+        return msgspec.convert(dict(receipt.content), Receipt, dec_hook=read_amount).words()
+    except msgspec.ValidationError:
         return ("This program cannot put the receipt of this result into words; read the technical receipt below.",)
 
 

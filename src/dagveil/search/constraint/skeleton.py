@@ -1,9 +1,10 @@
 """The skeleton, weakest edge first.
 
 Edges that pass the marginal test are tested against small conditioning sets. All separations of one order are collected first and
-carried out from the most to the least convincing, each only while its set still lies inside a neighbourhood and still connects x with
-y. So the result does not depend on the order of columns, two edges of a triangle cannot delete each other, and noise that makes
-everything look independent cannot take a connected graph apart.
+carried out from the weakest to the strongest edge, each only while its set still lies inside a neighbourhood and still connects x with
+y. A single column z may separate x from y only if x and y are less associated than either is with z: that is the data processing
+inequality, and noise that makes all three edges of a triangle look dispensable cannot then take the wrong one. The result does not
+depend on the order of columns, two edges of a triangle cannot delete each other, and noise cannot take a connected graph apart.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class SkeletonSettings:
     marginal_level: float = 0.01
     conditional_level: float = 0.001
     largest_order: int = 2
-    sets_per_edge: int = 6
+    sets_per_edge: int = 8
     neighbours_considered: int = 12
 
 
@@ -119,7 +120,7 @@ def candidate_sets(
     names = evidence.columns
     neighbours = [np.flatnonzero(row) for row in skeleton.adjacency]
     reach = _Reach(skeleton.adjacency)
-    relevance = _relevance(evidence) if order > 1 else None
+    association = evidence.association()
     candidates: list[tuple[int, int, tuple[int, ...]]] = []
     owners: list[int] = []
     edges = [(x, y) for x, y in skeleton.edges() if not knowledge.requires(names[x], names[y])]
@@ -128,8 +129,10 @@ def candidate_sets(
         seen: set[tuple[int, ...]] = set()
         for end, other in ((x, y), (y, x)):
             near = [z for z in neighbours[end].tolist() if z != other and between >> z & 1]
-            if relevance is not None and len(near) > settings.neighbours_considered:
-                useful = np.minimum(relevance[x, near], relevance[y, near])
+            if order == 1:
+                near = [z for z in near if association[x, y] <= min(association[x, z], association[y, z])]
+            elif len(near) > settings.neighbours_considered:
+                useful = np.minimum(association[x, near], association[y, near])
                 near = [near[i] for i in np.sort(np.argsort(-useful, kind="stable")[: settings.neighbours_considered])]
             seen.update(combinations(near, order))
         candidates.extend((x, y, given) for given in sorted(seen))
@@ -168,9 +171,18 @@ def _find_separations(
         for (x, y, given), p in zip(candidates, p_value.tolist(), strict=True)
         if p > settings.conditional_level
     ]
-    # the most convincing separation first; names break ties, so columns may come in any order
+    # the weakest edge first, by its most convincing set; names break ties, so columns may come in any order
     names = evidence.columns
-    return sorted(found, key=lambda s: (-s[0], sorted((names[s[1]], names[s[2]])), sorted(names[z] for z in s[3])))
+    association = evidence.association()
+    return sorted(
+        found,
+        key=lambda s: (
+            association[s[1], s[2]],
+            sorted((names[s[1]], names[s[2]])),
+            -s[0],
+            sorted(names[z] for z in s[3]),
+        ),
+    )
 
 
 def _carry_out(skeleton: Skeleton, separations: list[tuple[float, int, int, tuple[int, ...]]]) -> Skeleton:
@@ -188,17 +200,6 @@ def _carry_out(skeleton: Skeleton, separations: list[tuple[float, int, int, tupl
             p_values[x, y] = p
             reach = _Reach(adjacency)
     return Skeleton(adjacency, separators, p_values)
-
-
-def _relevance(evidence: Independence) -> NDArray[np.float64]:
-    """Marginal strength of every pair: a useful separator depends on both ends."""
-    d = len(evidence.columns)
-    x, y = np.triu_indices(d, 1)
-    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
-    strength = np.where(evidence.answers(questions), evidence.strength(questions), 0.0)
-    matrix = np.zeros((d, d))
-    matrix[x, y] = matrix[y, x] = strength
-    return matrix
 
 
 class _Reach:
