@@ -1,1 +1,71 @@
-"""Causal graph discovery from sensitive tables, under differential privacy."""
+"""Causal graph discovery from sensitive tables, under differential privacy.
+
+    import dagveil as dv
+
+    schema = dv.load_schema("schema.toml")
+    result = dv.discover("patients.parquet", schema, epsilon=1, delta=1e-6, ledger=dv.Ledger.open("ledger.sqlite"))
+    result.graph.to_networkx()
+
+Rows are touched by one object, the curator, which charges the budget before it draws noise. Everything after is
+post-processing.
+"""
+
+from __future__ import annotations
+
+from dagveil._version import __version__
+from dagveil.data.check import check_source
+from dagveil.data.column import Boolean, Categorical, Numeric, Ordinal
+from dagveil.data.draft import draft_schema
+from dagveil.data.schema import Schema, load_schema, save_schema
+from dagveil.errors import DagveilError
+from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.dag import Dag
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.discovery import discover, measure_source, search_evidence
+from dagveil.methods.result import Result, load_result
+from dagveil.methods.settings import ArrowRule, SearchSettings
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.receipt import Receipt
+
+__all__ = [
+    "ArrowRule",
+    "Boolean",
+    "Budget",
+    "Categorical",
+    "Cpdag",
+    "Dag",
+    "DagveilError",
+    "Evidence",
+    "Knowledge",
+    "Ledger",
+    "NoiseKind",
+    "Numeric",
+    "Ordinal",
+    "Receipt",
+    "Result",
+    "Schema",
+    "SearchSettings",
+    "__version__",
+    "check_source",
+    "discover",
+    "draft_schema",
+    "load_evidence",
+    "load_result",
+    "load_schema",
+    "measure_source",
+    "save_schema",
+    "search_evidence",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> object:
+    # the report lies above this module's layer and needs Jinja: imported when asked for
+    if name == "write_report":
+        from dagveil.report.html import write_report
+
+        return write_report
+    raise AttributeError(f"module 'dagveil' has no attribute {name!r}")

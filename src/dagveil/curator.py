@@ -1,7 +1,8 @@
 """The door: the only object that holds rows.
 
-It is asked a question, checks that the question is sensible, computes the exact answer, charges the filter, writes the charge to the
-ledger, and only then draws noise. Killed at any moment, the ledger never holds less than what could have leaked.
+It is asked a question, checks that the question is sensible, computes the exact answer, charges the filter, writes the
+charge to the ledger, and only then draws noise. Killed at any moment, the ledger never holds less than what could have
+leaked.
 """
 
 from __future__ import annotations
@@ -54,9 +55,7 @@ class Curator:
         Where noise comes from.
     """
 
-    def __init__(
-        self, table: Table, relation: Relation, accounting: Filter, run: Record, noise: NoiseSource
-    ) -> None:
+    def __init__(self, table: Table, relation: Relation, accounting: Filter, run: Record, noise: NoiseSource) -> None:
         self._table = table
         self._run = run
         self._noise = noise
@@ -98,14 +97,12 @@ class Curator:
         cells = sum(int(np.prod(table_shape(self.schema, names))) for names in column_sets)
         if cells > MAX_RELEASED_CELLS:
             raise BudgetError(
-                f"{label}: {len(column_sets)} tables have {cells} cells together and the limit is {MAX_RELEASED_CELLS}; "
+                f"{label}: {len(column_sets)} tables have {cells} cells together, the limit is {MAX_RELEASED_CELLS}; "
                 "group levels in the schema, or leave columns out"
             )
         return self._release_counts(column_sets, self._table.counts_many(list(column_sets)), share, label)
 
-    def magnitudes(
-        self, centers: dict[str, float], exponents: range, share: Fraction
-    ) -> tuple[NoisyMagnitudes, ...]:
+    def magnitudes(self, centers: dict[str, float], exponents: range, share: Fraction) -> tuple[NoisyMagnitudes, ...]:
         """Release, for each column, how far its values lie from a public centre, in powers of two."""
         exact = [self._table.magnitude_counts(name, center, exponents) for name, center in centers.items()]
         released = self._release_counts([(name,) for name in centers], exact, share, "sizes of numeric columns")

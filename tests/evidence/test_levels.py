@@ -114,6 +114,17 @@ def test_joint_order_two_keeps_its_level(deviation: float) -> None:
     assert_level(p_values(law, sets, (2, 3), deviation, 2100), 0.004, 0.02)
 
 
+@pytest.mark.parametrize("deviation", [20.0, 150.0])
+def test_main_effects_of_two_columns_keep_their_level(deviation: float) -> None:
+    """P(x | z₁, z₂) and P(y | z₁, z₂) are additive, so pair tables alone must separate x from y."""
+    law = np.zeros((2, 2, 2, 2))
+    for z1, z2 in np.ndindex(2, 2):
+        chance = 0.15 + 0.35 * z1 + 0.35 * z2
+        law[:, :, z1, z2] = (0.35 if z1 == z2 else 0.15) * np.outer([1 - chance, chance], [1 - chance, chance])
+    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    assert_level(p_values(law, pairs, (2, 3), deviation, 2100), 0.005, 0.018)
+
+
 @pytest.mark.parametrize("deviation", [0.0, 20.0])
 def test_dependence_is_seen(deviation: float) -> None:
     """x and y share a tenth of their mass beyond z: nearly every replicate must notice."""

@@ -171,7 +171,7 @@ def test_conditioning_never_takes_a_component_apart(seed: int, share: float) -> 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(0.01, 1.0), min_size=3, max_size=3))
 def test_a_triangle_loses_one_edge_at_most(p_values: list[float]) -> None:
-    """Each edge looks separated by the third node; only the weakest edge may go."""
+    """Each edge looks separated by the third node; carrying out one separation forbids the others."""
     evidence = Garbage(NAMES[:3], int(1e6 * p_values[0]))
 
     def answer(questions: Questions) -> Answers:
@@ -185,8 +185,6 @@ def test_a_triangle_loses_one_edge_at_most(p_values: list[float]) -> None:
     skeleton = find_skeleton(evidence, SkeletonSettings(), NOTHING)
     assert len(skeleton.edges()) == 2
     ((pair, (separator,)),) = skeleton.separators.items()
-    association = evidence.association()
-    assert association[pair] == min(association[x, y] for x, y in combinations(range(3), 2))
     assert separator not in pair
 
 

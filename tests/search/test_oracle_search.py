@@ -143,7 +143,7 @@ NEEDED_TOGETHER = [
 @pytest.mark.xfail(
     strict=True,
     raises=AssertionError,
-    reason="a collider is passed over if it leaves no DAG without further colliders, even when the others are on the list",
+    reason="a collider is passed over if it leaves no DAG without further ones, even when these are on the list",
 )
 @pytest.mark.parametrize("dag", NEEDED_TOGETHER, ids=["three parents", "three children"])
 def test_colliders_that_need_each_other_are_all_found(dag: Dag, oracle: type) -> None:

@@ -241,9 +241,7 @@ def gaussian_schema(model: LinearGaussian, n_rows: int, declare_spread: bool = T
         public=True,
         nominal_rows=n_rows,
         columns={
-            node: Numeric(
-                bounds=(-10.0 * spread, 10.0 * spread), center=0.0, spread=spread if declare_spread else None
-            )
+            node: Numeric(bounds=(-10.0 * spread, 10.0 * spread), center=0.0, spread=spread if declare_spread else None)
             for node, spread in zip(model.nodes, spreads, strict=True)
         },
     )

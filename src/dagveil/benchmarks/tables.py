@@ -33,8 +33,8 @@ def utility_page(summaries: Sequence[Summary], command: str, title: str) -> str:
     return "\n\n".join(
         [
             f"# {title}",
-            f"n = {first.cell.n_rows}, add/remove, δ = {first.cell.delta:g}, {first.runs} runs per cell, `measure` with its "
-            "default settings, exact discrete noise (seeded, for repeatability). Written by",
+            f"n = {first.cell.n_rows}, add/remove, δ = {first.cell.delta:g}, {first.runs} runs per cell, `measure` "
+            "with its default settings, exact discrete noise (seeded, for repeatability). Written by",
             f"    {command}",
             "## Skeleton F1 against the true network (± standard error)",
             by_network(lambda s: f"{s.mean.f1:.3f} ± {s.f1_error:.3f}"),

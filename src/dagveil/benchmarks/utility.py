@@ -38,8 +38,8 @@ class Cell:
     Parameters
     ----------
     source
-        Name of a network; "random D S" for a random categorical network of D nodes and sparseness S; "gaussian D S" for a
-        linear Gaussian one, "gaussian-unscaled D S" for one whose spreads the schema does not declare.
+        Name of a network; "random D S" for a random categorical network of D nodes and sparseness S; "gaussian D S"
+        for a linear Gaussian one, "gaussian-unscaled D S" for one whose spreads the schema does not declare.
     n_rows
         Rows.
     epsilon, delta

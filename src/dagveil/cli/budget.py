@@ -12,7 +12,7 @@ from dagveil.privacy.budget import Budget, round_up
 
 @click.group()
 def budget() -> None:
-    """The lifetime budget of a data set."""
+    """Set and show the lifetime budget of a data set."""
 
 
 @budget.command("set")

@@ -133,7 +133,9 @@ def _print_summary(result: Result, folder: Path) -> None:
     for sentence in result.receipt.words():
         style = "bold red" if sentence.startswith("Warning") else None
         console.print(sentence, style=style, highlight=False)
-    console.print(f"\nwrote {folder}/result.json, graph.svg and report.html: open the report in a browser", highlight=False)
+    console.print(
+        f"\nwrote {folder}/result.json, graph.svg and report.html: open the report in a browser", highlight=False
+    )
 
 
 def _percent(share: float | None) -> str:

@@ -1,10 +1,10 @@
 """The covariance of one-hot vectors, estimated from noisy pair tables, with the variance of its noise.
 
-Nothing here is exact, not even the number of rows: every figure comes from released tables. For columns i and j with level
-probabilities p_i, p_j and P_i = I − p_i 1ᵀ, the covariance block is K_ij = P_i N_ij P_jᵀ / n. Independent noise of variance s²
-in every cell of N_ij gives the block the covariance (s/n)² R_i ⊗ R_j with R_i = P_i G_i P_iᵀ, where G_i counts how many declared
-levels were merged into each level that is kept. The last level of each column is dropped, and blocks are whitened so that
-K_ii = I: tests do not change, and strengths of different columns compare.
+Nothing here is exact, not even the number of rows: every figure comes from released tables. For columns i and j with
+level probabilities p_i, p_j and P_i = I − p_i 1ᵀ, the covariance block is K_ij = P_i N_ij P_jᵀ / n. Independent noise
+of variance s² in every cell of N_ij gives the block the covariance (s/n)² R_i ⊗ R_j with R_i = P_i G_i P_iᵀ, where G_i
+counts how many declared levels were merged into each level that is kept. The last level of each column is dropped, and
+blocks are whitened so that K_ii = I: tests do not change, and strengths of different columns compare.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Tests on one noisy moment matrix: Fisher's z with the noise in its variance.
 
-For (i, j, given S) let u and v be the residual directions of i and j after regression on S, s_i = uᵀMu and s_j = vᵀMv. Noise of
-deviation σ off the diagonal and √2 σ on it gives uᵀMv the variance σ²(|u|²|v|² + (uᵀv)²); docs/tests.md has the derivation.
+For (i, j, given S) let u and v be the residual directions of i and j after regression on S, s_i = uᵀMu and s_j = vᵀMv.
+Noise of deviation σ off the diagonal and √2 σ on it gives uᵀMv the variance σ²(|u|²|v|² + (uᵀv)²); docs/tests.md has
+the derivation.
 """
 
 from __future__ import annotations
@@ -144,5 +145,5 @@ class MomentEvidence:
 
 def _symmetric(rng: np.random.Generator, d: int) -> Floats:
     """Symmetric noise with unit deviation off the diagonal and √2 on it."""
-    gauss = rng.standard_normal((d, d))
-    return (gauss + gauss.T) / np.sqrt(2.0)
+    gauss: Floats = rng.standard_normal((d, d)) / np.sqrt(2.0)
+    return gauss + gauss.T

@@ -1,8 +1,8 @@
 """Tests of any order from noisy pair tables alone.
 
-Pooled over strata, Σ_z (N_xyz − N_xz N_yz / N_z) = N_xy − N_xz diag(1/N_z) N_zy is a function of pair tables, so order-1 tests need
-no triple table. Larger sets enter with their main effects: exact where E[x | S] or E[y | S] is additive in S, and otherwise on the
-side of keeping an edge.
+Pooled over strata, Σ_z (N_xyz − N_xz N_yz / N_z) = N_xy − N_xz diag(1/N_z) N_zy is a function of pair tables, so tests
+of order 1 need no triple table. Larger sets enter with their main effects: exact where E[x | S] or E[y | S] is additive
+in S, and otherwise on the side of keeping an edge.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class PairEvidence:
             chosen = questions.select(rows)
             levels = self.covariance.size[chosen.given] + 1
             # main effects stand in for the joint cells: summing the other column's levels adds their noise up
-            noise = variance * levels[:, ::-1] / self.covariance.n_rows**2
+            noise = np.asarray(variance * levels[:, ::-1] / self.covariance.n_rows**2, dtype=np.float64)
             blocks = self._gather(chosen)
             wald = partial_covariance(
                 replace(blocks, xs_noise=noise, ys_noise=noise, ss_noise=np.zeros_like(blocks.ss_noise))
@@ -128,7 +128,7 @@ class PairEvidence:
         return efficiency, power
 
     def _groups(self, questions: Questions) -> Iterator[NDArray[np.intp]]:
-        """Split a batch so that sizes agree and memory stays bounded; questions about a constant column are left out."""
+        """Split a batch so that sizes agree and memory stays bounded, without questions about constant columns."""
         size = self.covariance.size
         base = int(size.max()) + 1
         key = size[questions.x] * base + size[questions.y]
@@ -177,9 +177,7 @@ class PairEvidence:
             sampling=self._stratified(x, y, given[:, 0], a, b) if k == 1 else None,
         )
 
-    def _stratified(
-        self, x: NDArray[np.intp], y: NDArray[np.intp], z: NDArray[np.intp], a: int, b: int
-    ) -> Floats:
+    def _stratified(self, x: NDArray[np.intp], y: NDArray[np.intp], z: NDArray[np.intp], a: int, b: int) -> Floats:
         """Return Σ_z p_z D_{x|z} ⊗ D_{y|z} / n: the sampling covariance without assuming equal strata."""
         dx = self._within(x, z, a)
         dy = self._within(y, z, b)

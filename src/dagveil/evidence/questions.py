@@ -74,7 +74,7 @@ class Independence(Protocol):
         ...
 
     def association(self) -> NDArray[np.float64]:
-        """Return the marginal association of every pair, free of the bias that noise gives to squares; 0 if not measured.
+        """Return the marginal association of every pair, without the bias that noise gives to squares; 0 if unknown.
 
         It must obey the data processing inequality: if z separates x from y, then x and y are no more associated than
         either is with z.

@@ -1,7 +1,7 @@
 """Joint tests of order two from three-way tables.
 
-A pair of conditioning columns becomes one column whose levels are the pair's cells; then the order-1 form applies, with the
-three-way tables (x, z₁z₂) and (y, z₁z₂) in the place of pair tables. No four-way table is needed.
+A pair of conditioning columns becomes one column whose levels are the pair's cells; then the order-1 form applies,
+with the three-way tables (x, z₁z₂) and (y, z₁z₂) in the place of pair tables. No four-way table is needed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Wald statistic of a partial covariance of one-hot vectors, with every source of noise in its covariance.
 
 For a question (x, y, given S) let B_x = K_xS K_SS⁻¹ and u = K_xy − B_x K_Sy. Under independence u has mean about 0 and
-covariance C = sampling + noise of the table (x, y) + noise of the tables (x, a), (y, a) and (a, b) for a, b in S + noise of the
-margins of S; docs/tests.md derives each term. T = vec(u)ᵀ C⁻¹ vec(u) is compared with χ².
+covariance C = sampling + noise of the table (x, y) + noise of the tables (x, a), (y, a) and (a, b) for a, b in S +
+noise of the margins of S; docs/tests.md derives each term. T = vec(u)ᵀ C⁻¹ vec(u) is compared with χ².
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SMALLEST_RESIDUAL = 0.001
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """What a batch of questions needs, gathered; q questions, k conditioning blocks of size s, x and y of sizes a and b.
+    """What a batch of q questions needs: k conditioning blocks of size s, x and y of sizes a and b.
 
     Attributes
     ----------
@@ -145,8 +145,8 @@ def _inverse(ss: Floats) -> Floats:
         return ss
     values, vectors = np.linalg.eigh(ss.reshape(q, k * s, k * s))
     values = np.maximum(values, SMALLEST_EIGENVALUE)
-    inverse = np.einsum("qij,qj,qkj->qik", vectors, 1.0 / values, vectors)
-    return inverse.reshape(q, k, s, k, s)
+    inverse: Floats = np.einsum("qij,qj,qkj->qik", vectors, 1.0 / values, vectors).reshape(q, k, s, k, s)
+    return inverse
 
 
 def _residual(bx: Floats, xs: Floats, noise: Floats, noise_trace: Floats, spread: Floats) -> Floats:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -15,7 +13,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table
-from dagveil.errors import MethodError, UnreviewedSchemaError
+from dagveil.errors import UnreviewedSchemaError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.cpdag import Cpdag
@@ -47,7 +45,7 @@ from dagveil.privacy.relation import Relation
 from dagveil.search.confidence import MEANING, Shares, redraw_graphs
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.colliders import orient_by_separating_sets
-from dagveil.search.constraint.skeleton import find_skeleton
+from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 
 NEAR_MISS = 0.2
 """Pairs outside the graph that came up in at least this share of redraws are reported."""
@@ -154,12 +152,13 @@ def search_evidence(
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
     columns = tuple(schema.columns)
     knowledge.check(columns)
-    skeleton_settings = settings.skeleton(search_defaults(schema))
     tests = evidence.independence()
     progress("searching", 0, 1)
     if tests is None:
+        skeleton_settings = settings.skeleton(SkeletonSettings())
         graph, shares = knowledge.orient(Cpdag.empty(columns)), Shares.none()
     else:
+        skeleton_settings = settings.skeleton(search_defaults(tests))
         find = _search(columns, settings, knowledge, skeleton_settings)
         graph = find(tests)
         shares = redraw_graphs(tests, find, settings.redraws, progress)
@@ -245,9 +244,7 @@ def summarise(schema: Schema) -> SchemaSummary:
         if isinstance(column, Numeric):
             facts["bounds"] = list(column.bounds)
         columns[name] = facts
-    return SchemaSummary(
-        schema.dataset, schema.digest(), schema.reviewed, schema.unit, schema.nominal_rows, columns
-    )
+    return SchemaSummary(schema.dataset, schema.digest(), schema.reviewed, schema.unit, schema.nominal_rows, columns)
 
 
 def _open_table(source: Any, schema: Schema) -> Table:
@@ -257,7 +254,7 @@ def _open_table(source: Any, schema: Schema) -> Table:
 
 
 def _search(
-    columns: tuple[str, ...], settings: SearchSettings, knowledge: Knowledge, skeleton_settings: Any
+    columns: tuple[str, ...], settings: SearchSettings, knowledge: Knowledge, skeleton_settings: SkeletonSettings
 ) -> Callable[[Independence], Cpdag]:
     def find(tests: Independence) -> Cpdag:
         skeleton = find_skeleton(tests, skeleton_settings, knowledge)
@@ -279,8 +276,7 @@ def _write_graph(graph: Cpdag, shares: Shares, knowledge: Knowledge) -> ResultGr
         a, b = sorted(pair)
         edges.append(ResultEdge(a, b, "undirected", shares.of_pair(pair), shares.of_line(pair)))
     edges.sort(key=lambda edge: (edge.source, edge.target))
-    family = "cpdag" if knowledge == Knowledge.none() else "mpdag"
-    return ResultGraph(graph.nodes, family, tuple(edges))
+    return ResultGraph(graph.nodes, "cpdag" if knowledge == Knowledge.none() else "mpdag", tuple(edges))
 
 
 def _near_misses(graph: Cpdag, shares: Shares) -> tuple[NearMiss, ...]:

@@ -24,9 +24,11 @@ def load_knowledge(path: str | Path) -> Knowledge:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise KnowledgeError(f"{path} is not TOML: {error}") from error
     content = document.get("knowledge", document)
-    unknown = sorted(set(content) - {"tiers", "forbidden", "required"}) if content is not document or not (
-        "columns" in document
-    ) else []
+    unknown = (
+        sorted(set(content) - {"tiers", "forbidden", "required"})
+        if content is not document or "columns" not in document
+        else []
+    )
     if unknown:
         raise KnowledgeError(f"{path} has unknown keys: {', '.join(unknown)}; use tiers, forbidden and required")
     return Knowledge(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from dagveil.curator import Curator
@@ -9,12 +10,15 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
+from dagveil.evidence.moments import MomentEvidence
+from dagveil.evidence.questions import Independence
+from dagveil.evidence.triples import TripleEvidence
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measure_moments import measure_moments
 from dagveil.methods.measure_tables import measure_tables
 from dagveil.methods.measured import Measured, Progress
 from dagveil.privacy.release import Release
-from dagveil.search.constraint.skeleton import SkeletonSettings
+from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
 
 ROWS_SHARE = Fraction(1, 100)
 """Share of the budget that estimates the number of rows when the schema declares none."""
@@ -31,9 +35,16 @@ def is_numeric(schema: Schema) -> bool:
     return all(isinstance(column, Numeric) and column.bins is None for column in schema.columns.values())
 
 
-def search_defaults(schema: Schema) -> SkeletonSettings:
-    """Return the search constants that fit the kind of table."""
-    return MOMENT_SEARCH if is_numeric(schema) else TABLE_SEARCH
+def search_defaults(tests: Independence) -> SkeletonSettings:
+    """Return the search constants that fit the evidence.
+
+    Evidence from pair tables alone means that noise would have drowned larger ones: then the weakest edge goes first.
+    """
+    if isinstance(tests, MomentEvidence):
+        return MOMENT_SEARCH
+    if isinstance(tests, TripleEvidence):
+        return TABLE_SEARCH
+    return replace(TABLE_SEARCH, removal_order=RemovalOrder.WEAKEST_EDGE)
 
 
 def check_measurable(schema: Schema, knowledge: Knowledge) -> None:
@@ -76,5 +87,5 @@ def measure(curator: Curator, knowledge: Knowledge, progress: Progress) -> Measu
             )
         )
     run = measure_moments if is_numeric(schema) else measure_tables
-    measured = run(curator, knowledge, rows, share, search_defaults(schema), progress)
+    measured = run(curator, knowledge, rows, share, TABLE_SEARCH, progress)
     return Measured((*releases, *measured.releases), (*plan, *measured.plan), measured.findings)

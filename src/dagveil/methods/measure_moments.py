@@ -1,7 +1,8 @@
 """The rounds of `measure` for numeric columns: one noisy matrix of second moments answers every linear question.
 
-Columns are scaled by public centres and spreads; where the schema declares no spread, a tenth of the budget finds the size of the
-column by powers of two. Rows are then shrunk to a ball: bounding the row as a whole costs far less noise than bounding each column.
+Columns are scaled by public centres and spreads; where the schema declares no spread, a tenth of the budget finds the
+size of the column by powers of two. Rows are then shrunk to a ball: bounding the row as a whole costs far less noise
+than bounding each column.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def measure_moments(
 ) -> Measured:
     """Release the second moments of numeric columns.
 
-    Parameters are those of `measure_tables`; one matrix answers everything, so `knowledge` and `settings` change nothing.
+    Parameters are those of `measure_tables`; one matrix answers everything, so `knowledge` and `settings` change
+    nothing.
     """
     columns = {name: column for name, column in curator.schema.columns.items() if isinstance(column, Numeric)}
     releases: list[Release] = []
@@ -93,8 +95,8 @@ def measure_moments(
     why = "one matrix answers every linear question"
     plan.append(Stage("second moments", 1, len(released.values), float(left), released.deviation, why))
     findings.append(
-        f"Rows were scaled by public centres and spreads and shrunk to a squared length of {radius_squared:g}; dependence "
-        "that is not linear is not seen."
+        f"Rows were scaled by public centres and spreads and shrunk to a squared length of {radius_squared:g}; "
+        "dependence that is not linear is not seen."
     )
     if released.deviation > rows / 5:
         findings.append(

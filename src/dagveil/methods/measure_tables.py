@@ -1,8 +1,9 @@
 """The rounds of `measure` for tables of counts.
 
-First every pair that knowledge leaves open, with half of the budget: that pays for all tests of order 0 and 1. What the rest buys
-most with is decided from what was released and from public noise scales: three-way tables for joint tests of order 2 where their
-noise would leave power, the interesting pairs once more where it would not, or some of both.
+First every pair that knowledge leaves open, with half of the budget: that pays for all tests of order 0 and 1. What
+the rest buys most with is decided from what was released and from public noise scales: three-way tables for joint
+tests of order 2 where their noise would leave power, the interesting pairs once more where it would not, or some of
+both.
 """
 
 from __future__ import annotations
@@ -46,9 +47,7 @@ POWER_EFFECT = 0.1
 class _Rounds:
     """State of one run: releases so far, and the evidence that they carry."""
 
-    def __init__(
-        self, curator: Curator, knowledge: Knowledge, settings: SkeletonSettings, progress: Progress
-    ) -> None:
+    def __init__(self, curator: Curator, knowledge: Knowledge, settings: SkeletonSettings, progress: Progress) -> None:
         self.curator = curator
         self.knowledge = knowledge
         self.settings = settings
@@ -63,7 +62,7 @@ class _Rounds:
         tables = self.curator.count_tables(sets, share, stage)
         self.releases.extend(tables)
         cells = sum(len(table.values) for table in tables)
-        self.plan.append(Stage(stage, len(tables), cells, float(share), tables[0].count_variance**0.5, why))
+        self.plan.append(Stage(stage, len(tables), cells, float(share), tables[0].count_variance ** 0.5, why))
         self.progress(f"measuring {stage}", len(sets), len(sets))
 
     def evidence(self) -> PairEvidence:
@@ -91,7 +90,9 @@ class _Rounds:
 
     def triple_variance(self, n_tables: int, share: Fraction) -> float:
         """Return the variance of a cell if so many triples shared this much, from public facts alone."""
-        return float(counts_squared_sensitivity(self.curator.relation, n_tables) / (share * self.curator.accounting.total))
+        return float(
+            counts_squared_sensitivity(self.curator.relation, n_tables) / (share * self.curator.accounting.total)
+        )
 
 
 def measure_tables(
@@ -156,7 +157,9 @@ def _spend_rest(rounds: _Rounds, rest: Fraction) -> str:
             f"{len(triples)} three-way tables were not measured: noise would leave their tests {efficiency:.1%} of the "
             "information. Tests of order 2 use main effects only."
         )
-    rounds.ask(rounds.worthwhile_pairs(evidence), rest / 2, "pairs again", "sharper pairs leave fewer triples to ask for")
+    rounds.ask(
+        rounds.worthwhile_pairs(evidence), rest / 2, "pairs again", "sharper pairs leave fewer triples to ask for"
+    )
     evidence = rounds.evidence()
     questions, triples = rounds.promising_triples(evidence)
     if triples:

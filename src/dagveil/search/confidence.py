@@ -1,7 +1,8 @@
 """How often each edge returns when the published noise and the sampling are drawn again.
 
-The redraws start from the released evidence, so they carry the noise twice: shares are on the cautious side for true edges. They are
-not probabilities that an edge is true. All of it is post-processing: no row is touched and nothing is charged.
+The redraws start from the released evidence, so they carry the noise twice: shares are on the cautious side for true
+edges. They are not probabilities that an edge is true. All of it is post-processing: no row is touched and nothing is
+charged.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dagveil.evidence.questions import Independence
 from dagveil.graphs.cpdag import Cpdag
 
 MEANING = (
-    "share of redraws of the published noise and of sampling, around the released evidence, in which the edge returned; "
-    "not a probability that the edge is true"
+    "share of redraws of the published noise and of sampling, around the released evidence, in which the edge "
+    "returned; not a probability that the edge is true"
 )
 
 

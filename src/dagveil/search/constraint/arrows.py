@@ -1,9 +1,10 @@
-"""Arrows by evidence: how strongly each unshielded triple speaks for or against a collider, and the graph that agrees best.
+"""Arrows by evidence: the graph that agrees best with what each unshielded triple says of a collider.
 
-For an unshielded triple x − z − y let T_S be the statistic of (x, y, given S). If z is a collider, some set without z makes T_S
-small; if not, some set with z does. E = log mean exp(−T_S/2) over sets without z, minus the same over sets with z, weighs the two.
-Over all acyclic orientations of the skeleton that knowledge allows, the sum of E over colliders is climbed; the answer is the CPDAG
-of the best one, so it is valid by construction and no conflict rule is needed.
+For an unshielded triple x − z − y let T_S be the statistic of (x, y, given S). If z is a collider, some set without z
+makes T_S small; if not, some set with z does. E = log mean exp(−T_S/2) over sets without z, minus the same over sets
+with z, weighs the two. Over all acyclic orientations of the skeleton that knowledge allows, the sum of E over
+colliders is climbed; the answer is the CPDAG of the best one, so it is valid by construction and no conflict rule is
+needed.
 """
 
 from __future__ import annotations
@@ -97,9 +98,7 @@ def _sets(neighbours: list[set[int]], x: int, z: int, y: int) -> set[tuple[int, 
     return found
 
 
-def _statistics(
-    evidence: Independence, questions: list[tuple[int, int, tuple[int, ...]]]
-) -> NDArray[np.float64]:
+def _statistics(evidence: Independence, questions: list[tuple[int, int, tuple[int, ...]]]) -> NDArray[np.float64]:
     """Answer questions of mixed order; NaN where the evidence has no answer."""
     values = np.full(len(questions), np.nan)
     # the same question may belong to several triples
@@ -129,7 +128,7 @@ class _Climb:
     ) -> None:
         self._d = len(names)
         self._edges = [(int(a), int(b)) for a, b in zip(*np.nonzero(np.triu(adjacency)), strict=True)]
-        self._triples = [(t, w) for t, w in weights.items()]
+        self._triples = list(weights.items())
         self._weight: list[dict[tuple[int, int], float]] = [{} for _ in range(self._d)]
         for (x, z, y), weight in weights.items():
             self._weight[z][x, y] = self._weight[z][y, x] = weight

@@ -1,8 +1,8 @@
 """Arrows by separating sets, the usual way of PC, with a named rule for conflicts.
 
-An unshielded triple x − z − y is a collider if z is not in the set that separated x and y. Triples are taken from the most to the
-least convincing separation; one that would turn an arrow that is already there, or that leaves no DAG without further colliders, is
-passed over ("strongest separation first"). So the result is always a valid CPDAG.
+An unshielded triple x − z − y is a collider if z is not in the set that separated x and y. Triples are taken from the
+most to the least convincing separation; one that would turn an arrow that is already there, or that leaves no DAG
+without further colliders, is passed over ("strongest separation first"). So the result is always a valid CPDAG.
 """
 
 from __future__ import annotations

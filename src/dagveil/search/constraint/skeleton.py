@@ -1,14 +1,14 @@
-"""The skeleton, weakest edge first.
+"""The skeleton, by separations that are collected first and then carried out in order of merit.
 
-Edges that pass the marginal test are tested against small conditioning sets. All separations of one order are collected first and
-carried out from the weakest to the strongest edge, each only while its set still lies inside a neighbourhood and still connects x with
-y. A single column z may separate x from y only if x and y are less associated than either is with z: that is the data processing
-inequality, and noise that makes all three edges of a triangle look dispensable cannot then take the wrong one. The result does not
-depend on the order of columns, two edges of a triangle cannot delete each other, and noise cannot take a connected graph apart.
+Edges that pass the marginal test are tested against small conditioning sets. All separations of one order are
+collected, and each is carried out only while its set still lies inside a neighbourhood and still connects x with y. So
+the result does not depend on the order of columns, two edges of a triangle cannot delete each other, and noise that
+makes everything look independent cannot take a connected graph apart. What comes first is a `RemovalOrder`.
 """
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -19,6 +19,18 @@ from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs.knowledge import Knowledge
 
 Bools = NDArray[np.bool_]
+
+
+class RemovalOrder(enum.Enum):
+    """Which of several possible separations is carried out first."""
+
+    MOST_CONVINCING = "most-convincing"
+    """The largest p-value first: best where noise leaves the tests their power."""
+
+    WEAKEST_EDGE = "weakest-edge"
+    """At order 1 the least associated pair first, and z separates x from y only if x and y are less associated than
+    either is with z, as the data processing inequality demands: best where noise makes every edge of a triangle look
+    dispensable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,8 @@ class SkeletonSettings:
         Conditioning sets of each size that are tested per edge, the most promising ones.
     neighbours_considered
         Neighbours from which larger sets are built, per end of an edge.
+    removal_order
+        Which separation is carried out first.
     """
 
     marginal_level: float = 0.01
@@ -44,6 +58,7 @@ class SkeletonSettings:
     largest_order: int = 2
     sets_per_edge: int = 8
     neighbours_considered: int = 12
+    removal_order: RemovalOrder = RemovalOrder.MOST_CONVINCING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +110,7 @@ def screen_pairs(evidence: Independence, settings: SkeletonSettings, knowledge: 
     adjacency = np.zeros((d, d), dtype=bool)
     separators: dict[tuple[int, int], tuple[int, ...]] = {}
     p_values: dict[tuple[int, int], float] = {}
-    asked = []
+    asked: list[tuple[int, int, tuple[int, ...]]] = []
     for x, y in combinations(range(d), 2):
         if knowledge.requires(names[x], names[y]):
             adjacency[x, y] = adjacency[y, x] = True
@@ -116,11 +131,12 @@ def screen_pairs(evidence: Independence, settings: SkeletonSettings, knowledge: 
 def candidate_sets(
     evidence: Independence, settings: SkeletonSettings, skeleton: Skeleton, knowledge: Knowledge, order: int
 ) -> list[tuple[int, int, tuple[int, ...]]]:
-    """List, for each edge, the conditioning sets that leave the least dependence, inside a neighbourhood and on a path."""
+    """List, for each edge, the sets on a path inside a neighbourhood that leave the least dependence."""
     names = evidence.columns
     neighbours = [np.flatnonzero(row) for row in skeleton.adjacency]
     reach = _Reach(skeleton.adjacency)
     association = evidence.association()
+    guarded = order == 1 and settings.removal_order is RemovalOrder.WEAKEST_EDGE
     candidates: list[tuple[int, int, tuple[int, ...]]] = []
     owners: list[int] = []
     edges = [(x, y) for x, y in skeleton.edges() if not knowledge.requires(names[x], names[y])]
@@ -129,9 +145,9 @@ def candidate_sets(
         seen: set[tuple[int, ...]] = set()
         for end, other in ((x, y), (y, x)):
             near = [z for z in neighbours[end].tolist() if z != other and between >> z & 1]
-            if order == 1:
+            if guarded:
                 near = [z for z in near if association[x, y] <= min(association[x, z], association[y, z])]
-            elif len(near) > settings.neighbours_considered:
+            elif order > 1 and len(near) > settings.neighbours_considered:
                 useful = np.minimum(association[x, near], association[y, near])
                 near = [near[i] for i in np.sort(np.argsort(-useful, kind="stable")[: settings.neighbours_considered])]
             seen.update(combinations(near, order))
@@ -171,13 +187,14 @@ def _find_separations(
         for (x, y, given), p in zip(candidates, p_value.tolist(), strict=True)
         if p > settings.conditional_level
     ]
-    # the weakest edge first, by its most convincing set; names break ties, so columns may come in any order
+    # names break ties, so columns may come in any order
     names = evidence.columns
     association = evidence.association()
+    weakest = order == 1 and settings.removal_order is RemovalOrder.WEAKEST_EDGE
     return sorted(
         found,
         key=lambda s: (
-            association[s[1], s[2]],
+            association[s[1], s[2]] if weakest else -s[0],
             sorted((names[s[1]], names[s[2]])),
             -s[0],
             sorted(names[z] for z in s[3]),

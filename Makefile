@@ -1,0 +1,38 @@
+# Two commands for a fresh clone: `make demo` and `make test`. Both make their own environment in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint docs clean
+
+$(VENV)/run.stamp: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/test.stamp: $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --editable ".[test]"
+	touch $@
+
+demo: $(VENV)/run.stamp
+	$(BIN)/dagveil sample asia --rows 100000 -o out/demo/asia.csv
+	$(BIN)/dagveil discover out/demo/asia.csv --schema out/demo/asia.toml --epsilon 1 --delta 1e-6 \
+		--ledger out/demo/ledger.sqlite -o out/demo
+	@echo "open out/demo/report.html in a browser"
+
+test: $(VENV)/test.stamp lint
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+docs: $(VENV)/run.stamp
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf $(VENV) out site
