@@ -167,7 +167,7 @@ def test_unknown_columns_cost_nothing() -> None:
 def test_too_many_cells_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     curator, log, _, _ = make_curator()
     monkeypatch.setattr(door, "MAX_RELEASED_CELLS", 19)
-    with pytest.raises(BudgetError, match="20 cells together.* limit is 19"):
+    with pytest.raises(BudgetError, match=r"20 cells together.* limit is 19"):
         curator.count_tables(PAIRS, HALF, "tables")
     assert log == []
     monkeypatch.setattr(door, "MAX_RELEASED_CELLS", 20)

@@ -39,9 +39,9 @@ def test_json_keeps_everything():
 
 
 def test_a_sound_receipt_says_who_against_what_how_strongly_and_what_not():
-    words = "\n".join(receipt(warnings=("seeded: not private",)).words())
+    words = "\n".join(receipt(warnings=("the schema is a draft",)).words())
     for part in ("every patient in visits", "added or removed", "anyone who sees", "epsilon 0.3334", "1e-6", "levels",
-                 "5000", "Not promised", "Warning: seeded: not private", "OpenDP"):  # fmt: skip
+                 "5000", "Not promised", "Warning: the schema is a draft", "OpenDP"):  # fmt: skip
         assert part in words
 
 
@@ -79,3 +79,17 @@ def test_unknown_calibrations_are_refused():
         receipt(calibration="nearly")
     with pytest.raises(msgspec.ValidationError):
         Receipt.from_json(receipt().to_json().replace(b'"sound"', b'"nearly"'))
+
+
+def test_a_seeded_receipt_promises_nothing():
+    seeded = receipt(warnings=("seeded: not private",))
+    words = "\n".join(seeded.words())
+    assert not seeded.guaranteed
+    assert "No promise holds" in words
+    assert "Who is protected" not in words
+
+
+def test_a_unit_with_an_article_reads_well():
+    words = "\n".join(receipt(unit="one row").words())
+    assert "every row in" in words
+    assert "one one" not in words

@@ -16,7 +16,7 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.confidence import Shares, redraw_graphs
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.colliders import orient_by_separating_sets
-from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings, find_skeleton
+from dagveil.search.constraint.skeleton import RemovalOrder, Skeleton, SkeletonSettings, find_skeleton
 
 NOTHING = Knowledge.none()
 NAMES = ("u", "v", "w", "x", "y", "z")
@@ -128,12 +128,14 @@ def test_knowledge_is_obeyed_whatever_the_data_say(evidence: Garbage, data: st.D
 
 
 @settings(max_examples=40, deadline=None)
-@given(garbage, st.data())
-def test_skeletons_do_not_depend_on_the_order_of_columns(evidence: Garbage, data: st.DataObject) -> None:
+@given(garbage, st.data(), st.sampled_from(RemovalOrder))
+def test_skeletons_do_not_depend_on_the_order_of_columns(
+    evidence: Garbage, data: st.DataObject, order: RemovalOrder
+) -> None:
     columns = tuple(data.draw(st.permutations(evidence.columns)))
     turned = Garbage(columns, evidence.seed, evidence.dependent, evidence.known)
-    settings_ = SkeletonSettings()
-    one, other = (find_skeleton(e, settings_, NOTHING) for e in (evidence, turned))
+    chosen = SkeletonSettings(removal_order=order)
+    one, other = (find_skeleton(e, chosen, NOTHING) for e in (evidence, turned))
     graphs = [
         {frozenset((e.columns[x], e.columns[y])) for x, y in s.edges()} for e, s in ((evidence, one), (turned, other))
     ]
@@ -149,8 +151,8 @@ def test_skeletons_do_not_depend_on_the_order_of_columns(evidence: Garbage, data
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**31), st.floats(0.05, 0.95))
-def test_conditioning_never_takes_a_component_apart(seed: int, share: float) -> None:
+@given(st.integers(0, 2**31), st.floats(0.05, 0.95), st.sampled_from(RemovalOrder))
+def test_conditioning_never_takes_a_component_apart(seed: int, share: float, order: RemovalOrder) -> None:
     """Everything depends marginally and looks separated by anything else: the graph must stay connected."""
     evidence = Garbage(NAMES, seed)
 
@@ -160,7 +162,7 @@ def test_conditioning_never_takes_a_component_apart(seed: int, share: float) -> 
         return Answers(np.zeros(len(questions)), np.ones(len(questions)), p_value)
 
     evidence.test = answer  # type: ignore[method-assign]
-    skeleton = find_skeleton(evidence, SkeletonSettings(), NOTHING)
+    skeleton = find_skeleton(evidence, SkeletonSettings(removal_order=order), NOTHING)
     reached, fresh = {0}, {0}
     while fresh:
         fresh = {int(z) for node in fresh for z in np.flatnonzero(skeleton.adjacency[node])} - reached
@@ -169,8 +171,8 @@ def test_conditioning_never_takes_a_component_apart(seed: int, share: float) -> 
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.floats(0.01, 1.0), min_size=3, max_size=3))
-def test_a_triangle_loses_one_edge_at_most(p_values: list[float]) -> None:
+@given(st.lists(st.floats(0.01, 1.0), min_size=3, max_size=3), st.sampled_from(RemovalOrder))
+def test_a_triangle_loses_one_edge_at_most(p_values: list[float], order: RemovalOrder) -> None:
     """Each edge looks separated by the third node; carrying out one separation forbids the others."""
     evidence = Garbage(NAMES[:3], int(1e6 * p_values[0]))
 
@@ -182,7 +184,7 @@ def test_a_triangle_loses_one_edge_at_most(p_values: list[float]) -> None:
         return Answers(np.zeros(len(questions)), np.ones(len(questions)), p)
 
     evidence.test = answer  # type: ignore[method-assign]
-    skeleton = find_skeleton(evidence, SkeletonSettings(), NOTHING)
+    skeleton = find_skeleton(evidence, SkeletonSettings(removal_order=order), NOTHING)
     assert len(skeleton.edges()) == 2
     ((pair, (separator,)),) = skeleton.separators.items()
     assert separator not in pair

@@ -15,7 +15,7 @@ from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, weigh_colliders
 from dagveil.search.constraint.colliders import orient_by_separating_sets
-from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings, find_skeleton
+from dagveil.search.constraint.skeleton import RemovalOrder, Skeleton, SkeletonSettings, find_skeleton
 
 SETTINGS = SkeletonSettings()
 THOROUGH = SkeletonSettings(largest_order=4, sets_per_edge=100)
@@ -42,10 +42,12 @@ def dags(draw: st.DrawFn, fewest: int = 5, most: int = 6) -> Dag:
     return Dag(nodes, frozenset(edges))
 
 
-def test_all_skeletons_of_four_nodes(all_dags: tuple[Dag, ...], oracle: type) -> None:
+@pytest.mark.parametrize("order", RemovalOrder)
+def test_all_skeletons_of_four_nodes(all_dags: tuple[Dag, ...], oracle: type, order: RemovalOrder) -> None:
     assert len(all_dags) == 543
+    chosen = SkeletonSettings(removal_order=order)
     wrong = [
-        dag for dag in all_dags if by_names(find_skeleton(oracle(dag), SETTINGS, NOTHING), dag.nodes) != dag.skeleton()
+        dag for dag in all_dags if by_names(find_skeleton(oracle(dag), chosen, NOTHING), dag.nodes) != dag.skeleton()
     ]
     assert wrong == []
 

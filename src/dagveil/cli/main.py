@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 import sys
 
 import click
@@ -11,47 +11,37 @@ from dagveil._version import __version__
 from dagveil.cli.bench import bench
 from dagveil.cli.budget import budget
 from dagveil.cli.discover import discover, measure
+from dagveil.cli.failure import PlainGroup
 from dagveil.cli.report import report
 from dagveil.cli.sample import sample
 from dagveil.cli.schema import schema
-from dagveil.errors import DagveilError
+
+FIRST_RUN = """\b
+A first run:
+  dagveil schema draft patients.csv -o schema.toml   (then review schema.toml)
+  dagveil budget set patients --epsilon 3
+  dagveil discover patients.csv --schema schema.toml --epsilon 1 -o out
+Nothing at hand? `dagveil sample asia -o asia.csv` makes public data with their schema.
+"""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=PlainGroup, epilog=FIRST_RUN, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dagveil")
 def group() -> None:
     """Causal graph discovery from sensitive tables, under differential privacy."""
 
 
-for command in (schema, measure, discover, report, budget, sample, bench):
+for command in (schema, budget, discover, measure, report, sample, bench):
     group.add_command(command)
 
 
 def main() -> None:
-    """Run the command line; errors are one sentence, never a data value."""
-    try:
-        group(standalone_mode=False)
-    except DagveilError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(2)
-    except click.exceptions.Abort:
-        click.echo("stopped; what was already charged stays charged", err=True)
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except click.exceptions.Exit as leave:
-        sys.exit(leave.exit_code)
-    except Exception as error:
-        if os.environ.get("DAGVEIL_DEBUG"):
-            raise
-        # a traceback or message of a library may hold values of the rows
-        click.echo(
-            f"error: something unexpected went wrong ({type(error).__name__}). Its message is withheld because it may "
-            "hold data; set DAGVEIL_DEBUG=1 to see it, and please report it without data.",
-            err=True,
-        )
-        sys.exit(3)
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        # an arrow that the terminal cannot write must not end a run that has spent its budget
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    group(prog_name="dagveil")
 
 
 if __name__ == "__main__":

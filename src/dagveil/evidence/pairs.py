@@ -16,7 +16,7 @@ from scipy import special
 
 from dagveil.evidence.covariance import OneHotCovariance
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.evidence.wald import Blocks, Wald, partial_covariance, residual_strength
+from dagveil.evidence.wald import Blocks, Wald, mix_strata, partial_covariance, residual_strength
 
 Floats = NDArray[np.float64]
 
@@ -65,17 +65,28 @@ class PairEvidence:
 
     def strength(self, questions: Questions) -> Floats:
         """Return ‖u‖² of each question in whitened units."""
+        questions = self._small_first(questions)
         out = np.zeros(len(questions))
         for rows in self._groups(questions):
-            out[rows] = residual_strength(self._gather(questions.select(rows)))
+            chosen = questions.select(rows)
+            a, b = int(self.covariance.size[chosen.x[0]]), int(self.covariance.size[chosen.y[0]])
+            xy = self.covariance.blocks[chosen.x, chosen.y, :a, :b]
+            out[rows] = residual_strength(xy, *self._conditioning(chosen, a, b))
         return out
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by its Wald statistic."""
+        questions = self._small_first(questions)
         statistic = np.zeros(len(questions))
         for rows in self._groups(questions):
             statistic[rows] = self.wald(questions.select(rows)).statistic()
         return self._judge(questions, statistic)
+
+    def _small_first(self, questions: Questions) -> Questions:
+        """Swap x and y where x has more levels: answers do not change, and fewer groups have to be formed."""
+        swap = self.covariance.size[questions.x] > self.covariance.size[questions.y]
+        x, y = np.where(swap, questions.y, questions.x), np.where(swap, questions.x, questions.y)
+        return Questions(x, y, questions.given)
 
     def _judge(self, questions: Questions, statistic: Floats) -> Answers:
         freedom = (self.covariance.size[questions.x] * self.covariance.size[questions.y]).astype(np.float64)
@@ -130,10 +141,7 @@ class PairEvidence:
     def _groups(self, questions: Questions) -> Iterator[NDArray[np.intp]]:
         """Split a batch so that sizes agree and memory stays bounded, without questions about constant columns."""
         size = self.covariance.size
-        base = int(size.max()) + 1
-        key = size[questions.x] * base + size[questions.y]
-        if questions.order:
-            key = key * base + size[questions.given].max(axis=1)
+        key = size[questions.x] * (int(size.max()) + 1) + size[questions.y]
         live = (size[questions.x] > 0) & (size[questions.y] > 0)
         for value in np.unique(key[live]):
             rows = np.flatnonzero(live & (key == value))
@@ -142,21 +150,27 @@ class PairEvidence:
             for start in range(0, len(rows), step):
                 yield rows[start : start + step]
 
+    def _conditioning(self, questions: Questions, a: int, b: int) -> tuple[Floats, Floats, Floats]:
+        """Gather K_xS, K_yS and K_SS."""
+        blocks, given = self.covariance.blocks, questions.given
+        k, q = questions.order, len(questions)
+        s = int(self.covariance.size[given].max()) if k else 0
+        xs = np.empty((q, a, k, s))
+        ys = np.empty((q, b, k, s))
+        ss = np.empty((q, k, s, k, s))
+        for i in range(k):
+            xs[:, :, i] = blocks[questions.x, given[:, i], :a, :s]
+            ys[:, :, i] = blocks[questions.y, given[:, i], :b, :s]
+            for j in range(k):
+                ss[:, i, :, j] = blocks[given[:, i], given[:, j], :s, :s]
+        return xs, ys, ss
+
     def _gather(self, questions: Questions) -> Blocks:
         c = self.covariance
         x, y, given = questions.x, questions.y, questions.given
         a, b = int(c.size[x[0]]), int(c.size[y[0]])
-        k = questions.order
-        s = max(int(c.size[given].max()), 1) if k else 1
-        q = len(questions)
-        xs = np.empty((q, a, k, s))
-        ys = np.empty((q, b, k, s))
-        ss = np.zeros((q, k, s, k, s))
-        for i in range(k):
-            xs[:, :, i] = c.blocks[x, given[:, i], :a, :s]
-            ys[:, :, i] = c.blocks[y, given[:, i], :b, :s]
-            for j in range(k):
-                ss[:, i, :, j] = c.blocks[given[:, i], given[:, j], :s, :s]
+        xs, ys, ss = self._conditioning(questions, a, b)
+        s = xs.shape[3]
         levels = np.r_[0:s, c.probabilities.shape[1] - 1]
         return Blocks(
             xy=c.blocks[x, y, :a, :b],
@@ -174,24 +188,21 @@ class PairEvidence:
             s_probabilities=c.probabilities[given][:, :, levels],
             s_whitener=c.whitener[given][:, :, :s, :s],
             n_rows=c.n_rows,
-            sampling=self._stratified(x, y, given[:, 0], a, b) if k == 1 else None,
+            sampling=self._stratified(x, y, given[:, 0], a, b) if questions.order == 1 else None,
         )
 
     def _stratified(self, x: NDArray[np.intp], y: NDArray[np.intp], z: NDArray[np.intp], a: int, b: int) -> Floats:
         """Return Σ_z p_z D_{x|z} ⊗ D_{y|z} / n: the sampling covariance without assuming equal strata."""
         dx = self._within(x, z, a)
         dy = self._within(y, z, b)
-        p = self.covariance.probabilities[z]
-        q = len(x)
-        total: Floats = np.einsum("qz,qzij,qzkl->qikjl", p, dx, dy, optimize=True)
-        return total.reshape(q, a * b, a * b) / self.covariance.n_rows
+        return mix_strata(self.covariance.probabilities[z] / self.covariance.n_rows, dx, dy)
 
     def _within(self, x: NDArray[np.intp], z: NDArray[np.intp], a: int) -> Floats:
         """Whitened covariance of x inside each level of z, shape (q, levels of z, a, a)."""
         c = self.covariance
         m = c.blocks.shape[2]
         px, pz = c.probabilities[x], c.probabilities[z]
-        inner = np.einsum("qab,qbs,qts->qat", c.root[x, :a, :a], c.blocks[x, z, :a], c.root[z])
+        inner = c.root[x, :a, :a] @ c.blocks[x, z, :a] @ c.root[z].transpose(0, 2, 1)
         joint = np.empty((len(x), a + 1, m + 1))
         joint[:, :a, :m] = inner + px[:, :a, None] * pz[:, None, :m]
         joint[:, :a, m] = px[:, :a] - joint[:, :a, :m].sum(axis=2)
@@ -200,6 +211,5 @@ class PairEvidence:
         joint = np.maximum(joint, floor[:, None, None])
         conditional = (joint / joint.sum(axis=1, keepdims=True))[:, :a].transpose(0, 2, 1)
         within = conditional[..., None] * np.eye(a) - conditional[..., :, None] * conditional[..., None, :]
-        white = c.whitener[x, :a, :a]
-        out: Floats = np.einsum("qab,qzbc,qdc->qzad", white, within, white, optimize=True)
-        return out
+        white = c.whitener[x, None, :a, :a]
+        return white @ within @ white.transpose(0, 1, 3, 2)

@@ -16,7 +16,7 @@ from dagveil.evidence.covariance import OneHotCovariance, merge_matrix, symmetri
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.evidence.tables import NoisyTable, combine
-from dagveil.evidence.wald import Blocks, Wald, partial_covariance
+from dagveil.evidence.wald import Blocks, Wald, mix_strata, partial_covariance
 
 Floats = NDArray[np.float64]
 
@@ -107,6 +107,7 @@ class TripleEvidence(PairEvidence):
         """Test jointly where possible, by main effects elsewhere."""
         if questions.order != 2:
             return super().test(questions)
+        questions = self._small_first(questions)
         joint = self.joint(questions)
         rows_joint, rows_main = np.flatnonzero(joint), np.flatnonzero(~joint)
         statistic = np.zeros(len(questions))
@@ -141,8 +142,8 @@ class TripleEvidence(PairEvidence):
             whitener[row, 0, :size, :size] = column.whitener
             margin[row, 0, levels] = column.margin_noise
             p[row, 0, levels] = column.probabilities
-            strata = np.einsum("z,zij,zkl->ikjl", column.probabilities, lx.within, ry.within)
-            sampling[row] = strata.reshape(a * b, a * b) / c.n_rows
+            weights = column.probabilities[None] / c.n_rows
+            sampling[row] = mix_strata(weights, lx.within[None], ry.within[None])[0]
         wald = partial_covariance(
             Blocks(
                 xy=self._joint_pairs[x, y, :a, :b],
@@ -227,5 +228,5 @@ class TripleEvidence(PairEvidence):
         return _JointBlock(
             block=project @ counts @ column.project.T / c.n_rows,
             noise=table.variance / c.n_rows**2,
-            within=np.einsum("ab,zbc,dc->zad", white, within, white),
+            within=white @ within @ white.T,
         )

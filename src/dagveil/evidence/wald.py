@@ -104,18 +104,19 @@ def partial_covariance(blocks: Blocks) -> Wald:
         identity = np.broadcast_to(np.eye(a * b) / blocks.n_rows, (q, a * b, a * b))
         noise = blocks.xy_noise[:, None, None] * _kron(blocks.x_spread, blocks.y_spread)
         return Wald(blocks.xy.reshape(q, a * b), identity + noise, np.asarray(identity))
+    s = blocks.xs.shape[3]
     inverse = _inverse(blocks.ss)
-    bx = np.einsum("qaks,qkslt->qalt", blocks.xs, inverse)
-    by = np.einsum("qaks,qkslt->qalt", blocks.ys, inverse)
-    u = blocks.xy - np.einsum("qaks,qbks->qab", bx, blocks.ys)
+    flat = inverse.reshape(q, k * s, k * s)
+    bx = (blocks.xs.reshape(q, a, k * s) @ flat).reshape(q, a, k, s)
+    by = (blocks.ys.reshape(q, b, k * s) @ flat).reshape(q, b, k, s)
+    u = blocks.xy - bx.reshape(q, a, k * s) @ blocks.ys.reshape(q, b, k * s).transpose(0, 2, 1)
     # tr([K_SS⁻¹]_aa R_a), per conditioning block
     noise_trace = np.einsum("qkskt,qkts->qk", inverse, blocks.s_spread)
     sx = _residual(bx, blocks.xs, blocks.xs_noise, noise_trace, blocks.x_spread)
     sy = _residual(by, blocks.ys, blocks.ys_noise, noise_trace, blocks.y_spread)
     sampling = _kron(sx, sy) / blocks.n_rows if blocks.sampling is None else blocks.sampling
     # how the noise of a conditioning table reaches u: B R Bᵀ per block
-    gx = np.einsum("qaks,qkst,qbkt->qkab", bx, blocks.s_spread, bx)
-    gy = np.einsum("qaks,qkst,qbkt->qkab", by, blocks.s_spread, by)
+    gx, gy = _reach(bx, blocks.s_spread), _reach(by, blocks.s_spread)
     c = sampling + blocks.xy_noise[:, None, None] * _kron(blocks.x_spread, blocks.y_spread)
     c = c + _kron(np.einsum("qk,qkab->qab", blocks.ys_noise, gx), blocks.y_spread)
     c = c + _kron(blocks.x_spread, np.einsum("qk,qkab->qab", blocks.xs_noise, gy))
@@ -127,15 +128,35 @@ def partial_covariance(blocks: Blocks) -> Wald:
     return Wald(u.reshape(q, a * b), c, np.asarray(sampling))
 
 
-def residual_strength(blocks: Blocks) -> Floats:
-    """Return ‖u‖² alone: cheap, and enough to rank conditioning sets."""
-    if blocks.xs.shape[2] == 0:
-        u = blocks.xy
-    else:
-        bx = np.einsum("qaks,qkslt->qalt", blocks.xs, _inverse(blocks.ss))
-        u = blocks.xy - np.einsum("qaks,qbks->qab", bx, blocks.ys)
+def residual_strength(xy: Floats, xs: Floats, ys: Floats, ss: Floats) -> Floats:
+    """Return ‖u‖² alone: cheap, and enough to rank conditioning sets.
+
+    Parameters are those of `Blocks`.
+    """
+    q, a, k, s = xs.shape
+    u = xy
+    if k:
+        bx = xs.reshape(q, a, k * s) @ _inverse(ss).reshape(q, k * s, k * s)
+        u = xy - bx @ ys.reshape(q, -1, k * s).transpose(0, 2, 1)
     strength: Floats = np.einsum("qab,qab->q", u, u)
     return strength
+
+
+def mix_strata(weights: Floats, x_within: Floats, y_within: Floats) -> Floats:
+    """Return Σ_z w_z D_{x|z} ⊗ D_{y|z} for a batch: the sampling covariance without assuming equal strata.
+
+    Parameters
+    ----------
+    weights
+        Shape (q, strata).
+    x_within, y_within
+        Covariance of x and of y inside each stratum, shapes (q, strata, a, a) and (q, strata, b, b).
+    """
+    q, z, a, _ = x_within.shape
+    b = y_within.shape[2]
+    left = (x_within * weights[:, :, None, None]).reshape(q, z, a * a).transpose(0, 2, 1)
+    mixed = (left @ y_within.reshape(q, z, b * b)).reshape(q, a, a, b, b)
+    return mixed.transpose(0, 1, 3, 2, 4).reshape(q, a * b, a * b)
 
 
 def _inverse(ss: Floats) -> Floats:
@@ -145,38 +166,43 @@ def _inverse(ss: Floats) -> Floats:
         return ss
     values, vectors = np.linalg.eigh(ss.reshape(q, k * s, k * s))
     values = np.maximum(values, SMALLEST_EIGENVALUE)
-    inverse: Floats = np.einsum("qij,qj,qkj->qik", vectors, 1.0 / values, vectors).reshape(q, k, s, k, s)
-    return inverse
+    inverse: Floats = (vectors / values[:, None, :]) @ vectors.transpose(0, 2, 1)
+    return inverse.reshape(q, k, s, k, s)
+
+
+def _reach(bx: Floats, spread: Floats) -> Floats:
+    """Return B R Bᵀ per conditioning block, shape (q, k, a, a)."""
+    by_block = bx.transpose(0, 2, 1, 3)
+    return by_block @ spread @ by_block.transpose(0, 1, 3, 2)
 
 
 def _residual(bx: Floats, xs: Floats, noise: Floats, noise_trace: Floats, spread: Floats) -> Floats:
     """Residual covariance of x given S; the noise that B_x K_Sx has on top is given back."""
-    explained = np.einsum("qaks,qbks->qab", bx, xs)
+    q, a = bx.shape[:2]
+    explained = bx.reshape(q, a, -1) @ xs.reshape(q, a, -1).transpose(0, 2, 1)
     back = np.einsum("qk,qk->q", noise, noise_trace)[:, None, None] * spread
     residual = np.eye(spread.shape[1]) - explained + back
     values, vectors = np.linalg.eigh((residual + residual.transpose(0, 2, 1)) / 2)
-    values = np.clip(values, SMALLEST_RESIDUAL, 1.0)
-    clipped: Floats = np.einsum("qij,qj,qkj->qik", vectors, values, vectors)
+    clipped: Floats = (vectors * np.clip(values, SMALLEST_RESIDUAL, 1.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
     return clipped
 
 
 def _margin_term(bx: Floats, by: Floats, blocks: Blocks, i: int) -> Floats:
     """Noise of a conditioning column's own margin, which stands in K_SS."""
-    q, a, _ = bx.shape
+    q, a, s = bx.shape
     b = by.shape[1]
-    pad = ((0, 0), (0, 0), (0, 1))
-    # coefficients per level, the dropped level's being 0, centred by the level probabilities
-    level_x = np.pad(np.einsum("qas,qst->qat", bx, blocks.s_whitener[:, i]), pad)
-    level_y = np.pad(np.einsum("qbs,qst->qbt", by, blocks.s_whitener[:, i]), pad)
     p = blocks.s_probabilities[:, i]
-    level_x = level_x - np.einsum("qaw,qw->qa", level_x, p)[..., None]
-    level_y = level_y - np.einsum("qbw,qw->qb", level_y, p)[..., None]
-    outer = np.einsum("qaw,qbw->qabw", level_x, level_y).reshape(q, a * b, -1)
-    term: Floats = np.einsum("qiw,qw,qjw->qij", outer, blocks.s_margin_noise[:, i], outer)
-    return term
+    # coefficients per level, the dropped level's being 0, centred by the level probabilities
+    level_x, level_y = np.zeros((q, a, s + 1)), np.zeros((q, b, s + 1))
+    level_x[:, :, :s] = bx @ blocks.s_whitener[:, i]
+    level_y[:, :, :s] = by @ blocks.s_whitener[:, i]
+    level_x -= level_x @ p[:, :, None]
+    level_y -= level_y @ p[:, :, None]
+    outer = (level_x[:, :, None, :] * level_y[:, None, :, :]).reshape(q, a * b, s + 1)
+    return (outer * blocks.s_margin_noise[:, i, None, :]) @ outer.transpose(0, 2, 1)
 
 
 def _kron(left: Floats, right: Floats) -> Floats:
     q, a, b = left.shape[0], left.shape[1], right.shape[1]
-    product: Floats = np.einsum("qij,qkl->qikjl", left, right).reshape(q, a * b, a * b)
-    return product
+    product: Floats = left[:, :, None, :, None] * right[:, None, :, None, :]
+    return product.reshape(q, a * b, a * b)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from dagveil._version import __version__
 from dagveil.curator import Curator
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
-from dagveil.data.schema import Schema
+from dagveil.data.schema import Schema, load_schema
 from dagveil.data.table import Table
 from dagveil.errors import UnreviewedSchemaError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence
@@ -40,7 +41,7 @@ from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.source import NoiseSource
-from dagveil.privacy.receipt import Calibration, Receipt
+from dagveil.privacy.receipt import SEEDED, Calibration, Receipt
 from dagveil.privacy.relation import Relation
 from dagveil.search.confidence import MEANING, Shares, redraw_graphs
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
@@ -57,7 +58,7 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 def measure_source(
     source: Any,
-    schema: Schema,
+    schema: Schema | str | Path,
     epsilon: Amount,
     delta: Amount,
     *,
@@ -75,7 +76,7 @@ def measure_source(
     source
         A path, frame or array; see `dagveil.data.reading`. A `Table` is taken as it is.
     schema
-        Levels, bounds and public facts.
+        Levels, bounds and public facts; or the path of a schema.toml.
     epsilon, delta
         Budget of this run.
     ledger
@@ -97,6 +98,8 @@ def measure_source(
         Released tables or moments with their receipt.
     """
     budget = Budget.of(epsilon, delta)
+    if not isinstance(schema, Schema):
+        schema = load_schema(schema)
     if not schema.reviewed and not accept_draft:
         raise UnreviewedSchemaError(
             f"the schema of {schema.dataset!r} is unreviewed: its levels and bounds were read from the data and may "
@@ -189,7 +192,7 @@ def search_evidence(
 
 def discover(
     source: Any,
-    schema: Schema,
+    schema: Schema | str | Path,
     epsilon: Amount,
     delta: Amount,
     *,
@@ -305,7 +308,7 @@ def _write_receipt(
         facts.append("the background knowledge (tiers, forbidden and required edges)")
     warnings = []
     if not noise.private:
-        warnings.append("seeded: not private")
+        warnings.append(SEEDED)
     if not schema.reviewed:
         warnings.append("the schema was accepted as an unreviewed draft: its levels and bounds were read from the data")
     budget = accounting.budget

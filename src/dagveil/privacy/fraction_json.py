@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+
+_FRACTION: Final = re.compile(r"-?[0-9]{1,4000}(/0*[1-9][0-9]{0,4000})?")
 
 
 def write_fraction(value: Any) -> Any:
@@ -20,10 +23,21 @@ def write_fraction(value: Any) -> Any:
 def read_fraction(kind: type, value: Any) -> Any:
     """Decode hook for msgspec: "p/q" becomes a Fraction."""
     if kind is Fraction:
-        if not isinstance(value, str | int) or isinstance(value, bool):
-            raise ValueError("an exact fraction is written as text, p/q")
-        return Fraction(value)
+        return parse_fraction(value)
     raise NotImplementedError(f"cannot read {kind.__name__} from JSON")
+
+
+def parse_fraction(value: Any) -> Fraction:
+    """Read "p/q" or "p"; nothing else, since exponents such as 1e999999999 would take all memory.
+
+    Examples
+    --------
+    >>> parse_fraction("3/4")
+    Fraction(3, 4)
+    """
+    if not isinstance(value, str) or _FRACTION.fullmatch(value) is None:
+        raise ValueError("an exact fraction is written as text, p/q, in digits")
+    return Fraction(value)
 
 
 def encode(value: Any) -> bytes:

@@ -15,6 +15,7 @@ from dagveil.privacy.events import Event, Unbounded
 from dagveil.privacy.relation import Relation
 
 NO_GUARANTEE = "as published: no guarantee claimed"
+SEEDED = "seeded: not private"
 
 
 class Calibration(enum.Enum):
@@ -60,12 +61,16 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         force_setattr(self, "calibration", Calibration(self.calibration))
         force_setattr(self, "relation", Relation(self.relation))
         for name in ("epsilon", "delta", "accounting_total", "accounting_spent"):
-            force_setattr(self, name, str(Fraction(getattr(self, name))))
+            value = getattr(self, name)
+            force_setattr(
+                self, name, str(value if isinstance(value, Fraction) else fraction_json.parse_fraction(value))
+            )
 
     @property
     def guaranteed(self) -> bool:
-        """Whether the receipt promises anything."""
-        return self.calibration is Calibration.SOUND and not any(isinstance(event, Unbounded) for event in self.events)
+        """Whether the receipt promises anything: sound noise that nobody can draw again."""
+        unbounded = any(isinstance(event, Unbounded) for event in self.events)
+        return self.calibration is Calibration.SOUND and not unbounded and SEEDED not in self.warnings
 
     def words(self) -> tuple[str, ...]:
         """Say the receipt in plain sentences."""
@@ -80,15 +85,23 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         """Read a receipt from JSON."""
         return fraction_json.decode(content, cls)
 
+    @property
+    def _noun(self) -> str:
+        """The unit without its article: schemas say "one row"."""
+        return self.unit.removeprefix("one ").removeprefix("a ")
+
     def _promise(self) -> tuple[str, ...]:
+        if SEEDED in self.warnings:
+            return ("No promise holds: the noise was seeded, so anyone with the seed can take it away again.",)
         if not self.guaranteed:
             reasons = dict.fromkeys(event.reason for event in self.events if isinstance(event, Unbounded))
             return (f"{NO_GUARANTEE.capitalize()}.", *(f"Why: {reason}" for reason in reasons))
         epsilon, delta = Fraction(self.epsilon), Fraction(self.delta)
+        unit = self._noun
         sentences = [
-            f"Who is protected: every {self.unit} in {self.dataset}; neighbours: {self.relation.words}.",
+            f"Who is protected: every {unit} in {self.dataset}; neighbours: {self.relation.words}.",
             "Against what: anyone who sees this result, whatever else they know and however much they compute.",
-            f"How strongly: epsilon {round_up(epsilon, 4)}. The odds of any guess about one {self.unit} grow at most "
+            f"How strongly: epsilon {round_up(epsilon, 4)}. The odds of any guess about one {unit} grow at most "
             f"{_odds_factor(epsilon)}-fold; a 50 % belief to at most {_belief(epsilon)} %.",
         ]
         if delta:
@@ -103,8 +116,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             return (f"Public facts: {facts}.{rows}",)
         return (
             f"Public facts that it relies on: {facts}.{rows}",
-            f"Not promised: secrecy of these public facts, of patterns that hold without any single {self.unit}, or "
-            f"of a {self.unit} who has several records. Other releases from the same data add to epsilon and delta.",
+            f"Not promised: secrecy of these public facts, of patterns that hold without any single {self._noun}, or "
+            f"of someone behind more than one {self._noun}. Other releases from the same data add to epsilon and delta.",
         )
 
 

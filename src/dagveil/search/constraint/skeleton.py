@@ -215,7 +215,7 @@ def _carry_out(skeleton: Skeleton, separations: list[tuple[float, int, int, tupl
             adjacency[x, y] = adjacency[y, x] = False
             separators[x, y] = given
             p_values[x, y] = p
-            reach = _Reach(adjacency)
+            reach.remove(x, y)
     return Skeleton(adjacency, separators, p_values)
 
 
@@ -224,6 +224,11 @@ class _Reach:
 
     def __init__(self, adjacency: Bools) -> None:
         self._masks = [sum(1 << int(z) for z in np.flatnonzero(row)) for row in adjacency]
+
+    def remove(self, x: int, y: int) -> None:
+        """Take an edge away."""
+        self._masks[x] &= ~(1 << y)
+        self._masks[y] &= ~(1 << x)
 
     def between(self, x: int, y: int) -> int:
         """Return the mask of nodes reachable from x without y and from y without x."""

@@ -1,0 +1,59 @@
+"""How commands fail: one sentence on the error stream and an exit code, never a traceback and never a data value.
+
+Exit codes: 1 data that do not fit (`schema check`), 2 refused, 3 unexpected, 130 stopped by the user.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+import click
+
+from dagveil.errors import DagveilError
+
+DEBUG_VARIABLE = "DAGVEIL_DEBUG"
+
+
+class Failure(click.ClickException):
+    """An error for people, with the exit code that scripts see."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class PlainGroup(click.Group):
+    """A group of commands that lists them in the order of use, and whose failures are plain sentences."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Give the commands in the order in which they were added."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; turn every exception into a sentence."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("Stopped. What was already charged stays charged: see `dagveil budget show`.", err=True)
+            raise click.exceptions.Exit(130) from None
+        except DagveilError as error:
+            raise Failure(str(error), 2) from error
+        except Exception as error:
+            if isinstance(error, OSError):
+                if error.errno == errno.EPIPE:  # the reader of our output has left: nothing to say, click ends quietly
+                    raise
+                if error.filename is not None and error.strerror:
+                    raise Failure(f"{error.filename}: {error.strerror}; check the path and your rights", 2) from error
+            if os.environ.get(DEBUG_VARIABLE):
+                raise
+            # a traceback or message of a library may hold values of the rows
+            raise Failure(
+                f"something unexpected went wrong ({type(error).__name__}). Its message is withheld because it may "
+                f"hold data. Set {DEBUG_VARIABLE}=1 to see it, and please report it without data. "
+                "What was charged stays charged: see `dagveil budget show`.",
+                3,
+            ) from error

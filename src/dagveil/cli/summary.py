@@ -1,0 +1,92 @@
+"""What a run says on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from dagveil.methods.result import Result, ResultEdge
+from dagveil.privacy.receipt import Receipt
+from dagveil.report.labels import clean_text
+
+SHOWN_MISSES = 5
+"""How many near misses are listed; the report has them all."""
+
+WIDE = 10_000
+"""Columns of text when a program reads the output: nothing is wrapped or cut."""
+
+
+def open_console() -> Console:
+    """Give a console that prints names as they are and wraps only on a terminal."""
+    # names of columns may look like Rich's markup or emoji codes
+    console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        console.width = WIDE
+    return console
+
+
+def print_result(result: Result) -> None:
+    """Print the graph, what a reader should know about it, and the receipt."""
+    console = open_console()
+    size = f"{count(len(result.graph.edges), 'edge')} among {count(len(result.graph.nodes), 'column')}"
+    if result.graph.edges:
+        console.print(_edge_table(result.graph.edges, size))
+    else:
+        console.print(f"{size}: nothing stood out from noise and chance")
+    for miss in result.near_misses[:SHOWN_MISSES]:
+        console.print(clean_text(f"near miss: {miss.source} — {miss.target}, returns {_percent(miss.confidence)}"))
+    hidden = len(result.near_misses) - SHOWN_MISSES
+    if hidden > 0:
+        console.print(f"and {count(hidden, 'more near miss', 'more near misses')} in the report")
+    for finding in result.findings:
+        console.print(clean_text(finding))
+    console.print()
+    print_receipt(result.receipt)
+
+
+def print_receipt(receipt: Receipt) -> None:
+    """Print the receipt in sentences, warnings in red."""
+    console = open_console()
+    for sentence in receipt.words():
+        console.print(clean_text(sentence), style="bold red" if sentence.startswith("Warning") else None)
+
+
+def print_written(paths: Iterable[Path], hint: str) -> None:
+    """Say which files were written, and what to do with them."""
+    open_console().print(f"\nwrote {', '.join(str(path) for path in paths)}\n{hint}")
+
+
+def count(number: int, noun: str, nouns: str | None = None) -> str:
+    """Count things in words.
+
+    Examples
+    --------
+    >>> count(1, "edge"), count(0, "edge"), count(2, "near miss", "near misses")
+    ('1 edge', '0 edges', '2 near misses')
+    """
+    return f"{number} {noun if number == 1 else nouns or noun + 's'}"
+
+
+def _edge_table(edges: Iterable[ResultEdge], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in ("from", "", "to"):
+        table.add_column(heading)
+    table.add_column("returns", justify="right")
+    table.add_column("arrow returns", justify="right")
+    for edge in edges:
+        mark = "→" if edge.kind == "directed" else "—"
+        table.add_row(
+            clean_text(edge.source),
+            mark,
+            clean_text(edge.target),
+            _percent(edge.confidence),
+            _percent(edge.arrow_confidence),
+        )
+    return table
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
