@@ -94,6 +94,8 @@ class Curator:
         label
             What the ledger calls this charge.
         """
+        if not column_sets:
+            return ()
         cells = sum(int(np.prod(table_shape(self.schema, names))) for names in column_sets)
         if cells > MAX_RELEASED_CELLS:
             raise BudgetError(

@@ -118,7 +118,9 @@ def test_batches_equal_the_slow_twin(a: int, b: int, k: int, s: int) -> None:
         np.testing.assert_allclose(wald.sampling[i], sampling, atol=1e-12)
         assert wald.statistic()[i] == pytest.approx(u @ np.linalg.inv(c) @ u, rel=1e-8)
         assert wald.efficiency()[i] == pytest.approx(np.trace(np.linalg.inv(c) @ sampling) / (a * b), rel=1e-8)
-        assert residual_strength(blocks)[i] == pytest.approx(float(u @ u), rel=1e-10)
+        assert residual_strength(blocks.xy, blocks.xs, blocks.ys, blocks.ss)[i] == pytest.approx(
+            float(u @ u), rel=1e-10
+        )
     assert ((wald.efficiency() > 0) & (wald.efficiency() <= 1 + 1e-12)).all()
 
 

@@ -89,11 +89,6 @@ class TestKnowledge:
             warnings.simplefilter("error", RuntimeWarning)
             search_evidence(evidence, QUICK, knowledge=Knowledge.none())
 
-    @pytest.mark.xfail(
-        strict=True,
-        raises=KnowledgeError,
-        reason="a column that no table covers is left out of the evidence, and knowledge that names it is then refused",
-    )
     def test_a_column_excluded_from_everything(self, boolean_schema: Callable[..., Schema]) -> None:
         """The budget is spent by then, so this must not end in an error."""
         rows, schema = chain_rows(1000, "abc"), boolean_schema(*"abc", nominal_rows=1000)
@@ -267,11 +262,6 @@ class TestNumbers:
         assert MODEL.dag().skeleton() <= result.graph.cpdag.skeleton()
         assert skeleton_f1(result.graph.cpdag, MODEL.dag()) >= 0.8
 
-    @pytest.mark.xfail(
-        strict=True,
-        raises=AssertionError,
-        reason="rows are shrunk as a whole, which joins the causes of a common effect; more rows show it more clearly",
-    )
     def test_more_rows_do_not_make_it_worse(self) -> None:
         """Four columns, a large budget and 100 000 rows: noise is no excuse for an extra edge here."""
         extra = 0

@@ -120,9 +120,6 @@ def test_arrows_by_evidence_on_larger_graphs(oracle: type) -> None:
     assert exact >= 0.98 * spoken
 
 
-@pytest.mark.xfail(
-    strict=True, reason="all twelve starts end in a local optimum, though every triple has the right sign"
-)
 def test_the_climb_reaches_the_best_orientation(oracle: type) -> None:
     dag = Dag(
         tuple("abcde"), frozenset({("a", "c"), ("a", "d"), ("c", "b"), ("c", "d"), ("d", "b"), ("e", "a"), ("e", "d")})
@@ -142,11 +139,6 @@ NEEDED_TOGETHER = [
 ]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a collider is passed over if it leaves no DAG without further ones, even when these are on the list",
-)
 @pytest.mark.parametrize("dag", NEEDED_TOGETHER, ids=["three parents", "three children"])
 def test_colliders_that_need_each_other_are_all_found(dag: Dag, oracle: type) -> None:
     skeleton = find_skeleton(oracle(dag), THOROUGH, NOTHING)
@@ -190,11 +182,6 @@ def test_required_pairs_are_kept_without_asking(oracle: type) -> None:
     assert frozenset("ab") not in {pair for pair, _ in evidence.tested}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="an excluded pair has no separating set, and none is read as an empty one",
-)
 def test_a_pair_excluded_by_knowledge_is_no_collider(oracle: type) -> None:
     """x → z → y with x − y excluded: nothing was asked about x and y, so nothing speaks for a collider at z."""
     dag = Dag(("x", "y", "z"), frozenset({("x", "z"), ("z", "y")}))
@@ -203,11 +190,6 @@ def test_a_pair_excluded_by_knowledge_is_no_collider(oracle: type) -> None:
     assert orient_by_separating_sets(dag.nodes, skeleton, knowledge) == dag.cpdag()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a pair without evidence counts as separated by the empty set, with p = 1",
-)
 def test_a_pair_without_evidence_is_no_collider(oracle: type) -> None:
     """x → z → y where the table of x and y was never released: that is no sign of their independence."""
 

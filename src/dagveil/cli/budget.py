@@ -1,63 +1,116 @@
-"""`dagveil budget set | show | history`."""
+"""`dagveil budget set | show | history | release`."""
 
 from __future__ import annotations
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from dagveil.cli.options import ledger_option, open_ledger
+from dagveil.cli.account import describe
+from dagveil.cli.failure import PlainGroup
+from dagveil.cli.options import ledger_option, name_ledger, open_ledger
+from dagveil.cli.summary import count, open_console
+from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up
+from dagveil.privacy.ledger.book import Ledger
+from dagveil.report.labels import clean_text
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def budget() -> None:
-    """Set and show the lifetime budget of a data set."""
+    """Set and show the lifetime budget of a data set.
+
+    DATASET is the name in the schema, under [dataset].
+    """
 
 
 @budget.command("set")
 @click.argument("dataset")
-@click.option("--epsilon", required=True)
-@click.option("--delta", default="1e-6", show_default=True)
+@click.option("--epsilon", metavar="NUMBER", required=True, help="What all runs together may spend, for example 3.")
+@click.option(
+    "--delta",
+    metavar="NUMBER",
+    default="1e-5",
+    show_default=True,
+    help="The same for delta; the default has room for ten runs with their default of 1e-6.",
+)
 @ledger_option
 def set_budget(dataset: str, epsilon: str, delta: str, ledger: str) -> None:
-    """Set the budget that all runs on DATASET together may spend."""
+    """Set the budget that all runs on DATASET together may spend.
+
+    It can be changed later, but never below what is already spent.
+    """
+    lifetime = Budget.of(epsilon, delta)
     books = open_ledger(ledger)
-    books.set_budget(dataset, Budget.of(epsilon, delta))
-    click.echo(f"{dataset}: {books.account(dataset).words}")
+    books.set_budget(dataset, lifetime)
+    click.echo(describe(books.account(dataset)))
 
 
 @budget.command()
 @click.argument("dataset", required=False)
 @ledger_option
 def show(dataset: str | None, ledger: str) -> None:
-    """Show what is spent, reserved and left."""
+    """Show what is spent, reserved and left, of DATASET or of all."""
     books = open_ledger(ledger)
-    names = (dataset,) if dataset else books.datasets()
-    if not names:
-        click.echo(f"{ledger} knows no data set yet")
-    for name in names:
-        click.echo(f"{name}: {books.account(name).words}")
+    for name in _known_datasets(books, dataset, ledger):
+        click.echo(describe(books.account(name)))
 
 
 @budget.command()
 @click.argument("dataset", required=False)
 @ledger_option
 def history(dataset: str | None, ledger: str) -> None:
-    """List every run with its charges."""
+    """List every run with its charges, of DATASET or of all.
+
+    A run counts with its whole epsilon and delta as soon as it has a charge. A released run has none.
+    """
+    books = open_ledger(ledger)
+    _known_datasets(books, dataset, ledger)
+    runs = books.history(dataset)
+    if not runs:
+        click.echo("no runs yet")
+        return
     table = Table()
-    for heading in ("run", "data set", "started", "method", "state", "ε", "δ", "charges"):
+    for heading in ("run", "data set", "started", "method", "state", "epsilon", "delta", "charges"):
         table.add_column(heading)
-    for run in open_ledger(ledger).history(dataset):
+    for run in runs:
         charges = ", ".join(event.label for event in run.events) or "none"
         table.add_row(
             str(run.id),
-            run.dataset,
+            clean_text(run.dataset),
             run.started,
             run.method,
             run.state.value,
             round_up(run.budget.epsilon, 4),
             round_up(run.budget.delta, 4),
-            charges,
+            clean_text(charges),
         )
-    Console().print(table)
+    open_console().print(table)
+
+
+@budget.command()
+@click.argument("dataset")
+@ledger_option
+def release(dataset: str, ledger: str) -> None:
+    """Free what crashed runs on DATASET reserved and never used.
+
+    Runs with a charge stay charged. A living run that has no charge yet will stop before it draws noise.
+    """
+    books = open_ledger(ledger)
+    _known_datasets(books, dataset, ledger)
+    click.echo(f"released {count(books.abandon_untouched(dataset), 'run')}")
+    click.echo(describe(books.account(dataset)))
+
+
+def _known_datasets(books: Ledger, dataset: str | None, ledger: str) -> tuple[str, ...]:
+    """Give the data sets that are asked for; a name that the ledger does not know is probably misspelt."""
+    known = books.datasets()
+    if dataset is None:
+        if not known:
+            click.echo(f"the ledger {name_ledger(ledger)} knows no data set yet", err=True)
+        return known
+    if dataset not in known:
+        raise LedgerError(
+            f"the ledger {name_ledger(ledger)} knows no data set {dataset!r}; it knows: {', '.join(known) or 'none'}. "
+            "Check the name and --ledger."
+        )
+    return (dataset,)

@@ -16,12 +16,16 @@ from dagveil.errors import DagveilError
 DEBUG_VARIABLE = "DAGVEIL_DEBUG"
 
 
-class Failure(click.ClickException):
-    """An error for people, with the exit code that scripts see."""
+class Refusal(click.ClickException):
+    """Something that was refused, with a next step for people."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    exit_code = 2
+
+
+class Breakdown(click.ClickException):
+    """Something that nobody foresaw."""
+
+    exit_code = 3
 
 
 class PlainGroup(click.Group):
@@ -41,19 +45,18 @@ class PlainGroup(click.Group):
             click.echo("Stopped. What was already charged stays charged: see `dagveil budget show`.", err=True)
             raise click.exceptions.Exit(130) from None
         except DagveilError as error:
-            raise Failure(str(error), 2) from error
+            raise Refusal(str(error)) from error
         except Exception as error:
             if isinstance(error, OSError):
                 if error.errno == errno.EPIPE:  # the reader of our output has left: nothing to say, click ends quietly
                     raise
                 if error.filename is not None and error.strerror:
-                    raise Failure(f"{error.filename}: {error.strerror}; check the path and your rights", 2) from error
+                    raise Refusal(f"{error.filename}: {error.strerror}; check the path and your rights") from error
             if os.environ.get(DEBUG_VARIABLE):
                 raise
             # a traceback or message of a library may hold values of the rows
-            raise Failure(
+            raise Breakdown(
                 f"something unexpected went wrong ({type(error).__name__}). Its message is withheld because it may "
                 f"hold data. Set {DEBUG_VARIABLE}=1 to see it, and please report it without data. "
-                "What was charged stays charged: see `dagveil budget show`.",
-                3,
+                "What was charged stays charged: see `dagveil budget show`."
             ) from error

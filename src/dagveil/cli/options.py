@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
+from sqlalchemy.engine import make_url
 
 from dagveil.data.schema import Schema, load_schema
 from dagveil.methods.settings import ArrowRule, SearchSettings
-from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.book import WAIT_SECONDS, Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 
 LEDGER_VARIABLE = "DAGVEIL_LEDGER"
+LEDGER_WAIT_SECONDS = WAIT_SECONDS
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def default_ledger() -> str:
@@ -27,55 +33,107 @@ ledger_option = click.option(
     envvar=LEDGER_VARIABLE,
     default=default_ledger,
     metavar="PATH|URL",
-    help=f"SQLite file, or postgresql:// URL for teams; also {LEDGER_VARIABLE}.  [default: in your home folder]",
+    help="Where spending is recorded: an SQLite file, or a postgresql:// URL for teams. "
+    f"[default: ${LEDGER_VARIABLE}, or else dagveil/ledger.sqlite in your data folder]",
 )
 
-schema_option = click.option("--schema", "schema_path", metavar="SCHEMA.toml", help="Public facts about the columns.")
+_RUN_OPTIONS = (
+    click.option(
+        "--schema",
+        "schema_path",
+        metavar="SCHEMA.toml",
+        help="Levels, bounds and other public facts; `dagveil schema draft` writes a first one. Needed for rows.",
+    ),
+    click.option("--epsilon", metavar="NUMBER", help="Privacy budget of this run, for example 1. Needed for rows."),
+    click.option(
+        "--delta",
+        default="1e-6",
+        metavar="NUMBER",
+        show_default=True,
+        help="Probability with which epsilon may fail to hold: above 0, and far below 1/rows.",
+    ),
+    ledger_option,
+    click.option(
+        "--noise",
+        type=click.Choice([kind.value for kind in NoiseKind]),
+        default=NoiseKind.OPENDP.value,
+        show_default=True,
+        help="Where noise comes from: OpenDP's samplers, our own exact one (faster), or a seed (for tests only, "
+        "never private).",
+    ),
+    click.option("--seed", type=click.IntRange(0), metavar="INTEGER", help="The seed; only with --noise seeded."),
+    click.option("--accept-draft", is_flag=True, help="Use an unreviewed schema as it is; the receipt will say so."),
+)
+_RUN_NAMES = ("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "accept_draft")
+
+_SEARCH_OPTIONS = (
+    click.option(
+        "--marginal-level",
+        type=float,
+        metavar="P",
+        help="Keep a pair of columns at first if its p-value is below this.  [default: by kind of evidence]",
+    ),
+    click.option(
+        "--conditional-level",
+        type=float,
+        metavar="P",
+        help="Columns separate a pair if its p-value given them is above this.  [default: by kind of evidence]",
+    ),
+    click.option(
+        "--largest-order",
+        type=int,
+        metavar="INTEGER",
+        help="Most columns to condition on, 0 to 5.  [default: by kind of evidence]",
+    ),
+    click.option(
+        "--arrows",
+        type=click.Choice([rule.value for rule in ArrowRule]),
+        default=ArrowRule.EVIDENCE.value,
+        show_default=True,
+        help="How arrows are found.",
+    ),
+    click.option(
+        "--redraws",
+        type=int,
+        default=SearchSettings().redraws,
+        metavar="INTEGER",
+        show_default=True,
+        help="How often noise is drawn again, at no cost, for the confidence of edges; 0 leaves it out.",
+    ),
+    click.option(
+        "--knowledge",
+        "knowledge_path",
+        metavar="FILE.toml",
+        help="Background knowledge (tiers, forbidden, required) in place of the schema's.",
+    ),
+)
 
 
-def run_options(command: Any) -> Any:
+def run_options(command: Command) -> Command:
     """Add the options of a run that spends budget."""
-    for option in reversed(
-        (
-            schema_option,
-            click.option("--epsilon", help="Privacy budget of this run, for example 1."),
-            click.option("--delta", default="1e-6", show_default=True, help="Probability that epsilon does not hold."),
-            ledger_option,
-            click.option(
-                "--noise",
-                type=click.Choice([kind.value for kind in NoiseKind]),
-                default=NoiseKind.OPENDP.value,
-                show_default=True,
-                help="Where noise comes from; seeded is for tests and never private.",
-            ),
-            click.option("--seed", type=int, help="Only with --noise seeded."),
-            click.option("--accept-draft", is_flag=True, help="Use an unreviewed schema; the receipt will say so."),
-        )
-    ):
+    for option in reversed(_RUN_OPTIONS):
         command = option(command)
     return command
 
 
-def search_options(command: Any) -> Any:
+def search_options(command: Command) -> Command:
     """Add the options of the search, which cost nothing."""
-    for option in reversed(
-        (
-            click.option("--marginal-level", type=float, help="Keep a pair below this marginal p-value."),
-            click.option("--conditional-level", type=float, help="A set separates above this p-value."),
-            click.option("--largest-order", type=int, help="Size of the largest conditioning set."),
-            click.option(
-                "--arrows",
-                type=click.Choice([rule.value for rule in ArrowRule]),
-                default=ArrowRule.EVIDENCE.value,
-                show_default=True,
-                help="How arrows are found.",
-            ),
-            click.option("--redraws", type=int, default=50, show_default=True, help="Redraws for edge confidence."),
-            click.option("--knowledge", "knowledge_path", metavar="FILE.toml", help="Other background knowledge."),
-        )
-    ):
+    for option in reversed(_SEARCH_OPTIONS):
         command = option(command)
     return command
+
+
+def refuse_run_options(context: click.Context) -> None:
+    """Refuse options that have no meaning for evidence, rather than ignore them."""
+    given = [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in _RUN_NAMES and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(
+            f"evidence is searched without the rows and at no cost: leave out {', '.join(given)}", context
+        )
 
 
 def search_settings(
@@ -93,11 +151,22 @@ def require_schema(path: str | None) -> Schema:
     """Load the schema, or say how to get one."""
     if path is None:
         raise click.UsageError(
-            "a run needs --schema SCHEMA.toml; `dagveil schema draft FILE -o schema.toml` writes a first one"
+            "a run on rows needs --schema SCHEMA.toml; `dagveil schema draft FILE -o schema.toml` writes a first one"
         )
     return load_schema(path)
 
 
+def name_ledger(place: str) -> str:
+    """Return the ledger's place as it may be shown: without a password.
+
+    Examples
+    --------
+    >>> name_ledger("postgresql://ann:secret@host/books"), name_ledger("books.sqlite")
+    ('postgresql://ann:***@host/books', 'books.sqlite')
+    """
+    return make_url(place).render_as_string(hide_password=True) if "://" in place else place
+
+
 def open_ledger(place: str) -> Ledger:
     """Open the ledger."""
-    return Ledger.open(place)
+    return Ledger.open(place, LEDGER_WAIT_SECONDS)

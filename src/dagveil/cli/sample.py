@@ -10,24 +10,39 @@ from pyarrow import csv, parquet
 
 from dagveil.benchmarks.networks import NETWORK_NAMES, load_network
 from dagveil.benchmarks.simulate import network_schema, sample_table
+from dagveil.cli.output import check_writable
 from dagveil.data.schema import save_schema
 
+HELP = (
+    "Sample rows from a known network and write its schema: public data, to try things on.\n\n"
+    f"NETWORK is one of {', '.join(NETWORK_NAMES)}."
+)
 
-@click.command()
-@click.argument("network", type=click.Choice(NETWORK_NAMES))
-@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True)
-@click.option("-o", "--output", required=True, help="A .csv or .parquet file; NETWORK.toml beside it gets the schema.")
+
+@click.command(help=HELP, short_help="Make public data from a known network, to try things on.")
+@click.argument("network", type=click.Choice(NETWORK_NAMES), metavar="NETWORK")
+@click.option("--rows", type=click.IntRange(1), metavar="INTEGER", default=100_000, show_default=True)
+@click.option("--seed", type=click.IntRange(0), metavar="INTEGER", default=1, show_default=True)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    required=True,
+    help="A .csv or .parquet file; its schema goes to the same name with .toml. Existing files are replaced.",
+)
 def sample(network: str, rows: int, seed: int, output: str) -> None:
-    """Sample rows from a known network, with its schema: public data to try things on."""
+    """Write sampled rows and their schema."""
+    path = Path(output)
+    if path.suffix not in (".csv", ".parquet"):
+        raise click.UsageError(f"the output {path.name} must end in .csv or .parquet")
+    schema_path = path.with_suffix(".toml")
+    check_writable(path, schema_path)
     known = load_network(network)
     table = sample_table(known, rows, np.random.default_rng(seed))
-    path = Path(output)
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         parquet.write_table(table, path)
     else:
         csv.write_csv(table, path)
-    schema_path = path.with_suffix(".toml")
-    save_schema(network_schema(known, rows), schema_path)
-    click.echo(f"wrote {rows} rows to {path} and their schema to {schema_path}")
+    schema = network_schema(known, rows)
+    save_schema(schema, schema_path)
+    click.echo(f"wrote {rows} rows to {path} and the schema of {schema.dataset!r} to {schema_path}")

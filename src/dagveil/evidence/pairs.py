@@ -60,7 +60,8 @@ class PairEvidence:
         c = self.covariance
         squares = np.einsum("ijab,ijab->ij", c.blocks, c.blocks)
         traces = np.trace(c.spread, axis1=1, axis2=2)
-        added = c.noise * np.outer(traces, traces) + np.outer(c.size, c.size) / c.n_rows
+        noise = np.where(c.measured, c.noise, 0.0)
+        added = noise * np.outer(traces, traces) + np.outer(c.size, c.size) / c.n_rows
         return np.where(c.measured, squares - added, 0.0)
 
     def strength(self, questions: Questions) -> Floats:
@@ -154,7 +155,7 @@ class PairEvidence:
         """Gather K_xS, K_yS and K_SS."""
         blocks, given = self.covariance.blocks, questions.given
         k, q = questions.order, len(questions)
-        s = int(self.covariance.size[given].max()) if k else 0
+        s = max(int(self.covariance.size[given].max()), 1) if k else 1
         xs = np.empty((q, a, k, s))
         ys = np.empty((q, b, k, s))
         ss = np.empty((q, k, s, k, s))
@@ -212,4 +213,5 @@ class PairEvidence:
         conditional = (joint / joint.sum(axis=1, keepdims=True))[:, :a].transpose(0, 2, 1)
         within = conditional[..., None] * np.eye(a) - conditional[..., :, None] * conditional[..., None, :]
         white = c.whitener[x, None, :a, :a]
-        return white @ within @ white.transpose(0, 1, 3, 2)
+        out: Floats = white @ within @ white.transpose(0, 1, 3, 2)
+        return out

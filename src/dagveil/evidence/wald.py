@@ -173,7 +173,8 @@ def _inverse(ss: Floats) -> Floats:
 def _reach(bx: Floats, spread: Floats) -> Floats:
     """Return B R Bᵀ per conditioning block, shape (q, k, a, a)."""
     by_block = bx.transpose(0, 2, 1, 3)
-    return by_block @ spread @ by_block.transpose(0, 1, 3, 2)
+    reach: Floats = by_block @ spread @ by_block.transpose(0, 1, 3, 2)
+    return reach
 
 
 def _residual(bx: Floats, xs: Floats, noise: Floats, noise_trace: Floats, spread: Floats) -> Floats:
@@ -199,7 +200,8 @@ def _margin_term(bx: Floats, by: Floats, blocks: Blocks, i: int) -> Floats:
     level_x -= level_x @ p[:, :, None]
     level_y -= level_y @ p[:, :, None]
     outer = (level_x[:, :, None, :] * level_y[:, None, :, :]).reshape(q, a * b, s + 1)
-    return (outer * blocks.s_margin_noise[:, i, None, :]) @ outer.transpose(0, 2, 1)
+    term: Floats = (outer * blocks.s_margin_noise[:, i, None, :]) @ outer.transpose(0, 2, 1)
+    return term
 
 
 def _kron(left: Floats, right: Floats) -> Floats:

@@ -50,6 +50,21 @@ class Knowledge(msgspec.Struct, frozen=True, dict=True):
         """Return the knowledge that says nothing."""
         return cls()
 
+    def within(self, nodes: Iterable[str]) -> Knowledge:
+        """Return the part of this knowledge that speaks of these nodes only.
+
+        Examples
+        --------
+        >>> Knowledge(required=frozenset({("a", "b"), ("b", "c")})).within(["a", "b"]).required
+        frozenset({('a', 'b')})
+        """
+        kept = set(nodes)
+        return Knowledge(
+            tuple(tuple(node for node in tier if node in kept) for tier in self.tiers),
+            frozenset(arc for arc in self.forbidden if kept.issuperset(arc)),
+            frozenset(arc for arc in self.required if kept.issuperset(arc)),
+        )
+
     def check(self, nodes: Iterable[str]) -> None:
         """Refuse knowledge that names other nodes than these or contradicts itself.
 

@@ -14,7 +14,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema, load_schema
 from dagveil.data.table import Table
-from dagveil.errors import UnreviewedSchemaError
+from dagveil.errors import SchemaError, UnreviewedSchemaError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.cpdag import Cpdag
@@ -74,7 +74,7 @@ def measure_source(
     Parameters
     ----------
     source
-        A path, frame or array; see `dagveil.data.reading`. A `Table` is taken as it is.
+        A path, frame or array; see `dagveil.data.reading`. A `MemoryTable` with this very schema is taken as it is.
     schema
         Levels, bounds and public facts; or the path of a schema.toml.
     epsilon, delta
@@ -251,21 +251,29 @@ def summarise(schema: Schema) -> SchemaSummary:
 
 
 def _open_table(source: Any, schema: Schema) -> Table:
-    if isinstance(source, MemoryTable):
-        return source
-    return MemoryTable.from_source(source, schema)
+    if not isinstance(source, MemoryTable):
+        return MemoryTable.from_source(source, schema)
+    if source.schema != schema:
+        raise SchemaError(
+            f"the table was opened with another schema than the one given for {schema.dataset!r}; give the table's own "
+            "schema, or open the table again"
+        )
+    return source
 
 
 def _search(
     columns: tuple[str, ...], settings: SearchSettings, knowledge: Knowledge, skeleton_settings: SkeletonSettings
 ) -> Callable[[Independence], Cpdag]:
     def find(tests: Independence) -> Cpdag:
-        skeleton = find_skeleton(tests, skeleton_settings, knowledge)
+        # columns that nothing was measured about have edges by knowledge only
+        known = knowledge.within(tests.columns)
+        skeleton = find_skeleton(tests, skeleton_settings, known)
         if settings.arrows is ArrowRule.EVIDENCE:
-            graph = orient_by_evidence(tests, skeleton, ArrowSettings(), knowledge)
+            graph = orient_by_evidence(tests, skeleton, ArrowSettings(), known)
         else:
-            graph = orient_by_separating_sets(tests.columns, skeleton, knowledge)
-        return Cpdag(columns, graph.directed, graph.undirected)
+            graph = orient_by_separating_sets(tests.columns, skeleton, known)
+        whole = Cpdag(columns, graph.directed, graph.undirected)
+        return whole if tests.columns == columns else knowledge.orient(whole)
 
     return find
 

@@ -28,10 +28,14 @@ EXPONENTS_BELOW = 24
 """Powers of two below the declared bounds among which the size of a column is sought."""
 
 RADIUS_PER_COLUMN = 0.75
-"""Squared radius of the ball, per column, in squared spreads."""
+"""Squared radius of the ball, per column, in squared spreads, where noise is the main concern."""
 
-SMALLEST_RADIUS = 4.0
-"""Squared radius for a handful of columns: noise is no concern there, shrinking is."""
+WIDEST_PER_COLUMN = 6.0
+"""Squared radius per column beyond which hardly any row is shrunk."""
+
+QUIET = 0.25
+"""The ball grows while noise stays below this share of what sampling alone makes of a correlation: shrinking rows bends
+dependence, so it is done only for as much as noise demands."""
 
 NORMAL_MEDIAN = 0.6745
 """Median distance of a standard normal from its centre."""
@@ -79,7 +83,7 @@ def measure_moments(
             "saves a tenth of the budget."
         )
     names = tuple(columns)
-    radius_squared = max(RADIUS_PER_COLUMN * len(names), SMALLEST_RADIUS)
+    radius_squared = choose_radius(len(names), rows, float(left * curator.accounting.total))
     moment_plan = MomentPlan(
         columns=names,
         centers=tuple(centers[name] for name in names),
@@ -104,6 +108,28 @@ def measure_moments(
             "edges. A larger epsilon or fewer columns would show more."
         )
     return Measured(tuple(releases), tuple(plan), tuple(findings))
+
+
+def choose_radius(columns: int, rows: int, mu_squared: float) -> float:
+    """Return the squared radius of the ball, from public facts alone.
+
+    Parameters
+    ----------
+    columns
+        How many columns.
+    rows
+        Nominal or estimated number of rows.
+    mu_squared
+        What the moments may cost.
+
+    Examples
+    --------
+    >>> choose_radius(20, 1000, 0.05), choose_radius(3, 1_000_000, 0.05)
+    (15.0, 18.0)
+    """
+    # noise in a scaled moment is 1.1 R² / √(2 μ²); sampling gives it √n
+    quiet = QUIET * math.sqrt(2.0 * mu_squared * rows) / 1.1
+    return min(max(quiet, RADIUS_PER_COLUMN * columns), WIDEST_PER_COLUMN * columns)
 
 
 def spread_of(size: NoisyMagnitudes, reach: float) -> float:

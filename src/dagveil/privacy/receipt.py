@@ -117,7 +117,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return (
             f"Public facts that it relies on: {facts}.{rows}",
             f"Not promised: secrecy of these public facts, of patterns that hold without any single {self._noun}, or "
-            f"of someone behind more than one {self._noun}. Other releases from the same data add to epsilon and delta.",
+            f"of someone behind more than one {self._noun}. Other releases from the same data add to this epsilon.",
         )
 
 

@@ -15,11 +15,11 @@ from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.dag import Dag, sort_topologically
+from dagveil.graphs.extension import nearest_extension
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.skeleton import Skeleton
 
@@ -35,11 +35,11 @@ class ArrowSettings:
     largest_evidence
         Evidence of one triple is clipped here: no single triple outweighs everything else.
     restarts
-        Random starts besides the greedy one.
+        Random starts besides the two greedy ones.
     """
 
     largest_evidence: float = 10.0
-    restarts: int = 11
+    restarts: int = 10
 
 
 def orient_by_evidence(
@@ -117,7 +117,8 @@ def _statistics(evidence: Independence, questions: list[tuple[int, int, tuple[in
 
 
 def _log_mean(values: NDArray[np.float64]) -> float:
-    return float(special.logsumexp(values) - np.log(len(values)))
+    top = values.max()
+    return float(top + np.log(np.exp(values - top).mean()))
 
 
 class _Climb:
@@ -127,6 +128,8 @@ class _Climb:
         self, names: tuple[str, ...], adjacency: NDArray[np.bool_], weights: dict[Triple, float], knowledge: Knowledge
     ) -> None:
         self._d = len(names)
+        self._names = names
+        self._place = {name: i for i, name in enumerate(names)}
         self._edges = [(int(a), int(b)) for a, b in zip(*np.nonzero(np.triu(adjacency)), strict=True)]
         self._triples = list(weights.items())
         self._weight: list[dict[tuple[int, int], float]] = [{} for _ in range(self._d)]
@@ -136,18 +139,19 @@ class _Climb:
         for x, z, y in weights:
             self._partners[z][x] = self._partners[z].get(x, 0) | 1 << y
             self._partners[z][y] = self._partners[z].get(y, 0) | 1 << x
-        self._forced: dict[tuple[int, int], bool] = {}
+        self._fixed: set[tuple[int, int]] = set()
         for a, b in self._edges:
             forward, backward = knowledge.allows(names[a], names[b]), knowledge.allows(names[b], names[a])
             if forward != backward:
-                self._forced[(a, b) if forward else (b, a)] = True
+                self._fixed.add((a, b) if forward else (b, a))
+        self._forced = {(names[a], names[b]) for a, b in self._fixed}
 
     def best(self, restarts: int) -> list[tuple[int, int]]:
         """Return the best orientation found, as (parent, child)."""
         rng = np.random.default_rng(0)  # search only: nothing private hangs on it
         best_score, best_parents = -np.inf, [0] * self._d
-        for start in range(restarts + 1):
-            parents = self._greedy_start() if start == 0 else self._random_start(rng)
+        for start in range(restarts + 2):
+            parents = (self._collider_start, self._pull_start)[start]() if start < 2 else self._random_start(rng)
             score = self._ascend(parents)
             if score > best_score + 1e-9:
                 best_score, best_parents = score, parents
@@ -164,14 +168,14 @@ class _Climb:
         return parents
 
     def _topological(self, rank: list[float]) -> list[int]:
-        waiting = {node: sum(1 for _, child in self._forced if child == node) for node in range(self._d)}
+        waiting = {node: sum(1 for _, child in self._fixed if child == node) for node in range(self._d)}
         order: list[int] = []
         while waiting:
             free = [node for node, count in waiting.items() if count == 0]
             node = min(free, key=lambda v: rank[v])
             order.append(node)
             del waiting[node]
-            for parent, child in self._forced:
+            for parent, child in self._fixed:
                 if parent == node:
                     waiting[child] -= 1
         return order
@@ -179,7 +183,22 @@ class _Climb:
     def _random_start(self, rng: np.random.Generator) -> list[int]:
         return self._order_start(rng.permutation(self._d).tolist())
 
-    def _greedy_start(self) -> list[int]:
+    def _collider_start(self) -> list[int]:
+        """Start from all colliders that the evidence speaks for, the strongest first, as long as no cycle closes."""
+        arrows = set(self._forced)
+        for (x, z, y), weight in sorted(self._triples, key=lambda item: -item[1]):
+            trial = arrows | {(self._names[x], self._names[z]), (self._names[y], self._names[z])}
+            opposed = any((effect, cause) in trial for cause, effect in trial - arrows)
+            if weight > 0 and not opposed and sort_topologically(self._names, trial):
+                arrows = trial
+        pairs = {frozenset((self._names[a], self._names[b])) for a, b in self._edges}
+        loose = pairs - {frozenset(arc) for arc in arrows}
+        parents = [0] * self._d
+        for cause, effect in nearest_extension(self._names, arrows, loose):
+            parents[self._place[effect]] |= 1 << self._place[cause]
+        return parents
+
+    def _pull_start(self) -> list[int]:
         """Start where nodes that look like colliders come late."""
         pull = [0.0] * self._d
         for (_, z, _), weight in self._triples:
@@ -203,7 +222,7 @@ class _Climb:
 
     def _try(self, arcs: list[tuple[int, int]], parents: list[int]) -> bool:
         """Reverse these arcs if that raises the score and closes no cycle."""
-        if any(arc in self._forced for arc in arcs):
+        if any(arc in self._fixed for arc in arcs):
             return False
         gain = 0.0
         done: list[tuple[int, int]] = []

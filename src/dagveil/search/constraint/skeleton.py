@@ -118,7 +118,9 @@ def screen_pairs(evidence: Independence, settings: SkeletonSettings, knowledge: 
             asked.append((x, y, ()))
     if asked:
         questions = Questions.of(asked)
-        p = np.where(evidence.answers(questions), evidence.test(questions).p_value, 1.0)
+        known = evidence.answers(questions)
+        asked = [question for question, answered in zip(asked, known.tolist(), strict=True) if answered]
+        p = evidence.test(questions.select(known)).p_value
         for (x, y, _), value in zip(asked, p.tolist(), strict=True):
             p_values[x, y] = value
             if value < settings.marginal_level:

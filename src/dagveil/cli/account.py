@@ -1,0 +1,33 @@
+"""The account of a data set in words."""
+
+from __future__ import annotations
+
+import shlex
+
+from dagveil.privacy.budget import round_down, round_up
+from dagveil.privacy.ledger.account import Account
+
+
+def describe(account: Account) -> str:
+    """Say what is spent, reserved and left.
+
+    Examples
+    --------
+    >>> from dagveil.privacy.budget import Budget
+    >>> from dagveil.privacy.ledger.account import tally
+    >>> describe(tally("visits", Budget.of(3, 1e-5), []))
+    'visits: spent epsilon 0, delta 0 in 0 runs; lifetime epsilon 3, delta 1e-5; left epsilon 3, delta 1e-5'
+    """
+    words = [account.words]
+    if account.reserved_epsilon:
+        words.append(
+            f"reserved by open runs epsilon {round_up(account.reserved_epsilon, 4)}, "
+            f"delta {round_up(account.reserved_delta, 4)}"
+        )
+    if account.remaining_epsilon is None or account.remaining_delta is None:
+        words.append(f"`dagveil budget set {shlex.quote(account.dataset)} --epsilon NUMBER` sets one")
+    else:
+        words.append(
+            f"left epsilon {round_down(account.remaining_epsilon, 4)}, delta {round_down(account.remaining_delta, 4)}"
+        )
+    return "; ".join(words)
