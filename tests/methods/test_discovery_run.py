@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from dagveil.benchmarks.networks import Network
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.errors import (, SchemaError
+from dagveil.errors import (
     BudgetError,
     BudgetExceededError,
     DataError,
     EvidenceError,
     MethodError,
+    SchemaError,
     UnreviewedSchemaError,
 )
 from dagveil.evaluation.skeleton import skeleton_f1

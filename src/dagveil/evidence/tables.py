@@ -33,6 +33,8 @@ class NoisyTable:
         >>> NoisyTable(("a", "b"), np.ones((2, 3)), 1.0).margin(("a",)).variance
         3.0
         """
+        if columns == self.columns:
+            return self
         gone = tuple(axis for axis, name in enumerate(self.columns) if name not in columns)
         left = tuple(name for name in self.columns if name in columns)
         summed = self.counts.sum(axis=gone)

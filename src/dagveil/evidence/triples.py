@@ -132,18 +132,19 @@ class TripleEvidence(PairEvidence):
         ss = np.broadcast_to(np.eye(s)[None, None, :, None, :], (q, 1, s, 1, s))
         spread, whitener = np.zeros((q, 1, s, s)), np.zeros((q, 1, s, s))
         margin, p = np.zeros((q, 1, s + 1)), np.zeros((q, 1, s + 1))
-        sampling = np.empty((q, a * b, a * b))
+        x_within, y_within = np.zeros((q, s + 1, a, a)), np.zeros((q, s + 1, b, b))
         for row, (column, lx, ry) in enumerate(zip(columns, left, right, strict=True)):
             size = column.whitener.shape[0]
-            levels = np.r_[0:size, s]
+            levels = [*range(size), s]
             xs[row, :, 0, :size] = lx.block
             ys[row, :, 0, :size] = ry.block
             spread[row, 0, :size, :size] = column.spread
             whitener[row, 0, :size, :size] = column.whitener
             margin[row, 0, levels] = column.margin_noise
             p[row, 0, levels] = column.probabilities
-            weights = column.probabilities[None] / c.n_rows
-            sampling[row] = mix_strata(weights, lx.within[None], ry.within[None])[0]
+            x_within[row, levels] = lx.within
+            y_within[row, levels] = ry.within
+        sampling = mix_strata(p[:, 0] / c.n_rows, x_within, y_within)
         wald = partial_covariance(
             Blocks(
                 xy=self._joint_pairs[x, y, :a, :b],
