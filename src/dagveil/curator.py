@@ -7,6 +7,7 @@ leaked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Protocol
@@ -96,7 +97,7 @@ class Curator:
         """
         if not column_sets:
             return ()
-        cells = sum(int(np.prod(table_shape(self.schema, names))) for names in column_sets)
+        cells = sum(math.prod(table_shape(self.schema, names)) for names in column_sets)
         if cells > MAX_RELEASED_CELLS:
             raise BudgetError(
                 f"{label}: {len(column_sets)} tables have {cells} cells together, the limit is {MAX_RELEASED_CELLS}; "

@@ -41,11 +41,12 @@ def draft(file: str, output: str, dataset: str | None, force: bool) -> None:
     check_writable(path)
     drafted = draft_schema(file, dataset)
     save_schema(drafted, path)
+    next_step = shlex.join(["dagveil", "schema", "check", file, "--schema", str(path)])
     click.echo(
         f"wrote {path}: {count(len(drafted.columns), 'column')}, unreviewed: levels and bounds were read from the "
         "data.\n"
         "Next: replace levels and bounds by what is public knowledge, declare nominal_rows, and set reviewed = true.\n"
-        f"`dagveil schema check {shlex.quote(file)} --schema {shlex.quote(str(path))}` then tells you what does not fit."
+        f"`{next_step}` then tells you what does not fit."
     )
 
 

@@ -14,6 +14,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.distinct import WeightedRows, mix_codes, shrink_rows
 from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode
 from dagveil.data.moments import MomentPlan, sum_outer_products
+from dagveil.data.products import count_pairs, pays
 from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema
 from dagveil.data.table import check_columns, check_edges, check_exponents, table_shape
@@ -86,6 +87,8 @@ class MemoryTable:
         """Answer many `counts` together: wide tables are counted once and summed down to the ones asked for."""
         shapes = [table_shape(self._schema, columns) for columns in column_sets]
         levels = {name: column.n_levels for name, column in self._schema.columns.items()}
+        if pays(column_sets, levels, self._distinct_rows().n_rows):
+            return count_pairs(self._distinct_rows(), column_sets, levels)
         answers: list[NDArray[np.int64] | None] = [None] * len(column_sets)
         for bundle in bundle_columns(column_sets, levels, n_rows=self._distinct_rows().n_rows):
             wide = self._count(bundle.columns, tuple(levels[name] for name in bundle.columns))

@@ -125,7 +125,7 @@ def covariance_from_tables(columns: Sequence[str], tables: Mapping[tuple[str, st
     spread = np.zeros((d, m, m))
     whitener = np.zeros((d, m, m))
     root = np.zeros((d, m, m))
-    projections: list[Floats] = []
+    projections = np.zeros((d, m, m + 1))
     for i in range(d):
         merged = merge[i] @ np.maximum(margins[i], max(np.sqrt(margin_variance[i]), 1.0))
         p = merged / merged.sum()
@@ -135,8 +135,8 @@ def covariance_from_tables(columns: Sequence[str], tables: Mapping[tuple[str, st
         inner = np.diag(p[: r - 1]) - np.outer(p[: r - 1], p[: r - 1])
         cholesky = np.linalg.cholesky(inner)
         white = np.linalg.inv(cholesky)
-        projections.append(white @ project)
-        spread[i, : r - 1, : r - 1] = (projections[i] * weights) @ projections[i].T
+        projections[i, : r - 1, :r] = white @ project
+        spread[i] = (projections[i, :, :r] * weights) @ projections[i, :, :r].T
         whitener[i, : r - 1, : r - 1] = white
         root[i, : r - 1, : r - 1] = cholesky
         probabilities[i, : r - 1] = p[: r - 1]
@@ -145,15 +145,22 @@ def covariance_from_tables(columns: Sequence[str], tables: Mapping[tuple[str, st
         margin_noise[i, : r - 1] = per_level[: r - 1]
         margin_noise[i, m] = per_level[r - 1]
 
+    stacked = np.zeros((len(pairs), m + 1, m + 1))
+    for row, (i, j, table) in enumerate(pairs):
+        counts = table.counts
+        if counts.shape != (kept[i], kept[j]):
+            counts = merge[i] @ counts @ merge[j].T
+        stacked[row, : kept[i], : kept[j]] = counts
+    left = np.array([i for i, _, _ in pairs], dtype=np.intp)
+    right = np.array([j for _, j, _ in pairs], dtype=np.intp)
+    between = projections[left] @ stacked @ projections[right].transpose(0, 2, 1) / n_rows
     blocks = np.zeros((d, d, m, m))
+    blocks[left, right] = between
+    blocks[right, left] = between.transpose(0, 2, 1)
     blocks[np.arange(d), np.arange(d)] = np.eye(m)
     noise = np.full((d, d), np.inf)
+    noise[left, right] = noise[right, left] = np.array([table.variance for _, _, table in pairs]) / n_rows**2
     noise[np.arange(d), np.arange(d)] = 0.0
-    for i, j, table in pairs:
-        block = projections[i] @ (merge[i] @ table.counts @ merge[j].T) @ projections[j].T / n_rows
-        blocks[i, j, : kept[i] - 1, : kept[j] - 1] = block
-        blocks[j, i, : kept[j] - 1, : kept[i] - 1] = block.T
-        noise[i, j] = noise[j, i] = table.variance / n_rows**2
     return OneHotCovariance(
         columns=tuple(columns),
         size=np.array([r - 1 for r in kept], dtype=np.intp),

@@ -50,6 +50,8 @@ def combine(tables: Iterable[NoisyTable]) -> NoisyTable:
     [1.0, 1.0]
     """
     tables = list(tables)
+    if len(tables) == 1:
+        return tables[0]
     weights = np.array([1.0 / table.variance for table in tables])
     counts = sum(weight * table.counts for weight, table in zip(weights, tables, strict=True)) / weights.sum()
     return NoisyTable(tables[0].columns, np.asarray(counts), float(1.0 / weights.sum()))

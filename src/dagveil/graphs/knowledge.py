@@ -71,6 +71,8 @@ class Knowledge(msgspec.Struct, frozen=True, dict=True):
         Call it before any budget is spent. Forbidden edges contradict each other when the directions that they leave
         could run in a circle: then some graphs found by data would have no reading that obeys them.
         """
+        if not (self.tiers or self.forbidden or self.required):
+            return
         names = tuple(nodes)
         listed = [node for tier in self.tiers for node in tier]
         ends = {node for arc in self.forbidden | self.required for node in arc}

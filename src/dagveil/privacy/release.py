@@ -41,7 +41,7 @@ class NoisyCounts(msgspec.Struct, frozen=True, tag="counts"):
     @property
     def count_variance(self) -> float:
         """Variance of the noise in each count."""
-        return float(self.variance / self.lattice**2)
+        return float(self.variance) / self.lattice**2
 
 
 class NoisyMoments(msgspec.Struct, frozen=True, tag="moments"):

@@ -50,8 +50,8 @@ def orient_by_evidence(
     weights = weigh_colliders(evidence, skeleton, settings)
     climb = _Climb(names, skeleton.adjacency, weights, knowledge)
     edges = climb.best(settings.restarts)
-    dag = Dag(names, frozenset((names[a], names[b]) for a, b in edges))
-    return knowledge.orient(dag.cpdag())
+    found = Dag(names, frozenset((names[a], names[b]) for a, b in edges)).cpdag()
+    return found if knowledge == Knowledge.none() else knowledge.orient(found)
 
 
 def weigh_colliders(evidence: Independence, skeleton: Skeleton, settings: ArrowSettings) -> dict[Triple, float]:
@@ -168,6 +168,8 @@ class _Climb:
         return parents
 
     def _topological(self, rank: list[float]) -> list[int]:
+        if not self._fixed:
+            return sorted(range(self._d), key=rank.__getitem__)
         waiting = {node: sum(1 for _, child in self._fixed if child == node) for node in range(self._d)}
         order: list[int] = []
         while waiting:

@@ -143,7 +143,9 @@ def candidate_sets(
     owners: list[int] = []
     edges = [(x, y) for x, y in skeleton.edges() if not knowledge.requires(names[x], names[y])]
     for edge, (x, y) in enumerate(edges):
-        between = reach.between(x, y)
+        # a common neighbour lies between the two; others have to be looked for
+        near_both = reach.common(x, y)
+        between = near_both if near_both == reach.around(x, y) else reach.between(x, y)
         seen: set[tuple[int, ...]] = set()
         for end, other in ((x, y), (y, x)):
             near = [z for z in neighbours[end].tolist() if z != other and between >> z & 1]
@@ -190,16 +192,16 @@ def _find_separations(
         if p > settings.conditional_level
     ]
     # names break ties, so columns may come in any order
-    names = evidence.columns
+    rank = np.argsort(np.argsort(np.array(evidence.columns))).tolist()
     association = evidence.association()
     weakest = order == 1 and settings.removal_order is RemovalOrder.WEAKEST_EDGE
     return sorted(
         found,
         key=lambda s: (
             association[s[1], s[2]] if weakest else -s[0],
-            sorted((names[s[1]], names[s[2]])),
+            sorted((rank[s[1]], rank[s[2]])),
             -s[0],
-            sorted(names[z] for z in s[3]),
+            sorted(rank[z] for z in s[3]),
         ),
     )
 
@@ -213,7 +215,8 @@ def _carry_out(skeleton: Skeleton, separations: list[tuple[float, int, int, tupl
         if not adjacency[x, y]:
             continue
         inside = all(adjacency[x, z] for z in given) or all(adjacency[y, z] for z in given)
-        if inside and all(reach.between(x, y) >> z & 1 for z in given):
+        wanted = sum(1 << z for z in given)
+        if inside and (wanted & ~reach.common(x, y) == 0 or wanted & ~reach.between(x, y) == 0):
             adjacency[x, y] = adjacency[y, x] = False
             separators[x, y] = given
             p_values[x, y] = p
@@ -231,6 +234,14 @@ class _Reach:
         """Take an edge away."""
         self._masks[x] &= ~(1 << y)
         self._masks[y] &= ~(1 << x)
+
+    def common(self, x: int, y: int) -> int:
+        """Return the mask of nodes next to both."""
+        return self._masks[x] & self._masks[y]
+
+    def around(self, x: int, y: int) -> int:
+        """Return the mask of other nodes next to either."""
+        return (self._masks[x] | self._masks[y]) & ~(1 << x | 1 << y)
 
     def between(self, x: int, y: int) -> int:
         """Return the mask of nodes reachable from x without y and from y without x."""
