@@ -14,6 +14,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+import dagveil
 from dagveil.cli.main import group
 from dagveil.privacy.ledger import Ledger, RunRecord
 
@@ -21,6 +22,7 @@ SECRET = "SECRET-VALUE"
 """Stands in cells; no message and no file that is released may hold it."""
 
 ORDINARY_USER = 65534
+SOURCE = str(Path(dagveil.__file__).parents[1])
 
 TWO_COLUMNS = """
 [columns.a]
@@ -69,13 +71,16 @@ class Desk:
         variables = {"DAGVEIL_LEDGER": str(self.ledger), "DAGVEIL_DEBUG": "", **environment}
         return CliRunner(env=variables).invoke(group, [str(word) for word in words])
 
-    def spawn(self, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command as users do, in a process of its own."""
-        variables = {**os.environ, "DAGVEIL_LEDGER": str(self.ledger), "PYTHONIOENCODING": "utf-8", **environment}
+    def spawn(self, *words: object, prelude: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command as users do, in a process of its own; `prelude` is code that runs before it."""
+        start = (
+            ("-c", f"{prelude}\nfrom dagveil.cli.main import main\nmain()") if prelude else ("-m", "dagveil.cli.main")
+        )
+        variables = {**os.environ, "DAGVEIL_LEDGER": str(self.ledger), "DAGVEIL_DEBUG": "", "PYTHONPATH": SOURCE}
         return subprocess.run(
-            [sys.executable, "-m", "dagveil.cli.main", *(str(word) for word in words)],
+            [sys.executable, *start, *(str(word) for word in words)],
             cwd=self.folder,
-            env=variables,
+            env={**variables, "PYTHONIOENCODING": "utf-8", **environment},
             capture_output=True,
             text=True,
             encoding="utf-8",

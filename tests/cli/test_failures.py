@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 
@@ -109,21 +108,19 @@ class TestProcess:
         """A library that fails with a cell in its message, in a process where nothing else is in the way."""
         desk.write("t.csv", ROWS)
         desk.write_schema()
-        desk.write(
-            "sitecustomize.py",
-            "import dagveil.methods.discovery as d\n"
+        broken = (
+            "from dagveil.data.memory import MemoryTable\n"
             "def fail(*_, **__):\n"
-            f"    raise ValueError('bad cell {SECRET}')\n"
-            "d.MemoryTable.from_source = fail\n",
+            f"    raise ValueError('bad cell {SECRET[:6]}' '{SECRET[6:]}')\n"
+            "MemoryTable.from_source = fail\n"
         )
-        place = os.pathsep.join((str(desk.folder), os.environ.get("PYTHONPATH", "")))
         words = ("discover", "t.csv", "--schema", "schema.toml", "--epsilon", 1)
-        run = desk.spawn(*words, PYTHONPATH=place)
+        run = desk.spawn(*words, prelude=broken)
         assert run.returncode == 3
         assert SECRET not in run.stdout + run.stderr
         assert "Traceback" not in run.stderr
         assert "(ValueError)" in run.stderr
-        debugged = desk.spawn(*words, PYTHONPATH=place, DAGVEIL_DEBUG="1")
+        debugged = desk.spawn(*words, prelude=broken, DAGVEIL_DEBUG="1")
         assert debugged.returncode == 1
         assert "Traceback" in debugged.stderr
         assert f"bad cell {SECRET}" in debugged.stderr

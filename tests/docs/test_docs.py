@@ -74,58 +74,63 @@ def write_settings(block: str, folder: Path) -> None:
     schema.write_text(new, encoding="utf-8")
 
 
-def test_the_tutorial_runs(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_DATA_HOME": str(tmp_path), "COLUMNS": "200"}
+def run_dagveil(arguments: list[str], folder: Path) -> str:
+    """Run the command line in a folder, with a home folder of its own, and return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "XDG_DATA_HOME": str(folder / "home")}
     environment.pop("DAGVEIL_LEDGER", None)
-    ran = []
-    for language, block in blocks(DOCS / "tutorial.md"):
+    done = subprocess.run(
+        [sys.executable, "-m", "dagveil.cli.main", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, f"{shlex.join(arguments)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_the_tutorial_runs_and_prints_what_it_quotes(tmp_path: Path) -> None:
+    page = DOCS / "tutorial.md"
+    text = page.read_text(encoding="utf-8")
+    quoted = ran = 0
+    for language, block in blocks(page):
         if language == "toml":
             write_settings(block, tmp_path)
-        if language != "console":
-            continue
-        for line in block.splitlines():
-            if not line.startswith("$ "):
-                continue
+        commands = [line for line in block.splitlines() if line.startswith("$ ")] if language == "console" else []
+        for line in commands:
             program, *arguments = shlex.split(line.removeprefix("$ "))
             assert program == "dagveil", line
-            done = subprocess.run(
-                [sys.executable, "-m", "dagveil.cli.main", *arguments],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                encoding="utf-8",
-                check=False,
-            )
-            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-            ran.append((line, done.stdout))
-    assert len(ran) >= 8
-    shown = {line: output for line, output in ran}
-    budget = next(output for line, output in shown.items() if "budget show" in line)
-    assert "spent epsilon 1, delta 1e-6 in 1 runs; lifetime epsilon 3, delta 1e-5" in budget
-    assert {"evidence.json", "result.json", "graph.svg", "report.html"} <= {p.name for p in (tmp_path / "out").iterdir()}
-    assert not (tmp_path / "dagveil").exists(), "a command forgot --ledger and wrote to the home folder"
+            output = run_dagveil(arguments, tmp_path)
+            ran += 1
+            if (
+                arguments[0] in {"sample", "schema", "budget"}
+                and "check" not in arguments
+                and "history" not in arguments
+            ):
+                # no noise in it: quoted to the letter
+                assert f"{line}\n{output}" in text
+                quoted += 1
+    assert (ran, quoted) == (10, 5)
+    assert {"evidence.json", "result.json", "graph.svg", "report.html"} <= {
+        p.name for p in (tmp_path / "out").iterdir()
+    }
+    assert not (tmp_path / "home").exists(), "a command forgot --ledger"
 
 
-def test_quoted_output_of_the_tutorial_is_what_is_printed(tmp_path: Path) -> None:
-    """Lines whose output does not depend on noise are quoted to the letter."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200"}
-    text = (DOCS / "tutorial.md").read_text(encoding="utf-8")
-    for command in (
-        "sample asia --rows 50000 -o asia.csv",
-        "schema draft asia.csv -o schema.toml",
-        "budget set clinic --epsilon 3 --delta 1e-5 --ledger ledger.sqlite",
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", "dagveil.cli.main", *shlex.split(command)],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            check=True,
-        )
-        assert f"$ dagveil {command}\n{done.stdout}" in text
+def test_commands_on_other_pages_exist() -> None:
+    """Each command that a page names answers to -h."""
+    from click.testing import CliRunner
+
+    from dagveil.cli.main import group
+
+    pattern = re.compile(r"\bdagveil ((?:schema|budget|bench) [a-z]+|measure|discover|report|sample)\b")
+    named = {
+        tuple(match.split()) for page in (*PAGES, *ROOT_PAGES) for match in pattern.findall(page.read_text("utf-8"))
+    }
+    assert len(named) > 10
+    for command in sorted(named):
+        assert CliRunner().invoke(group, [*command, "-h"]).exit_code == 0, command
 
 
 @pytest.mark.parametrize("page", [*PAGES, *ROOT_PAGES], ids=name_of)
@@ -144,7 +149,9 @@ def test_relative_links_resolve(page: Path) -> None:
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    listed = re.findall(r"^\s+- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(
+        r"^\s+- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in PAGES)
 
 
@@ -204,6 +211,21 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
         dagveil.methods.measure_tables,
         gaussian,
     )
-    found = [float(getattr(room, name)) for room in rooms if hasattr(room, name)]
-    assert found, f"{name} is in none of the modules that the page names"
-    assert all(abs(number - value) < 1e-12 for number in found), f"{name} is {found}, the page says {value}"
+    found = {float(getattr(room, name)) for room in rooms if hasattr(room, name)}
+    assert found == {value}
+
+
+def test_values_of_settings_are_those_of_the_code() -> None:
+    from dagveil.methods.discovery import NEAR_MISS
+    from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH
+    from dagveil.methods.settings import SearchSettings
+    from dagveil.search.constraint.arrows import ArrowSettings
+
+    text = (DOCS / "methods" / "measure.md").read_text(encoding="utf-8")
+    for name in ("marginal_level", "conditional_level", "largest_order", "sets_per_edge", "neighbours_considered"):
+        assert f"| `{name}` | {getattr(TABLE_SEARCH, name)} | {getattr(MOMENT_SEARCH, name)} |" in text
+    arrows = ArrowSettings()
+    assert f"| `largest_evidence` | {arrows.largest_evidence:g} |" in text
+    assert f"| `restarts` | {arrows.restarts} |" in text
+    assert f"`redraws` times ({SearchSettings().redraws})" in text
+    assert f"`NEAR_MISS` ({NEAR_MISS:g})" in text

@@ -98,15 +98,15 @@ def speed_page(runs: Sequence[Timing], loading: Sequence[Timing], command: str) 
     return "\n\n".join(
         [
             "# Speed",
-            "Whole runs on the same rows in one process, best of several tries: ours counts, draws noise, searches and "
-            "orients under differential privacy; the peers run their non-private PC with the χ² test. Seconds depend on "
-            "the machine, ratios hardly do. Written by",
+            "Whole runs on the same rows in one process, best of several tries: ours counts, draws noise, searches "
+            "and orients under differential privacy; the peers run their non-private PC with the χ² test. Seconds "
+            "depend on the machine, ratios hardly do. Written by",
             f"    {command}",
             "\n".join(lines),
             "\n".join(ratios),
             "## Loading",
-            "Dictionary-encoded Parquet, as `pyarrow.parquet.read_table` reads it, against reading it and counting every "
-            "pair of columns.",
+            "Dictionary-encoded Parquet, as `pyarrow.parquet.read_table` reads it, against reading it and counting "
+            "every pair of columns.",
             "\n".join(loads),
         ]
     )

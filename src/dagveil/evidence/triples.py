@@ -15,13 +15,21 @@ from numpy.typing import NDArray
 from dagveil.evidence.covariance import OneHotCovariance, merge_matrix, symmetric_root
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.evidence.tables import NoisyTable, combine
+from dagveil.evidence.tables import NoisyTable
 from dagveil.evidence.wald import Blocks, Wald, mix_strata, partial_covariance
 
 Floats = NDArray[np.float64]
 
 FEWEST_ROWS = 5.0
 """Joint cells expected to hold fewer rows than this are merged with the other rare ones."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Levels:
+    """How the declared levels of a column are merged, and the whitened projection of its counts."""
+
+    merge: Floats
+    project: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +85,14 @@ class TripleEvidence(PairEvidence):
         self._jitter = jitter
         position = {name: i for i, name in enumerate(covariance.columns)}
         self._known = {frozenset(position[name] for name in names) for names in triples}
+        # the noisiest margin that a triple gives each pair: joint cells below it are not told apart
+        self._noisiest: dict[frozenset[int], float] = {}
+        for table in triples.values():
+            for gone, name in enumerate(table.columns):
+                pair = frozenset(position[other] for other in table.columns if other != name)
+                variance = table.variance * table.counts.shape[gone]
+                self._noisiest[pair] = max(variance, self._noisiest.get(pair, 0.0))
+        self._kept_levels: dict[int, _Levels] = {}
         self._columns: dict[tuple[int, int], _JointColumn] = {}
         self._blocks: dict[tuple[int, tuple[int, int]], _JointBlock] = {}
 
@@ -178,23 +194,20 @@ class TripleEvidence(PairEvidence):
     def _make_column(self, pair: tuple[int, int]) -> _JointColumn:
         c = self.covariance
         names = (c.columns[pair[0]], c.columns[pair[1]])
-        tables = [t.margin(names) for key, t in self.triples.items() if key.issuperset(names)]
-        noisiest = max(t.variance for t in tables)
-        if frozenset(names) in self._pairs:
-            tables.append(self._pairs[frozenset(names)].margin(names))
-        margin = combine(tables)
-        lift = np.kron(merge_matrix(c.groups[pair[0]]), merge_matrix(c.groups[pair[1]]))
-        cells = lift @ margin.counts.reshape(-1)
-        rare = cells < max(np.sqrt(noisiest), FEWEST_ROWS)
+        # the combined pair table holds the triples' margins already
+        margin = self._pairs[frozenset(names)].margin(names)
+        first, second = self._levels(pair[0]), self._levels(pair[1])
+        counts = (first.merge @ margin.counts @ second.merge.T).reshape(-1)
+        sizes = np.outer(first.merge.sum(axis=1), second.merge.sum(axis=1)).reshape(-1)
+        rare = counts < max(np.sqrt(self._noisiest[frozenset(pair)]), FEWEST_ROWS)
         keep = np.flatnonzero(~rare)
-        groups = np.full(len(cells), len(keep), dtype=np.intp)
+        groups = np.full(len(counts), len(keep), dtype=np.intp)
         groups[keep] = np.arange(len(keep))
-        merge = merge_matrix(groups) @ lift
-        floor = max(np.sqrt(margin.variance), 1.0)
-        merged = np.maximum(merge @ margin.counts.reshape(-1), floor)
+        merge = merge_matrix(groups)
+        merged = np.maximum(merge @ counts, max(np.sqrt(margin.variance), 1.0))
         p = merged / merged.sum()
         r = len(p)
-        weights = merge.sum(axis=1)
+        weights = merge @ sizes
         whitener = np.linalg.inv(np.linalg.cholesky(np.diag(p[:-1]) - np.outer(p[:-1], p[:-1])))
         project = whitener @ (np.eye(r) - np.outer(p, np.ones(r)))[: r - 1]
         return _JointColumn(
@@ -214,20 +227,28 @@ class TripleEvidence(PairEvidence):
 
     def _make_block(self, x: int, pair: tuple[int, int]) -> _JointBlock:
         c = self.covariance
-        column = self._column(pair)
+        column, levels = self._column(pair), self._levels(x)
         names = (c.columns[x], c.columns[pair[0]], c.columns[pair[1]])
         table = self.triples[frozenset(names)].margin(names)
+        first, second = self._levels(pair[0]), self._levels(pair[1])
+        counts = levels.merge @ (first.merge @ table.counts @ second.merge.T).reshape(table.counts.shape[0], -1)
+        counts = counts @ column.merge.T
         a = int(c.size[x])
-        m = c.probabilities.shape[1] - 1
-        px = np.r_[c.probabilities[x, :a], c.probabilities[x, m]]
-        counts = merge_matrix(c.groups[x]) @ table.counts.reshape(table.counts.shape[0], -1) @ column.merge.T
-        white = c.whitener[x, :a, :a]
-        project = white @ (np.eye(a + 1) - np.outer(px, np.ones(a + 1)))[:a]
         floored = np.maximum(counts, max(np.sqrt(table.variance), 0.5))
         conditional = (floored / floored.sum(axis=0))[:a].T
         within = conditional[..., None] * np.eye(a) - conditional[..., :, None] * conditional[..., None, :]
+        white = c.whitener[x, :a, :a]
         return _JointBlock(
-            block=project @ counts @ column.project.T / c.n_rows,
+            block=levels.project @ counts @ column.project.T / c.n_rows,
             noise=table.variance / c.n_rows**2,
             within=white @ within @ white.T,
         )
+
+    def _levels(self, x: int) -> _Levels:
+        if x not in self._kept_levels:
+            c = self.covariance
+            a = int(c.size[x])
+            p = np.append(c.probabilities[x, :a], c.probabilities[x, -1])
+            project = c.whitener[x, :a, :a] @ (np.eye(a + 1) - np.outer(p, np.ones(a + 1)))[:a]
+            self._kept_levels[x] = _Levels(merge_matrix(c.groups[x]), project)
+        return self._kept_levels[x]
