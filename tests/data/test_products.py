@@ -27,7 +27,7 @@ def test_one_product_equals_counting_by_hand(n_rows, repeat):
     if repeat > 1:  # repeated rows are kept once, with a weight
         codes = {name: np.tile(code, repeat) for name, code in codes.items()}
         table = MemoryTable.from_codes(codes, table.schema)
-    pairs = list(combinations(NAMES, 2)) + [("c", "a")]
+    pairs = [*combinations(NAMES, 2), ("c", "a")]
     assert pays(pairs, LEVELS, n_rows)
     for (first, second), counts in zip(pairs, table.counts_many(pairs), strict=True):
         slow = np.zeros((LEVELS[first], LEVELS[second]), dtype=np.int64)

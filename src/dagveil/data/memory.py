@@ -14,7 +14,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.distinct import WeightedRows, mix_codes, shrink_rows
 from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode
 from dagveil.data.moments import MomentPlan, sum_outer_products
-from dagveil.data.products import count_pairs, pays
+from dagveil.data.products import PairTables, count_pairs, pays
 from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema
 from dagveil.data.table import check_columns, check_edges, check_exponents, table_shape
@@ -43,6 +43,7 @@ class MemoryTable:
         self._values = dict(encoded.values)
         self._rows = WeightedRows(codes=dict(encoded.codes), weights=None, n_rows=encoded.n_rows)
         self._shrunk = False
+        self._pair_tables: PairTables | None = None
 
     @classmethod
     def from_source(cls, source: Any, schema: Schema) -> MemoryTable:
@@ -88,7 +89,9 @@ class MemoryTable:
         shapes = [table_shape(self._schema, columns) for columns in column_sets]
         levels = {name: column.n_levels for name, column in self._schema.columns.items()}
         if pays(column_sets, levels, self._distinct_rows().n_rows):
-            return count_pairs(self._distinct_rows(), column_sets, levels)
+            if self._pair_tables is None:
+                self._pair_tables = count_pairs(self._distinct_rows(), levels)
+            return [self._pair_tables.table(first, second) for first, second in column_sets]
         answers: list[NDArray[np.int64] | None] = [None] * len(column_sets)
         for bundle in bundle_columns(column_sets, levels, n_rows=self._distinct_rows().n_rows):
             wide = self._count(bundle.columns, tuple(levels[name] for name in bundle.columns))

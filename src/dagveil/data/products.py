@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -30,30 +31,39 @@ def pays(column_sets: Sequence[Sequence[str]], levels: Mapping[str, int], n_rows
     """
     if len(column_sets) < FEWEST_PAIRS or any(len(columns) != 2 for columns in column_sets):
         return False
-    width = sum(levels[name] for name in {name for columns in column_sets for name in columns})
-    return n_rows * width**2 <= MOST_WORK
+    return n_rows * sum(levels.values()) ** 2 <= MOST_WORK
 
 
-def count_pairs(
-    rows: WeightedRows, pairs: Sequence[Sequence[str]], levels: Mapping[str, int]
-) -> list[NDArray[np.int64]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class PairTables:
+    """Every pair table of some columns, as blocks of one matrix."""
+
+    levels: Mapping[str, int]
+    starts: Mapping[str, int]
+    products: NDArray[np.int64]
+
+    def table(self, first: str, second: str) -> NDArray[np.int64]:
+        """Return the table of two different columns."""
+        row, column = self.starts[first], self.starts[second]
+        return self.products[row : row + self.levels[first], column : column + self.levels[second]].copy()
+
+
+def count_pairs(rows: WeightedRows, levels: Mapping[str, int]) -> PairTables:
     """Count every pair of columns.
 
     Each row becomes a vector of zeros and ones; the product of the matrix of these vectors with itself, rows weighted
     by their multiplicity, holds every pair table as a block. Sums of integers below 2**53 are exact in float64.
     """
-    names = list(dict.fromkeys(name for pair in pairs for name in pair))
-    starts = dict(zip(names, np.cumsum([0, *(levels[name] for name in names)])[:-1].tolist(), strict=True))
-    width = sum(levels[name] for name in names)
+    starts = dict(zip(levels, np.cumsum([0, *levels.values()])[:-1].tolist(), strict=True))
+    width = sum(levels.values())
     total = np.zeros((width, width))
     for start in range(0, rows.n_rows, _BLOCK_ROWS):
         block = slice(start, min(start + _BLOCK_ROWS, rows.n_rows))
         size = block.stop - block.start
         indicators = np.zeros((size, width))
         positions = np.arange(size)
-        for name in names:
-            indicators[positions, starts[name] + rows.codes[name][block].astype(np.intp)] = 1.0
+        for name, first in starts.items():
+            indicators[positions, first + rows.codes[name][block].astype(np.intp)] = 1.0
         weighted = indicators if rows.weights is None else indicators * rows.weights[block, None]
         total += indicators.T @ weighted
-    exact = total.astype(np.int64)
-    return [exact[starts[a] : starts[a] + levels[a], starts[b] : starts[b] + levels[b]].copy() for a, b in pairs]
+    return PairTables(levels, starts, total.astype(np.int64))

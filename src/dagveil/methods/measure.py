@@ -26,7 +26,7 @@ ROWS_SHARE = Fraction(1, 100)
 TABLE_SEARCH = SkeletonSettings()
 """Search constants for tables of counts."""
 
-MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, largest_order=3)
+MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
 """Search constants for numeric columns: their marginal tests have one degree of freedom and more power."""
 
 
