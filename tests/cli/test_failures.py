@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -11,6 +14,7 @@ from desk import ROWS, SECRET, Desk
 
 from dagveil._version import __version__
 from dagveil.cli.main import group
+from dagveil.evidence.bundle import Evidence, load_evidence
 
 
 def list_commands(
@@ -72,6 +76,28 @@ class TestUnexpected:
         assert (desk.out / "evidence.json").exists()
         (run,) = desk.history()
         assert run.events
+
+
+@pytest.mark.parametrize("command", ["measure", "discover"])
+def test_paid_evidence_survives_a_full_disk(desk: Desk, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = Evidence.save
+    monkeypatch.setattr(tempfile, "tempdir", str(desk.folder))
+
+    def save_beside(evidence: Evidence, path: str | Path) -> None:
+        if Path(path).name == "evidence.json":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        save(evidence, path)
+
+    monkeypatch.setattr(Evidence, "save", save_beside)
+    target = desk.out if command == "discover" else desk.out / "evidence.json"
+    words = ("--schema", desk.write_schema(), "--epsilon", 1, "--noise", "exact", "-o", target)
+    result = desk.run(command, desk.write("t.csv", ROWS), *words)
+    assert result.exit_code == 2
+    assert "No space left on device. The budget is spent" in result.stderr
+    (refuge,) = desk.folder.glob("dagveil-evidence-*.json")
+    assert str(refuge) in result.stderr
+    (run,) = desk.history()
+    assert load_evidence(refuge).receipt.events == run.events
 
 
 class TestProcess:
@@ -145,11 +171,9 @@ class TestHelp:
         assert len(command.help) > 30
         for line in result.stdout.splitlines():
             # a summary that is cut off in the list of commands helps nobody
-            assert not (line.startswith("  ") and line.endswith("...") and path != ("bench",)), line
-        if path and path[0] != "bench":
-            for option in command.params:
-                if isinstance(option, click.Option) and option.name not in ("rows", "seed"):
-                    assert option.help, option.name
+            assert not (line.startswith("  ") and line.endswith("...")), line
+        for option in command.params:
+            assert not isinstance(option, click.Option) or option.help, option.name
 
     def test_commands_stand_in_the_order_of_use(self, desk: Desk) -> None:
         text = desk.run("-h").stdout
@@ -167,3 +191,32 @@ class TestHelp:
         result = desk.run("discovr", "t.csv")
         assert result.exit_code == 2
         assert "No such command 'discovr'" in result.stderr
+
+
+class TestBench:
+    @pytest.mark.parametrize(
+        ("words", "what"),
+        [
+            (("--networks", "europe"), "no network is called 'europe'; choose one of: cancer"),
+            (("--epsilons", "-1"), "not a list of positive numbers such as 0.1,1,10"),
+            (("--epsilons", "1,,2"), "not a list of positive numbers"),
+            (("--epsilons", "nan"), "not a list of positive numbers"),
+            (("--runs", 0), "x>=1"),
+            (("--seed", -1), "x>=0"),
+        ],
+    )
+    def test_refusals(self, desk: Desk, words: tuple[object, ...], what: str) -> None:
+        result = desk.run("bench", "utility", "--runs", 1, "--rows", 100, "--workers", 1, *words)
+        desk.check_refused(result, what, "")
+
+    def test_an_output_that_cannot_be_written(self, desk: Desk) -> None:
+        desk.write("file", "")
+        result = desk.run("bench", "utility", "-o", desk.path("file") / "page.md")
+        desk.check_refused(result, "cannot write", "choose another place")
+
+    def test_a_small_study(self, desk: Desk) -> None:
+        words = ("--networks", "cancer", "--epsilons", "1", "--rows", 500, "--runs", 1, "--workers", 1)
+        result = desk.run("bench", "utility", *words, "-o", desk.path("deep/page.md"))
+        assert result.exit_code == 0, result.output
+        assert desk.path("deep/page.md").read_text(encoding="utf-8") == result.stdout
+        assert "cancer" in result.stdout

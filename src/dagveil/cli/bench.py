@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from itertools import product
@@ -14,46 +15,79 @@ from dagveil.benchmarks.networks import NETWORK_NAMES
 from dagveil.benchmarks.speed import time_loading, time_runs
 from dagveil.benchmarks.tables import numeric_page, speed_page, utility_page
 from dagveil.benchmarks.utility import Cell, Summary, run_study
+from dagveil.cli.failure import PlainGroup
+from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
 
 
-@click.group()
+@click.group(cls=PlainGroup)
 def bench() -> None:
-    """Measure dagveil on data whose truth is known."""
+    """Measure dagveil on data whose truth is known.
+
+    These studies take minutes to hours with their defaults; fewer runs, networks or rows make them short. Where an
+    option takes a list, write it with commas.
+    """
 
 
-_output_option = click.option("-o", "--output", help="Also write the tables to this Markdown file.")
+def _check_output(_: click.Context, __: click.Parameter, output: str | None) -> str | None:
+    """Refuse a place that cannot be written before the hours are spent."""
+    if output:
+        check_writable(Path(output))
+    return output
+
+
+_output_option = click.option(
+    "-o", "--output", metavar="FILE", callback=_check_output, help="Also write the tables to this Markdown file."
+)
 
 
 def _study_options(command: Any) -> Any:
     """Add the options of a study with repetitions."""
     for option in (
         _output_option,
-        click.option("--workers", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="all cores"),
-        click.option("--seed", type=int, default=1, show_default=True),
-        click.option("--runs", type=click.IntRange(1), default=20, show_default=True, help="Runs per cell."),
+        click.option(
+            "--workers",
+            type=click.IntRange(1),
+            default=os.cpu_count() or 1,
+            show_default="all cores",
+            help="Processes that share the work.",
+        ),
+        click.option(
+            "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of samples and of noise."
+        ),
+        click.option(
+            "--runs", type=click.IntRange(1), default=20, show_default=True, help="Runs per cell of the table."
+        ),
     ):
         command = option(command)
     return command
 
 
 @bench.command()
-@click.option("--networks", default=",".join(NETWORK_NAMES), show_default=True)
-@click.option("--epsilons", default="0.01,0.03,0.1,1,10", show_default=True)
-@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True)
+@click.option(
+    "--networks",
+    metavar="NAMES",
+    default=",".join(NETWORK_NAMES),
+    show_default="all of the package",
+    help='Names of networks; "random 20 0.1" is a random one of 20 nodes and sparseness 0.1.',
+)
+@click.option("--epsilons", metavar="NUMBERS", default="0.01,0.03,0.1,1,10", show_default=True, help="Budgets to try.")
+@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="Rows of each sample.")
 @_study_options
 def utility(networks: str, epsilons: str, rows: int, runs: int, seed: int, workers: int, output: str | None) -> None:
-    """Score the graphs of `measure` on known networks; "random 20 0.1" is a random one."""
+    """Score the graphs of `measure` on known categorical networks."""
     names = [name.strip() for name in networks.split(",")]
     cells = [Cell(name, rows, epsilon) for epsilon, name in product(_numbers(epsilons), names)]
     _publish(utility_page(_run(cells, runs, seed, workers), _command(), "Utility on categorical networks"), output)
 
 
 @bench.command()
-@click.option("--nodes", default="10,20,50", show_default=True)
-@click.option("--sparseness", default="0.1,0.4", show_default=True)
-@click.option("--rows", default="1000,10000", show_default=True)
-@click.option("--epsilons", default="0.1,1,10", show_default=True)
+@click.option("--nodes", metavar="NUMBERS", default="10,20,50", show_default=True, help="Sizes of the networks.")
+@click.option(
+    "--sparseness", metavar="NUMBERS", default="0.1,0.4", show_default=True, help="Shares of pairs that are joined."
+)
+@click.option("--rows", metavar="NUMBERS", default="1000,10000", show_default=True, help="Rows of each sample.")
+@click.option("--epsilons", metavar="NUMBERS", default="0.1,1,10", show_default=True, help="Budgets to try.")
 @click.option("--unscaled", is_flag=True, help="Do not declare spreads: runs find them privately.")
 @_study_options
 def numeric(
@@ -76,11 +110,15 @@ def numeric(
     _publish(numeric_page(_run(cells, runs, seed, workers), _command(), "Utility on linear Gaussian networks"), output)
 
 
-@bench.command()
+@bench.command(short_help="Time private runs beside non-private peers, and loading.")
 @click.option("--tries", type=click.IntRange(1), default=5, show_default=True, help="The best of so many counts.")
-@click.option("--epsilon", type=float, default=1.0, show_default=True)
-@click.option("--load-rows", type=click.IntRange(1), default=10_000_000, show_default=True)
-@click.option("--load-columns", type=click.IntRange(2), default=20, show_default=True)
+@click.option(
+    "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
+)
+@click.option(
+    "--load-rows", type=click.IntRange(1), default=10_000_000, show_default=True, help="Rows of the file to load."
+)
+@click.option("--load-columns", type=click.IntRange(2), default=20, show_default=True, help="Columns of that file.")
 @_output_option
 def speed(tries: int, epsilon: float, load_rows: int, load_columns: int, output: str | None) -> None:
     """Time whole private runs beside non-private peers on the same rows, and loading beside a plain read."""
@@ -98,15 +136,17 @@ def _run(cells: list[Cell], runs: int, seed: int, workers: int) -> list[Summary]
 def _publish(page: str, output: str | None) -> None:
     click.echo(page)
     if output:
-        Path(output).parent.mkdir(parents=True, exist_ok=True)
         Path(output).write_text(page + "\n", encoding="utf-8")
 
 
 def _numbers(text: str) -> list[float]:
     try:
-        return [float(part) for part in text.split(",")]
-    except ValueError as error:
-        raise click.UsageError(f"{text!r} is not a list of numbers such as 0.1,1,10") from error
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(0 < number < math.inf for number in numbers):
+        raise click.UsageError(f"{text!r} is not a list of positive numbers such as 0.1,1,10")
+    return numbers
 
 
 def _command() -> str:

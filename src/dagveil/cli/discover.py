@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from dagveil.cli.options import (
 from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import count, print_receipt, print_result, print_written
+from dagveil.errors import DataError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.discovery import measure_source, search_evidence
@@ -44,7 +47,7 @@ def measure(file: str, output: str, **run: Any) -> None:
     """
     path = Path(output)
     evidence = _measure(file, None, (path,), **run)
-    evidence.save(path)
+    _save_paid(evidence, path)
     print_receipt(evidence.receipt)
     releases = count(len(evidence.releases), "release")
     print_written([path], f"Next: `dagveil discover {shlex.quote(str(path))}` searches its {releases} at no cost.")
@@ -93,7 +96,7 @@ def discover(
         written.append(folder / "evidence.json")
         evidence = _measure(file, knowledge, tuple(written), **run)
         # saved before the search: whatever happens to that, what was paid for is kept
-        evidence.save(folder / "evidence.json")
+        _save_paid(evidence, folder / "evidence.json")
     with show_progress() as progress:
         result = search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
     result.save(folder / "result.json")
@@ -137,3 +140,17 @@ def _measure(
         )
     click.echo(f"ledger {name_ledger(ledger)}: {describe(books.account(schema.dataset))}", err=True)
     return evidence
+
+
+def _save_paid(evidence: Evidence, path: Path) -> None:
+    """Save evidence that has cost budget; if its place fails now (a full disk), save it elsewhere."""
+    try:
+        evidence.save(path)
+    except OSError as error:
+        handle, refuge = tempfile.mkstemp(prefix="dagveil-evidence-", suffix=".json")
+        os.close(handle)
+        evidence.save(refuge)
+        raise DataError(
+            f"cannot write {path}: {error.strerror}. The budget is spent, so the evidence was saved as {refuge}: move "
+            "it to a safe place and search it with `dagveil discover`."
+        ) from error

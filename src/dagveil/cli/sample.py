@@ -21,8 +21,8 @@ HELP = (
 
 @click.command(help=HELP, short_help="Make public data from a known network, to try things on.")
 @click.argument("network", type=click.Choice(NETWORK_NAMES), metavar="NETWORK")
-@click.option("--rows", type=click.IntRange(1), metavar="INTEGER", default=100_000, show_default=True)
-@click.option("--seed", type=click.IntRange(0), metavar="INTEGER", default=1, show_default=True)
+@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="How many rows.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Another seed gives other rows.")
 @click.option(
     "-o",
     "--output",
