@@ -48,12 +48,12 @@ class TestBoth:
 
     def test_missing(self, desk: Desk, command: str, name: str) -> None:
         result = desk.run(command, desk.path("none.json"), "-o", desk.out)
-        desk.check_refused(result, "no file .*none.json", f"give the path of an? {name}")
+        desk.check_refused(result, "cannot read .*none.json: No such file", f"give the path of an? {name}")
 
     def test_a_folder(self, desk: Desk, command: str, name: str) -> None:
         desk.path("given.json").mkdir()
         result = desk.run(command, desk.path("given.json"), "-o", desk.out)
-        desk.check_refused(result, "given.json: Is a directory", "check the path")
+        desk.check_refused(result, "given.json: Is a directory", f"give the path of an? {name}")
 
     @pytest.mark.parametrize("content", ["", "{", "a,b\n1,2\n", b"\xff\xfe\x00", "NaN"])
     def test_not_json(self, desk: Desk, command: str, name: str, content: str | bytes) -> None:
@@ -89,7 +89,6 @@ class TestBoth:
         self.refuse(desk, command, json.dumps(content), "is damaged", "again")
 
 
-@pytest.mark.xfail(strict=True, reason="the numbers of a release are not compared with its shape and the schema")
 @pytest.mark.parametrize("damage", [shorten_values, name_a_stranger])
 def test_releases_that_do_not_fit(desk: Desk, released: Path, damage: Callable[[dict[str, Any]], None]) -> None:
     content = json.loads((released / "evidence.json").read_bytes())

@@ -105,6 +105,15 @@ class TestCheck:
 
 
 class TestDiscover:
+    def test_evidence_of_an_earlier_run_is_kept(self, asia: Desk) -> None:
+        for epsilon in (5, 6, 7):
+            asia.check_answered(asia.discover(asia.path("asia.csv"), asia.path("asia.toml"), epsilon=epsilon))
+        spent = [
+            json.loads((asia.out / name).read_bytes())["receipt"]["epsilon"]
+            for name in ("evidence-1.json", "evidence-2.json", "evidence.json")
+        ]
+        assert spent == ["5", "6", "7"]
+
     @pytest.mark.parametrize("ending", ["csv", "parquet"])
     def test_everything_is_written(self, asia: Desk, ending: str) -> None:
         asia.run("sample", "asia", "--rows", 5000, "-o", asia.path(f"asia.{ending}"))

@@ -147,7 +147,7 @@ class TestKnowledge:
         assert load_knowledge(path) == want
         path.write_text('[knowledge]\ntiers = [["a"], ["b", "c"]]\nforbidden = [["b", "c"]]\n', encoding="utf-8")
         assert load_knowledge(path) == want
-        for text, match in [("tier = []", "unknown keys"), ("forbidden = [['a']]", "pairs"), ("= 3", "TOML")]:
+        for text, match in [("tier = []", "unknown field"), ("forbidden = [['a']]", "pairs"), ("= 3", "TOML")]:
             path.write_text(text, encoding="utf-8")
             with pytest.raises(KnowledgeError, match=match):
                 load_knowledge(path)

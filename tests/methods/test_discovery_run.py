@@ -289,9 +289,9 @@ class TestDamage:
             evidence_from_json(evidence.to_json().replace('"lattice":', '"grid":'))
 
     def test_missing_files(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="no file"):
+        with pytest.raises(DataError, match="No such file"):
             load_evidence(tmp_path / "none.json")
-        with pytest.raises(DataError, match="no file"):
+        with pytest.raises(DataError, match="No such file"):
             load_result(tmp_path / "none.json")
 
     @pytest.mark.parametrize(

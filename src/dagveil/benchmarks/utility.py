@@ -19,6 +19,7 @@ from dagveil.benchmarks.simulate import (
     sample_linear_gaussian,
 )
 from dagveil.data.memory import MemoryTable
+from dagveil.errors import MethodError
 from dagveil.evaluation.arrows import marked_edge_f1
 from dagveil.evaluation.distance import cpdag_shd
 from dagveil.evaluation.skeleton import rate_skeleton
@@ -27,6 +28,8 @@ from dagveil.graphs.dag import Dag
 from dagveil.methods.discovery import discover
 from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.noise.kind import NoiseKind
+
+_SIMULATED = ("random", "gaussian", "gaussian-unscaled")
 
 Told = Callable[[str, int, int], None]
 
@@ -130,6 +133,8 @@ def run_study(cells: Sequence[Cell], runs: int, seed: int, workers: int, told: T
     told
         Told after each run.
     """
+    for cell in cells:
+        check_source(cell.source)
     jobs = [(cell, run, seed) for cell in cells for run in range(runs)]
     scores: list[Scores] = []
     with ProcessPoolExecutor(max_workers=workers) as pool:
@@ -148,6 +153,20 @@ def summarise(cell: Cell, scores: Sequence[Scores]) -> Summary:
 
 def _run_job(job: tuple[Cell, int, int]) -> Scores:
     return run_cell(*job)
+
+
+def check_source(source: str) -> None:
+    """Refuse a source that no cell can sample, before a study starts."""
+    kind, *numbers = source.split() or [""]
+    if kind in _SIMULATED:
+        try:
+            nodes, sparseness = int(numbers[0]), float(numbers[1])
+        except (IndexError, ValueError):
+            nodes, sparseness = 0, 0.0
+        if nodes < 2 or not 0.0 <= sparseness <= 1.0 or len(numbers) != 2:
+            raise MethodError(f"{source!r} needs a number of nodes and a sparseness, for example '{kind} 20 0.1'")
+    else:
+        load_network(source)
 
 
 def _sample(cell: Cell, rng: np.random.Generator) -> tuple[MemoryTable, Dag]:

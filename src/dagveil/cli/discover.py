@@ -96,6 +96,7 @@ def discover(
         written.append(folder / "evidence.json")
         evidence = _measure(file, knowledge, tuple(written), **run)
         # saved before the search: whatever happens to that, what was paid for is kept
+        _keep_earlier(folder / "evidence.json")
         _save_paid(evidence, folder / "evidence.json")
     with show_progress() as progress:
         result = search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
@@ -154,3 +155,14 @@ def _save_paid(evidence: Evidence, path: Path) -> None:
             f"cannot write {path}: {error.strerror}. The budget is spent, so the evidence was saved as {refuge}: move "
             "it to a safe place and search it with `dagveil discover`."
         ) from error
+
+
+def _keep_earlier(path: Path) -> None:
+    """Move evidence of an earlier run aside: it was paid for."""
+    if not path.exists():
+        return
+    number = 1
+    while (aside := path.with_name(f"{path.stem}-{number}{path.suffix}")).exists():
+        number += 1
+    path.rename(aside)
+    click.echo(f"kept the evidence of an earlier run as {aside}", err=True)

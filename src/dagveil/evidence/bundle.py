@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ from dagveil.evidence.questions import Independence
 from dagveil.evidence.tables import NoisyTable
 from dagveil.privacy import fraction_json
 from dagveil.privacy.receipt import Receipt
-from dagveil.privacy.release import NoisyCounts, NoisyMoments, Release
+from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMoments, Release
 
 EVIDENCE_FORMAT = "dagveil-evidence"
 EVIDENCE_VERSION = 1
@@ -96,14 +97,40 @@ def evidence_from_json(text: str | bytes) -> Evidence:
             "use the dagveil that wrote it, or a newer one"
         )
     try:
-        return fraction_json.decode(text, Evidence)
+        evidence = fraction_json.decode(text, Evidence)
     except msgspec.ValidationError as error:
         raise EvidenceError(f"this evidence is damaged: {error}; release it again") from error
+    for release in evidence.releases:
+        _check_release(release, evidence.schema)
+    return evidence
+
+
+def _check_release(release: Release, schema: Schema) -> None:
+    """Refuse a release whose numbers do not fit its own shape or the schema."""
+    columns = (release.column,) if isinstance(release, NoisyMagnitudes) else release.columns
+    if isinstance(release, NoisyCounts):
+        fits = len(release.values) == math.prod(release.shape) and len(release.shape) == len(columns)
+        fits = fits and all(
+            name in schema.columns and schema.columns[name].n_levels == levels
+            for name, levels in zip(columns, release.shape, strict=True)
+        )
+        fits = fits and release.lattice > 0
+    elif isinstance(release, NoisyMoments):
+        size = len(columns) + 1
+        fits = len(release.values) == size * (size + 1) // 2
+    else:
+        fits = len(release.values) > 0 and release.lattice > 0
+    if not (fits and release.variance > 0 and all(name in schema.columns for name in columns)):
+        raise EvidenceError(
+            f"this evidence is damaged: a release about {', '.join(columns) or 'the number of rows'} does not fit the "
+            "schema in it; release it again"
+        )
 
 
 def load_evidence(path: str | Path) -> Evidence:
     """Read evidence from a file."""
     try:
-        return evidence_from_json(Path(path).read_bytes())
-    except FileNotFoundError as error:
-        raise DataError(f"there is no file {path}; give the path of an evidence.json") from error
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}; give the path of an evidence.json") from error
+    return evidence_from_json(content)

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from dagveil.errors import KnowledgeError
 from dagveil.graphs.knowledge import Knowledge
+
+
+class _Content(msgspec.Struct, forbid_unknown_fields=True):
+    tiers: list[list[str]] = []
+    forbidden: list[tuple[str, str]] = []
+    required: list[tuple[str, str]] = []
 
 
 def load_knowledge(path: str | Path) -> Knowledge:
@@ -18,32 +27,20 @@ def load_knowledge(path: str | Path) -> Knowledge:
         A TOML file.
     """
     try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise KnowledgeError(f"there is no file {path}") from error
+        document: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise KnowledgeError(f"cannot read {path}: {error.strerror}; give the path of a knowledge file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise KnowledgeError(f"{path} is not TOML: {error}") from error
-    content = document.get("knowledge", document)
-    unknown = (
-        sorted(set(content) - {"tiers", "forbidden", "required"})
-        if content is not document or "columns" not in document
-        else []
-    )
-    if unknown:
-        raise KnowledgeError(f"{path} has unknown keys: {', '.join(unknown)}; use tiers, forbidden and required")
+        raise KnowledgeError(f"{path} is not TOML: {error}; mend it, or write tiers, forbidden and required") from error
+    # a schema declares columns beside its knowledge, and may declare no knowledge at all
+    content = document.get("knowledge", {} if "columns" in document else document)
+    try:
+        parsed = msgspec.convert(content, _Content)
+    except msgspec.ValidationError as error:
+        raise KnowledgeError(
+            f"the knowledge in {path} cannot be read: {error}. tiers is a list of lists of columns, forbidden and "
+            "required are lists of pairs [cause, effect]"
+        ) from error
     return Knowledge(
-        tuple(tuple(str(name) for name in tier) for tier in content.get("tiers", ())),
-        _arcs(content.get("forbidden", ()), "forbidden"),
-        _arcs(content.get("required", ()), "required"),
+        tuple(tuple(tier) for tier in parsed.tiers), frozenset(parsed.forbidden), frozenset(parsed.required)
     )
-
-
-def _arcs(pairs: object, key: str) -> frozenset[tuple[str, str]]:
-    if not isinstance(pairs, list | tuple):
-        raise KnowledgeError(f"{key} must be a list of pairs [cause, effect]")
-    found = set()
-    for pair in pairs:
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise KnowledgeError(f"{key} must be a list of pairs [cause, effect]")
-        found.add((str(pair[0]), str(pair[1])))
-    return frozenset(found)

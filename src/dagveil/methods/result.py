@@ -159,9 +159,10 @@ def result_from_json(text: str | bytes) -> Result:
 def load_result(path: str | Path) -> Result:
     """Read a result from a file."""
     try:
-        return result_from_json(Path(path).read_bytes())
-    except FileNotFoundError as error:
-        raise DataError(f"there is no file {path}; give the path of a result.json") from error
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}; give the path of a result.json") from error
+    return result_from_json(content)
 
 
 def now() -> str:

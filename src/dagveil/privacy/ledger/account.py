@@ -82,11 +82,12 @@ class Account:
     def words(self) -> str:
         """The account in one sentence."""
         spent = f"spent epsilon {round_up(self.spent_epsilon, 4)}, delta {round_up(self.spent_delta, 4)}"
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         if self.unbounded:
             spent = f"unbounded: a release without guarantee was made; besides it {spent}"
         if self.budget is None:
-            return f"{self.dataset}: {spent} in {self.runs} runs; no lifetime budget is set"
-        return f"{self.dataset}: {spent} in {self.runs} runs; lifetime {self.budget.words}"
+            return f"{self.dataset}: {spent} in {runs}; no lifetime budget is set"
+        return f"{self.dataset}: {spent} in {runs}; lifetime {self.budget.words}"
 
 
 def tally(dataset: str, budget: Budget | None, runs: Iterable[RunCost]) -> Account:
