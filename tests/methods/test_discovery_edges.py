@@ -151,7 +151,7 @@ class TestKnowledge:
             path.write_text(text, encoding="utf-8")
             with pytest.raises(KnowledgeError, match=match):
                 load_knowledge(path)
-        with pytest.raises(KnowledgeError, match="no file"):
+        with pytest.raises(KnowledgeError, match="No such file"):
             load_knowledge(tmp_path / "none.toml")
 
 
