@@ -58,20 +58,18 @@ def weigh_colliders(evidence: Independence, skeleton: Skeleton, settings: ArrowS
     """Return E for each unshielded triple (x, z, y) with x < y; positive speaks for a collider at z."""
     neighbours = [set(np.flatnonzero(row).tolist()) for row in skeleton.adjacency]
     triples = list(unshielded(neighbours))
-    questions: list[tuple[int, int, tuple[int, ...]]] = []
-    sides: list[tuple[int, bool]] = []
-    for index, (x, z, y) in enumerate(triples):
-        for given in _sets(neighbours, x, z, y):
-            questions.append((x, y, given))
-            sides.append((index, z in given))
-    values = _statistics(evidence, questions)
-    with_z = np.array([side for _, side in sides], dtype=bool)
-    owner = np.array([index for index, _ in sides], dtype=np.intp)
+    sets = [sorted(_sets(neighbours, x, z, y)) for x, z, y in triples]
+    values = -_statistics(
+        evidence, [(x, y, given) for (x, _, y), mine in zip(triples, sets, strict=True) for given in mine]
+    )
     weights: dict[Triple, float] = {}
-    for index, triple in enumerate(triples):
-        mine = owner == index
-        without, within = -values[mine & ~with_z] / 2, -values[mine & with_z] / 2
-        without, within = without[np.isfinite(without)], within[np.isfinite(within)]
+    start = 0
+    for triple, mine in zip(triples, sets, strict=True):
+        halves = values[start : start + len(mine)] / 2
+        start += len(mine)
+        with_z = np.array([triple[1] in given for given in mine])
+        known = np.isfinite(halves)
+        without, within = halves[known & ~with_z], halves[known & with_z]
         if len(without) and len(within):
             balance = _log_mean(without) - _log_mean(within)
             weights[triple] = float(np.clip(balance, -settings.largest_evidence, settings.largest_evidence))

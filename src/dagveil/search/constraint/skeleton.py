@@ -110,23 +110,22 @@ def screen_pairs(evidence: Independence, settings: SkeletonSettings, knowledge: 
     adjacency = np.zeros((d, d), dtype=bool)
     separators: dict[tuple[int, int], tuple[int, ...]] = {}
     p_values: dict[tuple[int, int], float] = {}
-    asked: list[tuple[int, int, tuple[int, ...]]] = []
+    asked = []
     for x, y in combinations(range(d), 2):
         if knowledge.requires(names[x], names[y]):
             adjacency[x, y] = adjacency[y, x] = True
         elif not knowledge.excludes(names[x], names[y]):
-            asked.append((x, y, ()))
-    if asked:
-        questions = Questions.of(asked)
-        known = evidence.answers(questions)
-        asked = [question for question, answered in zip(asked, known.tolist(), strict=True) if answered]
-        p = evidence.test(questions.select(known)).p_value
-        for (x, y, _), value in zip(asked, p.tolist(), strict=True):
-            p_values[x, y] = value
-            if value < settings.marginal_level:
-                adjacency[x, y] = adjacency[y, x] = True
-            else:
-                separators[x, y] = ()
+            asked.append((x, y))
+    pairs = np.array(asked, dtype=np.intp).reshape(len(asked), 2)
+    questions = Questions(pairs[:, 0], pairs[:, 1], np.empty((len(pairs), 0), dtype=np.intp))
+    questions = questions.select(evidence.answers(questions))
+    p = evidence.test(questions).p_value
+    for x, y, value in zip(questions.x.tolist(), questions.y.tolist(), p.tolist(), strict=True):
+        p_values[x, y] = value
+        if value < settings.marginal_level:
+            adjacency[x, y] = adjacency[y, x] = True
+        else:
+            separators[x, y] = ()
     return Skeleton(adjacency, separators, p_values)
 
 
