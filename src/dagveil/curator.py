@@ -18,10 +18,11 @@ from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table, table_shape
 from dagveil.errors import BudgetError
-from dagveil.privacy.events import DiscreteGaussian, Event
+from dagveil.privacy.events import DiscreteGaussian, Event, Unbounded
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
 from dagveil.privacy.noise.source import NoiseSource
+from dagveil.privacy.receipt import SEEDED
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMoments
 from dagveil.statistics.contingency import changed_cells, counts_squared_sensitivity
@@ -162,5 +163,8 @@ class Curator:
     def _charge(self, event: DiscreteGaussian) -> None:
         """Refuse first, record second; the caller draws noise last."""
         self.accounting.charge(event)
+        if not self._noise.private and not self._events:
+            # whoever has the seed can take the noise away: the ledger must not count that as an ordinary charge
+            self._run.record(Unbounded("seeded noise", SEEDED))
         self._run.record(event)
         self._events.append(event)

@@ -22,7 +22,7 @@ from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, BudgetExceededError, LedgerError, SchemaError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Event
+from dagveil.privacy.events import Event, Unbounded
 from dagveil.privacy.filter import GaussianFilter, PureFilter
 from dagveil.privacy.ledger import Ledger
 from dagveil.privacy.noise import source
@@ -60,7 +60,7 @@ class SpyNoise:
     """Noise that refuses to be drawn before the ledger holds the charge that pays for it."""
 
     name = "spy"
-    private = False
+    private = True
 
     def __init__(self, log: list[str], run: SpyRun) -> None:
         self.log = log
@@ -75,7 +75,7 @@ class SpyNoise:
         event = self.run.events[-1]
         assert variance >= event.variance
         self.drawn += size
-        assert self.drawn <= sum(event.draws for event in self.run.events)
+        assert self.drawn <= sum(event.draws for event in self.run.events if not isinstance(event, Unbounded))
         self.log.append("draw")
         return np.zeros(size, dtype=np.int64)
 
@@ -100,6 +100,16 @@ QUESTIONS: dict[str, Callable[[Curator, Fraction], object]] = {
     "moments": lambda curator, share: curator.moments(PLAN, share, "moments"),
 }
 every_question = pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+
+
+def test_seeded_noise_is_recorded_as_unbounded_before_the_first_draw() -> None:
+    curator, log, run, noise = make_curator()
+    noise.private = False
+    curator.count_rows(Fraction(1, 4))
+    curator.count_rows(Fraction(1, 4))
+    assert log == ["charge", "record", "record", "draw", "charge", "record", "draw"]
+    assert [isinstance(event, Unbounded) for event in run.events] == [True, False, False]
+    assert len(curator.events) == 2
 
 
 @every_question
@@ -235,7 +245,7 @@ def test_a_run_killed_at_its_first_draw_is_spent(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
     ledger = Ledger.open(place)
     (run,) = ledger.history("visits")
-    assert [event.label for event in run.events] == ["all pairs"]
+    assert [event.label for event in run.events] == ["seeded noise", "all pairs"]
     assert ledger.account("visits").spent_epsilon == 1
     assert ledger.abandon_untouched("visits") == 0
     assert ledger.account("visits").spent_epsilon == 1

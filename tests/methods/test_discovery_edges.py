@@ -112,7 +112,7 @@ class TestKnowledge:
         )
         assert result.graph.edges == ()
         assert result.receipt.events == ()
-        assert result.receipt.spent == "nothing"
+        assert result.receipt.spent == "0 % of the run's budget"
         assert books.account("small").spent_epsilon == 0
 
     def test_knowledge_of_the_schema_is_used_unless_other_is_given(self, boolean_schema: Callable[..., Schema]) -> None:

@@ -31,7 +31,7 @@ from dagveil.methods.discovery import discover, measure_source, search_evidence
 from dagveil.methods.result import load_result, result_from_json
 from dagveil.methods.settings import ArrowRule, SearchSettings
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import gaussian_cost
+from dagveil.privacy.events import Unbounded, gaussian_cost
 from dagveil.privacy.ledger import Ledger
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
@@ -87,9 +87,17 @@ class TestAsia:
     def test_unseeded_results_carry_no_warning(self, boolean_schema: Callable[..., Schema]) -> None:
         schema = boolean_schema("a", "b", nominal_rows=4)
         rows = {"a": [True, False, True, False], "b": [True, False, False, False]}
-        receipt = measure_source(rows, schema, 1, 1e-6, noise=NoiseKind.EXACT).receipt
+        receipt = measure_source(rows, schema, 1, 1e-6, noise=NoiseKind.EXACT, ledger=MemoryLedger()).receipt
         assert receipt.warnings == ()
         assert receipt.guaranteed
+
+    def test_a_run_without_a_ledger_says_so(self, boolean_schema: Callable[..., Schema]) -> None:
+        rows = {"a": [True, False], "b": [True, False]}
+        schema = boolean_schema("a", "b", nominal_rows=2)
+        (warning,) = measure_source(rows, schema, 1, 1e-6, noise=NoiseKind.EXACT).receipt.warnings
+        assert "not recorded in any ledger" in warning
+        public = boolean_schema("a", "b", nominal_rows=2, public=True)
+        assert measure_source(rows, public, 1, 1e-6, noise=NoiseKind.EXACT).receipt.warnings == ()
 
     def test_results_survive_json_bit_for_bit(self, evidence: Evidence, tmp_path: Path) -> None:
         result = search_evidence(evidence, QUICK)
@@ -175,7 +183,9 @@ class TestBudget:
         assert spent > Fraction(99, 100) * total
         assert sum(stage.share for stage in evidence.plan) == pytest.approx(1.0)
         (run,) = ledger.history(evidence.schema.dataset)
-        assert run.events == receipt.events
+        assert run.events[0] == Unbounded("seeded noise", "seeded: not private")
+        assert run.events[1:] == receipt.events
+        assert ledger.account(evidence.schema.dataset).unbounded
         assert ledger.account(evidence.schema.dataset).spent_epsilon == 1
 
     def test_every_release_is_paid_for(self, evidence: Evidence) -> None:

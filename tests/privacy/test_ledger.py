@@ -5,6 +5,7 @@ import os
 import sqlite3
 import sys
 import time
+import urllib.parse
 import uuid
 from fractions import Fraction
 
@@ -210,11 +211,24 @@ def grab(place, name, tries, wins):
     wins.put(won)
 
 
+REPEATABLE_READ = r"-c default_transaction_isolation=repeatable\ read"
+
+
 class TestConcurrency:
     @pytest.mark.parametrize("processes", [2, 8])
-    @pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+    @pytest.mark.parametrize(
+        "engine",
+        [
+            "sqlite",
+            pytest.param("postgres", marks=pytest.mark.postgres),
+            # a server whose default would let a transaction see an older state than the lock that it waited for
+            pytest.param(REPEATABLE_READ, marks=pytest.mark.postgres),
+        ],
+    )
     def test_processes_never_overspend_together(self, request, tmp_path, name, engine, processes):
         place = str(tmp_path / "ledger.db") if engine == "sqlite" else request.getfixturevalue("postgres_url")
+        if engine == REPEATABLE_READ:
+            place += "?" + urllib.parse.urlencode({"options": REPEATABLE_READ}, quote_via=urllib.parse.quote)
         ledger = Ledger.open(place)
         ledger.set_budget(name, Budget.of(1, 0))
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")

@@ -45,19 +45,31 @@ def test_a_sound_receipt_says_who_against_what_how_strongly_and_what_not():
         assert part in words
 
 
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize("delta", ["0", "1/1000000", "1/100"])
 @pytest.mark.parametrize("epsilon", ["1/100", "1/3", "1", "5", "30", "5000"])
-def test_odds_and_beliefs_are_rounded_up(epsilon):
-    sentence = next(word for word in receipt(epsilon=epsilon).words() if word.startswith("How strongly"))
-    belief = float(sentence.split("at most ")[-1].split(" ")[0])
-    truth = 100 / (1 + math.exp(-float(Fraction(epsilon))))
-    assert truth <= belief <= truth + 0.1 + 1e-9
+def test_what_a_guess_can_gain_is_rounded_up(epsilon, delta, relation):
+    """A test between neighbours has errors a, b with a + e^ε b >= 1 - δ and e^ε a + b >= 1 - δ: best at a = b."""
+    words = receipt(epsilon=epsilon, delta=delta, relation=relation).words()
+    means = next(word for word in words if word.startswith("What that means"))
+    shown = [float(part.split(" ")[0]) for part in means.split("at most ")[1:]]
+    grow = math.exp(-min(float(Fraction(epsilon)), 300))
+    extra = float(Fraction(delta))
+    near = 1 - (1 - extra) * grow / (1 + grow)
+    far = 1 - max(0.0, (1 - extra * (1 + 1 / grow)) * grow**2 / (1 + grow**2))
+    truths = [near, far] if relation is Relation.ADD_REMOVE else [near]
+    assert len(shown) == len(truths)
+    for percent, truth in zip(shown, truths, strict=True):
+        assert min(100 * truth, 100) <= percent + 1e-9
+        assert percent <= min(100.0, 100 * truth + 0.1 + 1e-6)
+    strongly = next(word for word in words if word.startswith("How strongly"))
     if Fraction(epsilon) < 20:
-        factor = float(sentence.split("at most ")[1].split("-fold")[0])
+        factor = float(strongly.split("at most ")[1].split(" times")[0])
         assert math.exp(float(Fraction(epsilon))) <= factor <= math.exp(float(Fraction(epsilon))) * 1.001
 
 
-def test_delta_zero_has_no_exception():
-    assert not any("Except" in word for word in receipt(delta="0").words())
+def test_delta_zero_adds_nothing():
+    assert not any("additional probability" in word for word in receipt(delta="0").words())
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,6 @@ from dagveil.methods.result import (
 )
 from dagveil.methods.settings import ArrowRule, SearchSettings
 from dagveil.privacy.budget import Amount, Budget, round_up
-from dagveil.privacy.conversion import epsilon_of_mu_squared
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter
 from dagveil.privacy.ledger.book import Ledger
@@ -115,7 +114,7 @@ def measure_source(
     with books.reserve(schema.dataset, budget, method="measure", software=f"dagveil {__version__}") as run:
         curator = Curator(table, relation, accounting, run, draws)
         measured = measure(curator, knowledge, progress)
-    receipt = _write_receipt(schema, relation, accounting, draws, curator, knowledge)
+    receipt = _write_receipt(schema, relation, accounting, draws, curator, knowledge, recorded=ledger is not None)
     return Evidence(
         format="dagveil-evidence",
         version=EVIDENCE_VERSION,
@@ -308,6 +307,7 @@ def _write_receipt(
     noise: NoiseSource,
     curator: Curator,
     knowledge: Knowledge,
+    recorded: bool,
 ) -> Receipt:
     facts = [f"the {len(schema.columns)} column names, kinds, levels, bounds and bins of the schema"]
     if relation is Relation.REPLACE_ONE:
@@ -317,19 +317,18 @@ def _write_receipt(
     warnings = []
     if not noise.private:
         warnings.append(SEEDED)
+    if not recorded and not schema.public:
+        warnings.append("the run was not recorded in any ledger: nothing keeps count of what this data set spends")
     if not schema.reviewed:
         warnings.append("the schema was accepted as an unreviewed draft: its levels and bounds were read from the data")
     budget = accounting.budget
-    if accounting.spent:
-        realised = epsilon_of_mu_squared(accounting.spent, budget.delta)
-        spent = f"epsilon {round_up(min(realised, budget.epsilon), 4)} of {round_up(budget.epsilon, 4)}"
-    else:
-        spent = "nothing"
+    # a share of the filter's total, not an epsilon: only the total was fixed before the run
+    used = round_up(100 * accounting.spent / accounting.total, 4) if accounting.spent else "0"
     return Receipt(
         calibration=Calibration.SOUND,
         epsilon=str(budget.epsilon),
         delta=str(budget.delta),
-        spent=spent,
+        spent=f"{used} % of the run's budget",
         relation=relation,
         unit=schema.unit,
         nominal_rows=schema.nominal_rows,

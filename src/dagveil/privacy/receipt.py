@@ -35,7 +35,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     ...     unit="patient", nominal_rows=1000, accounting="pure accounting", accounting_total="1", accounting_spent="1",
     ...     dataset="visits", software="dagveil 0", noise="OpenDP")
     >>> receipt.words()[2].split(". ")[1]
-    'The odds of any guess about one patient grow at most 2.719-fold; a 50 % belief to at most 73.2 %.'
+    'Any outcome is at most 2.719 times as likely with one patient as without it.'
     >>> Receipt.from_json(receipt.to_json()) == receipt
     True
     """
@@ -101,13 +101,33 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         sentences = [
             f"Who is protected: every {unit} in {self.dataset}; neighbours: {self.relation.words}.",
             "Against what: anyone who sees this result, whatever else they know and however much they compute.",
-            f"How strongly: epsilon {round_up(epsilon, 4)}. The odds of any guess about one {unit} grow at most "
-            f"{_odds_factor(epsilon)}-fold; a 50 % belief to at most {_belief(epsilon)} %.",
+            f"How strongly: epsilon {round_up(epsilon, 4)}, delta {round_up(delta, 4)}. "
+            f"{self._likelihood(epsilon, delta)}",
+            f"What that means: {self._guessing(epsilon, delta)}",
         ]
-        if delta:
-            sentences.append(f"Except with probability delta, at most {round_up(delta, 4)}.")
         sentences.append(f"Accounting: {self.accounting}; noise: {self.noise}; spent: {self.spent}.")
         return tuple(sentences)
+
+    def _likelihood(self, epsilon: Fraction, delta: Fraction) -> str:
+        unit = self._noun
+        pair = f"with one {unit} as without it"
+        if self.relation is Relation.REPLACE_ONE:
+            pair = f"with one content of a {unit} as with another"
+        extra = f", up to an additional probability of {round_up(delta, 4)}" if delta else ""
+        return f"Any outcome is at most {_factor(epsilon)} times as likely {pair}{extra}."
+
+    def _guessing(self, epsilon: Fraction, delta: Fraction) -> str:
+        """Say how well anyone can guess: the bound on the sum of both errors of a test, for an even chance."""
+        unit = self._noun
+        content = f"someone who guesses which of two contents a {unit} has"
+        if self.relation is Relation.REPLACE_ONE:
+            return f"{content} is right at most {_accuracy(epsilon, delta)} % of the time, where chance gives 50 %."
+        # two contents are two steps apart: remove the one, add the other
+        twice = delta * (1 + Fraction(math.exp(min(float(epsilon), 700.0))))
+        return (
+            f"someone who guesses whether one {unit} is in the table is right at most {_accuracy(epsilon, delta)} % of "
+            f"the time, and {content} at most {_accuracy(2 * epsilon, twice)} %, where chance gives 50 %."
+        )
 
     def _limits(self) -> tuple[str, ...]:
         facts = "; ".join(self.public_facts) or "none"
@@ -121,11 +141,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _odds_factor(epsilon: Fraction) -> str:
+def _factor(epsilon: Fraction) -> str:
     return f"e^{round_up(epsilon, 4)}" if epsilon > 20 else round_up(math.exp(epsilon) * (1 + 1e-14), 4)
 
 
-def _belief(epsilon: Fraction) -> str:
-    """Largest belief, in percent, that an even guess can grow to, rounded up to a tenth."""
-    percent = 100 / (1 + math.exp(-min(float(epsilon), 700.0)))
+def _accuracy(epsilon: Fraction, delta: Fraction) -> str:
+    """Bound, in percent, on guessing right between two neighbours: (e^ε + δ) / (1 + e^ε), rounded up to a tenth."""
+    inverse = math.exp(-min(float(epsilon), 700.0))
+    percent = 100 * (1 + float(delta) * inverse) / (1 + inverse)
     return f"{min(100.0, math.ceil(percent * 10 + 1e-9) / 10):.1f}"

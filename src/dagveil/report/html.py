@@ -16,6 +16,7 @@ from dagveil.errors import DataError
 from dagveil.methods.result import Result
 from dagveil.report.labels import clean_text
 from dagveil.report.model import build_model, check_result
+from dagveil.report.standing import Standing
 from dagveil.report.svg import draw_graph
 
 
@@ -48,7 +49,9 @@ def write_svg(result: Mapping[str, Any] | Result, path: str | Path) -> None:
     """Write the drawing of the graph to a file."""
     record = check_result(result)
     title = f"Causal graph of {record.record('schema').text('dataset')}"
-    _write(draw_graph(record.record("graph").content, title) + "\n", path)
+    model = build_model(result)
+    note = " · ".join(alarm.headline for alarm in model.alarms if alarm.standing is Standing.NOT_PRIVATE)
+    _write(draw_graph(record.record("graph").content, title, note) + "\n", path)
 
 
 @cache

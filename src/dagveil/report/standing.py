@@ -98,8 +98,6 @@ def read_promise(receipt: Record) -> Promise:
             continue  # they have places of their own on the page
         if lead == "Not promised":
             limits.append(_as_sentence(text))
-        elif words.startswith("Except with "):
-            sentences.append(Sentence("Except", _as_sentence(words.removeprefix("Except "))))
         else:
             split = bool(colon) and len(lead) <= 24
             sentences.append(Sentence(lead if split else "", _as_sentence(text if split else words)))

@@ -10,7 +10,7 @@ import msgspec
 
 from dagveil.report.graph import DrawnEdge, DrawnGraph, EdgeKind, read_graph
 from dagveil.report.labels import FONT_SIZE, clean_text, shorten
-from dagveil.report.layout import BOX_HEIGHT, Layout, place_graph
+from dagveil.report.layout import BOX_HEIGHT, Layout, Point, place_graph
 from dagveil.report.legend import draw_legend
 from dagveil.report.strokes import BOX, PAPER, RIM, draw_line, write_length, write_text
 from dagveil.report.wording import write_plural, write_share
@@ -37,7 +37,9 @@ STYLE: Final = """
 """
 
 
-def draw_graph(graph: Mapping[str, Any] | msgspec.Struct | DrawnGraph, title: str = "Causal graph") -> str:
+def draw_graph(
+    graph: Mapping[str, Any] | msgspec.Struct | DrawnGraph, title: str = "Causal graph", note: str = ""
+) -> str:
     """Draw a graph as SVG.
 
     Boxes are columns. A directed edge ends in an arrowhead, an undirected one has a dot at both ends. The line grows
@@ -50,6 +52,8 @@ def draw_graph(graph: Mapping[str, Any] | msgspec.Struct | DrawnGraph, title: st
         The field `graph` of a result, decoded or frozen.
     title
         Title for screen readers and tooltips.
+    note
+        Printed above the graph: what nobody may overlook when the picture travels alone.
 
     Examples
     --------
@@ -63,7 +67,8 @@ def draw_graph(graph: Mapping[str, Any] | msgspec.Struct | DrawnGraph, title: st
         [(edge.source, edge.target) for edge in drawn.lines],
     )
     legend, legend_width, legend_height = draw_legend(drawn, layout.width)
-    width, height = max(layout.width, legend_width) + 2 * MARGIN, layout.height + legend_height + 2 * MARGIN
+    above = 2 * FONT_SIZE if note else 0
+    width, height = max(layout.width, legend_width) + 2 * MARGIN, layout.height + legend_height + 2 * MARGIN + above
     root = Element(
         "svg",
         {
@@ -83,14 +88,15 @@ def draw_graph(graph: Mapping[str, Any] | msgspec.Struct | DrawnGraph, title: st
     SubElement(root, "desc", {"id": "dagveil-graph-desc"}).text = clean_text(describe_graph(drawn))
     SubElement(root, "style").text = STYLE
     SubElement(root, "rect", {"class": "paper", "width": "100%", "height": "100%", "fill": PAPER})
-    sheet = SubElement(
-        root, "g", {"transform": f"translate({write_length((width - layout.width) / 2)} {write_length(MARGIN)})"}
-    )
+    if note:
+        root.append(write_text(clean_text(note), Point(width / 2, MARGIN + FONT_SIZE / 2), anchor="middle"))
+    left = write_length((width - layout.width) / 2)
+    sheet = SubElement(root, "g", {"transform": f"translate({left} {write_length(MARGIN + above)})"})
     for edge in drawn.edges:
         sheet.append(_draw_edge(edge, layout))
     for node in drawn.nodes:
         sheet.append(_draw_node(node, layout))
-    legend.set("transform", f"translate({write_length(MARGIN)} {write_length(MARGIN + layout.height)})")
+    legend.set("transform", f"translate({write_length(MARGIN)} {write_length(MARGIN + above + layout.height)})")
     root.append(legend)
     return tostring(root, encoding="unicode")
 

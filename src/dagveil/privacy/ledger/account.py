@@ -121,6 +121,7 @@ def admit(account: Account, wanted: Budget) -> None:
     epsilon, delta = account.remaining_epsilon, account.remaining_delta
     if epsilon is None or delta is None or (wanted.epsilon <= epsilon and wanted.delta <= delta):
         return
+    epsilon, delta = max(epsilon, Fraction(0)), max(delta, Fraction(0))
     raise BudgetExceededError(
         f"{account.dataset!r} has epsilon {round_down(epsilon, 6)} and delta {round_down(delta, 6)} left of its "
         f"lifetime budget, but the run asks for {wanted.words}; nothing was drawn. Ask for less, release untouched "

@@ -34,12 +34,19 @@ class LedgerEngine:
     def writing(self) -> Iterator[Connection]:
         """One durable transaction that may write; SQLite takes its write lock at once."""
         with self._explained(), self.engine.connect() as plain:
-            connection = plain.execution_options(dagveil_begin="BEGIN IMMEDIATE")
+            connection = plain.execution_options(**self._write_options())
             with connection.begin():
                 if not self.is_sqlite:
                     connection.exec_driver_sql("SET LOCAL synchronous_commit TO 'on'")
                     connection.exec_driver_sql(f"SET LOCAL lock_timeout TO {int(1000 * self.wait_seconds)}")
                 yield connection
+
+    def _write_options(self) -> dict[str, Any]:
+        if self.is_sqlite:
+            return {"dagveil_begin": "BEGIN IMMEDIATE"}
+        # whatever the server's default is: after waiting for a row's lock the sums must see what the other one wrote,
+        # and a snapshot from before the lock would not
+        return {"isolation_level": "READ COMMITTED"}
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
