@@ -52,18 +52,21 @@ def count_pairs(rows: WeightedRows, levels: Mapping[str, int]) -> PairTables:
     """Count every pair of columns.
 
     Each row becomes a vector of zeros and ones; the product of the matrix of these vectors with itself, rows weighted
-    by their multiplicity, holds every pair table as a block. Sums of integers below 2**53 are exact in float64.
+    by their multiplicity, holds every pair table as a block. Sums of integers are exact in float32 below 2**24, and no
+    sum exceeds the number of rows; beyond that float64 serves, exact below 2**53.
     """
     starts = dict(zip(levels, np.cumsum([0, *levels.values()])[:-1].tolist(), strict=True))
     width = sum(levels.values())
     total = np.zeros((width, width))
+    n_rows = rows.n_rows if rows.weights is None else int(rows.weights.sum())
+    dtype = np.float32 if n_rows < 2**24 else np.float64
     for start in range(0, rows.n_rows, _BLOCK_ROWS):
         block = slice(start, min(start + _BLOCK_ROWS, rows.n_rows))
         size = block.stop - block.start
-        indicators = np.zeros((size, width))
+        indicators = np.zeros((size, width), dtype=dtype)
         positions = np.arange(size)
         for name, first in starts.items():
             indicators[positions, first + rows.codes[name][block].astype(np.intp)] = 1.0
-        weighted = indicators if rows.weights is None else indicators * rows.weights[block, None]
+        weighted = indicators if rows.weights is None else indicators * rows.weights[block, None].astype(dtype)
         total += indicators.T @ weighted
     return PairTables(levels, starts, total.astype(np.int64))

@@ -185,15 +185,21 @@ def _total(pairs: list[tuple[int, int, NoisyTable]]) -> float:
 
 def _margins(d: int, pairs: list[tuple[int, int, NoisyTable]]) -> tuple[list[Floats], Floats]:
     """Inverse-variance mean of each column's margin over its tables, and the variance of one level."""
-    sums: list[Floats | float] = [0.0] * d
-    weights = np.zeros(d)
+    levels = [0] * d
+    by_shape: dict[tuple[int, ...], list[tuple[int, int, NoisyTable]]] = {}
     for i, j, table in pairs:
-        rows, columns = table.counts.shape
-        for k, margin, width in ((i, table.counts.sum(axis=1), columns), (j, table.counts.sum(axis=0), rows)):
-            weight = 1.0 / (table.variance * width)
-            sums[k] = sums[k] + weight * margin
-            weights[k] += weight
-    return [np.asarray(sums[k]) / weights[k] for k in range(d)], 1.0 / weights
+        levels[i], levels[j] = table.counts.shape
+        by_shape.setdefault(table.counts.shape, []).append((i, j, table))
+    sums = np.zeros((d, max(levels)))
+    weights = np.zeros(d)
+    for (rows, columns), group in by_shape.items():
+        counts = np.stack([table.counts for _, _, table in group])
+        weight = 1.0 / np.array([table.variance for _, _, table in group])
+        for end, axis, kept, gone in ((0, 2, rows, columns), (1, 1, columns, rows)):
+            place = np.array([pair[end] for pair in group], dtype=np.intp)
+            np.add.at(sums[:, :kept], place, counts.sum(axis=axis) * (weight / gone)[:, None])
+            np.add.at(weights, place, weight / gone)
+    return [sums[k, : levels[k]] / weights[k] for k in range(d)], 1.0 / weights
 
 
 def _group_levels(margin: Floats, variance: float) -> NDArray[np.intp]:

@@ -228,11 +228,13 @@ class _Reach:
 
     def __init__(self, adjacency: Bools) -> None:
         self._masks = [sum(1 << int(z) for z in np.flatnonzero(row)) for row in adjacency]
+        self._parts: dict[int, list[int]] = {}
 
     def remove(self, x: int, y: int) -> None:
         """Take an edge away."""
         self._masks[x] &= ~(1 << y)
         self._masks[y] &= ~(1 << x)
+        self._parts.clear()
 
     def common(self, x: int, y: int) -> int:
         """Return the mask of nodes next to both."""
@@ -244,14 +246,25 @@ class _Reach:
 
     def between(self, x: int, y: int) -> int:
         """Return the mask of nodes reachable from x without y and from y without x."""
-        return self._from(x, y) & self._from(y, x)
+        return self._part(x, without=y) & self._part(y, without=x)
 
-    def _from(self, start: int, avoid: int) -> int:
-        seen = frontier = 1 << start
-        while frontier:
-            node = (frontier & -frontier).bit_length() - 1
-            frontier &= frontier - 1
-            new = self._masks[node] & ~seen & ~(1 << avoid)
-            seen |= new
-            frontier |= new
-        return seen
+    def _part(self, node: int, without: int) -> int:
+        """Return the connected part of a node in the graph without another one."""
+        if without not in self._parts:
+            self._parts[without] = self._split(without)
+        return next(part for part in self._parts[without] if part >> node & 1)
+
+    def _split(self, without: int) -> list[int]:
+        left = ((1 << len(self._masks)) - 1) & ~(1 << without)
+        parts = []
+        while left:
+            part = frontier = left & -left
+            while frontier:
+                node = (frontier & -frontier).bit_length() - 1
+                frontier &= frontier - 1
+                new = self._masks[node] & left & ~part
+                part |= new
+                frontier |= new
+            parts.append(part)
+            left &= ~part
+        return parts
