@@ -14,7 +14,8 @@ from dagveil.errors import GraphError, MethodError
 from dagveil.graphs.dag import Dag
 
 NETWORK_NAMES: tuple[str, ...] = ("cancer", "earthquake", "survey", "asia", "sachs", "child", "alarm", "insurance")
-"""The networks that come with the package, small ones first. `insurance` is a hold-out: no constant was tuned on it."""
+"""The networks that come with the package, small ones first. `insurance` served once, to choose the removal order; no
+number was tuned on it."""
 
 
 @dataclass(frozen=True)
