@@ -117,3 +117,10 @@ def test_reservations_of_crashed_runs_can_be_released(desk: Desk) -> None:
     assert "released" in desk.run("budget", "history").stdout
     assert desk.discover(file, schema).exit_code == 0
     assert "released 0 runs\n" in desk.run("budget", "release", "patients").stdout
+
+
+def test_names_that_look_alike_share_one_budget(desk: Desk) -> None:
+    desk.run("budget", "set", " cafe\u0301 ", "--epsilon", 2)
+    shown = desk.run("budget", "show", "caf\u00e9")
+    assert shown.exit_code == 0, shown.output
+    assert "2" in shown.stdout

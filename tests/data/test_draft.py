@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ CASES: dict[str, tuple[list[Any], Column]] = {
     "only not-a-number": ([math.nan, math.inf], Numeric((0, 1))),
     "reserved words": (["own-level", "a", "(other)"], Categorical(("a",), "own-level")),
     "giant cells": (["x" * 10_000_000, "a"], Categorical(("a",), "own-level")),
+    "decimals": ([Decimal("0.50"), Decimal("2.25")], Numeric((0.5, 2.25))),
+    "whole decimals": ([Decimal("1.0"), Decimal("2"), 2], Categorical(("1", "2"), "2")),
+    "mixed numbers": ([1, 2.5, Decimal("0.5")], Numeric((0.5, 2.5))),
     "hundred texts": ([f"v{k:03}" for k in range(100)], Categorical(tuple(f"v{k:03}" for k in range(100)), "v000")),
 }
 

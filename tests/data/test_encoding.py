@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from slow_twin import slow_code, slow_number, slow_value
 
 from dagveil.data.column import Boolean, Categorical, Column, Numeric
-from dagveil.data.encoding import EncodedColumns, encode, read_numbers
+from dagveil.data.encoding import EncodedColumns, encode
+from dagveil.data.parsing import read_numbers
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 
@@ -153,6 +154,117 @@ def test_other_types() -> None:
         encode_cells(pa.array([[1], [2]]), WORDS)
     with pytest.raises(DataError, match=r"declared numeric.*convert it"):
         encode_cells(pa.array([datetime.date(2024, 5, 1)]), NUMBER)
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.uint8(), pa.uint64(), pa.int64()])
+def test_levels_wider_than_half_of_the_type(kind: pa.DataType) -> None:
+    lowest = 0 if kind in (pa.uint8(), pa.uint64()) else -100
+    column = Categorical(tuple(str(number) for number in range(lowest, 51)), "own-level", "own-level")
+    check_cells(pa.array([*range(max(lowest - 5, lowest and -128), 100), None], kind), column)
+
+
+DECIMALS = [
+    *(pa.decimal128(38, scale) for scale in (1, 2, 20, 22, 23, 30, 36)),
+    *(pa.decimal256(76, scale) for scale in (1, 20)),
+    *(pa.decimal128(2, 1), pa.decimal128(18, 2), pa.decimal128(38, -2)),
+]
+if hasattr(pa, "decimal32"):
+    DECIMALS += [pa.decimal32(9, 1), pa.decimal64(18, 1)]
+
+
+@pytest.mark.parametrize("kind", DECIMALS, ids=str)
+def test_decimals_are_compared_by_their_text_whatever_the_scale(kind: pa.DataType) -> None:
+    column = Categorical(("0.3", "0.7", "-1.1", "4", "100", "0", "1.10", "0.70", "1E+2"), "own-level", "own-level")
+    texts = ["100", "0", None] if kind.scale < 0 else ["0.3", "0.7", "-1.1", "4", None, "0", "1.1"]
+    cells = pa.array([None if text is None else decimal.Decimal(text) for text in texts], kind)
+    wanted = ["(missing)" if text is None else text if text in column.levels else "(other)" for text in texts]
+    for array in (cells, cells.dictionary_encode() if kind.bit_width >= 128 else cells, pa.concat_arrays([cells])[0:]):
+        assert [column.labels[code] for code in encode_cells(array, column).codes["x"]] == wanted
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.one_of(st.none(), st.integers(-(10**37), 10**37), st.integers(-(2**54), 2**54), st.integers(0, 99))),
+    st.sampled_from([kind for kind in DECIMALS if kind.precision >= 38 and kind.scale >= 0]),
+    st.integers(0, 3),
+)
+def test_decimals_become_the_nearest_float(units: list[int | None], kind: pa.DataType, start: int) -> None:
+    exact = decimal.Context(prec=80)
+    cells = [None if unit is None else exact.scaleb(decimal.Decimal(unit), -kind.scale) for unit in units]
+    wanted = [math.nan if cell is None else float(cell) for cell in cells]
+    # a slice, since the numbers are read from the memory of the array
+    numbers = read_numbers(pa.chunked_array([pa.array(cells, kind)[start:]]), "x")
+    np.testing.assert_array_equal(numbers, wanted[start:])
+
+
+def test_decimals_of_negative_scale() -> None:
+    cells = pa.array([decimal.Decimal("1E+2"), None, decimal.Decimal("-12E+30")], pa.decimal128(38, -2))
+    np.testing.assert_array_equal(read_numbers(pa.chunked_array([cells]), "x"), [100.0, math.nan, -1.2e31])
+
+
+def as_bytes(cells: list[bytes | None]) -> list[pa.Array]:
+    array = pa.array(cells, pa.binary(16))
+    arrays = [array, pa.DictionaryArray.from_arrays(pa.array(range(len(cells))), array)]
+    if hasattr(pa, "uuid"):
+        arrays += [pa.ExtensionArray.from_storage(pa.uuid(), array)]
+    return arrays
+
+
+def test_one_value_of_bytes_never_decides_between_success_and_refusal() -> None:
+    column = Categorical(("sixteen letters.",), "own-level", "own-level")
+    for array in as_bytes([b"sixteen letters.", b"\xff" * 16, None]):
+        assert encode_cells(array, column).codes["x"].tolist() == [0, 1, 2]
+        assert encode_cells(array[:1], column).codes["x"].tolist() == [0]
+        with pytest.raises(DataError, match="declared numeric"):
+            encode_cells(array[:1], NUMBER)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.list_(pa.int8()), pa.struct([("a", pa.int8())]), pa.map_(pa.string(), pa.int8())),
+        *(pa.month_day_nano_interval(), pa.timestamp("s", "Nowhere/Land")),
+    ],
+    ids=str,
+)
+def test_types_without_text_are_refused_even_without_a_value(kind: pa.DataType) -> None:
+    for array in (pa.chunked_array([], kind), pa.array([], kind), pa.nulls(2, kind)):
+        with pytest.raises(DataError, match="cannot be compared with levels"):
+            encode_cells(array, WORDS)
+        with pytest.raises(DataError, match="declared numeric"):
+            encode_cells(array, NUMBER)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.date32(), pa.date64(), pa.time32("s"), pa.time64("ns"), pa.duration("s")),
+        *(pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("s", "UTC"), pa.timestamp("us", "Europe/Berlin")),
+    ],
+    ids=str,
+)
+def test_no_time_is_refused(kind: pa.DataType) -> None:
+    bits = kind.bit_width
+    ends = [0, 1, -1, 2 ** (bits - 1) - 1, -(2 ** (bits - 1)), None]
+    array = pa.array(ends, pa.int32() if bits == 32 else pa.int64()).view(kind)
+    together = encode_cells(array, WORDS).codes["x"].tolist()
+    assert together == [encode_cells(array[k : k + 1], WORDS).codes["x"][0] for k in range(len(ends))]
+
+
+NUMBER_LIKE = st.text("0123456789+-.eEinfatyNpxX_() ", max_size=8)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(NUMBER_LIKE, min_size=1, max_size=20))
+def test_texts_like_numbers_equal_the_slow_twin(cells: list[str]) -> None:
+    numbers = read_numbers(pa.chunked_array([pa.array(cells)]), "x")
+    np.testing.assert_array_equal(numbers, [slow_number(cell) for cell in cells])
+
+
+def test_large_whole_floats_fit_the_levels_of_whole_numbers() -> None:
+    column = Categorical((str(2**53), str(2**53 + 1), "1e+16"), "own-level")
+    assert encode_cells(pa.array([2.0**53, 1e16]), column).codes["x"].tolist() == [0, 2]
+    assert encode_cells(pa.array([2**53, 2**53 + 1, 10**16]), column).codes["x"].tolist() == [0, 1, 3]
 
 
 def test_chunks_may_have_different_dictionaries() -> None:

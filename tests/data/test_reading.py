@@ -204,7 +204,16 @@ BAD_FILES: dict[str, tuple[str, bytes, str]] = {
     "empty": ("t.csv", b"", "is empty .0 bytes."),
     "empty parquet": ("t.parquet", b"", "is empty .0 bytes."),
     "blank": ("t.csv", b"\n\n", "no line with column names"),
-    "duplicate names": ("t.csv", b"a,a,b\n1,2,3\n", "1 column names more than once, the first is 'a'; rename"),
+    "duplicate names": (
+        "t.csv",
+        b"a,a,b\n1,2,3\n",
+        "1 column names more than once, the first in columns 1 and 2; rename",
+    ),
+    "no header": (
+        "t.csv",
+        b"37,secret,secret,37\n1,2,3,4\n",
+        "2 column names more than once, the first in columns 1 and 4",
+    ),
     "missing column": ("t.csv", b"a,c\n1,2\n", "lacks 1 columns of the schema, the first is 'b'"),
     "latin-1 cell": ("t.csv", "a,b\nsecré,2\n".encode("latin-1"), "not encoded as UTF-8; convert it.*iconv"),
     "latin-1 header": ("t.csv", "é,b\n1,2\n".encode("latin-1"), "not encoded as UTF-8"),
@@ -223,6 +232,7 @@ def test_bad_files_are_refused_without_showing_a_cell(name: str, content: bytes,
     with pytest.raises(DataError, match=words) as caught:
         read_source(tmp_path / name, ["a", "b"], coded=["a"])
     assert "secr" not in str(caught.value)
+    assert "37" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 

@@ -96,6 +96,16 @@ def test_the_digest_is_pinned() -> None:
     assert schema.digest() == "bb6423fb3865c350f66fac7b98cf22399b6020f96c7df82ca1fb71b0be17eb15"
 
 
+def test_names_that_look_alike_are_one_data_set() -> None:
+    names = ["caf\u00e9", "cafe\u0301", " caf\u00e9", "cafe\u0301\t\n", "\u00a0caf\u00e9\u3000"]
+    schemas = [Schema(dataset=name, columns={"x": Boolean("false")}) for name in names]
+    assert {schema.dataset for schema in schemas} == {"caf\u00e9"}
+    assert len({schema.digest() for schema in schemas}) == 1
+    read = schema_from_toml(HEAD.replace("demo", " demo ") + '[columns.x]\nkind = "boolean"')
+    assert read.dataset == "demo"
+    assert msgspec.structs.replace(read, dataset=" demo").dataset == "demo"
+
+
 def test_files(tmp_path: Path) -> None:
     schema = Schema(dataset="d", columns={"größe": Boolean("false")}, reviewed=True)
     save_schema(schema, tmp_path / "schema.toml")

@@ -9,10 +9,16 @@ from dagveil.cli.account import describe
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.options import ledger_option, name_ledger, open_ledger
 from dagveil.cli.summary import count, open_console
+from dagveil.data.schema import tidy_dataset
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.ledger.book import Ledger
 from dagveil.report.labels import clean_text
+
+
+def _tidy(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    """Write the name as schemas do, so that a budget binds the runs that it is meant for."""
+    return None if name is None else tidy_dataset(name)
 
 
 @click.group(cls=PlainGroup)
@@ -24,7 +30,7 @@ def budget() -> None:
 
 
 @budget.command("set")
-@click.argument("dataset")
+@click.argument("dataset", callback=_tidy)
 @click.option("--epsilon", metavar="NUMBER", required=True, help="What all runs together may spend, for example 3.")
 @click.option(
     "--delta",
@@ -46,7 +52,7 @@ def set_budget(dataset: str, epsilon: str, delta: str, ledger: str) -> None:
 
 
 @budget.command()
-@click.argument("dataset", required=False)
+@click.argument("dataset", required=False, callback=_tidy)
 @ledger_option
 def show(dataset: str | None, ledger: str) -> None:
     """Show what is spent, reserved and left, of DATASET or of all."""
@@ -56,7 +62,7 @@ def show(dataset: str | None, ledger: str) -> None:
 
 
 @budget.command()
-@click.argument("dataset", required=False)
+@click.argument("dataset", required=False, callback=_tidy)
 @ledger_option
 def history(dataset: str | None, ledger: str) -> None:
     """List every run with its charges, of DATASET or of all.
@@ -88,7 +94,7 @@ def history(dataset: str | None, ledger: str) -> None:
 
 
 @budget.command()
-@click.argument("dataset")
+@click.argument("dataset", callback=_tidy)
 @ledger_option
 def release(dataset: str, ledger: str) -> None:
     """Free what crashed runs on DATASET reserved and never used.

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagveil.data.column import Column, Numeric
-from dagveil.data.encoding import bin_numbers, clip_numbers, find_levels, is_text, read_numbers
+from dagveil.data.encoding import bin_numbers, clip_numbers, find_levels, is_text
+from dagveil.data.parsing import read_numbers
 from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema
 from dagveil.data.spelling import place_codes

@@ -25,7 +25,8 @@ from dagveil.data.column import (
     Column,
     Numeric,
 )
-from dagveil.data.encoding import is_text, read_numbers
+from dagveil.data.encoding import is_text
+from dagveil.data.parsing import read_numbers
 from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema
 from dagveil.data.spelling import spell_number

@@ -6,6 +6,7 @@ conversion of a whole column and treat *all* cells differently when one of them 
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,8 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dagveil.data.column import OWN_LEVEL, Column, LevelColumn, Numeric
+from dagveil.data.parsing import list_chunks, read_numbers, simplify_type, take_cells
 from dagveil.data.schema import Schema
-from dagveil.data.spelling import is_float_text, is_integer_text, place_codes, spell_levels
+from dagveil.data.spelling import is_decimal_text, is_float_text, is_integer_text, place_codes, spell_levels
 from dagveil.errors import DataError
 
 Codes = NDArray[np.unsignedinteger[Any]]
@@ -25,8 +27,6 @@ Codes = NDArray[np.unsignedinteger[Any]]
 
 _FEW_CUTS: Final = 16
 _WIDEST_LOOKUP: Final = 65536
-# as bytes: text in a file need not be valid UTF-8
-_TRUTHS: Final = {b"true": 1.0, b"True": 1.0, b"TRUE": 1.0, b"false": 0.0, b"False": 0.0, b"FALSE": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def encode(table: pa.Table, schema: Schema) -> EncodedColumns:
     """Encode the columns of an Arrow table as the schema says.
 
     Text is compared exactly. Whole numbers and floats are compared with levels by their shortest text, so 1 and 1.0
-    are both the level "1". An empty text is a missing value.
+    are both the level "1"; decimals by their plain text without closing zeros. An empty text is a missing value.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def find_levels(cells: pa.ChunkedArray, column: LevelColumn, name: str, places: 
     # one look-up table does both steps: cell -> level position -> code
     narrow: Codes = places.astype(np.uint8 if places.max(initial=0) < 256 else np.uint16)
     lookup = _Lookup(spell_levels(column), narrow, name)
-    return np.concatenate([narrow[:0], *(lookup.encode(chunk) for chunk in cells.chunks)])
+    return np.concatenate([lookup.encode(chunk) for chunk in list_chunks(cells)])
 
 
 class _Lookup:
@@ -102,7 +102,7 @@ class _Lookup:
         self.missing = len(places) - 1
 
     def encode(self, array: pa.Array) -> Codes:
-        array = _widen_views(array)
+        array = simplify_type(array)
         kind = array.type
         if pa.types.is_dictionary(kind):
             return self._through_dictionary(array)
@@ -113,50 +113,47 @@ class _Lookup:
             return self._take(pc.cast(array, pa.int8()), positions)
         if pa.types.is_integer(kind):
             return self._from_integers(array)
-        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        if pa.types.is_floating(kind):
             return self._from_floats(array)
+        if pa.types.is_decimal(kind):
+            return self._from_decimals(array)
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return self._from_texts(array, str)
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             # bytes are compared as bytes: a cast to text would fail on a single bad cell
             return self._from_texts(array, str.encode)
-        try:
-            return self._from_texts(pc.cast(array, pa.string()), str)
-        except pa.ArrowException:
+        if not _has_written_form(kind):
             raise DataError(
                 f"column {self.name!r} has the type {kind}, which cannot be compared with levels; "
                 "convert it to text or numbers"
-            ) from None
+            )
+        return self._from_texts(pc.cast(array, pa.large_string()), str)
 
     def _through_dictionary(self, array: pa.DictionaryArray) -> Codes:
         table = np.append(self.encode(array.dictionary), self.places[self.missing])
         indices = array.indices
         if indices.null_count:
             indices = pc.fill_null(pc.cast(indices, pa.int64()), len(table) - 1)
-        return _take(table, indices)
+        return take_cells(table, indices)
 
     def _from_texts(self, array: pa.Array, form: Callable[[str], Any]) -> Codes:
         known = [form(text) for text in self.spellings] + [form("")]
         positions = [*self.spellings.values(), self.missing]
-        found = pc.index_in(array, value_set=pa.array(known, type=array.type))
-        if array.null_count:
-            found = pc.if_else(pc.is_null(array), pa.scalar(len(positions) - 1, pa.int32()), found)
-        return self._take(found, [*positions, self.outside])
+        return self._search(array, pa.array(known, type=array.type), positions)
 
     def _from_integers(self, array: pa.Array) -> Codes:
         levels = {int(text): position for text, position in self.spellings.items() if is_integer_text(text)}
         limits = np.iinfo(array.type.to_pandas_dtype())
         levels = {number: position for number, position in levels.items() if limits.min <= number <= limits.max}
         if not levels or max(levels) - min(levels) > _WIDEST_LOOKUP:
-            found = pc.index_in(array, value_set=pa.array(list(levels), type=array.type))
-            if array.null_count:
-                found = pc.if_else(pc.is_null(array), pa.scalar(len(levels), pa.int32()), found)
-            return self._take(found, [*levels.values(), self.missing, self.outside])
+            return self._search(array, pa.array(list(levels), type=array.type), list(levels.values()))
         # clip to one place beyond the levels on each side, so that a small table answers for every integer
         low, high = max(min(levels) - 1, limits.min), min(max(levels) + 1, limits.max)
         positions = [levels.get(number, self.outside) for number in range(low, high + 1)]
         numbers = pc.fill_null(array, low).to_numpy(zero_copy_only=False)
-        offsets = (np.clip(numbers, low, high) - numbers.dtype.type(low)).astype(np.intp)
+        # the width of the table need not fit into a narrow signed type
+        wide = numbers.dtype if high - low <= limits.max else np.dtype(np.int64)
+        offsets = (np.clip(numbers, low, high).astype(wide, copy=False) - wide.type(low)).astype(np.intp)
         codes: Codes = self.places[np.array(positions)][offsets]
         if array.null_count:
             codes[pc.is_null(array).to_numpy(zero_copy_only=False)] = self.places[self.missing]
@@ -164,7 +161,7 @@ class _Lookup:
 
     def _from_floats(self, array: pa.Array) -> Codes:
         levels = {float(text): position for text, position in self.spellings.items() if is_float_text(text)}
-        numbers = _to_floats(array)
+        numbers = read_numbers(pa.chunked_array([array]), self.name)
         keys = np.array(sorted(levels))
         if not keys.size:
             found = np.full(len(numbers), self.outside)
@@ -176,15 +173,42 @@ class _Lookup:
         codes: Codes = self.places[found]
         return codes
 
+    def _from_decimals(self, array: pa.Array) -> Codes:
+        # the scale is the same for all cells, so equal decimals are those with equal plain texts
+        levels: dict[decimal.Decimal, int] = {}
+        for text, position in self.spellings.items():
+            if is_decimal_text(text) and _fits(number := decimal.Decimal(text), array.type):
+                levels[number] = position
+        return self._search(array, pa.array(list(levels), type=array.type), list(levels.values()))
+
+    def _search(self, array: pa.Array, known: pa.Array, positions: list[int]) -> Codes:
+        found = pc.index_in(array, value_set=known)
+        if array.null_count:
+            found = pc.if_else(pc.is_null(array), pa.scalar(len(positions), pa.int32()), found)
+        return self._take(found, [*positions, self.missing, self.outside])
+
     def _take(self, found: pa.Array, positions: list[int]) -> Codes:
         # the last position stands for null
-        return _take(self.places[np.array(positions)], pc.fill_null(found, len(positions) - 1))
+        return take_cells(self.places[np.array(positions)], pc.fill_null(found, len(positions) - 1))
 
 
-def read_numbers(cells: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
-    """Read cells as float64; missing cells and texts that are no number become not-a-number."""
-    chunks = [_read_chunk(chunk, name) for chunk in cells.chunks]
-    return chunks[0] if len(chunks) == 1 else np.concatenate([np.empty(0), *chunks])
+def _has_written_form(kind: pa.DataType) -> bool:
+    """Say whether Arrow writes every value of a type as text. The type alone decides, never a cell."""
+    types = pa.types
+    if types.is_timestamp(kind) and kind.tz is not None:
+        try:
+            pc.cast(pa.nulls(1, kind), pa.large_string())
+        except pa.ArrowException:
+            return False  # a time zone that this machine does not know
+    return bool(types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind) or types.is_duration(kind))
+
+
+def _fits(number: decimal.Decimal, kind: pa.DataType) -> bool:
+    try:
+        pa.scalar(number, type=kind)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def clip_numbers(numbers: NDArray[np.float64], column: Numeric) -> NDArray[np.float64]:
@@ -208,66 +232,3 @@ def bin_numbers(numbers: NDArray[np.float64], clipped: NDArray[np.float64], colu
     if column.missing == OWN_LEVEL:
         codes[np.isnan(numbers)] = len(cuts) + 1
     return codes
-
-
-def _read_chunk(array: pa.Array, name: str) -> NDArray[np.float64]:
-    array = _widen_views(array)
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        table = np.append(_read_chunk(array.dictionary, name), np.nan)
-        indices = pc.fill_null(pc.cast(array.indices, pa.int64()), len(table) - 1)
-        return _take(table, indices)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _parse_texts(array)
-    if pa.types.is_null(kind):
-        return np.full(len(array), np.nan)
-    if pa.types.is_boolean(kind):
-        array = pc.cast(array, pa.int8())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        raise DataError(f"column {name!r} is declared numeric and has the type {kind}; convert it to numbers")
-    return _to_floats(array)
-
-
-def _widen_views(array: pa.Array) -> pa.Array:
-    """Turn Arrow's view types, which few functions accept, into plain ones."""
-    if pa.types.is_string_view(array.type):
-        return pc.cast(array, pa.large_string())
-    if pa.types.is_binary_view(array.type):
-        return pc.cast(array, pa.large_binary())
-    return array
-
-
-def _take(table: NDArray[Any], indices: pa.Array) -> NDArray[Any]:
-    taken: NDArray[Any] = np.take(table, indices.to_numpy(zero_copy_only=False))
-    return taken
-
-
-def _to_floats(array: pa.Array) -> NDArray[np.float64]:
-    # casts between numbers cannot fail with safe=False: large integers are rounded to the nearest float
-    floats = pc.cast(array, pa.float64(), safe=False)
-    if floats.null_count:
-        floats = pc.fill_null(floats, float("nan"))
-    numbers: NDArray[np.float64] = floats.to_numpy(zero_copy_only=False)
-    return numbers
-
-
-def _parse_texts(array: pa.Array) -> NDArray[np.float64]:
-    """Parse each text by itself: a number if Arrow reads it as one after trimming, and 1 or 0 for true or false."""
-    distinct = pc.dictionary_encode(pc.ascii_trim_whitespace(array))
-    table = np.append(_parse_distinct(distinct.dictionary), np.nan)
-    indices = pc.fill_null(distinct.indices, len(table) - 1)
-    return _take(table, indices)
-
-
-def _parse_distinct(texts: pa.Array) -> NDArray[np.float64]:
-    # halving finds the texts that are no numbers without judging the others differently
-    if len(texts) == 0:
-        return np.empty(0)
-    try:
-        numbers: NDArray[np.float64] = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
-        return numbers
-    except pa.ArrowInvalid:
-        if len(texts) == 1:
-            return np.array([_TRUTHS.get(texts.cast(pa.large_binary())[0].as_py(), np.nan)])
-    half = len(texts) // 2
-    return np.concatenate([_parse_distinct(texts[:half]), _parse_distinct(texts[half:])])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
-import itertools
 import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -54,7 +53,8 @@ def read_source(source: Any, columns: Sequence[str] | None = None, *, coded: Col
         return _select(source, columns, "the table")
     package = type(source).__module__.partition(".")[0]
     if package == "polars" and hasattr(source, "to_arrow"):
-        return _select(source.to_arrow(), columns, "the frame")
+        # not all at once: for a column of Python objects polars would hand out addresses in memory
+        return _from_arrays(list(source.columns), source.to_series, columns, "the frame")
     if package == "pandas" and hasattr(source, "columns"):
         names = [str(name) for name in source.columns]
         return _from_arrays(names, lambda position: source.iloc[:, position], columns, "the frame")
@@ -235,9 +235,16 @@ def _select(table: pa.Table, columns: Sequence[str] | None, place: str) -> pa.Ta
 
 
 def _check_names(found: Sequence[str], wanted: Iterable[str] | None, place: str) -> None:
-    twice = sorted(name for name, group in itertools.groupby(sorted(found)) if len(list(group)) > 1)
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(found, start=1):
+        positions.setdefault(name, []).append(position)
+    twice = [places for places in positions.values() if len(places) > 1]
     if twice:
-        raise DataError(f"{place} has {len(twice)} column names more than once, the first is {twice[0]!r}; rename them")
+        # not the names: without a header they are the cells of the first record
+        raise DataError(
+            f"{place} has {len(twice)} column names more than once, the first in columns {twice[0][0]} and "
+            f"{twice[0][1]}; rename them, or add a first line with names if there is none"
+        )
     lost = [name for name in wanted or () if name not in found]
     if lost:
         raise DataError(

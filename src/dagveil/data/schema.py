@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import tomllib
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -23,13 +24,24 @@ DRAFT_HEADER: Final = "# unreviewed: levels and bounds were read from the data\n
 Pairs = tuple[tuple[str, str], ...]
 
 
+def tidy_dataset(name: str) -> str:
+    """Give a data set's name without blanks around it, in Unicode form NFC: names that look alike share one budget.
+
+    Examples
+    --------
+    >>> tidy_dataset(" visits ")
+    'visits'
+    """
+    return unicodedata.normalize("NFC", name).strip()
+
+
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """Levels, bounds and public facts of one data set.
 
     Parameters
     ----------
     dataset
-        The identity of the data set in the ledger.
+        The identity of the data set in the ledger, without blanks around it and in Unicode form NFC.
     columns
         The columns by name, in order.
     reviewed
@@ -65,11 +77,12 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         assign = msgspec.structs.force_setattr
+        assign(self, "dataset", tidy_dataset(self.dataset))
         assign(self, "columns", dict(self.columns))
         assign(self, "tiers", tuple(tuple(tier) for tier in self.tiers))
         for key in ("forbidden", "required"):
             assign(self, key, tuple(_checked_pair(key, pair) for pair in getattr(self, key)))
-        if not self.dataset.strip():
+        if not self.dataset:
             raise SchemaError("dataset.name is empty; give the data set a name for the ledger")
         if not self.unit.strip():
             raise SchemaError('dataset.unit is empty; say what one record is, for example "one row"')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import decimal
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -9,7 +11,8 @@ from dagveil.data.column import MISSING_LABEL, OTHER_LABEL, OWN_LEVEL, Boolean, 
 
 _TRUE: Final = ("true", "t", "yes", "1")
 _FALSE: Final = ("false", "f", "no", "0")
-_LARGEST_EXACT_INTEGER: Final = 2**53
+_PLAIN_DECIMAL: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?", flags=re.ASCII)
+_LONGEST_PLAIN: Final = 400
 
 
 def spell_levels(column: LevelColumn) -> Mapping[str, int]:
@@ -62,9 +65,27 @@ def spell_number(number: float) -> str:
     >>> spell_number(3.0), spell_number(0.1)
     ('3', '0.1')
     """
-    if abs(number) < _LARGEST_EXACT_INTEGER and number == int(number):
-        return str(int(number))
-    return repr(number)
+    # adding zero turns -0.0 into 0.0
+    return repr(float(number) + 0.0).removesuffix(".0")
+
+
+def spell_decimal(number: decimal.Decimal) -> str:
+    """Write a decimal as levels name it: plainly, without closing zeros, whatever its scale.
+
+    Examples
+    --------
+    >>> spell_decimal(decimal.Decimal("0.30")), spell_decimal(decimal.Decimal("1E+2"))
+    ('0.3', '100')
+    """
+    if not number.is_finite():
+        return spell_number(float(number))
+    if number == 0:
+        return "0"
+    if abs(number.adjusted()) > _LONGEST_PLAIN:
+        # far beyond the longest level; the plain text could fill the memory
+        return str(number)
+    text = format(number, "f")
+    return text.rstrip("0").removesuffix(".") if "." in text else text
 
 
 def is_integer_text(text: str) -> bool:
@@ -80,3 +101,8 @@ def is_float_text(text: str) -> bool:
     except ValueError:
         return False
     return number == number and spell_number(number) == text
+
+
+def is_decimal_text(text: str) -> bool:
+    """Say whether a level is the plain text of a decimal."""
+    return _PLAIN_DECIMAL.fullmatch(text) is not None and spell_decimal(decimal.Decimal(text)) == text
