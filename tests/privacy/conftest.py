@@ -5,12 +5,14 @@ from __future__ import annotations
 import getpass
 import glob
 import os
+import pwd
 import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,22 +44,23 @@ def postgres_url() -> Iterator[str]:
     if binaries is None:
         _give_up("PostgreSQL's initdb and postgres were not found; install postgresql to run these tests")
         return
-    as_owner: list[str] = []
     owner = getpass.getuser()
+    folder = Path(tempfile.mkdtemp(prefix="dagveil-postgres-"))
+    quiet: dict[str, Any] = {"check": True, "cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     if os.geteuid() == 0:  # the server refuses to run as root
-        if shutil.which("runuser") is None or subprocess.run(["id", "postgres"], capture_output=True).returncode:
+        try:
+            account = pwd.getpwnam("postgres")
+        except KeyError:
             _give_up("the tests run as root and there is no user postgres to run the server")
             return
-        as_owner, owner = ["runuser", "-u", "postgres", "--"], "postgres"
-    folder = Path(tempfile.mkdtemp(prefix="dagveil-postgres-"))
-    if as_owner:
-        shutil.chown(folder, "postgres")
+        owner = account.pw_name
+        quiet |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+        shutil.chown(folder, account.pw_uid, account.pw_gid)
     port = _free_port()
     data = folder / "data"
-    control = [*as_owner, str(binaries / "pg_ctl"), "-D", str(data), "-w", "-t", "60"]
-    quiet = {"check": True, "cwd": str(folder), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    control = [str(binaries / "pg_ctl"), "-D", str(data), "-w", "-t", "60"]
     try:
-        create = [*as_owner, str(binaries / "initdb"), "-D", str(data), "-A", "trust", "-U", owner, "-E", "UTF8", "-N"]
+        create = [str(binaries / "initdb"), "-D", str(data), "-A", "trust", "-U", owner, "-E", "UTF8", "-N"]
         subprocess.run(create, **quiet)
         settings = f"-h 127.0.0.1 -p {port} -c unix_socket_directories={folder}"
         subprocess.run([*control, "-l", str(folder / "log"), "-o", settings, "start"], **quiet)
