@@ -71,7 +71,7 @@ def test_the_facts_of_the_result_are_on_the_page(result: dict[str, Any]) -> None
         "28 pair tables were measured.",
         "no edge is missed",
         "the column names and levels of the schema",
-        "someone behind more than one patient",
+        "someone with more than one record",
         "Confidence comes from 50 redraws",
         "marginal_level",
         "100\u202f000".replace("\u202f", " "),

@@ -26,7 +26,7 @@ from dagveil.cli.summary import count, print_receipt, print_result, print_writte
 from dagveil.errors import DataError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.discovery import measure_source, search_evidence
+from dagveil.methods.discovery import check_reviewed, measure_source, search_evidence
 from dagveil.methods.knowledge_file import load_knowledge
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
@@ -104,6 +104,8 @@ def discover(
     write_svg(result, folder / "graph.svg")
     write_report(result, folder / "report.html")
     print_result(result)
+    if Path(file).suffix.lower() == ".json":
+        click.echo("This search cost nothing; the receipt is that of the evidence.")
     print_written(written, f"Next: open {folder / 'report.html'} in a browser.")
 
 
@@ -124,6 +126,7 @@ def _measure(
         raise click.UsageError("a run on rows needs --epsilon, for example --epsilon 1")
     budget = Budget.of(epsilon, delta)
     schema = require_schema(schema_path)
+    check_reviewed(schema, accept_draft=accept_draft)
     check_writable(*outputs)
     books = open_ledger(ledger)
     with show_progress() as progress:

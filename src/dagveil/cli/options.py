@@ -50,7 +50,7 @@ _RUN_OPTIONS = (
         default="1e-6",
         metavar="NUMBER",
         show_default=True,
-        help="Probability with which epsilon may fail to hold: above 0, and far below 1/rows.",
+        help="Probability that is added on top of epsilon's factor: above 0, and far below 1/rows.",
     ),
     ledger_option,
     click.option(

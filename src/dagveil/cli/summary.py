@@ -37,7 +37,9 @@ def print_result(result: Result) -> None:
     else:
         console.print(f"{size}: nothing stood out from noise and chance")
     for miss in result.near_misses[:SHOWN_MISSES]:
-        console.print(clean_text(f"near miss: {miss.source} — {miss.target}, returns {_percent(miss.confidence)}"))
+        console.print(
+            clean_text(f"near miss: {miss.source} — {miss.target}, edge confidence {_percent(miss.confidence)}")
+        )
     hidden = len(result.near_misses) - SHOWN_MISSES
     if hidden > 0:
         console.print(f"and {count(hidden, 'more near miss', 'more near misses')} in the report")
@@ -74,8 +76,8 @@ def _edge_table(edges: Iterable[ResultEdge], title: str) -> Table:
     table = Table(title=title, title_justify="left")
     for heading in ("from", "", "to"):
         table.add_column(heading)
-    table.add_column("returns", justify="right")
-    table.add_column("arrow returns", justify="right")
+    table.add_column("edge confidence", justify="right")
+    table.add_column("direction confidence", justify="right")
     for edge in edges:
         mark = "→" if edge.kind == "directed" else "—"
         table.add_row(

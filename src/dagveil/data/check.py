@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagveil.data.column import Column, Numeric
+from dagveil.data.column import MISSING_LABEL, OWN_LEVEL, Column, Numeric
 from dagveil.data.encoding import bin_numbers, clip_numbers, find_levels, is_text
 from dagveil.data.parsing import read_numbers
 from dagveil.data.reading import read_source
@@ -38,7 +38,7 @@ class ColumnCheck:
     unused
         Labels that no record has.
     place_for_missing
-        Whether the declaration says where missing values go.
+        Where the declaration puts missing values; None if it does not say.
     """
 
     name: str
@@ -46,18 +46,23 @@ class ColumnCheck:
     missing: int
     clipped: int
     unused: tuple[str, ...]
-    place_for_missing: bool
+    place_for_missing: str | None
 
     @property
     def fits(self) -> bool:
         """Whether every cell is where the declaration expects it."""
-        return not (self.outside or self.clipped or (self.missing and not self.place_for_missing))
+        return not (self.outside or self.clipped or (self.missing and self.place_for_missing is None))
 
     def words(self) -> str:
         """Say it in one line."""
+        goes = "treated as outside" if self.place_for_missing is None else f"counted as {self.place_for_missing}"
         facts = [
             f"{count} {word}"
-            for count, word in ((self.outside, "outside"), (self.missing, "missing"), (self.clipped, "clipped"))
+            for count, word in (
+                (self.outside, "outside"),
+                (self.missing, f"missing, {goes}"),
+                (self.clipped, "clipped"),
+            )
             if count
         ]
         if self.unused:
@@ -79,7 +84,14 @@ class CheckReport:
 
     def words(self) -> tuple[str, ...]:
         """Say it in lines of text, the warning first."""
-        return (CUSTODIAN_WARNING, f"{self.n_rows} rows", *(column.words() for column in self.columns))
+        misfits = sum(not column.fits for column in self.columns)
+        closing = (
+            "Every value has a declared place."
+            if self.fits
+            else f"{'1 column holds' if misfits == 1 else f'{misfits} columns hold'} values that the schema does not "
+            "foresee. A run still works: it puts them where the schema says."
+        )
+        return (CUSTODIAN_WARNING, f"{self.n_rows} rows", *(column.words() for column in self.columns), closing)
 
 
 def check_source(source: Any, schema: Schema) -> CheckReport:
@@ -112,7 +124,7 @@ def _check_column(cells: pa.ChunkedArray, name: str, column: Column) -> ColumnCh
         missing=int(cases[n_declared + 1]),
         clipped=0,
         unused=tuple(level for code, level in enumerate(column.levels) if code not in used),
-        place_for_missing=column.missing is not None,
+        place_for_missing=MISSING_LABEL if column.missing == OWN_LEVEL else column.missing,
     )
 
 
@@ -127,7 +139,7 @@ def _check_numbers(cells: pa.ChunkedArray, name: str, column: Numeric) -> Column
         missing=unknown - outside,
         clipped=int(((numbers < column.bounds[0]) | (numbers > column.bounds[1])).sum()),
         unused=tuple(label for label, count in zip(column.labels, used, strict=True) if count == 0),
-        place_for_missing=True,
+        place_for_missing=MISSING_LABEL if column.missing == OWN_LEVEL else f"{column.missing_value:g}",
     )
 
 

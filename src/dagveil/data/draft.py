@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -90,7 +91,13 @@ def _draft_numbers(numbers: NDArray[np.float64]) -> Column:
             outside=levels[int(np.argmax(counts))],
             missing=_place_missing(int(np.isnan(numbers).sum())),
         )
-    return Numeric(bounds=_find_bounds(known))
+    return _draft_numeric(known, int(np.isnan(numbers).sum()))
+
+
+def _draft_numeric(numbers: NDArray[np.float64], n_missing: int) -> Numeric:
+    """Draft bounds, and where there are missing values the number that stands for them, for the reviewer to see."""
+    column = Numeric(bounds=_find_bounds(numbers))
+    return msgspec.structs.replace(column, missing=column.missing_value) if n_missing else column
 
 
 def _draft_texts(cells: pa.ChunkedArray, name: str) -> Column:
@@ -106,9 +113,9 @@ def _draft_texts(cells: pa.ChunkedArray, name: str) -> Column:
     if is_number.all():
         if all(spell_number(number) == text for number, text in zip(numbers.tolist(), texts, strict=True)):
             return _draft_numbers(np.append(np.repeat(numbers, counts), np.full(n_missing, np.nan)))
-        return Numeric(bounds=_find_bounds(numbers))
+        return _draft_numeric(numbers, n_missing)
     if len(texts) > FEW_NUMBERS and counts[is_number].sum() >= _SHARE_OF_NUMBERS * counts.sum():
-        return Numeric(bounds=_find_bounds(numbers))
+        return _draft_numeric(numbers, n_missing)
     return _draft_levels(texts, n_missing)
 
 

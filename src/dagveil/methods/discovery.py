@@ -15,7 +15,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema, load_schema
 from dagveil.data.table import Table
 from dagveil.errors import SchemaError, UnreviewedSchemaError
-from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence
+from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, load_evidence
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
@@ -47,6 +47,9 @@ from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.colliders import orient_by_separating_sets
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 
+DEFAULT_DELTA = "1e-6"
+"""Delta of a run that names none."""
+
 NEAR_MISS = 0.2
 """Pairs outside the graph that came up in at least this share of redraws are reported."""
 
@@ -59,9 +62,9 @@ def measure_source(
     source: Any,
     schema: Schema | str | Path,
     epsilon: Amount,
-    delta: Amount,
+    delta: Amount = DEFAULT_DELTA,
     *,
-    ledger: Ledger | None = None,
+    ledger: Ledger | str | Path | None = None,
     noise: NoiseKind = NoiseKind.OPENDP,
     seed: int | None = None,
     accept_draft: bool = False,
@@ -79,7 +82,8 @@ def measure_source(
     epsilon, delta
         Budget of this run.
     ledger
-        Where the charge is written; None keeps it in memory only, for simulated or public data.
+        Where the charge is written: a ledger, its path or its URL. None keeps it in memory only, for simulated or
+        public data.
     noise
         Where noise comes from.
     seed
@@ -99,17 +103,13 @@ def measure_source(
     budget = Budget.of(epsilon, delta)
     if not isinstance(schema, Schema):
         schema = load_schema(schema)
-    if not schema.reviewed and not accept_draft:
-        raise UnreviewedSchemaError(
-            f"the schema of {schema.dataset!r} is unreviewed: its levels and bounds were read from the data and may "
-            "give records away. Check them, set reviewed = true, or accept the draft as it is (--accept-draft)."
-        )
+    check_reviewed(schema, accept_draft=accept_draft)
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
     check_measurable(schema, knowledge)
     relation = Relation(schema.relation)
     accounting = tightest_filter(budget, [DiscreteGaussian])
     draws = noise_source(noise, seed)
-    books = MemoryLedger() if ledger is None else ledger
+    books = MemoryLedger() if ledger is None else ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     table = _open_table(source, schema)
     with books.reserve(schema.dataset, budget, method="measure", software=f"dagveil {__version__}") as run:
         curator = Curator(table, relation, accounting, run, draws)
@@ -129,8 +129,17 @@ def measure_source(
     )
 
 
+def check_reviewed(schema: Schema, *, accept_draft: bool) -> None:
+    """Refuse a schema that nobody has reviewed, unless its draft is accepted as it is."""
+    if not schema.reviewed and not accept_draft:
+        raise UnreviewedSchemaError(
+            f"the schema of {schema.dataset!r} is unreviewed: its levels and bounds were read from the data and may "
+            "give records away. Check them, set reviewed = true, or accept the draft as it is (--accept-draft)."
+        )
+
+
 def search_evidence(
-    evidence: Evidence,
+    evidence: Evidence | str | Path,
     settings: SearchSettings | None = None,
     *,
     knowledge: Knowledge | None = None,
@@ -141,7 +150,7 @@ def search_evidence(
     Parameters
     ----------
     evidence
-        What `measure_source` released.
+        What `measure_source` released, or the path of its JSON.
     settings
         Thresholds and rules; None takes the defaults for this kind of evidence.
     knowledge
@@ -150,8 +159,15 @@ def search_evidence(
         Told what is being done.
     """
     settings = settings or SearchSettings()
+    if not isinstance(evidence, Evidence):
+        evidence = load_evidence(evidence)
     schema = evidence.schema
+    findings = evidence.findings
+    if knowledge is not None and knowledge != schema_knowledge(schema):
+        findings = (*findings, "The search used this background knowledge in place of the schema's; it is public.")
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
+    if knowledge != Knowledge.none():
+        findings = (*findings, f"Background knowledge in force: {_tell(knowledge)}.")
     columns = tuple(schema.columns)
     knowledge.check(columns)
     tests = evidence.independence()
@@ -184,7 +200,7 @@ def search_evidence(
         confidence=Confidence(shares.redraws, MEANING),
         schema=summarise(schema),
         plan=evidence.plan,
-        findings=evidence.findings,
+        findings=findings,
         receipt=evidence.receipt,
     )
 
@@ -193,10 +209,10 @@ def discover(
     source: Any,
     schema: Schema | str | Path,
     epsilon: Amount,
-    delta: Amount,
+    delta: Amount = DEFAULT_DELTA,
     *,
     settings: SearchSettings | None = None,
-    ledger: Ledger | None = None,
+    ledger: Ledger | str | Path | None = None,
     noise: NoiseKind = NoiseKind.OPENDP,
     seed: int | None = None,
     accept_draft: bool = False,
@@ -235,6 +251,17 @@ def discover(
 def schema_knowledge(schema: Schema) -> Knowledge:
     """Return the background knowledge that a schema declares."""
     return Knowledge(schema.tiers, frozenset(schema.forbidden), frozenset(schema.required))
+
+
+def _tell(knowledge: Knowledge) -> str:
+    """Say background knowledge in words."""
+    parts = []
+    if knowledge.tiers:
+        parts.append("tiers " + " before ".join("{" + ", ".join(tier) + "}" for tier in knowledge.tiers))
+    for word, arcs in (("forbidden", knowledge.forbidden), ("required", knowledge.required)):
+        if arcs:
+            parts.append(f"{word} " + ", ".join(f"{cause} → {effect}" for cause, effect in sorted(arcs)))
+    return "; ".join(parts)
 
 
 def summarise(schema: Schema) -> SchemaSummary:
@@ -309,7 +336,7 @@ def _write_receipt(
     knowledge: Knowledge,
     recorded: bool,
 ) -> Receipt:
-    facts = [f"the {len(schema.columns)} column names, kinds, levels, bounds and bins of the schema"]
+    facts = [f"the {len(schema.columns)} column names, kinds, levels, bounds, bins, centers and spreads of the schema"]
     if relation is Relation.REPLACE_ONE:
         facts.append("the number of rows")
     if knowledge != Knowledge.none():

@@ -99,8 +99,8 @@ def measure_moments(
     why = "one matrix answers every linear question"
     plan.append(Stage("second moments", 1, len(released.values), float(left), released.deviation, why))
     findings.append(
-        f"Rows were scaled by public centres and spreads and shrunk to a squared length of {radius_squared:g}; "
-        "dependence that is not linear is not seen."
+        f"Columns were scaled by public centres and spreads, and rows longer than {math.sqrt(radius_squared):.1f} "
+        "spreads were shrunk to that length; dependence that is not linear is not seen."
     )
     if released.deviation > rows / 5:
         findings.append(

@@ -145,8 +145,13 @@ def _spend_rest(rounds: _Rounds, rest: Fraction) -> str:
     evidence = rounds.evidence()
     questions, triples = rounds.promising_triples(evidence)
     if not triples:
-        rounds.ask(rounds.worthwhile_pairs(evidence), rest, "pairs again", "no edge has two neighbours to condition on")
-        return "No three-way table was measured: no edge left open has two columns to condition on."
+        rounds.ask(
+            rounds.worthwhile_pairs(evidence),
+            rest,
+            "pairs again",
+            "no edge has two columns between its ends to condition on",
+        )
+        return "No three-way table was measured: no edge left open has two columns between its ends to condition on."
     efficiency, _ = _forecast(evidence, questions, rounds.triple_variance(len(triples), rest), rounds.settings)
     if efficiency >= ENOUGH_EFFICIENCY:
         rounds.ask(triples, rest, "three-way tables", f"their tests keep {efficiency:.0%} of the information")

@@ -56,8 +56,13 @@ class ResultGraph(msgspec.Struct, frozen=True):
         return Cpdag(self.nodes, directed, undirected)
 
     def to_networkx(self) -> Any:
-        """Return a networkx.DiGraph; an undirected edge is a pair of arcs, `kind` tells which is which."""
-        return exchange.to_networkx(self.cpdag)
+        """Return a networkx.DiGraph with confidences; an undirected edge is two arcs, `kind` tells which is which."""
+        graph = exchange.to_networkx(self.cpdag)
+        for edge in self.edges:
+            for arc in ((edge.source, edge.target), (edge.target, edge.source)):
+                if graph.has_edge(*arc):
+                    graph.edges[arc].update(confidence=edge.confidence, arrow_confidence=edge.arrow_confidence)
+        return graph
 
     def to_dot(self) -> str:
         """Return the graph in the DOT language."""

@@ -112,14 +112,14 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         unit = self._noun
         pair = f"with one {unit} as without it"
         if self.relation is Relation.REPLACE_ONE:
-            pair = f"with one content of a {unit} as with another"
+            pair = f"with one value of a {unit} as with another"
         extra = f", up to an additional probability of {round_up(delta, 4)}" if delta else ""
         return f"Any outcome is at most {_factor(epsilon)} times as likely {pair}{extra}."
 
     def _guessing(self, epsilon: Fraction, delta: Fraction) -> str:
         """Say how well anyone can guess: the bound on the sum of both errors of a test, for an even chance."""
         unit = self._noun
-        content = f"someone who guesses which of two contents a {unit} has"
+        content = f"someone who guesses which of two values one {unit} has"
         if self.relation is Relation.REPLACE_ONE:
             return f"{content} is right at most {_accuracy(epsilon, delta)} % of the time, where chance gives 50 %."
         # two contents are two steps apart: remove the one, add the other
@@ -137,7 +137,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return (
             f"Public facts that it relies on: {facts}.{rows}",
             f"Not promised: secrecy of these public facts, of patterns that hold without any single {self._noun}, or "
-            f"of someone behind more than one {self._noun}. Other releases from the same data add to this epsilon.",
+            f"of someone with more than one record. Other releases from the same data add to this epsilon.",
         )
 
 

@@ -11,7 +11,7 @@ class Relation(enum.Enum):
     Examples
     --------
     >>> Relation("add-remove").words
-    'one record is added or removed; the nominal number of rows is a public constant'
+    'one record is added or removed'
     """
 
     ADD_REMOVE = "add-remove"
@@ -21,5 +21,5 @@ class Relation(enum.Enum):
     def words(self) -> str:
         """The relation in plain words."""
         if self is Relation.ADD_REMOVE:
-            return "one record is added or removed; the nominal number of rows is a public constant"
+            return "one record is added or removed"
         return "one record is replaced by another; the number of rows is public"

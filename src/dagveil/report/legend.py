@@ -53,6 +53,10 @@ def _list_items(graph: DrawnGraph) -> list[tuple[str, list[DrawnEdge]]]:
     if doubtful:
         hollow = [DrawnEdge("", "", kind, None, 0.0) for kind in doubtful]
         items.append(("hollow: confirmed by fewer than half of redraws", hollow))
+    weak = [edge.kind for edge in graph.edges if edge.confidence is not None and edge.confidence < 0.5]
+    if weak:
+        dashed = [DrawnEdge("", "", kind, 0.49) for kind in EdgeKind if kind in weak]
+        items.append(("dashed: found again in fewer than half of redraws", dashed))
     if any(edge.confidence is not None for edge in graph.edges):
         items.append(("thicker: higher confidence", []))
     return items

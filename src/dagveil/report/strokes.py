@@ -26,6 +26,8 @@ def draw_line(group: Element, route: Sequence[Point], edge: DrawnEdge) -> None:
     tip = marked[-1]
     marked = [*marked[:-1], _towards(tip, marked[-2], size - 1 if directed else size)]
     style = {"class": "line", "fill": "none", "stroke": INK, "stroke-width": write_length(width)}
+    if edge.confidence is not None and edge.confidence < 0.5:
+        style["stroke-dasharray"] = "5 4"
     SubElement(group, "path", {"d": _path(marked), **style})
     look = {"class": "hollow" if edge.doubtful else "full", "fill": PAPER if edge.doubtful else INK}
     look |= {"stroke": INK, "stroke-width": "1.4"}
