@@ -16,6 +16,8 @@ from dagveil.data.encoding import Codes
 _WORD: Final = 2**63
 _HALF_WORD: Final = 2**16
 _BLOCK_ROWS: Final = 2**16
+_FEW_BLOCKS: Final = 8
+_SMALL_DOMAIN: Final = 2**18
 _FEWEST_ROWS: Final = 4096
 _LEAST_GAIN: Final = 2
 
@@ -66,7 +68,8 @@ def shrink_rows(rows: WeightedRows, levels: Mapping[str, int]) -> WeightedRows:
     packed = [_pack_word([rows.codes[names[k]] for k in word], [sizes[k] for k in word]) for word in words]
     if len(packed) > 1:
         return _shrink_by_first(rows, _join_words(packed))
-    keys, weights = _count_sorted(packed[0])
+    domain = math.prod(sizes)
+    keys, weights = _count_small(packed[0], domain) if domain <= _SMALL_DOMAIN else _count_sorted(packed[0])
     if keys.size * _LEAST_GAIN > rows.n_rows:
         return rows
     codes: dict[str, Codes] = {}
@@ -96,10 +99,22 @@ def _pack_word(codes: Sequence[Codes], sizes: Sequence[int]) -> NDArray[np.int64
         block = slice(start, start + _BLOCK_ROWS)
         packed[block] = mix_codes([array[block] for array in codes], sizes)
 
+    blocks = range(0, n_rows, _BLOCK_ROWS)
+    if len(blocks) <= _FEW_BLOCKS:
+        for start in blocks:
+            pack_block(start)
+        return packed
     # blocks stay in the processor's cache; numpy releases the interpreter lock, so two threads help
     with ThreadPoolExecutor(max_workers=2) as pool:
-        list(pool.map(pack_block, range(0, n_rows, _BLOCK_ROWS)))
+        list(pool.map(pack_block, blocks))
     return packed
+
+
+def _count_small(keys: NDArray[np.int64], domain: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Count keys of a small domain without sorting them."""
+    counts = np.bincount(keys, minlength=domain)
+    found = np.flatnonzero(counts)
+    return found.astype(np.int64), counts[found].astype(np.float64)
 
 
 def _count_sorted(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
