@@ -146,7 +146,7 @@ class MemoryTable:
         rows = self._distinct_rows()
         cells = math.prod(shape)
         # float64 sums of multiplicities are exact: they stay below 2**53
-        total = np.zeros(cells, dtype=np.int64 if rows.weights is None else np.float64)
+        total: NDArray[Any] = np.zeros(cells, dtype=np.int64 if rows.weights is None else np.float64)
         step = max(_COUNT_BLOCK, 4 * cells)
         for start in range(0, rows.n_rows, step):
             block = slice(start, start + step)
