@@ -24,8 +24,13 @@ from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.receipt import SEEDED
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMoments
-from dagveil.statistics.contingency import changed_cells, counts_squared_sensitivity
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMagnitudes, NoisyMoments
+from dagveil.statistics.contingency import (
+    centre_counts,
+    changed_cells,
+    counts_squared_sensitivity,
+    interaction_squared_sensitivity,
+)
 from dagveil.statistics.moments import moments_squared_sensitivity
 
 MAX_RELEASED_CELLS = 20_000_000
@@ -99,12 +104,43 @@ class Curator:
         if not column_sets:
             return ()
         cells = sum(math.prod(table_shape(self.schema, names)) for names in column_sets)
-        if cells > MAX_RELEASED_CELLS:
-            raise BudgetError(
-                f"{label}: {len(column_sets)} tables have {cells} cells together, the limit is {MAX_RELEASED_CELLS}; "
-                "group levels in the schema, or leave columns out"
-            )
+        self._check_cells(label, cells, len(column_sets))
         return self._release_counts(column_sets, self._table.counts_many(list(column_sets)), share, label)
+
+    def interactions(
+        self, pairs: Sequence[tuple[str, str]], share: Fraction, label: str
+    ) -> tuple[NoisyInteractions, ...]:
+        """Release what the tables of pairs of columns hold beyond their margins.
+
+        Noise is scaled to each table's size, so that every interaction is equally sharp in counts.
+        """
+        shapes = [table_shape(self.schema, pair) for pair in pairs]
+        self._check_cells(label, sum(math.prod(shape) for shape in shapes), len(pairs))
+        sizes = [math.prod(shape) for shape in shapes]
+        smallest = min(sizes)
+        amount = share * self.accounting.total
+        # in units of the smallest table's noise
+        weighted = Fraction(0)
+        for shape, size in zip(shapes, sizes, strict=True):
+            sensitivity = interaction_squared_sensitivity(self.relation, (shape[0], shape[1]))
+            weighted += Fraction(sensitivity * smallest**2, size**2)
+        weighted = max(weighted, Fraction(1))  # pairs of columns with one level only
+        lattice = lattice_for(self.accounting, weighted, amount)
+        deviation = deviation_for(self.accounting, weighted * lattice**2, amount)
+        unit = -(-deviation // smallest)
+        variances = {size: self._noise.representable_variance(Fraction((unit * size) ** 2)) for size in set(sizes)}
+        exact = [lattice * centre_counts(table) for table in self._table.counts_many(list(pairs))]
+        # every draw has at least its table's share of this variance
+        self._charge(DiscreteGaussian(label, sum(sizes), weighted * lattice**2, Fraction((unit * smallest) ** 2)))
+        noise = {
+            size: iter(self._noise.discrete_gaussian(variance, size * sizes.count(size)).reshape(-1, size))
+            for size, variance in variances.items()
+        }
+        released = []
+        for pair, shape, size, table in zip(pairs, shapes, sizes, exact, strict=True):
+            values = tuple((table.reshape(-1) + next(noise[size])).tolist())
+            released.append(NoisyInteractions(pair, (shape[0], shape[1]), lattice, variances[size], values))
+        return tuple(released)
 
     def magnitudes(self, centers: dict[str, float], exponents: range, share: Fraction) -> tuple[NoisyMagnitudes, ...]:
         """Release, for each column, how far its values lie from a public centre, in powers of two."""
@@ -159,6 +195,13 @@ class Curator:
             start += table.size
             released.append(NoisyCounts(tuple(columns), tuple(table.shape), lattice, variance, tuple(values)))
         return tuple(released)
+
+    def _check_cells(self, label: str, cells: int, n_tables: int) -> None:
+        if cells > MAX_RELEASED_CELLS:
+            raise BudgetError(
+                f"{label}: {n_tables} tables have {cells} cells together, the limit is {MAX_RELEASED_CELLS}; "
+                "group levels in the schema, or leave columns out"
+            )
 
     def _charge(self, event: DiscreteGaussian) -> None:
         """Refuse first, record second; the caller draws noise last."""

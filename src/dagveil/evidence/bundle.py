@@ -13,10 +13,10 @@ from dagveil.errors import DataError, EvidenceError
 from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.moments import MomentEvidence, covariance_from_moments
 from dagveil.evidence.questions import Independence
-from dagveil.evidence.tables import NoisyTable
+from dagveil.evidence.tables import NoisyTable, join_margins
 from dagveil.privacy import fraction_json
 from dagveil.privacy.receipt import Receipt
-from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMoments, Release
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMagnitudes, NoisyMoments, Release
 
 EVIDENCE_FORMAT = "dagveil-evidence"
 EVIDENCE_VERSION = 1
@@ -72,15 +72,23 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
     moments = [release for release in releases if isinstance(release, NoisyMoments)]
     if moments:
         return MomentEvidence(covariance_from_moments(moments[-1]))
-    tables = [
+    counts = [
         NoisyTable(release.columns, release.counts, release.count_variance)
         for release in releases
-        if isinstance(release, NoisyCounts) and len(release.columns) > 1
+        if isinstance(release, NoisyCounts)
     ]
+    singles = {table.columns[0]: table for table in counts if len(table.columns) == 1}
+    tables = [table for table in counts if len(table.columns) > 1]
+    for release in releases:
+        if isinstance(release, NoisyInteractions):
+            first, second = release.columns
+            interaction = NoisyTable(release.columns, release.interaction, release.interaction_variance)
+            tables.append(join_margins(interaction, singles[first], singles[second]))
     covered = {name for table in tables for name in table.columns}
     if not covered:
         return None
-    return marginal_evidence([name for name in columns if name in covered], tables)
+    kept = [name for name in columns if name in covered]
+    return marginal_evidence(kept, tables, singles if all(name in singles for name in kept) else None)
 
 
 def evidence_from_json(text: str | bytes) -> Evidence:
@@ -100,15 +108,18 @@ def evidence_from_json(text: str | bytes) -> Evidence:
         evidence = fraction_json.decode(text, Evidence)
     except msgspec.ValidationError as error:
         raise EvidenceError(f"this evidence is damaged: {error}; release it again") from error
+    singles = {release.columns for release in evidence.releases if isinstance(release, NoisyCounts)}
     for release in evidence.releases:
         _check_release(release, evidence.schema)
+        if isinstance(release, NoisyInteractions) and not all((name,) in singles for name in release.columns):
+            raise EvidenceError("this evidence is damaged: an interaction lacks its margins; release it again")
     return evidence
 
 
 def _check_release(release: Release, schema: Schema) -> None:
     """Refuse a release whose numbers do not fit its own shape or the schema."""
     columns = (release.column,) if isinstance(release, NoisyMagnitudes) else release.columns
-    if isinstance(release, NoisyCounts):
+    if isinstance(release, NoisyCounts | NoisyInteractions):
         fits = len(release.values) == math.prod(release.shape) and len(release.shape) == len(columns)
         fits = fits and all(
             name in schema.columns and schema.columns[name].n_levels == levels

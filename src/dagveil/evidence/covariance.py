@@ -37,6 +37,8 @@ class OneHotCovariance:
         K, shape (d, d, m, m), whitened; K[i, i] is the identity.
     spread
         R, shape (d, m, m): how cell noise of a table shows in the column's direction, whitened, zero in the padding.
+    table_spread
+        The same for a table with noise in every cell, as three-way tables have it.
     noise
         V, shape (d, d): variance of one cell's noise divided by n²; infinite where the pair was not measured.
     margin_noise
@@ -55,6 +57,7 @@ class OneHotCovariance:
     size: NDArray[np.intp]
     blocks: Floats
     spread: Floats
+    table_spread: Floats
     noise: Floats
     margin_noise: Floats
     probabilities: Floats
@@ -100,7 +103,11 @@ class OneHotCovariance:
         return replace(self, blocks=kept)
 
 
-def covariance_from_tables(columns: Sequence[str], tables: Mapping[tuple[str, str], NoisyTable]) -> OneHotCovariance:
+def covariance_from_tables(
+    columns: Sequence[str],
+    tables: Mapping[tuple[str, str], NoisyTable],
+    singles: Mapping[str, NoisyTable] | None = None,
+) -> OneHotCovariance:
     """Estimate the one-hot covariance from pair tables.
 
     Parameters
@@ -109,12 +116,19 @@ def covariance_from_tables(columns: Sequence[str], tables: Mapping[tuple[str, st
         The columns, in the order wanted.
     tables
         Noisy pair tables by pair of names, in either order; pairs may be absent.
+    singles
+        One-way tables, if margins were measured on their own; otherwise the pair tables' margins are averaged.
     """
     position = {name: i for i, name in enumerate(columns)}
     d = len(columns)
     pairs = [(position[a], position[b], table) for (a, b), table in tables.items()]
-    n_rows = _total(pairs)
-    margins, margin_variance = _margins(d, pairs)
+    if singles is None:
+        n_rows = _total([table for _, _, table in pairs])
+        margins, margin_variance = _margins(d, pairs)
+    else:
+        n_rows = _total([singles[name] for name in columns])
+        margins = [singles[name].counts for name in columns]
+        margin_variance = np.array([singles[name].variance for name in columns])
     groups = tuple(_group_levels(margins[i], margin_variance[i]) for i in range(d))
     merge = [merge_matrix(groups[i]) for i in range(d)]
     kept = [g.shape[0] for g in merge]
@@ -123,6 +137,8 @@ def covariance_from_tables(columns: Sequence[str], tables: Mapping[tuple[str, st
     probabilities = np.zeros((d, m + 1))
     margin_noise = np.zeros((d, m + 1))
     spread = np.zeros((d, m, m))
+    table_spread = np.zeros((d, m, m))
+    flatness = _flatness(d, pairs)
     whitener = np.zeros((d, m, m))
     root = np.zeros((d, m, m))
     projections = np.zeros((d, m, m + 1))
@@ -136,7 +152,11 @@ def covariance_from_tables(columns: Sequence[str], tables: Mapping[tuple[str, st
         cholesky = np.linalg.cholesky(inner)
         white = np.linalg.inv(cholesky)
         projections[i, : r - 1, :r] = white @ project
-        spread[i] = (projections[i, :, :r] * weights) @ projections[i, :, :r].T
+        lifted = projections[i, :, :r] @ merge[i]
+        table_spread[i] = lifted @ lifted.T
+        # noise that moves all levels together is smaller or larger by the flatness
+        together = lifted.sum(axis=1)
+        spread[i] = table_spread[i] + (flatness[i] - 1.0) / merge[i].shape[1] * np.outer(together, together)
         whitener[i, : r - 1, : r - 1] = white
         root[i, : r - 1, : r - 1] = cholesky
         probabilities[i, : r - 1] = p[: r - 1]
@@ -166,6 +186,7 @@ def covariance_from_tables(columns: Sequence[str], tables: Mapping[tuple[str, st
         size=np.array([r - 1 for r in kept], dtype=np.intp),
         blocks=blocks,
         spread=spread,
+        table_spread=table_spread,
         noise=noise,
         margin_noise=margin_noise,
         probabilities=probabilities,
@@ -176,10 +197,19 @@ def covariance_from_tables(columns: Sequence[str], tables: Mapping[tuple[str, st
     )
 
 
-def _total(pairs: list[tuple[int, int, NoisyTable]]) -> float:
+def _flatness(d: int, pairs: list[tuple[int, int, NoisyTable]]) -> Floats:
+    """Median over a column's tables of how noise grows where all of its levels move together."""
+    seen: list[list[float]] = [[] for _ in range(d)]
+    for i, j, table in pairs:
+        seen[i].append(table.flatness[0])
+        seen[j].append(table.flatness[1])
+    return np.array([np.median(values) if values else 1.0 for values in seen])
+
+
+def _total(tables: list[NoisyTable]) -> float:
     """Inverse-variance mean of the tables' totals, at least 1."""
-    weights = np.array([1.0 / (table.variance * table.counts.size) for _, _, table in pairs])
-    totals = np.array([table.counts.sum() for _, _, table in pairs])
+    weights = np.array([1.0 / (table.variance * table.counts.size) for table in tables])
+    totals = np.array([table.counts.sum() for table in tables])
     return max(float(weights @ totals / weights.sum()), 1.0)
 
 

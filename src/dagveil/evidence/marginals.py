@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dagveil.errors import EvidenceError
 from dagveil.evidence.covariance import covariance_from_tables
@@ -33,7 +33,9 @@ def triple_tables(tables: Sequence[NoisyTable]) -> dict[frozenset[str], NoisyTab
     return {triple: combine(releases) for triple, releases in found.items()}
 
 
-def marginal_evidence(columns: Sequence[str], tables: Sequence[NoisyTable]) -> PairEvidence:
+def marginal_evidence(
+    columns: Sequence[str], tables: Sequence[NoisyTable], singles: Mapping[str, NoisyTable] | None = None
+) -> PairEvidence:
     """Build the evidence that these tables carry.
 
     Parameters
@@ -42,12 +44,14 @@ def marginal_evidence(columns: Sequence[str], tables: Sequence[NoisyTable]) -> P
         The columns, in the order wanted; each must stand in at least one pair table.
     tables
         Tables of two or three columns, in any number and order.
+    singles
+        One-way tables, if margins were measured on their own.
     """
     pairs = pair_tables(tables)
     covered = {name for pair in pairs for name in pair}
     if missing := [name for name in columns if name not in covered]:
         raise EvidenceError(f"no released table holds the columns {', '.join(missing)}; measure them first")
     ordered = {(table.columns[0], table.columns[1]): table for table in pairs.values()}
-    covariance = covariance_from_tables(columns, ordered)
+    covariance = covariance_from_tables(columns, ordered, singles)
     triples = triple_tables(tables)
     return TripleEvidence(covariance, triples, pairs) if triples else PairEvidence(covariance)

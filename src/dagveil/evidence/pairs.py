@@ -130,8 +130,19 @@ class PairEvidence:
             # main effects stand in for the joint cells: summing the other column's levels adds their noise up
             noise = np.asarray(variance * levels[:, ::-1] / self.covariance.n_rows**2, dtype=np.float64)
             blocks = self._gather(chosen)
+            spread = self.covariance.table_spread
+            _, a, b = blocks.xy.shape
+            s = blocks.xs.shape[3]
             wald = partial_covariance(
-                replace(blocks, xs_noise=noise, ys_noise=noise, ss_noise=np.zeros_like(blocks.ss_noise))
+                replace(
+                    blocks,
+                    xs_noise=noise,
+                    ys_noise=noise,
+                    ss_noise=np.zeros_like(blocks.ss_noise),
+                    x_table_spread=spread[chosen.x, :a, :a],
+                    y_table_spread=spread[chosen.y, :b, :b],
+                    s_spread=spread[chosen.given][:, :, :s, :s],
+                )
             )
             efficiency[rows] = wald.efficiency()
             freedom = wald.partial.shape[1]
@@ -180,6 +191,8 @@ class PairEvidence:
             ss=ss,
             x_spread=c.spread[x, :a, :a],
             y_spread=c.spread[y, :b, :b],
+            x_table_spread=c.spread[x, :a, :a],
+            y_table_spread=c.spread[y, :b, :b],
             s_spread=c.spread[given][:, :, :s, :s],
             xy_noise=c.noise[x, y],
             xs_noise=c.noise[x[:, None], given],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -20,12 +21,28 @@ class NoisyTable:
     counts
         Noisy counts.
     variance
-        Variance of the noise in each cell.
+        Variance of the noise in each direction that sums to nothing along every axis; of every cell if `flatness` is 1.
+    flatness
+        Per axis, how much larger the variance is in the direction in which all levels move together: 1 for a table with
+        noise in every cell, other values for one put together from an interaction and its margins.
     """
 
     columns: tuple[str, ...]
     counts: NDArray[np.float64]
     variance: float
+    flatness: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.flatness:
+            object.__setattr__(self, "flatness", (1.0,) * len(self.columns))
+
+    @property
+    def cell_variance(self) -> float:
+        """Variance of the noise in one cell."""
+        variance = self.variance
+        for flat, levels in zip(self.flatness, self.counts.shape, strict=True):
+            variance *= 1.0 + (flat - 1.0) / int(levels)
+        return variance
 
     def margin(self, columns: tuple[str, ...]) -> NoisyTable:
         """Sum out the other columns; their cells' noise adds up.
@@ -39,8 +56,12 @@ class NoisyTable:
         left = tuple(name for name in self.columns if name in columns)
         summed = self.counts.sum(axis=gone)
         order = [left.index(name) for name in columns]
-        width = int(np.prod([self.counts.shape[axis] for axis in gone]))
-        return NoisyTable(columns, summed.transpose(order), self.variance * width)
+        # summing an axis follows the direction in which its levels move together
+        width = math.prod(self.counts.shape[axis] * self.flatness[axis] for axis in gone)
+        kept = dict(zip(self.columns, self.flatness, strict=True))
+        return NoisyTable(
+            columns, summed.transpose(order), self.variance * width, tuple(kept[name] for name in columns)
+        )
 
 
 def combine(tables: Iterable[NoisyTable]) -> NoisyTable:
@@ -54,4 +75,30 @@ def combine(tables: Iterable[NoisyTable]) -> NoisyTable:
         return tables[0]
     weights = np.array([1.0 / table.variance for table in tables])
     counts = sum(weight * table.counts for weight, table in zip(weights, tables, strict=True)) / weights.sum()
-    return NoisyTable(tables[0].columns, np.asarray(counts), float(1.0 / weights.sum()))
+    flatness = weights @ np.array([table.flatness for table in tables]) / weights.sum()
+    return NoisyTable(tables[0].columns, np.asarray(counts), float(1.0 / weights.sum()), tuple(flatness.tolist()))
+
+
+def join_margins(interaction: NoisyTable, first: NoisyTable, second: NoisyTable) -> NoisyTable:
+    """Put a pair table together from its interaction and the noisy margins of its two columns.
+
+    Parameters
+    ----------
+    interaction
+        Doubly centred counts.
+    first, second
+        One-way tables of the two columns, in their order.
+    """
+    rows, columns = interaction.counts.shape
+    total = (first.counts.sum() / first.variance / rows + second.counts.sum() / second.variance / columns) / (
+        1.0 / first.variance / rows + 1.0 / second.variance / columns
+    )
+    across = first.counts - first.counts.mean()
+    down = second.counts - second.counts.mean()
+    counts = interaction.counts + across[:, None] / columns + down[None, :] / rows + total / (rows * columns)
+    # moving all levels of one column together is the other column's margin, spread over this one's levels
+    flatness = (
+        second.variance / (rows * interaction.variance),
+        first.variance / (columns * interaction.variance),
+    )
+    return NoisyTable(interaction.columns, counts, interaction.variance, flatness)

@@ -169,6 +169,8 @@ class TripleEvidence(PairEvidence):
                 ss=ss,
                 x_spread=c.spread[x, :a, :a],
                 y_spread=c.spread[y, :b, :b],
+                x_table_spread=c.table_spread[x, :a, :a],
+                y_table_spread=c.table_spread[y, :b, :b],
                 s_spread=spread,
                 xy_noise=c.noise[x, y],
                 xs_noise=np.array([[block.noise] for block in left]),
@@ -204,7 +206,7 @@ class TripleEvidence(PairEvidence):
         groups = np.full(len(counts), len(keep), dtype=np.intp)
         groups[keep] = np.arange(len(keep))
         merge = merge_matrix(groups)
-        merged = np.maximum(merge @ counts, max(np.sqrt(margin.variance), 1.0))
+        merged = np.maximum(merge @ counts, max(np.sqrt(margin.cell_variance), 1.0))
         p = merged / merged.sum()
         r = len(p)
         weights = merge @ sizes
@@ -216,7 +218,7 @@ class TripleEvidence(PairEvidence):
             whitener=whitener,
             spread=(project * weights) @ project.T,
             probabilities=p,
-            margin_noise=weights * margin.variance / c.n_rows**2,
+            margin_noise=weights * margin.cell_variance / c.n_rows**2,
         )
 
     def _block(self, x: int, pair: tuple[int, int]) -> _JointBlock:

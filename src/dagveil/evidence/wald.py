@@ -33,8 +33,10 @@ class Blocks:
         K_xS and K_yS, shapes (q, a, k, s) and (q, b, k, s).
     ss
         K_SS, shape (q, k, s, k, s), identity in the padding.
-    x_spread, y_spread, s_spread
-        R of x, of y and of each conditioning block: (q, a, a), (q, b, b), (q, k, s, s).
+    x_spread, y_spread
+        R of x and of y in the table (x, y): (q, a, a), (q, b, b).
+    x_table_spread, y_table_spread, s_spread
+        R of x, of y and of each conditioning block in the tables with the conditioning blocks; the last (q, k, s, s).
     xy_noise, xs_noise, ys_noise, ss_noise
         V of each table: (q,), (q, k), (q, k), (q, k, k).
     s_margin_noise, s_probabilities
@@ -53,6 +55,8 @@ class Blocks:
     ss: Floats
     x_spread: Floats
     y_spread: Floats
+    x_table_spread: Floats
+    y_table_spread: Floats
     s_spread: Floats
     xy_noise: Floats
     xs_noise: Floats
@@ -112,14 +116,14 @@ def partial_covariance(blocks: Blocks) -> Wald:
     u = blocks.xy - bx.reshape(q, a, k * s) @ blocks.ys.reshape(q, b, k * s).transpose(0, 2, 1)
     # tr([K_SS⁻¹]_aa R_a), per conditioning block
     noise_trace = np.einsum("qkskt,qkts->qk", inverse, blocks.s_spread)
-    sx = _residual(bx, blocks.xs, blocks.xs_noise, noise_trace, blocks.x_spread)
-    sy = _residual(by, blocks.ys, blocks.ys_noise, noise_trace, blocks.y_spread)
+    sx = _residual(bx, blocks.xs, blocks.xs_noise, noise_trace, blocks.x_table_spread)
+    sy = _residual(by, blocks.ys, blocks.ys_noise, noise_trace, blocks.y_table_spread)
     sampling = _kron(sx, sy) / blocks.n_rows if blocks.sampling is None else blocks.sampling
     # how the noise of a conditioning table reaches u: B R Bᵀ per block
     gx, gy = _reach(bx, blocks.s_spread), _reach(by, blocks.s_spread)
     c = sampling + blocks.xy_noise[:, None, None] * _kron(blocks.x_spread, blocks.y_spread)
-    c = c + _kron(np.einsum("qk,qkab->qab", blocks.ys_noise, gx), blocks.y_spread)
-    c = c + _kron(blocks.x_spread, np.einsum("qk,qkab->qab", blocks.xs_noise, gy))
+    c = c + _kron(np.einsum("qk,qkab->qab", blocks.ys_noise, gx), blocks.y_table_spread)
+    c = c + _kron(blocks.x_table_spread, np.einsum("qk,qkab->qab", blocks.xs_noise, gy))
     for i in range(k):
         for j in range(k):
             if i != j:

@@ -26,6 +26,9 @@ ROWS_SHARE = Fraction(1, 100)
 TABLE_SEARCH = SkeletonSettings()
 """Search constants for tables of counts."""
 
+PAIRS_LEVEL = 1e-5
+"""Conditional level where evidence comes from pairs alone."""
+
 MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
 """Search constants for numeric columns: their marginal tests have one degree of freedom and more power."""
 
@@ -38,13 +41,14 @@ def is_numeric(schema: Schema) -> bool:
 def search_defaults(tests: Independence) -> SkeletonSettings:
     """Return the search constants that fit the evidence.
 
-    Evidence from pair tables alone means that noise would have drowned larger ones: then the weakest edge goes first.
+    Evidence from pairs alone means that noise would have drowned larger tables: then the weakest edge goes first. Main
+    effects of larger sets leave some dependence behind, so an edge must stand out more to be kept.
     """
     if isinstance(tests, MomentEvidence):
         return MOMENT_SEARCH
     if isinstance(tests, TripleEvidence):
         return TABLE_SEARCH
-    return replace(TABLE_SEARCH, removal_order=RemovalOrder.WEAKEST_EDGE)
+    return replace(TABLE_SEARCH, conditional_level=PAIRS_LEVEL, removal_order=RemovalOrder.WEAKEST_EDGE)
 
 
 def check_measurable(schema: Schema, knowledge: Knowledge) -> None:

@@ -21,12 +21,15 @@ from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measured import Measured, Progress
-from dagveil.privacy.release import NoisyCounts
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 from dagveil.search.constraint.skeleton import SkeletonSettings, candidate_sets, find_skeleton
 from dagveil.statistics.contingency import counts_squared_sensitivity
 
+SINGLES_SHARE = Fraction(1, 4)
+"""Share of the budget for the margins of single columns, which every pair then shares."""
+
 PAIRS_SHARE = Fraction(1, 2)
-"""Share of the budget for the first round."""
+"""Share of what is left for the first round of pairs."""
 
 SCREEN = 0.2
 """Pairs with a marginal p-value below this are worth measuring again."""
@@ -53,7 +56,7 @@ class _Rounds:
         self.settings = settings
         self.progress = progress
         self.columns = tuple(curator.schema.columns)
-        self.releases: list[NoisyCounts] = []
+        self.releases: list[NoisyCounts | NoisyInteractions] = []
         self.plan: list[Stage] = []
 
     def ask(self, sets: Sequence[tuple[str, ...]], share: Fraction, stage: str, why: str) -> None:
@@ -64,6 +67,15 @@ class _Rounds:
         cells = sum(len(table.values) for table in tables)
         self.plan.append(Stage(stage, len(tables), cells, float(share), tables[0].count_variance ** 0.5, why))
         self.progress(f"measuring {stage}", len(sets), len(sets))
+
+    def ask_pairs(self, pairs: Sequence[tuple[str, str]], share: Fraction, stage: str, why: str) -> None:
+        """Measure the interactions of these pairs and note it in the plan."""
+        self.progress(f"measuring {stage}", 0, len(pairs))
+        tables = self.curator.interactions(pairs, share, stage)
+        self.releases.extend(tables)
+        cells = sum(len(table.values) for table in tables)
+        self.plan.append(Stage(stage, len(tables), cells, float(share), tables[0].interaction_variance ** 0.5, why))
+        self.progress(f"measuring {stage}", len(pairs), len(pairs))
 
     def evidence(self) -> PairEvidence:
         """Return tests on everything released so far."""
@@ -79,7 +91,7 @@ class _Rounds:
         names = [tuple(evidence.columns[i] for i in triple) for triple in sorted(triples)]
         return Questions.of(candidates), names
 
-    def worthwhile_pairs(self, evidence: PairEvidence) -> list[tuple[str, ...]]:
+    def worthwhile_pairs(self, evidence: PairEvidence) -> list[tuple[str, str]]:
         """Return the pairs whose marginal p-value is small; all measured ones if there are none."""
         x, y = np.triu_indices(len(evidence.columns), 1)
         questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
@@ -127,11 +139,16 @@ def measure_tables(
         findings.append(f"{skipped} pairs that background knowledge excludes were not measured.")
     if not pairs:
         return Measured((), (), (*findings, "Background knowledge leaves no pair open, so nothing was measured."))
+    covered = [name for name in rounds.columns if any(name in pair for pair in pairs)]
+    rounds.ask(
+        [(name,) for name in covered], share * SINGLES_SHARE, "single columns", "every pair shares these margins"
+    )
+    share -= share * SINGLES_SHARE
     first = share * PAIRS_SHARE
-    rounds.ask(pairs, first, "all pairs", "pair tables answer every question of order 0 and 1")
+    rounds.ask_pairs(pairs, first, "all pairs", "they answer every question of order 0 and 1")
     rest = share - first
     findings.append(_spend_rest(rounds, rest))
-    noise = rounds.plan[0].noise_sd
+    noise = rounds.plan[1].noise_sd
     if noise > rows / 20:
         findings.append(
             f"Noise of {noise:.0f} rows per cell is large beside about {rows} rows: expect only strong edges. "
@@ -145,7 +162,7 @@ def _spend_rest(rounds: _Rounds, rest: Fraction) -> str:
     evidence = rounds.evidence()
     questions, triples = rounds.promising_triples(evidence)
     if not triples:
-        rounds.ask(
+        rounds.ask_pairs(
             rounds.worthwhile_pairs(evidence),
             rest,
             "pairs again",
@@ -156,13 +173,13 @@ def _spend_rest(rounds: _Rounds, rest: Fraction) -> str:
     if efficiency >= ENOUGH_EFFICIENCY:
         rounds.ask(triples, rest, "three-way tables", f"their tests keep {efficiency:.0%} of the information")
         return f"{len(triples)} three-way tables were measured for joint tests of order 2."
-    if rounds.plan[0].noise_sd / evidence.covariance.n_rows >= FINE_NOISE:
-        rounds.ask(rounds.worthwhile_pairs(evidence), rest, "pairs again", "noise would drown three-way tables")
+    if rounds.plan[1].noise_sd / evidence.covariance.n_rows >= FINE_NOISE:
+        rounds.ask_pairs(rounds.worthwhile_pairs(evidence), rest, "pairs again", "noise would drown three-way tables")
         return (
             f"{len(triples)} three-way tables were not measured: noise would leave their tests {efficiency:.1%} of the "
             "information. Tests of order 2 use main effects only."
         )
-    rounds.ask(
+    rounds.ask_pairs(
         rounds.worthwhile_pairs(evidence), rest / 2, "pairs again", "sharper pairs leave fewer triples to ask for"
     )
     evidence = rounds.evidence()
@@ -172,7 +189,9 @@ def _spend_rest(rounds: _Rounds, rest: Fraction) -> str:
         if power >= ENOUGH_POWER:
             rounds.ask(triples, rest / 2, "three-way tables", f"half of their tests have a power of {power:.0%}")
             return f"{len(triples)} three-way tables were measured for joint tests of order 2."
-    rounds.ask(rounds.worthwhile_pairs(evidence), rest / 2, "pairs a third time", "noise would drown three-way tables")
+    rounds.ask_pairs(
+        rounds.worthwhile_pairs(evidence), rest / 2, "pairs a third time", "noise would drown three-way tables"
+    )
     return "No three-way table was measured: noise would leave its tests too little power."
 
 

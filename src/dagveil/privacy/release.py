@@ -44,6 +44,34 @@ class NoisyCounts(msgspec.Struct, frozen=True, tag="counts"):
         return float(self.variance) / self.lattice**2
 
 
+class NoisyInteractions(msgspec.Struct, frozen=True, tag="interactions"):
+    """The interaction of two columns: what their table holds beyond its margins, on a public lattice.
+
+    With r and r′ levels each value is an entry of lattice × (r I − J) N (r′ I − J), J being all ones, plus integer
+    noise of `variance`, in row-major order. One record moves that less than its table: the margins are taken out.
+    """
+
+    columns: tuple[str, str]
+    shape: tuple[int, int]
+    lattice: int
+    variance: Fraction
+    values: tuple[int, ...]
+
+    @property
+    def interaction(self) -> NDArray[np.float64]:
+        """The doubly centred counts; what noise adds outside of their subspace is projected away."""
+        rows, columns = self.shape
+        table = np.array(self.values, dtype=np.float64).reshape(self.shape) / (self.lattice * rows * columns)
+        table = table - table.mean(axis=0)
+        centred: NDArray[np.float64] = table - table.mean(axis=1, keepdims=True)
+        return centred
+
+    @property
+    def interaction_variance(self) -> float:
+        """Variance of the noise in each direction of the subspace, in counts."""
+        return float(self.variance) / (self.lattice * self.shape[0] * self.shape[1]) ** 2
+
+
 class NoisyMoments(msgspec.Struct, frozen=True, tag="moments"):
     """Second moments of clipped rows in fixed point, upper triangle in row-major order, the constant column first.
 
@@ -91,4 +119,4 @@ class NoisyMagnitudes(msgspec.Struct, frozen=True, tag="magnitudes"):
         return np.array(self.values, dtype=np.float64) / self.lattice
 
 
-Release = NoisyCounts | NoisyMoments | NoisyMagnitudes
+Release = NoisyCounts | NoisyInteractions | NoisyMoments | NoisyMagnitudes
