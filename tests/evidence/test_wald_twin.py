@@ -32,6 +32,8 @@ def make_blocks(rng: np.random.Generator, q: int, a: int, b: int, k: int, s: int
         ss=ss,
         x_spread=spread(q, a),
         y_spread=spread(q, b),
+        x_table_spread=spread(q, a),
+        y_table_spread=spread(q, b),
         s_spread=spread(q, k, s),
         xy_noise=rng.uniform(0, 1e-3, q),
         xs_noise=rng.uniform(0, 1e-3, (q, k)),
@@ -70,6 +72,7 @@ def slow_twin(blocks: Blocks, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     if k == 0:
         sampling = np.eye(a * b) / blocks.n_rows
         return blocks.xy[i].reshape(-1), sampling + c, sampling
+    rx, ry = blocks.x_table_spread[i], blocks.y_table_spread[i]
     kss = blocks.ss[i].reshape(k * s, k * s)
     if k > 1:
         values, vectors = np.linalg.eigh(kss)

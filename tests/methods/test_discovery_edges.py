@@ -26,7 +26,7 @@ from dagveil.methods.result import Result
 from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMoments
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMagnitudes, NoisyMoments
 
 SEEDED = {"noise": NoiseKind.SEEDED, "seed": 3}
 BARE = SearchSettings(redraws=0)
@@ -37,7 +37,7 @@ def pairs_released(evidence: Evidence) -> set[frozenset[str]]:
     return {
         frozenset(pair)
         for release in evidence.releases
-        if isinstance(release, NoisyCounts)
+        if isinstance(release, NoisyCounts | NoisyInteractions)
         for pair in combinations(release.columns, 2)
     }
 
@@ -72,7 +72,7 @@ class TestKnowledge:
         rows, schema = chain_rows(200, "abcd"), boolean_schema(*"abcd", nominal_rows=200)
         some = Knowledge(forbidden=neither_way("ac", "ad", "bd"))
         full, less = (measure_source(rows, schema, 1, 1e-6, knowledge=k, **SEEDED) for k in (None, some))
-        assert less.plan[0].noise_sd < full.plan[0].noise_sd
+        assert less.plan[1].noise_sd < full.plan[1].noise_sd
 
     def test_evidence_may_be_searched_with_weaker_knowledge(self, boolean_schema: Callable[..., Schema]) -> None:
         """Pairs that were never measured have no answer: they stay out, silently."""
@@ -299,7 +299,7 @@ class TestNumbers:
         columns = {**schema.columns, "high": Boolean("false")}
         schema = Schema(dataset="mixed", columns=columns, reviewed=True, nominal_rows=20_000)
         evidence = measure_source(mixed, schema, 5, 1e-6, **SEEDED)
-        assert all(isinstance(release, NoisyCounts) for release in evidence.releases)
+        assert all(isinstance(release, NoisyCounts | NoisyInteractions) for release in evidence.releases)
         shapes = {
             name: size
             for release in evidence.releases
@@ -314,6 +314,7 @@ class TestNumbers:
         columns = {name: Numeric(bounds=(-9, 9), bins=3) for name in ("x1", "x2")}
         schema = Schema(dataset="bins", columns=columns, reviewed=True, nominal_rows=20_000)
         evidence = measure_source({name: rows[name] for name in columns}, schema, 5, 1e-6, **SEEDED)
-        (first, *_) = evidence.releases
-        assert isinstance(first, NoisyCounts)
-        assert first.shape == (3, 3)
+        first, second, pair, *_ = evidence.releases
+        assert [release.shape for release in (first, second)] == [(3,), (3,)]
+        assert isinstance(pair, NoisyInteractions)
+        assert pair.shape == (3, 3)

@@ -125,7 +125,7 @@ class TestAsia:
     def test_other_thresholds_and_knowledge_cost_nothing(self, evidence: Evidence, ledger: MemoryLedger) -> None:
         before = ledger.history()
         plain = search_evidence(evidence, QUICK)
-        harsh = search_evidence(evidence, SearchSettings(marginal_level=1e-12, redraws=0))
+        harsh = search_evidence(evidence, SearchSettings(marginal_level=1e-200, redraws=0))
         assert len(harsh.graph.edges) < len(plain.graph.edges)
         flat = search_evidence(evidence, SearchSettings(largest_order=0, redraws=0))
         assert len(flat.graph.edges) > len(plain.graph.edges)

@@ -14,7 +14,12 @@ from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.contingency import changed_cells, counts_squared_sensitivity
+from dagveil.statistics.contingency import (
+    centre_counts,
+    changed_cells,
+    counts_squared_sensitivity,
+    interaction_squared_sensitivity,
+)
 
 LEVELS = {"a": 2, "b": 3, "c": 2}
 RECORDS = list(product(*(range(count) for count in LEVELS.values())))
@@ -109,3 +114,35 @@ def test_sensitivities_are_exact_fractions() -> None:
         value = counts_squared_sensitivity(relation, 3, 1024)
         assert isinstance(value, Fraction)
         assert value == counts_squared_sensitivity(relation, 3) * 1024**2
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (2, 2), (2, 3), (3, 3), (4, 2), (5, 7)])
+@pytest.mark.parametrize("relation", Relation)
+def test_no_record_moves_an_interaction_further(relation: Relation, shape: tuple[int, int]) -> None:
+    """Centring is linear, so the change of a table does not depend on the other records: all changes can be listed."""
+    cells = []
+    for i, j in product(range(shape[0]), range(shape[1])):
+        one = np.zeros(shape, dtype=np.int64)
+        one[i, j] = 1
+        cells.append(centre_counts(one))
+    changes = cells if relation is Relation.ADD_REMOVE else [a - b for a in cells for b in cells]
+    largest = max(int((change**2).sum()) for change in changes)
+    declared = interaction_squared_sensitivity(relation, shape)
+    assert largest == declared
+    assert declared == 0 or largest > 0.9 * declared  # a bound 10 % smaller would be refuted
+
+
+def test_centring_takes_out_exactly_the_margins() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        shape = tuple(rng.integers(1, 6, 2))
+        counts = rng.integers(0, 50, shape)
+        centred = centre_counts(counts)
+        left = shape[0] * np.eye(shape[0], dtype=int) - 1
+        right = shape[1] * np.eye(shape[1], dtype=int) - 1
+        np.testing.assert_array_equal(centred, left @ counts @ right)
+        assert not centred.sum(axis=0).any()
+        assert not centred.sum(axis=1).any()
+        # whatever depends on one column alone leaves no trace
+        flat = counts + rng.integers(0, 9, (shape[0], 1)) + rng.integers(0, 9, (1, shape[1]))
+        np.testing.assert_array_equal(centre_counts(flat), centred)
