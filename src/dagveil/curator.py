@@ -8,11 +8,13 @@ leaked.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
@@ -121,24 +123,24 @@ class Curator:
         amount = share * self.accounting.total
         # in units of the smallest table's noise
         weighted = Fraction(0)
-        for shape, size in zip(shapes, sizes, strict=True):
-            sensitivity = interaction_squared_sensitivity(self.relation, (shape[0], shape[1]))
-            weighted += Fraction(sensitivity * smallest**2, size**2)
+        for (rows, columns), count in Counter(shapes).items():
+            sensitivity = interaction_squared_sensitivity(self.relation, (rows, columns))
+            weighted += Fraction(count * sensitivity * smallest**2, (rows * columns) ** 2)
         weighted = max(weighted, Fraction(1))  # pairs of columns with one level only
         lattice = lattice_for(self.accounting, weighted, amount)
         deviation = deviation_for(self.accounting, weighted * lattice**2, amount)
         unit = -(-deviation // smallest)
         variances = {size: self._noise.representable_variance(Fraction((unit * size) ** 2)) for size in set(sizes)}
-        exact = [lattice * centre_counts(table) for table in self._table.counts_many(list(pairs))]
+        exact = self._centred(list(pairs), shapes, lattice)
         # every draw has at least its table's share of this variance
         self._charge(DiscreteGaussian(label, sum(sizes), weighted * lattice**2, Fraction((unit * smallest) ** 2)))
         noise = {
-            size: iter(self._noise.discrete_gaussian(variance, size * sizes.count(size)).reshape(-1, size))
-            for size, variance in variances.items()
+            size: iter(self._noise.discrete_gaussian(variances[size], size * count).reshape(-1, size))
+            for size, count in Counter(sizes).items()
         }
         released = []
         for pair, shape, size, table in zip(pairs, shapes, sizes, exact, strict=True):
-            values = tuple((table.reshape(-1) + next(noise[size])).tolist())
+            values = tuple((table + next(noise[size])).tolist())
             released.append(NoisyInteractions(pair, (shape[0], shape[1]), lattice, variances[size], values))
         return tuple(released)
 
@@ -195,6 +197,19 @@ class Curator:
             start += table.size
             released.append(NoisyCounts(tuple(columns), tuple(table.shape), lattice, variance, tuple(values)))
         return tuple(released)
+
+    def _centred(
+        self, pairs: list[tuple[str, str]], shapes: list[tuple[int, ...]], lattice: int
+    ) -> list[NDArray[np.int64]]:
+        """Exact interactions on the lattice, flat; tables of one shape are centred together."""
+        counts = self._table.counts_many(list(pairs))
+        found: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)] * len(pairs)
+        for shape in dict.fromkeys(shapes):
+            places = [place for place, other in enumerate(shapes) if other == shape]
+            stack = lattice * centre_counts(np.stack([counts[place] for place in places]))
+            for place, flat in zip(places, stack.reshape(len(places), -1), strict=True):
+                found[place] = flat
+        return found
 
     def _check_cells(self, label: str, cells: int, n_tables: int) -> None:
         if cells > MAX_RELEASED_CELLS:

@@ -85,7 +85,7 @@ def test_noise_has_the_declared_variance_and_only_inside_the_subspace(make_schem
     for seed in range(280):
         curator, table = make_curator(make_schema, seed=seed)
         for release in curator.interactions(PAIRS, Fraction(1, 2), "pairs"):
-            noise = release.interaction - centre(table.counts(release.columns).astype(float))
+            noise = centre(release.counts) - centre(table.counts(release.columns).astype(float))
             np.testing.assert_allclose(noise.sum(axis=0), 0, atol=1e-9)
             np.testing.assert_allclose(noise.sum(axis=1), 0, atol=1e-9)
             squares += float((noise**2).sum()) / release.interaction_variance
@@ -108,10 +108,12 @@ def test_a_table_put_together_has_the_noise_that_it_claims() -> None:
         interaction = centre(truth) + centre(rng.normal(0, np.sqrt(variance), (rows, columns)))
         first = truth.sum(axis=1) + rng.normal(0, np.sqrt(margin_variance), rows)
         second = truth.sum(axis=0) + rng.normal(0, np.sqrt(margin_variance), columns)
-        table = join_margins(
-            NoisyTable(("a", "b"), interaction, variance),
-            NoisyTable(("a",), first, margin_variance),
-            NoisyTable(("b",), second, margin_variance),
+        (table,) = join_margins(
+            [NoisyTable(("a", "b"), interaction, variance)],
+            {
+                "a": NoisyTable(("a",), first, margin_variance),
+                "b": NoisyTable(("b",), second, margin_variance),
+            },
         )
         joined.append(table.counts - truth)
     noise = np.array(joined)

@@ -39,8 +39,8 @@ def draw_evidence(rng: np.random.Generator, n_rows: int, noise: float, margin_no
         counts = np.zeros((levels[a], levels[b]))
         np.add.at(counts, (codes[a], codes[b]), 1)
         interaction = centre(counts + rng.normal(0, noise, counts.shape))
-        tables.append(join_margins(NoisyTable((a, b), interaction, noise**2), singles[a], singles[b]))
-    return marginal_evidence(list(levels), tables, singles)
+        tables.append(NoisyTable((a, b), interaction, noise**2))
+    return marginal_evidence(list(levels), join_margins(tables, singles), singles)
 
 
 @pytest.mark.parametrize(("noise", "margin_noise"), [(1.0, 1.0), (20.0, 25.0), (60.0, 40.0)])

@@ -79,11 +79,12 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
     ]
     singles = {table.columns[0]: table for table in counts if len(table.columns) == 1}
     tables = [table for table in counts if len(table.columns) > 1]
-    for release in releases:
-        if isinstance(release, NoisyInteractions):
-            first, second = release.columns
-            interaction = NoisyTable(release.columns, release.interaction, release.interaction_variance)
-            tables.append(join_margins(interaction, singles[first], singles[second]))
+    interactions = [
+        NoisyTable(release.columns, release.counts, release.interaction_variance)
+        for release in releases
+        if isinstance(release, NoisyInteractions)
+    ]
+    tables += join_margins(interactions, singles)
     covered = {name for table in tables for name in table.columns}
     if not covered:
         return None

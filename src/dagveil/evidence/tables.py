@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,26 +79,40 @@ def combine(tables: Iterable[NoisyTable]) -> NoisyTable:
     return NoisyTable(tables[0].columns, np.asarray(counts), float(1.0 / weights.sum()), tuple(flatness.tolist()))
 
 
-def join_margins(interaction: NoisyTable, first: NoisyTable, second: NoisyTable) -> NoisyTable:
-    """Put a pair table together from its interaction and the noisy margins of its two columns.
+def join_margins(interactions: Sequence[NoisyTable], singles: Mapping[str, NoisyTable]) -> list[NoisyTable]:
+    """Put pair tables together from interactions and the noisy margins of their columns.
 
     Parameters
     ----------
-    interaction
-        Doubly centred counts.
-    first, second
-        One-way tables of the two columns, in their order.
+    interactions
+        Doubly centred counts of pairs; noise may lie outside of their subspace.
+    singles
+        One-way tables by column.
     """
-    rows, columns = interaction.counts.shape
-    total = (first.counts.sum() / first.variance / rows + second.counts.sum() / second.variance / columns) / (
-        1.0 / first.variance / rows + 1.0 / second.variance / columns
-    )
-    across = first.counts - first.counts.mean()
-    down = second.counts - second.counts.mean()
-    counts = interaction.counts + across[:, None] / columns + down[None, :] / rows + total / (rows * columns)
-    # moving all levels of one column together is the other column's margin, spread over this one's levels
-    flatness = (
-        second.variance / (rows * interaction.variance),
-        first.variance / (columns * interaction.variance),
-    )
-    return NoisyTable(interaction.columns, counts, interaction.variance, flatness)
+    by_shape: dict[tuple[int, ...], list[NoisyTable]] = {}
+    for table in interactions:
+        by_shape.setdefault(table.counts.shape, []).append(table)
+    joined = []
+    for (rows, columns), group in by_shape.items():
+        first = np.stack([singles[table.columns[0]].counts for table in group])
+        second = np.stack([singles[table.columns[1]].counts for table in group])
+        first_variance = np.array([singles[table.columns[0]].variance for table in group])
+        second_variance = np.array([singles[table.columns[1]].variance for table in group])
+        variance = np.array([table.variance for table in group])
+        weights = 1.0 / (first_variance * rows), 1.0 / (second_variance * columns)
+        total = (weights[0] * first.sum(axis=1) + weights[1] * second.sum(axis=1)) / (weights[0] + weights[1])
+        across = first - first.mean(axis=1, keepdims=True)
+        down = second - second.mean(axis=1, keepdims=True)
+        counts = np.stack([table.counts for table in group])
+        # noise outside of the subspace of interactions tells nothing: project it away
+        counts = counts - counts.mean(axis=1, keepdims=True)
+        counts = counts - counts.mean(axis=2, keepdims=True)
+        counts = counts + across[:, :, None] / columns + down[:, None, :] / rows
+        counts = counts + total[:, None, None] / (rows * columns)
+        # moving all levels of one column together is the other column's margin, spread over this one's levels
+        flatness = np.column_stack([second_variance / (rows * variance), first_variance / (columns * variance)])
+        joined += [
+            NoisyTable(table.columns, filled, table.variance, (flat[0], flat[1]))
+            for table, filled, flat in zip(group, counts, flatness.tolist(), strict=True)
+        ]
+    return joined

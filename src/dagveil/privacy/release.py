@@ -58,13 +58,10 @@ class NoisyInteractions(msgspec.Struct, frozen=True, tag="interactions"):
     values: tuple[int, ...]
 
     @property
-    def interaction(self) -> NDArray[np.float64]:
-        """The doubly centred counts; what noise adds outside of their subspace is projected away."""
-        rows, columns = self.shape
-        table = np.array(self.values, dtype=np.float64).reshape(self.shape) / (self.lattice * rows * columns)
-        table = table - table.mean(axis=0)
-        centred: NDArray[np.float64] = table - table.mean(axis=1, keepdims=True)
-        return centred
+    def counts(self) -> NDArray[np.float64]:
+        """The doubly centred counts; what noise adds outside of their subspace is still to be projected away."""
+        scale = self.lattice * self.shape[0] * self.shape[1]
+        return np.array(self.values, dtype=np.float64).reshape(self.shape) / scale
 
     @property
     def interaction_variance(self) -> float:

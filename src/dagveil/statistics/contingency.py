@@ -30,18 +30,17 @@ def changed_cells(relation: Relation, n_tables: int) -> int:
 
 
 def centre_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return (r I − J) N (r′ I − J) for a table N with r rows and r′ columns: integers, free of the margins.
+    """Return (r I − J) N (r′ I − J) for a table N with r rows and r′ columns, or a stack of them: free of the margins.
 
     Examples
     --------
     >>> centre_counts(np.array([[3, 0], [0, 1]])).tolist()
     [[4, -4], [-4, 4]]
     """
-    rows, columns = counts.shape
-    down, across = counts.sum(axis=0), counts.sum(axis=1)
-    centred: NDArray[np.int64] = (
-        rows * columns * counts - rows * across[:, None] - columns * down[None, :] + counts.sum()
-    )
+    rows, columns = counts.shape[-2:]
+    down, across = counts.sum(axis=-2, keepdims=True), counts.sum(axis=-1, keepdims=True)
+    total = down.sum(axis=-1, keepdims=True)
+    centred: NDArray[np.int64] = rows * columns * counts - rows * across - columns * down + total
     return centred
 
 
