@@ -6,6 +6,7 @@ be spent adaptively: docs/proofs/pure-filter.md, zcdp-filter.md and gaussian-fil
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Protocol
@@ -50,7 +51,7 @@ class Filter(Protocol):
         """Take the price, or raise BudgetExceededError and change nothing."""
 
 
-class _SumFilter:
+class _SumFilter(abc.ABC):
     """A total and a running sum; each accounting says what a total is and what an event costs."""
 
     name: str
@@ -99,12 +100,14 @@ class _SumFilter:
         self._spent += price
 
     @staticmethod
+    @abc.abstractmethod
     def _total_of(budget: Budget) -> Fraction:
-        raise NotImplementedError
+        """All that a budget allows, in the unit of the accounting."""
 
     @staticmethod
+    @abc.abstractmethod
     def _price_of(event: Event) -> Fraction | None:
-        raise NotImplementedError
+        """What an event costs, or None if this accounting cannot charge it."""
 
     def _why_not(self, event: Event) -> str:
         return "it carries no guarantee." if isinstance(event, Unbounded) else "use another accounting."
