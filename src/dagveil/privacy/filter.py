@@ -102,12 +102,12 @@ class _SumFilter(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def _total_of(budget: Budget) -> Fraction:
-        """All that a budget allows, in the unit of the accounting."""
+        """Return all that a budget allows, in the unit of the accounting."""
 
     @staticmethod
     @abc.abstractmethod
     def _price_of(event: Event) -> Fraction | None:
-        """What an event costs, or None if this accounting cannot charge it."""
+        """Return what an event costs, or None if this accounting cannot charge it."""
 
     def _why_not(self, event: Event) -> str:
         return "it carries no guarantee." if isinstance(event, Unbounded) else "use another accounting."
