@@ -86,7 +86,7 @@ def test_moments_carry_the_declared_noise(number_table: MemoryTable) -> None:
     names = tuple(number_table.schema.columns)
     plan = MomentPlan(names, (0.0,) * len(names), (1.0,) * len(names), 90.0, 3.0, 8)
     off, diagonal = [], []
-    for seed in range(100, 110):
+    for seed in range(40):  # from 0 on: no seed is picked
         accounting = GaussianFilter(Budget.of(1, 1e-6))
         released = open_door(number_table, accounting, seed=seed).moments(plan, Fraction(1), "moments")
         noise = released.matrix * 4.0**plan.bits - number_table.moments(plan)
