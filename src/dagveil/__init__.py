@@ -22,7 +22,8 @@ from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.discovery import discover, measure_source, search_evidence
+from dagveil.methods.discovery import discover, measure_source
+from dagveil.methods.evidence_search import search_evidence
 from dagveil.methods.result import Result, load_result
 from dagveil.methods.settings import ArrowRule, SearchSettings
 from dagveil.privacy.budget import Budget

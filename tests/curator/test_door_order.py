@@ -14,15 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagveil import curator as door
-from dagveil.curator import Curator
+from dagveil.curator import Curator, door
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, BudgetExceededError, LedgerError, SchemaError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Event, Unbounded
+from dagveil.privacy.events import DiscreteLaplace, Event, Unbounded
 from dagveil.privacy.filter import GaussianFilter, PureFilter
 from dagveil.privacy.ledger import Ledger
 from dagveil.privacy.noise import source
@@ -69,6 +68,14 @@ class SpyNoise:
 
     def representable_variance(self, variance: Fraction) -> Fraction:
         return source.representable_variance(variance)
+
+    def representable_scale(self, scale: Fraction) -> Fraction:
+        return source.representable_scale(scale)
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> np.ndarray:
+        assert isinstance(self.run.events[-1], DiscreteLaplace)
+        assert size == self.run.events[-1].draws
+        return np.zeros(size, dtype=np.int64)
 
     def discrete_gaussian(self, variance: Fraction, size: int) -> np.ndarray:
         assert self.run.events, "noise was drawn before the ledger held its charge"
@@ -189,8 +196,19 @@ def test_pure_accounting_cannot_pay_for_gaussian_noise() -> None:
     run = SpyRun(log)
     curator = Curator(make_table(), Relation.ADD_REMOVE, PureFilter(Budget.of(1, 0)), run, SpyNoise(log, run))
     with pytest.raises(BudgetError, match="delta"):
-        curator.count_rows(HALF)
+        curator.interactions([("x", "y")], HALF, "interactions")
     assert log == []
+
+
+def test_pure_accounting_pays_for_laplace_noise_on_counts() -> None:
+    log: list[str] = []
+    run = SpyRun(log)
+    curator = Curator(make_table(), Relation.REPLACE_ONE, PureFilter(Budget.of(1, 0)), run, SpyNoise(log, run))
+    released = curator.count_tables(PAIRS, HALF, "tables")
+    assert [type(event) for event in curator.events] == [DiscreteLaplace]
+    assert curator.accounting.spent == Fraction(1, 2)
+    # two tables, two cells each, half an epsilon: scale 8
+    assert float(released[0].variance) == pytest.approx(2 * 8**2, rel=0.01)
 
 
 def test_the_curator_shows_no_rows() -> None:

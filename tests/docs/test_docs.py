@@ -188,7 +188,7 @@ def _numeric_constants() -> list[tuple[str, float]]:
 
 @pytest.mark.parametrize(("name", "value"), _numeric_constants())
 def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> None:
-    import dagveil.curator
+    import dagveil.curator.door
     import dagveil.evidence.covariance
     import dagveil.evidence.moments
     import dagveil.evidence.pairs
@@ -200,7 +200,7 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
     import dagveil.privacy.mechanisms.gaussian as gaussian
 
     rooms = (
-        dagveil.curator,
+        dagveil.curator.door,
         dagveil.evidence.covariance,
         dagveil.evidence.moments,
         dagveil.evidence.pairs,
@@ -216,9 +216,9 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
 
 
 def test_values_of_settings_are_those_of_the_code() -> None:
-    from dagveil.methods.discovery import NEAR_MISS
     from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH
     from dagveil.methods.settings import SearchSettings
+    from dagveil.methods.writing import NEAR_MISS
     from dagveil.search.constraint.arrows import ArrowSettings
 
     text = (DOCS / "methods" / "measure.md").read_text(encoding="utf-8")

@@ -16,10 +16,13 @@ from dagveil.privacy.events import (
     ExponentialChoice,
     NoisyMax,
     RandomisedResponse,
+    SmoothLaplace,
     SparseVectorRound,
     Unbounded,
+    approximate_zcdp_cost,
     decode_event,
     encode_event,
+    failure_probability,
     gaussian_cost,
     pure_cost,
     zcdp_cost,
@@ -32,6 +35,7 @@ EVENTS = st.one_of(
     st.builds(DiscreteGaussian, st.text(), DRAWS, POSITIVE, POSITIVE, st.none() | DRAWS),
     st.builds(DiscreteLaplace, st.text(), DRAWS, POSITIVE),
     *(st.builds(kind, st.text(), POSITIVE) for kind in SINGLE),
+    st.builds(SmoothLaplace, st.text(), POSITIVE, st.fractions(min_value="1/1000000", max_value="999/1000")),
     st.builds(Unbounded, st.text(), st.text()),
 )
 
@@ -52,6 +56,9 @@ def test_fractions_are_written_exactly():
     [
         lambda: NoisyMax("x", Fraction(0)),
         lambda: NoisyMax("x", 0.5),
+        lambda: SmoothLaplace("x", Fraction(1), Fraction(0)),
+        lambda: SmoothLaplace("x", Fraction(1), Fraction(1)),
+        lambda: SmoothLaplace("x", Fraction(1), 1e-6),
         lambda: DiscreteGaussian("x", 0, Fraction(1), Fraction(1)),
         lambda: DiscreteGaussian("x", 1, Fraction(1), Fraction(-1)),
         lambda: DiscreteGaussian("x", 1, Fraction(1), Fraction(1), -1),
@@ -76,6 +83,15 @@ def test_costs():
     assert zcdp_cost(NoisyMax("edge", Fraction(1, 2))) == Fraction(1, 8)
     paper = Unbounded("edge", "as published")
     assert (pure_cost(paper), zcdp_cost(paper), gaussian_cost(paper)) == (None, None, None)
+    assert approximate_zcdp_cost(paper) is None
+
+
+def test_a_release_that_may_fail_has_two_prices():
+    smooth = SmoothLaplace("median", Fraction(1, 2), Fraction(1, 10**7))
+    assert (pure_cost(smooth), zcdp_cost(smooth), gaussian_cost(smooth)) == (None, None, None)
+    assert (approximate_zcdp_cost(smooth), failure_probability(smooth)) == (Fraction(1, 8), Fraction(1, 10**7))
+    choice = ExponentialChoice("edge", Fraction(1, 2))
+    assert (approximate_zcdp_cost(choice), failure_probability(choice)) == (zcdp_cost(choice), 0)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.3, 1.0, 3.0, 8.0])

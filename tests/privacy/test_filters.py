@@ -1,5 +1,7 @@
+import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,16 +14,25 @@ from dagveil.privacy.events import (
     DiscreteLaplace,
     ExponentialChoice,
     NoisyMax,
+    SmoothLaplace,
     SparseVectorRound,
     Unbounded,
 )
-from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter, tightest_filter
+from dagveil.privacy.filter import (
+    FAILURE_SHARE,
+    ApproximateZcdpFilter,
+    GaussianFilter,
+    PureFilter,
+    ZcdpFilter,
+    tightest_filter,
+)
 
 SMALL = st.fractions(min_value="1/10000", max_value=2)
 PURE = st.one_of(*(st.builds(kind, st.just("q"), SMALL) for kind in (ExponentialChoice, NoisyMax, SparseVectorRound)))
 GAUSSIAN = st.builds(
     DiscreteGaussian, st.just("t"), st.integers(1, 100), SMALL, st.fractions(min_value=100, max_value=10**5)
 )
+SMOOTH = st.builds(SmoothLaplace, st.just("m"), SMALL, st.just(Fraction(1, 10**8)))
 
 
 # every filter inherits these tests on purpose
@@ -108,6 +119,86 @@ class TestZcdp(FilterContract):
         return DiscreteGaussian("t", 1, 2000 * amount, Fraction(1000))
 
 
+class TestApproximateZcdp(FilterContract):
+    kind = ApproximateZcdpFilter
+    events = PURE | GAUSSIAN | SMOOTH
+
+    def priced_at(self, amount):
+        return DiscreteGaussian("t", 1, 2000 * amount, Fraction(1000))
+
+    def test_rho_is_converted_with_the_other_part_of_delta(self):
+        rest = Budget(self.budget.epsilon, self.budget.delta * (1 - FAILURE_SHARE))
+        assert ApproximateZcdpFilter(self.budget).total == ZcdpFilter(rest).total
+
+    def test_failures_have_a_limit_of_their_own(self):
+        accounting = ApproximateZcdpFilter(self.budget)
+        share = self.budget.delta * FAILURE_SHARE
+        cheap = Fraction(1, 1000)
+        accounting.charge(SmoothLaplace("m", cheap, share / 3))
+        accounting.charge(SmoothLaplace("m", cheap, share * 2 / 3))
+        assert accounting.remaining_failure == 0
+        spent = accounting.spent
+        with pytest.raises(BudgetExceededError, match="fail"):
+            accounting.charge(SmoothLaplace("m", cheap, Fraction(1, 10**30)))
+        assert accounting.spent == spent == cheap**2
+        accounting.charge(NoisyMax("q", cheap))  # events that cannot fail still have room
+
+    def test_a_refusal_for_rho_keeps_the_failures(self):
+        accounting = ApproximateZcdpFilter(self.budget)
+        with pytest.raises(BudgetExceededError, match="rho"):
+            accounting.charge(SmoothLaplace("m", Fraction(10), Fraction(1, 10**9)))
+        assert accounting.remaining_failure == accounting.total_failure
+
+    @pytest.mark.parametrize("count", [1, 7, 60])
+    def test_the_worst_releases_stay_inside_the_budget(self, count):
+        # every (epsilon, delta)-private release is a function of the answer of this one, so it is the worst
+        accounting = ApproximateZcdpFilter(self.budget)
+        failure = accounting.total_failure / count
+        epsilon = Fraction(math.isqrt(int(2 * accounting.total / count * 10**12)), 10**6)
+        for _ in range(count):
+            accounting.charge(SmoothLaplace("m", epsilon, failure))
+        assert accounting.remaining < accounting.total / 1000
+        truths = np.arange(count + 1)
+        truth = 1 / (1 + math.exp(-epsilon))
+        choose = np.array([math.comb(count, k) for k in truths], dtype=float)
+        p = choose * truth**truths * (1 - truth) ** (count - truths)
+        survived = (1 - float(failure)) ** count
+        excess = np.maximum(p - math.exp(self.budget.epsilon) * p[::-1], 0).sum()
+        assert 1 - survived + survived * excess <= self.budget.delta
+
+
+@pytest.mark.parametrize("kind", [PureFilter, ZcdpFilter, GaussianFilter])
+def test_other_filters_refuse_releases_that_may_fail(kind):
+    accounting = kind(Budget.of(2, 1e-5))
+    with pytest.raises(BudgetError, match="approximate zCDP"):
+        accounting.charge(SmoothLaplace("m", Fraction(1, 10), Fraction(1, 10**7)))
+    assert accounting.spent == 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_approximate_release_splits_into_failure_and_a_pure_one(seed):
+    """The construction of docs/proofs/zcdp-filter.md, on random pairs of laws."""
+    rng = np.random.default_rng(seed)
+    p, q = rng.dirichlet([0.3] * 6), rng.dirichlet([0.3] * 6)
+    factor = math.exp(rng.uniform(0.01, 2))
+    losses = [np.maximum(a - factor * b, 0).sum() for a, b in ((p, q), (q, p))]
+    if losses[0] > losses[1]:
+        p, q = q, p
+    delta = max(losses) + rng.choice([0, 0.3]) * (1 - max(losses))
+    kept_p, kept_q = np.minimum(p, factor * q), np.minimum(q, factor * p)
+    middle = np.minimum(kept_p, kept_q)
+    step = (kept_p.sum() - kept_q.sum()) / max((kept_p - middle).sum(), 1e-300)
+    assert -1e-9 <= step <= 1 + 1e-9
+    kept_p = kept_p + step * (middle - kept_p)
+    shrink = (1 - delta) / kept_q.sum()
+    kept_p, kept_q = shrink * kept_p, shrink * kept_q
+    for kept, law in ((kept_p, p), (kept_q, q)):
+        assert kept.sum() == pytest.approx(1 - delta)
+        assert (kept <= law + 1e-12).all()
+    assert (kept_p <= factor * kept_q + 1e-12).all()
+    assert (kept_q <= factor * kept_p + 1e-12).all()
+
+
 class TestGaussian(FilterContract):
     kind = GaussianFilter
     events = PURE | GAUSSIAN
@@ -134,6 +225,10 @@ def test_the_tightest_filter():
     budget = Budget.of(1, 1e-6)
     assert isinstance(tightest_filter(budget, [DiscreteGaussian]), GaussianFilter)
     assert isinstance(tightest_filter(budget, [DiscreteGaussian, NoisyMax]), ZcdpFilter)
+    assert isinstance(tightest_filter(budget, [SmoothLaplace]), ApproximateZcdpFilter)
+    assert isinstance(tightest_filter(budget, [DiscreteGaussian, SmoothLaplace]), ApproximateZcdpFilter)
+    with pytest.raises(BudgetError, match="fail"):
+        tightest_filter(Budget.of(1, 0), [SmoothLaplace, NoisyMax])
     assert isinstance(tightest_filter(Budget.of(1, 0), [NoisyMax]), PureFilter)
     with pytest.raises(BudgetError, match="delta"):
         tightest_filter(Budget.of(1, 0), [DiscreteGaussian])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import click
 
 from dagveil.cli.account import describe
 from dagveil.cli.options import (
+    method_options,
     name_ledger,
     open_ledger,
+    read_options,
     refuse_run_options,
+    refuse_search_options,
     require_schema,
     run_options,
     search_options,
@@ -23,13 +27,21 @@ from dagveil.cli.options import (
 from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import count, print_receipt, print_result, print_written
+from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.discovery import check_reviewed, measure_source, search_evidence
+from dagveil.methods.catalogue import Method, method_named
+from dagveil.methods.discovery import discover as run_discovery
+from dagveil.methods.discovery import measure_source
+from dagveil.methods.evidence_search import search_evidence
 from dagveil.methods.knowledge_file import load_knowledge
+from dagveil.methods.result import Result
+from dagveil.methods.run import check_reviewed
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.receipt import Calibration
 from dagveil.report.html import write_report, write_svg
 
 
@@ -56,6 +68,7 @@ def measure(file: str, output: str, **run: Any) -> None:
 @click.command(short_help="Discover the causal graph of a table or of released evidence.")
 @click.argument("file")
 @run_options
+@method_options
 @search_options
 @click.option(
     "-o",
@@ -63,7 +76,7 @@ def measure(file: str, output: str, **run: Any) -> None:
     metavar="FOLDER",
     default="dagveil-out",
     show_default=True,
-    help="Folder for result.json, graph.svg, report.html and, from rows, evidence.json.",
+    help="Folder for result.json, graph.svg, report.html and, if evidence was released, evidence.json.",
 )
 @click.pass_context
 def discover(
@@ -77,6 +90,10 @@ def discover(
     arrows: str,
     redraws: int,
     knowledge_path: str | None,
+    method: str,
+    calibration: str,
+    options: tuple[str, ...],
+    accept_no_guarantee: bool,
     **run: Any,
 ) -> None:
     """Discover the causal graph of FILE.
@@ -88,30 +105,117 @@ def discover(
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
     folder = Path(output)
     written = [folder / "result.json", folder / "graph.svg", folder / "report.html"]
-    if Path(file).suffix.lower() == ".json":
+    free = Path(file).suffix.lower() == ".json"
+    chosen = method_named(method)
+    if free:
         refuse_run_options(context)
-        evidence = load_evidence(file)
+        evidence: Evidence | None = load_evidence(file)
         check_writable(*written)
+    elif chosen.release is None or calibration == Calibration.PAPER.value:
+        refuse_search_options(context, method)
+        evidence = None
+        result = _ask(
+            file, knowledge, tuple(written), chosen, Calibration(calibration), options, accept_no_guarantee, **run
+        )
     else:
+        chosen.read_settings(Calibration.SOUND, read_options(options))
         written.append(folder / "evidence.json")
-        evidence = _measure(file, knowledge, tuple(written), **run)
+        evidence = _measure(file, knowledge, tuple(written), method=method, **run)
         # saved before the search: whatever happens to that, what was paid for is kept
         _keep_earlier(folder / "evidence.json")
         _save_paid(evidence, folder / "evidence.json")
-    with show_progress() as progress:
-        result = search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
-    result.save(folder / "result.json")
+    if evidence is not None:
+        with show_progress() as progress:
+            result = search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
+        result.save(folder / "result.json")
+    else:
+        _keep_earlier(folder / "result.json")
+        _save_paid(result, folder / "result.json")
     write_svg(result, folder / "graph.svg")
     write_report(result, folder / "report.html")
     print_result(result)
-    if Path(file).suffix.lower() == ".json":
+    if free:
         click.echo("This search cost nothing; the receipt is that of the evidence.")
     print_written(written, f"Next: open {folder / 'report.html'} in a browser.")
 
 
 def _measure(
+    file: str, knowledge: Knowledge | None, outputs: tuple[Path, ...], *, method: str = "measure", **run: Any
+) -> Evidence:
+    """Refuse what can be refused without the ledger, then spend."""
+    order = _check_order(outputs, **run)
+    with show_progress() as progress:
+        evidence = measure_source(
+            file,
+            order.schema,
+            order.budget.epsilon,
+            order.budget.delta,
+            method=method,
+            ledger=order.books,
+            noise=order.noise,
+            seed=order.seed,
+            accept_draft=order.accept_draft,
+            knowledge=knowledge,
+            progress=progress,
+        )
+    order.tell_account()
+    return evidence
+
+
+def _ask(
     file: str,
     knowledge: Knowledge | None,
+    outputs: tuple[Path, ...],
+    method: Method,
+    calibration: Calibration,
+    options: tuple[str, ...],
+    accept_no_guarantee: bool,
+    **run: Any,
+) -> Result:
+    """Refuse what can be refused without the ledger, then ask."""
+    given = read_options(options)
+    method.read_settings(calibration, given)
+    order = _check_order(outputs, **run)
+    with show_progress() as progress:
+        result = run_discovery(
+            file,
+            order.schema,
+            order.budget.epsilon,
+            order.budget.delta,
+            method=method.name,
+            calibration=calibration,
+            options=given,
+            ledger=order.books,
+            noise=order.noise,
+            seed=order.seed,
+            accept_draft=order.accept_draft,
+            accept_no_guarantee=accept_no_guarantee,
+            knowledge=knowledge,
+            progress=progress,
+        )
+    order.tell_account()
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The options of a run on rows, checked."""
+
+    schema: Schema
+    budget: Budget
+    books: Ledger
+    place: str
+    noise: NoiseKind
+    seed: int | None
+    accept_draft: bool
+
+    def tell_account(self) -> None:
+        """Say what the data set has spent."""
+        account = describe(self.books.account(self.schema.dataset))
+        click.echo(f"ledger {name_ledger(self.place)}: {account}", err=True)
+
+
+def _check_order(
     outputs: tuple[Path, ...],
     schema_path: str | None,
     epsilon: str | None,
@@ -120,52 +224,37 @@ def _measure(
     noise: str,
     seed: int | None,
     accept_draft: bool,
-) -> Evidence:
-    """Refuse what can be refused without the ledger, then spend."""
+) -> _Order:
     if epsilon is None:
         raise click.UsageError("a run on rows needs --epsilon, for example --epsilon 1")
     budget = Budget.of(epsilon, delta)
     schema = require_schema(schema_path)
     check_reviewed(schema, accept_draft=accept_draft)
     check_writable(*outputs)
-    books = open_ledger(ledger)
-    with show_progress() as progress:
-        evidence = measure_source(
-            file,
-            schema,
-            budget.epsilon,
-            budget.delta,
-            ledger=books,
-            noise=NoiseKind(noise),
-            seed=seed,
-            accept_draft=accept_draft,
-            knowledge=knowledge,
-            progress=progress,
-        )
-    click.echo(f"ledger {name_ledger(ledger)}: {describe(books.account(schema.dataset))}", err=True)
-    return evidence
+    return _Order(schema, budget, open_ledger(ledger), ledger, NoiseKind(noise), seed, accept_draft)
 
 
-def _save_paid(evidence: Evidence, path: Path) -> None:
-    """Save evidence that has cost budget; if its place fails now (a full disk), save it elsewhere."""
+def _save_paid(paid: Evidence | Result, path: Path) -> None:
+    """Save what has cost budget; if its place fails now (a full disk), save it elsewhere."""
     try:
-        evidence.save(path)
+        paid.save(path)
     except OSError as error:
-        handle, refuge = tempfile.mkstemp(prefix="dagveil-evidence-", suffix=".json")
+        handle, refuge = tempfile.mkstemp(prefix=f"dagveil-{path.stem}-", suffix=".json")
         os.close(handle)
-        evidence.save(refuge)
+        paid.save(refuge)
+        use = "search it with `dagveil discover`" if isinstance(paid, Evidence) else "read it with `dagveil report`"
         raise DataError(
-            f"cannot write {path}: {error.strerror}. The budget is spent, so the evidence was saved as {refuge}: move "
-            "it to a safe place and search it with `dagveil discover`."
+            f"cannot write {path}: {error.strerror}. The budget is spent, so the {path.stem} was saved as {refuge}: "
+            f"move it to a safe place and {use}."
         ) from error
 
 
 def _keep_earlier(path: Path) -> None:
-    """Move evidence of an earlier run aside: it was paid for."""
+    """Move what an earlier run wrote aside: it was paid for."""
     if not path.exists():
         return
     number = 1
     while (aside := path.with_name(f"{path.stem}-{number}{path.suffix}")).exists():
         number += 1
     path.rename(aside)
-    click.echo(f"kept the evidence of an earlier run as {aside}", err=True)
+    click.echo(f"kept the {path.stem} of an earlier run as {aside}", err=True)

@@ -12,6 +12,7 @@ from dagveil.cli.bench import bench
 from dagveil.cli.budget import budget
 from dagveil.cli.discover import discover, measure
 from dagveil.cli.failure import PlainGroup
+from dagveil.cli.methods import methods
 from dagveil.cli.report import report
 from dagveil.cli.sample import sample
 from dagveil.cli.schema import schema
@@ -31,7 +32,7 @@ def group() -> None:
     """Causal graph discovery from sensitive tables, under differential privacy."""
 
 
-for command in (schema, budget, discover, measure, report, sample, bench):
+for command in (schema, budget, discover, measure, methods, report, sample, bench):
     group.add_command(command)
 
 

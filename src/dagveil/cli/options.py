@@ -15,6 +15,7 @@ from dagveil.data.schema import Schema, load_schema
 from dagveil.methods.settings import ArrowRule, SearchSettings
 from dagveil.privacy.ledger.book import WAIT_SECONDS, Ledger
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.receipt import Calibration
 
 LEDGER_VARIABLE = "DAGVEIL_LEDGER"
 LEDGER_WAIT_SECONDS = WAIT_SECONDS
@@ -64,6 +65,37 @@ _RUN_OPTIONS = (
     click.option("--seed", type=click.IntRange(0), metavar="INTEGER", help="The seed; only with --noise seeded."),
     click.option("--accept-draft", is_flag=True, help="Use an unreviewed schema as it is; the receipt will say so."),
 )
+_METHOD_OPTIONS = (
+    click.option(
+        "--method",
+        default="measure",
+        show_default=True,
+        metavar="NAME",
+        help="How the graph is found; `dagveil methods` lists the names.",
+    ),
+    click.option(
+        "--calibration",
+        type=click.Choice([calibration.value for calibration in Calibration]),
+        default=Calibration.SOUND.value,
+        show_default=True,
+        help="With a guarantee that holds, or as published: the latter claims nothing.",
+    ),
+    click.option(
+        "--set",
+        "options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of the method; `dagveil methods NAME` lists them. May be given several times.",
+    ),
+    click.option(
+        "--accept-no-guarantee",
+        is_flag=True,
+        help="Let a paper calibration run on a data set that has a lifetime budget; it is recorded as unbounded.",
+    ),
+)
+_METHOD_NAMES = ("method", "calibration", "options", "accept_no_guarantee")
+_SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "redraws")
+
 _RUN_NAMES = ("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "accept_draft")
 
 _SEARCH_OPTIONS = (
@@ -123,17 +155,57 @@ def search_options(command: Command) -> Command:
     return command
 
 
+def method_options(command: Command) -> Command:
+    """Add the options that choose and set a method."""
+    for option in reversed(_METHOD_OPTIONS):
+        command = option(command)
+    return command
+
+
 def refuse_run_options(context: click.Context) -> None:
     """Refuse options that have no meaning for evidence, rather than ignore them."""
-    given = [
-        option.opts[0]
-        for option in context.command.params
-        if option.name in _RUN_NAMES and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
-    ]
+    given = _given(context, (*_RUN_NAMES, *_METHOD_NAMES))
     if given:
         raise click.UsageError(
             f"evidence is searched without the rows and at no cost: leave out {', '.join(given)}", context
         )
+
+
+def refuse_search_options(context: click.Context, method: str) -> None:
+    """Refuse options of the search over evidence for a method that releases none."""
+    given = _given(context, _SEARCH_NAMES)
+    if given:
+        raise click.UsageError(
+            f"{method} releases no evidence that could be searched at other settings: leave out {', '.join(given)}; "
+            f"its own settings go with --set, see `dagveil methods {method}`",
+            context,
+        )
+
+
+def read_options(options: tuple[str, ...]) -> dict[str, Any]:
+    """Read NAME=VALUE pairs; a list is written with commas.
+
+    Examples
+    --------
+    >>> read_options(("level=0.05", "order_shares=0.5,0.5"))
+    {'level': '0.05', 'order_shares': ['0.5', '0.5']}
+    """
+    read: dict[str, Any] = {}
+    for option in options:
+        name, mark, value = option.partition("=")
+        if not mark or not name.strip():
+            raise click.UsageError(f"--set takes NAME=VALUE, for example --set level=0.05; got {option!r}")
+        text = value.strip()
+        read[name.strip().replace("-", "_")] = [part.strip() for part in text.split(",")] if "," in text else text
+    return read
+
+
+def _given(context: click.Context, names: tuple[str, ...]) -> list[str]:
+    return [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
 
 
 def search_settings(

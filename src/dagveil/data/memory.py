@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -127,6 +127,38 @@ class MemoryTable:
         powers[np.isinf(distances)] = exponents[-1]
         cells = np.clip(powers, exponents[0], exponents[-1]) - exponents[0]
         return np.bincount(cells, minlength=len(exponents)).astype(np.int64)
+
+    def thin(self, keep: Callable[[int], NDArray[np.bool_]]) -> MemoryTable:
+        """Return the table of some rows; `keep`, given the number of rows, says which.
+
+        Rows come in no particular order, so the choice must be random. The part has counts only, no numbers.
+        """
+        return self.split(1, lambda n_rows: np.where(keep(n_rows), 0, 1))[0]
+
+    def split(self, parts: int, assign: Callable[[int], NDArray[np.int64]]) -> list[MemoryTable]:
+        """Deal the rows out to parts; `assign`, given the number of rows, gives each row its part.
+
+        Rows whose part is `parts` or more are left out. As with `thin`, the choice must be random.
+        """
+        rows = self._distinct_rows()
+        part = assign(self._n_rows)
+        if rows.weights is None:
+            distinct = np.arange(rows.n_rows)
+        else:
+            distinct = np.repeat(np.arange(rows.n_rows), rows.weights.astype(np.int64))
+        inside = part < parts
+        place = distinct[inside] * parts + part[inside]
+        multiplicity = np.bincount(place, minlength=rows.n_rows * parts).reshape(-1, parts)
+        return [self._part(rows, multiplicity[:, number]) for number in range(parts)]
+
+    def _part(self, rows: WeightedRows, multiplicity: NDArray[np.int64]) -> MemoryTable:
+        kept = np.flatnonzero(multiplicity)
+        codes = {name: array[kept] for name, array in rows.codes.items()}
+        n_rows = int(multiplicity.sum())
+        part = MemoryTable(EncodedColumns(n_rows=n_rows, codes=codes, values={}), self._schema)
+        part._rows = WeightedRows(codes=codes, weights=multiplicity[kept].astype(np.float64), n_rows=len(kept))
+        part._shrunk = True
+        return part
 
     def _numbers(self, column: str) -> NDArray[np.float64]:
         if column not in self._values:

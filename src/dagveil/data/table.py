@@ -7,7 +7,7 @@ pass through noise before anyone else sees it. The shape of every answer follows
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -54,6 +54,12 @@ class Table(Protocol):
         The cell of k in `exponents` counts rows with 2**(k-1) < |x - center| <= 2**k. The first and the last cell are
         open-ended, so each row is in exactly one cell.
         """
+
+    def thin(self, keep: Callable[[int], NDArray[np.bool_]]) -> Table:
+        """Return the table of some rows; `keep`, given the number of rows, says at random which. Counts only."""
+
+    def split(self, parts: int, assign: Callable[[int], NDArray[np.int64]]) -> Sequence[Table]:
+        """Deal the rows out to parts; `assign`, given the number of rows, gives each row its part, at random."""
 
 
 def table_shape(schema: Schema, columns: Sequence[str]) -> tuple[int, ...]:

@@ -10,10 +10,11 @@ import msgspec
 
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, EvidenceError
+from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.moments import MomentEvidence, covariance_from_moments
 from dagveil.evidence.questions import Independence
-from dagveil.evidence.tables import NoisyTable, join_margins
+from dagveil.evidence.tables import NoisyTable, combine, join_margins
 from dagveil.privacy import fraction_json
 from dagveil.privacy.receipt import Receipt
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMagnitudes, NoisyMoments, Release
@@ -84,6 +85,9 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
         for release in releases
         if isinstance(release, NoisyInteractions)
     ]
+    if len(tables) == 1 and not singles and not interactions and set(tables[0].columns) == set(columns):
+        totals = [table for table in counts if not table.columns]
+        return JointEvidence(tables[0].margin(columns), combine(totals) if totals else None)
     tables += join_margins(interactions, singles)
     covered = {name for table in tables for name in table.columns}
     if not covered:

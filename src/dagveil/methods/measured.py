@@ -19,3 +19,7 @@ class Measured:
     releases: tuple[Release, ...]
     plan: tuple[Stage, ...]
     findings: tuple[str, ...]
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Show no progress."""

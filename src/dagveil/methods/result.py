@@ -111,8 +111,26 @@ class SchemaSummary(msgspec.Struct, frozen=True):
     columns: dict[str, dict[str, Any]]
 
 
+class Unanswered(msgspec.Struct, frozen=True):
+    """An edge that was kept because the budget ended before the questions about it, with the order of their sets."""
+
+    source: str
+    target: str
+    order: int
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """Epsilon and delta as a publication would report them for this run; they are not a guarantee."""
+
+    epsilon: float
+    delta: float
+
+
 class Result(msgspec.Struct, frozen=True):
-    """A causal graph with its receipt."""
+    """A causal graph with its receipt.
+
+    `questions`, `unanswered` and `reported` are for methods that ask adaptively, the last for `paper` calibrations.
+    """
 
     format: Literal["dagveil-result"]
     version: int
@@ -126,6 +144,9 @@ class Result(msgspec.Struct, frozen=True):
     plan: tuple[Stage, ...]
     findings: tuple[str, ...]
     receipt: Receipt
+    questions: int | None = None
+    unanswered: tuple[Unanswered, ...] = ()
+    reported: Reported | None = None
 
     def to_json(self) -> str:
         """Write the result as JSON."""

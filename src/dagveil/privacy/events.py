@@ -28,7 +28,7 @@ class _Event(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_field
     label: str
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "squared_sensitivity", "variance"):
+        for name in ("epsilon", "delta", "rate", "squared_sensitivity", "variance"):
             value = getattr(self, name, None)
             if value is None:
                 continue
@@ -37,6 +37,10 @@ class _Event(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_field
             if value <= 0:
                 raise InvalidBudgetError(f"{name} of an event must be above 0, not {value}.")
             force_setattr(self, name, Fraction(value))
+        if getattr(self, "delta", 0) >= 1:
+            raise InvalidBudgetError("delta of an event must be below 1; choose it far below 1/rows, e.g. 1e-7.")
+        if getattr(self, "rate", 1) > 1:
+            raise InvalidBudgetError("the sampling rate of an event must be at most 1; 1 keeps every record.")
         draws = getattr(self, "draws", 1)
         if draws < 1:
             raise InvalidBudgetError(f"an event has at least 1 draw, not {draws}.")
@@ -70,6 +74,19 @@ class DiscreteGaussian(_Event, frozen=True, tag="discrete-gaussian"):
         return self.draws if self.changed is None else min(self.draws, self.changed)
 
 
+class SubsampledGaussian(_Event, frozen=True, tag="subsampled-gaussian"):
+    """One integer with integer Gaussian noise, computed on a fresh Poisson sub-sample; add/remove neighbours only.
+
+    Every record is kept independently with probability ``rate``, and which ones were kept is never told. The integer
+    moves by at most the root of ``squared_sensitivity`` when one record joins the sub-sample. A sub-sample that serves
+    two releases is not fresh (docs/proofs/subsampled-gaussian.md).
+    """
+
+    rate: Fraction
+    squared_sensitivity: Fraction
+    variance: Fraction
+
+
 class DiscreteLaplace(_Event, frozen=True, tag="discrete-laplace"):
     """Integer Laplace noise; ``epsilon`` is the L1 sensitivity over the scale, for all draws together."""
 
@@ -101,6 +118,13 @@ class RandomisedResponse(_Event, frozen=True, tag="randomised-response"):
     epsilon: Fraction
 
 
+class SmoothLaplace(_Event, frozen=True, tag="smooth-laplace"):
+    """One release that is (epsilon, delta)-private, such as a median with noise scaled to its smooth sensitivity."""
+
+    epsilon: Fraction
+    delta: Fraction
+
+
 class Unbounded(_Event, frozen=True, tag="unbounded"):
     """A release with published noise that carries no guarantee; no accounting can charge it."""
 
@@ -109,11 +133,13 @@ class Unbounded(_Event, frozen=True, tag="unbounded"):
 
 Event: TypeAlias = (
     DiscreteGaussian
+    | SubsampledGaussian
     | DiscreteLaplace
     | ExponentialChoice
     | NoisyMax
     | SparseVectorRound
     | RandomisedResponse
+    | SmoothLaplace
     | Unbounded
 )
 
@@ -126,7 +152,7 @@ def pure_cost(event: Event) -> Fraction | None:
     >>> pure_cost(RandomisedResponse("answer", Fraction(1, 2)))
     Fraction(1, 2)
     """
-    if isinstance(event, DiscreteGaussian | Unbounded):
+    if isinstance(event, DiscreteGaussian | SubsampledGaussian | SmoothLaplace | Unbounded):
         return None
     return event.epsilon
 
@@ -139,13 +165,35 @@ def zcdp_cost(event: Event) -> Fraction | None:
     >>> zcdp_cost(DiscreteGaussian("counts", 4, Fraction(1), Fraction(50)))
     Fraction(1, 100)
     """
-    if isinstance(event, Unbounded):
+    if isinstance(event, SmoothLaplace | Unbounded):
         return None
-    if isinstance(event, DiscreteGaussian):
+    if isinstance(event, DiscreteGaussian | SubsampledGaussian):  # no rho is gained by sub-sampling, and none is lost
         return event.squared_sensitivity / (2 * event.variance)
     if isinstance(event, ExponentialChoice):  # its loss has range epsilon, not 2 epsilon
         return event.epsilon**2 / 8
     return event.epsilon**2 / 2
+
+
+def approximate_zcdp_cost(event: Event) -> Fraction | None:
+    """Rho of the event when it does not fail (docs/proofs/zcdp-filter.md), or None.
+
+    Examples
+    --------
+    >>> approximate_zcdp_cost(SmoothLaplace("median", Fraction(1, 2), Fraction(1, 10**7)))
+    Fraction(1, 8)
+    """
+    return event.epsilon**2 / 2 if isinstance(event, SmoothLaplace) else zcdp_cost(event)
+
+
+def failure_probability(event: Event) -> Fraction:
+    """Return the probability, at most, with which the event fails; 0 for all events but (epsilon, delta) ones.
+
+    Examples
+    --------
+    >>> failure_probability(NoisyMax("edge", Fraction(1, 10)))
+    Fraction(0, 1)
+    """
+    return event.delta if isinstance(event, SmoothLaplace) else Fraction(0)
 
 
 def gaussian_cost(event: Event) -> Fraction | None:
@@ -156,7 +204,7 @@ def gaussian_cost(event: Event) -> Fraction | None:
     >>> gaussian_cost(DiscreteGaussian("counts", 4, Fraction(1), Fraction(102)))
     Fraction(1, 100)
     """
-    if isinstance(event, Unbounded):
+    if isinstance(event, SubsampledGaussian | SmoothLaplace | Unbounded):
         return None
     if isinstance(event, DiscreteGaussian):
         if event.variance < SMALLEST_GAUSSIAN_VARIANCE:

@@ -9,12 +9,26 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Protocol
+from typing import Final, Protocol
 
 from dagveil.errors import BudgetError, BudgetExceededError
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.conversion import MOST_CHANGED_DRAWS, mu_squared_of, rho_of
-from dagveil.privacy.events import DiscreteGaussian, Event, Unbounded, gaussian_cost, pure_cost, zcdp_cost
+from dagveil.privacy.events import (
+    DiscreteGaussian,
+    Event,
+    SmoothLaplace,
+    SubsampledGaussian,
+    Unbounded,
+    approximate_zcdp_cost,
+    failure_probability,
+    gaussian_cost,
+    pure_cost,
+    zcdp_cost,
+)
+
+FAILURE_SHARE: Final = Fraction(1, 2)
+"""Part of delta that approximate zCDP accounting keeps for releases that may fail; the rest converts rho."""
 
 
 class Filter(Protocol):
@@ -99,17 +113,17 @@ class _SumFilter(abc.ABC):
             )
         self._spent += price
 
-    @staticmethod
     @abc.abstractmethod
-    def _total_of(budget: Budget) -> Fraction:
+    def _total_of(self, budget: Budget) -> Fraction:
         """Return all that a budget allows, in the unit of the accounting."""
 
-    @staticmethod
     @abc.abstractmethod
-    def _price_of(event: Event) -> Fraction | None:
+    def _price_of(self, event: Event) -> Fraction | None:
         """Return what an event costs, or None if this accounting cannot charge it."""
 
     def _why_not(self, event: Event) -> str:
+        if isinstance(event, SmoothLaplace):
+            return "it may fail with a probability delta, which only approximate zCDP accounting adds up."
         return "it carries no guarantee." if isinstance(event, Unbounded) else "use another accounting."
 
 
@@ -137,7 +151,7 @@ class PureFilter(_SumFilter):
         return pure_cost(event)
 
     def _why_not(self, event: Event) -> str:
-        if isinstance(event, DiscreteGaussian):
+        if isinstance(event, DiscreteGaussian | SubsampledGaussian):
             return "Gaussian noise needs delta above 0 and zCDP or Gaussian accounting."
         return super()._why_not(event)
 
@@ -161,6 +175,58 @@ class ZcdpFilter(_SumFilter):
     @staticmethod
     def _price_of(event: Event) -> Fraction | None:
         return zcdp_cost(event)
+
+
+class ApproximateZcdpFilter(ZcdpFilter):
+    """Sum of rho, and apart from it the sum of the probabilities with which releases may fail.
+
+    FAILURE_SHARE of delta is for failures and the rest for the conversion of rho. `total`, `spent` and `remaining` are
+    rho; a charge needs room in both sums.
+
+    Examples
+    --------
+    >>> f = ApproximateZcdpFilter(Budget.of(1, 1e-6))
+    >>> f.charge(SmoothLaplace("median", Fraction(1, 10), Fraction(1, 10**7)))
+    >>> f.spent, f.remaining_failure
+    (Fraction(1, 200), Fraction(1, 2500000))
+    """
+
+    name = "approximate zCDP accounting"
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__(budget)
+        self._failure = Fraction(0)
+
+    @property
+    def total_failure(self) -> Fraction:
+        """All the probability of failure that may be spent."""
+        return self._budget.delta * FAILURE_SHARE
+
+    @property
+    def remaining_failure(self) -> Fraction:
+        """Probability of failure that may still be charged."""
+        return self.total_failure - self._failure
+
+    def charge(self, event: Event) -> None:
+        """Take rho and the probability of failure, or raise BudgetExceededError and change neither."""
+        failure = failure_probability(event)
+        if failure > self.remaining_failure:
+            self.cost(event)
+            raise BudgetExceededError(
+                f"{event.label!r} may fail with probability {_shown(failure)}, but {_shown(self.remaining_failure)} of "
+                f"{_shown(self.total_failure)} is left under {self._budget.words}; nothing was drawn. "
+                "Give each release a smaller delta, or start a run with a larger one."
+            )
+        super().charge(event)
+        self._failure += failure
+
+    @staticmethod
+    def _total_of(budget: Budget) -> Fraction:
+        return rho_of(Budget(budget.epsilon, budget.delta * (1 - FAILURE_SHARE)))
+
+    @staticmethod
+    def _price_of(event: Event) -> Fraction | None:
+        return approximate_zcdp_cost(event)
 
 
 class GaussianFilter(_SumFilter):
@@ -209,8 +275,9 @@ class GaussianFilter(_SumFilter):
 def tightest_filter(budget: Budget, event_types: Iterable[type]) -> Filter:
     """Choose the accounting with the most room for many events of these types.
 
-    Only Gaussian noise: Gaussian accounting. Delta 0: pure accounting. Anything else: zCDP. A run of a few pure events
-    with a large epsilon can do better with PureFilter.
+    Only Gaussian noise: Gaussian accounting. Delta 0: pure accounting. Releases that may fail: approximate zCDP.
+    Anything else: zCDP. A run of a few pure events with a large epsilon can do better with PureFilter, and sub-sampled
+    noise with RenyiFilter, whose order has to be planned.
 
     Examples
     --------
@@ -221,9 +288,13 @@ def tightest_filter(budget: Budget, event_types: Iterable[type]) -> Filter:
     if Unbounded in kinds:
         raise BudgetError("no accounting can charge a release that carries no guarantee; use its sound calibration.")
     if budget.delta == 0:
-        if DiscreteGaussian in kinds:
+        if kinds & {DiscreteGaussian, SubsampledGaussian}:
             raise BudgetError("Gaussian noise needs delta above 0, but delta is 0; give a delta such as 1e-6.")
+        if SmoothLaplace in kinds:
+            raise BudgetError("a release that may fail needs delta above 0, but delta is 0; give a delta such as 1e-6.")
         return PureFilter(budget)
+    if SmoothLaplace in kinds:
+        return ApproximateZcdpFilter(budget)
     if kinds == {DiscreteGaussian}:
         return GaussianFilter(budget)
     return ZcdpFilter(budget)

@@ -24,6 +24,17 @@ def counts_squared_sensitivity(relation: Relation, n_tables: int, lattice: int =
     return Fraction(changed_cells(relation, n_tables) * lattice**2)
 
 
+def counts_sensitivity(relation: Relation, n_tables: int) -> int:
+    """Return the L1 sensitivity of so many tables of counts: one record moves each of these cells by 1.
+
+    Examples
+    --------
+    >>> counts_sensitivity(Relation.ADD_REMOVE, 1), counts_sensitivity(Relation.REPLACE_ONE, 1)
+    (1, 2)
+    """
+    return changed_cells(relation, n_tables)
+
+
 def changed_cells(relation: Relation, n_tables: int) -> int:
     """Return how many cells of so many tables one record can change."""
     return n_tables * (1 if relation is Relation.ADD_REMOVE else 2)

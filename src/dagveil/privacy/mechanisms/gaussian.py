@@ -9,6 +9,7 @@ from typing import Final
 from dagveil.errors import BudgetError
 from dagveil.privacy.events import ROUNDING_VARIANCE, SMALLEST_GAUSSIAN_VARIANCE
 from dagveil.privacy.filter import Filter, GaussianFilter, ZcdpFilter
+from dagveil.privacy.renyi_filter import RenyiFilter
 
 FINE_DEVIATION: Final = 2048
 """Lattices are chosen so fine that integer noise has at least this deviation: rounding it up to an integer then costs
@@ -39,6 +40,8 @@ def deviation_for(accounting: Filter, squared_sensitivity: Fraction, amount: Fra
         variance = max(squared_sensitivity / amount + ROUNDING_VARIANCE, Fraction(SMALLEST_GAUSSIAN_VARIANCE))
     elif isinstance(accounting, ZcdpFilter):
         variance = squared_sensitivity / (2 * amount)
+    elif isinstance(accounting, RenyiFilter):
+        variance = accounting.order * squared_sensitivity / (2 * amount)
     else:
         raise BudgetError(f"{accounting.name} cannot pay for Gaussian noise; give a delta above 0")
     return math.isqrt(math.ceil(variance) - 1) + 1

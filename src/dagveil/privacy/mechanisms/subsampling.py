@@ -52,3 +52,21 @@ def amplify(budget: Budget, rate: Fraction, sampling: Sampling, relation: Relati
     # 1e-12 is far more than the error of these functions; amplification never makes epsilon larger
     above = Fraction(amplified) * (1 + Fraction(1, 10**12)) + Fraction(1, 10**15)
     return Budget(min(budget.epsilon, above), rate * budget.delta)
+
+
+def strengthen(epsilon: Fraction, rate: Fraction, sampling: Sampling, relation: Relation) -> Fraction:
+    """Epsilon that a mechanism may have on the sub-sample so that the whole table pays at most `epsilon`.
+
+    Examples
+    --------
+    >>> inner = strengthen(Fraction(1, 10), Fraction(1, 10), Sampling.POISSON, Relation.ADD_REMOVE)
+    >>> round(float(inner), 4)
+    0.7187
+    """
+    inner = Fraction(math.log1p(math.expm1(float(epsilon)) / float(rate)))
+    # rounding: step down until the amplified price fits; the first step suffices but for tiny epsilons
+    step = Fraction(1, 10**9)
+    while amplify(Budget(inner, Fraction(0)), rate, sampling, relation).epsilon > epsilon:
+        inner *= 1 - step
+        step *= 2
+    return inner

@@ -16,13 +16,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.curator.interview import Interview
+from dagveil.curator.published import PublishedAccess
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table, table_shape
-from dagveil.errors import BudgetError
-from dagveil.privacy.events import DiscreteGaussian, Event, Unbounded
-from dagveil.privacy.filter import Filter
+from dagveil.errors import BudgetError, MethodError
+from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event, Unbounded
+from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
+from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.receipt import SEEDED
 from dagveil.privacy.relation import Relation
@@ -30,10 +33,12 @@ from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMagnitu
 from dagveil.statistics.contingency import (
     centre_counts,
     changed_cells,
+    counts_sensitivity,
     counts_squared_sensitivity,
     interaction_squared_sensitivity,
 )
 from dagveil.statistics.moments import moments_squared_sensitivity
+from dagveil.statistics.statistic import Statistic
 
 MAX_RELEASED_CELLS = 20_000_000
 """Cells that one question may release; more would take minutes of noise and gigabytes of JSON."""
@@ -178,25 +183,54 @@ class Curator:
             tuple(values.tolist()),
         )
 
+    def interview(self, statistic: Statistic) -> Interview:
+        """Return an interview: adaptive questions, each charged to this curator's filter.
+
+        A statistic whose sensitivity makes it useless is refused with the reason.
+        """
+        reason = statistic.refusal(self.relation)
+        if reason is not None:
+            raise MethodError(f"{statistic.name} cannot be asked about with noise: {reason}")
+        return Interview(self._table, self.relation, statistic, self._charge, self._noise)
+
+    def open_as_published(self, reason: str, rng: np.random.Generator) -> PublishedAccess:
+        """Give exact access to a `paper` calibration, after the ledger knows that it is unbounded.
+
+        Parameters
+        ----------
+        reason
+            Why the publication's guarantee does not hold.
+        rng
+            For noise as published.
+        """
+        event = Unbounded("as published", reason)
+        self._run.record(event)
+        self._events.append(event)
+        return PublishedAccess(self._table, rng)
+
     def _release_counts(
         self, names: Sequence[tuple[str, ...]], exact: Sequence[np.ndarray], share: Fraction, label: str
     ) -> tuple[NoisyCounts, ...]:
         amount = share * self.accounting.total
+        if isinstance(self.accounting, PureFilter):
+            return self._release_counts_by_laplace(names, exact, amount, label)
         lattice = lattice_for(self.accounting, counts_squared_sensitivity(self.relation, len(names)), amount)
         sensitivity = counts_squared_sensitivity(self.relation, len(names), lattice)
         deviation = deviation_for(self.accounting, sensitivity, amount)
         variance = self._noise.representable_variance(Fraction(deviation**2))
-        flat = np.concatenate([table.reshape(-1) for table in exact]).astype(np.int64)
+        flat = _flatten(exact)
         changed = min(changed_cells(self.relation, len(names)), len(flat))
         self._charge(DiscreteGaussian(label, len(flat), sensitivity, variance, changed))
         noisy = flat * lattice + self._noise.discrete_gaussian(variance, len(flat))
-        released = []
-        start = 0
-        for columns, table in zip(names, exact, strict=True):
-            values = noisy[start : start + table.size].tolist()
-            start += table.size
-            released.append(NoisyCounts(tuple(columns), tuple(table.shape), lattice, variance, tuple(values)))
-        return tuple(released)
+        return _cut(names, exact, noisy, lattice, variance)
+
+    def _release_counts_by_laplace(
+        self, names: Sequence[tuple[str, ...]], exact: Sequence[np.ndarray], epsilon: Fraction, label: str
+    ) -> tuple[NoisyCounts, ...]:
+        scale = self._noise.representable_scale(counts_sensitivity(self.relation, len(names)) / epsilon)
+        flat = _flatten(exact)
+        self._charge(DiscreteLaplace(label, len(flat), epsilon))
+        return _cut(names, exact, flat + self._noise.discrete_laplace(scale, len(flat)), 1, laplace_variance(scale))
 
     def _centred(
         self, pairs: list[tuple[str, str]], shapes: list[tuple[int, ...]], lattice: int
@@ -218,7 +252,7 @@ class Curator:
                 "group levels in the schema, or leave columns out"
             )
 
-    def _charge(self, event: DiscreteGaussian) -> None:
+    def _charge(self, event: Event) -> None:
         """Refuse first, record second; the caller draws noise last."""
         self.accounting.charge(event)
         if not self._noise.private and not self._events:
@@ -226,3 +260,24 @@ class Curator:
             self._run.record(Unbounded("seeded noise", SEEDED))
         self._run.record(event)
         self._events.append(event)
+
+
+def _flatten(tables: Sequence[np.ndarray]) -> NDArray[np.int64]:
+    return np.concatenate([table.reshape(-1) for table in tables]).astype(np.int64)
+
+
+def _cut(
+    names: Sequence[tuple[str, ...]],
+    shapes: Sequence[np.ndarray],
+    noisy: NDArray[np.int64],
+    lattice: int,
+    variance: Fraction,
+) -> tuple[NoisyCounts, ...]:
+    """Cut a long row of noisy values into tables of these shapes."""
+    released = []
+    start = 0
+    for columns, table in zip(names, shapes, strict=True):
+        values = noisy[start : start + table.size].tolist()
+        start += table.size
+        released.append(NoisyCounts(tuple(columns), tuple(table.shape), lattice, variance, tuple(values)))
+    return tuple(released)

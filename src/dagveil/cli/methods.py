@@ -1,0 +1,64 @@
+"""`dagveil methods`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import click
+import msgspec
+from rich.table import Table
+
+from dagveil.cli.summary import open_console
+from dagveil.methods.catalogue import METHODS, Method, method_named
+
+
+@click.command()
+@click.argument("name", required=False)
+def methods(name: str | None) -> None:
+    """List the methods, or tell everything about one: NAME."""
+    console = open_console()
+    if name is not None:
+        _tell(method_named(name))
+        return
+    table = Table(show_edge=False)
+    for heading in ("method", "what it does", "data", "spends on", "calibrations"):
+        table.add_column(heading)
+    for method in METHODS.values():
+        calibrations = "sound, paper" if method.published is not None else "sound"
+        table.add_row(method.name, method.title, method.data, method.cost, calibrations)
+    console.print(table)
+    console.print(
+        "\nEvery method is sound by default: epsilon and delta are fixed before the run and hold. "
+        "`dagveil methods NAME` tells settings and papers."
+    )
+
+
+def _tell(method: Method) -> None:
+    console = open_console()
+    console.print(f"{method.name}: {method.title}")
+    console.print(f"data: {method.data}\nspends on: {method.cost}")
+    console.print("guarantee: (epsilon, delta) as given, fixed before the run, enforced before every draw")
+    if method.paper is not None:
+        console.print(f"paper: {method.paper}")
+        console.print(f"as published it claims nothing here, because {method.flaw}")
+    for title, kind in (("settings", method.settings), ("settings of --calibration paper", method.published)):
+        if kind is not None and kind.__struct_fields__:
+            console.print(f"\n{title}:")
+            meanings = _meanings(kind)
+            for field in msgspec.structs.fields(kind):
+                value = _shown(field.default)
+                console.print(f"  {field.name} (default {value}): {meanings.get(field.name, '')}")
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "by rule"
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Read what settings mean from the numpydoc section of their class."""
+    _, _, section = (inspect.getdoc(kind) or "").partition("Parameters\n----------\n")
+    found = re.findall(r"^(\w+)\n((?:    .*\n?)+)", section, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}

@@ -1,0 +1,296 @@
+"""Adaptive questions about conditional independence, each charged before its noise is drawn.
+
+Every statistic is turned into a *score in records*: its exact integer value divided by its sensitivity. So one record
+moves any score by at most 1 (docs/proofs/interview.md), whatever the statistic and the columns, and every mechanism
+needs to know one sensitivity only. Scores live on a grid of 2⁻²⁰ records.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.data.table import Table
+from dagveil.errors import BudgetError
+from dagveil.privacy.events import DiscreteLaplace, Event, SubsampledGaussian
+from dagveil.privacy.mechanisms import exponential
+from dagveil.privacy.mechanisms.smooth_median import release_median
+from dagveil.privacy.mechanisms.sparse_vector import SparseVector
+from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
+from dagveil.privacy.noise.blocks import LaplaceBlocks
+from dagveil.privacy.noise.source import NoiseSource
+from dagveil.privacy.relation import Relation
+from dagveil.statistics.reconciled import GRID, Reconciled, part_statistics
+from dagveil.statistics.statistic import Statistic, TableShape
+
+Question = tuple[str, str, tuple[str, ...]]
+"""Are x and y independent given these columns?"""
+
+RECORD: Final = 2**20
+"""Grid steps per record, and so the sensitivity of every score: values that differ by at most that much before they are
+rounded down to integers differ by at most that much after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A noisy score, in records, and the standard deviation of its noise."""
+
+    score: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """A table or a random part of it, dealt out to parts where the statistic votes, and the scores known already."""
+
+    table: Table
+    parts: Sequence[Table]
+    scores: dict[Question, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Sample({len(self.parts)} parts)"
+
+
+class Interview:
+    """Questions to one table with one statistic.
+
+    Parameters
+    ----------
+    table
+        The rows.
+    relation
+        Which tables count as neighbours.
+    statistic
+        How dependence is measured; the larger, the more dependent.
+    charge
+        Refuses or records an event.
+    noise
+        Where noise comes from.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        relation: Relation,
+        statistic: Statistic,
+        charge: Callable[[Event], None],
+        noise: NoiseSource,
+    ) -> None:
+        self._relation = relation
+        self._charge = charge
+        self._noise = noise
+        self._laplace = LaplaceBlocks(noise)
+        self._levels = {name: column.n_levels for name, column in table.schema.columns.items()}
+        self.statistic = statistic
+        self._whole = self._deal(table)
+        self.asked = 0
+
+    def __repr__(self) -> str:
+        return f"Interview({self.statistic.name}, {self.asked} questions)"
+
+    def critical_score(self, question: Question, level: float, rows: float, ties: float = 1.0) -> float:
+        """Return the score, in records, above which the exact statistic would say "dependent" at this level."""
+        shape = self._shape(question)
+        critical = self.statistic.critical_value(level, rows, shape, ties)
+        return critical / self.statistic.sensitivity(self._relation, shape)
+
+    def answer(self, question: Question, epsilon: Fraction, label: str) -> Answer:
+        """Return the score with Laplace noise."""
+        exact = self.score(question, self._whole)
+        scale = self._noise.representable_scale(RECORD / epsilon)
+        self._charge(DiscreteLaplace(label, 1, epsilon))
+        self.asked += 1
+        return Answer((exact + self._laplace.draw(scale)) / RECORD, math.sqrt(2.0) * float(scale) / RECORD)
+
+    def answer_by_median(self, question: Question, epsilon: Fraction, delta: Fraction, label: str) -> float:
+        """Return the median p-value of the statistic's parts, with noise scaled to its smooth sensitivity."""
+        if not isinstance(self.statistic, Reconciled):
+            raise BudgetError(f"{self.statistic.name} has one part only, so there is no median; use a reconciled test.")
+        p_values = part_statistics(self._count(question, self._whole), self.statistic.test)
+        released = release_median(p_values, 0, GRID, epsilon, delta, self._noise, self._charge, label)
+        self.asked += 1
+        return min(max(released / GRID, 0.0), 1.0)
+
+    def answer_from_sample(self, question: Question, rate: Fraction, variance: Fraction, label: str) -> Answer:
+        """Return the score of a fresh Poisson sub-sample with Gaussian noise.
+
+        Parameters
+        ----------
+        question
+            What is asked.
+        rate
+            Probability with which each record is kept.
+        variance
+            Of the noise, in squared records.
+        label
+            What the ledger calls this charge.
+        """
+        if self._relation is not Relation.ADD_REMOVE:
+            raise BudgetError(
+                "Poisson sub-samples are accounted for under add/remove neighbours only; declare that relation in the "
+                "schema, or choose a method that takes no sub-samples."
+            )
+        squared = Fraction(RECORD**2)
+        variance = self._noise.representable_variance(variance * squared)
+        exact = self.score(question, self.draw_sample(rate))
+        self._charge(SubsampledGaussian(label, rate, squared, variance))
+        self.asked += 1
+        noisy = exact + int(self._noise.discrete_gaussian(variance, 1)[0])
+        return Answer(noisy / RECORD, math.sqrt(variance) / RECORD)
+
+    def open_sieve(self, epsilon: Fraction, threshold_share: Fraction, rate: Fraction, label: str) -> Sieve:
+        """Return a sparse vector over questions, with a fresh sub-sample for every round.
+
+        Parameters
+        ----------
+        epsilon
+            Price of one round, on the whole table.
+        threshold_share
+            Share of the round's epsilon for the noise of the threshold.
+        rate
+            Share of the records in each round's sub-sample; 1 takes all.
+        label
+            What the ledger calls these charges.
+        """
+        if not 0 < rate <= 1 or not 0 < threshold_share < 1:
+            raise BudgetError("a sieve needs a rate above 0 and at most 1, and a threshold share between 0 and 1.")
+        # the mechanism's own epsilon on the sub-sample, whose amplified price is `epsilon`
+        inner = epsilon if rate == 1 else strengthen(epsilon, rate, _SAMPLING[self._relation], self._relation)
+        own = (inner * threshold_share, inner * (1 - threshold_share))
+        vector = SparseVector(*own, self._noise, self._charge, RECORD, label, epsilon)
+        return Sieve(self, vector, own, rate)
+
+    def choose_number(self, options: Sequence[Sequence[tuple[Question, float]]], epsilon: Fraction, label: str) -> int:
+        """Choose, by the exponential mechanism, how many neighbours of a column look independent of it.
+
+        Parameters
+        ----------
+        options
+            For each neighbour the questions about it, each with its threshold in records.
+        epsilon
+            Of the exponential mechanism.
+        label
+            What the ledger calls this charge.
+        """
+        # sorted utilities move no further than the utilities themselves
+        best = sorted((max(self._utility(*asked) for asked in questions) for questions in options), reverse=True)
+        # t neighbours fit if the t-th utility is above zero and the next one below
+        scores = [-best[0], *(min(left, -right) for left, right in pairwise(best)), best[-1]]
+        return self._choose(scores, epsilon, label)
+
+    def choose_separation(self, options: Sequence[tuple[Question, float]], epsilon: Fraction, label: str) -> int:
+        """Choose, by the exponential mechanism, the question that looks most independent; returns its position."""
+        return self._choose([self._utility(question, threshold) for question, threshold in options], epsilon, label)
+
+    def flip_coin(self) -> bool:
+        """Flip a fair coin; it depends on nothing."""
+        return bool(self._noise.uniform_below(2, 1)[0])
+
+    def draw_sample(self, rate: Fraction) -> Sample:
+        """Draw a fresh sub-sample: Poisson if records come and go, of fixed size if they are replaced."""
+        whole = self._whole.table
+        if rate == 1:
+            return self._whole
+        if self._relation is Relation.ADD_REMOVE:
+            return self._deal(whole.thin(lambda n_rows: self._noise.bernoulli(rate, n_rows)))
+        return self._deal(whole.thin(lambda n_rows: _choose_rows(n_rows, math.floor(rate * n_rows), self._noise)))
+
+    def score(self, question: Question, sample: Sample) -> int:
+        """Return the **exact** score in grid steps, for mechanisms only; it does not depend on the order of columns."""
+        x, y, given = question
+        question = (min(x, y), max(x, y), tuple(sorted(given)))
+        if question not in sample.scores:
+            value = int(self.statistic.values(self._count(question, sample)))
+            sensitivity = self.statistic.sensitivity(self._relation, self._shape(question))
+            sample.scores[question] = value * RECORD // sensitivity
+        return sample.scores[question]
+
+    def _count(self, question: Question, sample: Sample) -> NDArray[np.int64]:
+        """Return exact counts in the shape (strata, levels of x, levels of y), by part where there are several."""
+        x, y, given = question
+        shape = self._shape(question)
+        tables = [table.counts((*given, x, y)).reshape(shape) for table in sample.parts]
+        return np.stack(tables) if self.statistic.parts > 1 else tables[0]
+
+    def _choose(self, scores: Sequence[int], epsilon: Fraction, label: str) -> int:
+        in_records = [Fraction(score, RECORD) for score in scores]
+        chosen = exponential.choose(in_records, epsilon, self._noise, self._charge, label)
+        self.asked += 1
+        return chosen
+
+    def _utility(self, question: Question, threshold: float) -> int:
+        """Grid steps by which the score stays below its threshold."""
+        return math.floor(threshold * RECORD) - self.score(question, self._whole)
+
+    def _shape(self, question: Question) -> TableShape:
+        x, y, given = question
+        return TableShape(math.prod(self._levels[name] for name in given), self._levels[x], self._levels[y])
+
+    def _deal(self, table: Table) -> Sample:
+        """Deal the records out to the statistic's parts, each record on its own."""
+        parts = self.statistic.parts
+        if parts == 1:
+            return Sample(table, [table])
+        return Sample(table, table.split(parts, lambda n_rows: self._noise.uniform_below(parts, n_rows)))
+
+
+class Sieve:
+    """A sparse vector over questions: tells which ones look independent; a round ends with the first that does.
+
+    Parameters
+    ----------
+    interview
+        Scores the questions.
+    vector
+        Charges the rounds and draws the noise.
+    own_epsilons
+        Of threshold and questions, on the sub-sample.
+    rate
+        Share of the records in each round's sub-sample.
+    """
+
+    def __init__(
+        self, interview: Interview, vector: SparseVector, own_epsilons: tuple[Fraction, Fraction], rate: Fraction
+    ) -> None:
+        self._interview = interview
+        self._vector = vector
+        self._rate = rate
+        self._sample: Sample | None = None
+        self.threshold_scale = float(1 / own_epsilons[0])
+        self.question_scale = float(2 / own_epsilons[1])
+
+    def looks_independent(self, question: Question, threshold: float) -> bool:
+        """Ask whether the score on the round's sub-sample lies below a public threshold, in records."""
+        if self._sample is None:
+            self._sample = self._interview.draw_sample(self._rate)
+        exact = self._interview.score(question, self._sample)
+        below = self._vector.is_above(-exact, -math.floor(threshold * RECORD))
+        self._interview.asked += 1
+        if below:
+            self._sample = None
+        return below
+
+
+_SAMPLING = {
+    Relation.ADD_REMOVE: Sampling.POISSON,
+    Relation.REPLACE_ONE: Sampling.WITHOUT_REPLACEMENT,
+}
+
+
+def _choose_rows(n_rows: int, size: int, noise: NoiseSource) -> NDArray[np.bool_]:
+    """Choose so many rows, every set of them equally likely."""
+    while True:
+        tickets = noise.uniform_below(2**63, n_rows)
+        order = np.argsort(tickets)
+        # a tie on the border would favour one of the two: draw again
+        if not 0 < size < n_rows or tickets[order[size - 1]] != tickets[order[size]]:
+            kept = np.zeros(n_rows, dtype=np.bool_)
+            kept[order[:size]] = True
+            return kept

@@ -1,0 +1,254 @@
+"""Every method by its name: what it takes, what it promises, and how it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from dagveil.curator import Curator, PublishedAccess
+from dagveil.data.schema import Schema
+from dagveil.errors import MethodError
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods import (
+    curate,
+    em_pc,
+    lap_mech,
+    measure,
+    priv_pc,
+    priv_pc_star,
+    sampled_gaussian_pc,
+    svt_pc,
+)
+from dagveil.methods.asking import Asked, check_countable
+from dagveil.methods.measured import Measured, Progress
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import DiscreteGaussian
+from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.privacy.receipt import Calibration
+
+Release = Callable[[Curator, Knowledge, Any, Progress], Measured]
+Ask = Callable[[Curator, Knowledge, Any, Progress], Asked]
+Publish = Callable[[PublishedAccess, Budget, Knowledge, Any, Progress], Asked]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One named method; it either releases evidence once or asks adaptively.
+
+    Parameters
+    ----------
+    name
+        As in `--method`.
+    title
+        One line about it.
+    paper
+        Where it comes from; None for our own.
+    data
+        What tables it takes.
+    cost
+        How it spends the budget.
+    settings
+        Settings of the sound calibration.
+    accounting
+        Chooses the filter from budget, schema and settings, before a row is touched.
+    check
+        Refuses a schema that the method cannot take.
+    release
+        Releases evidence that is then searched for free; None for an asking method.
+    ask
+        Asks adaptively; None for a releasing method.
+    published
+        Constants of the paper calibration; None if there is none.
+    publish
+        Runs the paper calibration.
+    flaw
+        Why the publication's guarantee does not hold.
+    """
+
+    name: str
+    title: str
+    paper: str | None
+    data: str
+    cost: str
+    settings: type[msgspec.Struct]
+    accounting: Callable[[Budget, Schema, Any], Filter]
+    check: Callable[[Schema, Knowledge], None]
+    release: Release | None = None
+    ask: Ask | None = None
+    published: type[msgspec.Struct] | None = None
+    publish: Publish | None = None
+    flaw: str = ""
+
+    def read_settings(self, calibration: Calibration, options: Mapping[str, Any] | None) -> msgspec.Struct:
+        """Read settings from names and values, as `--set` gives them; unknown names are refused."""
+        kind = self.settings if calibration is Calibration.SOUND else self.published
+        if kind is None:
+            raise MethodError(f"{self.name} is not from a publication; leave out --calibration paper")
+        options = dict(options or {})
+        known = kind.__struct_fields__
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise MethodError(
+                f"{self.name} ({calibration.value}) has no setting {unknown[0]!r}; it has "
+                f"{', '.join(known) if known else 'none'}"
+            )
+        try:
+            return msgspec.convert(options, kind, strict=False)
+        except msgspec.ValidationError as error:
+            raise MethodError(f"a setting of {self.name} cannot be read: {error}") from error
+
+
+class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`measure` has no settings of its own; those of the search apply, at no cost."""
+
+
+def _release_measured(
+    curator: Curator, knowledge: Knowledge, settings: MeasureSettings, progress: Progress
+) -> Measured:
+    return measure.measure(curator, knowledge, progress)
+
+
+def _gaussian(budget: Budget, schema: Schema, settings: MeasureSettings) -> Filter:
+    return tightest_filter(budget, [DiscreteGaussian])
+
+
+def _check_counts(schema: Schema, knowledge: Knowledge) -> None:
+    check_countable(schema)
+    knowledge.check(schema.columns)
+
+
+_XU = "Xu, Yuan and Wu, Differential privacy preserving causal graph discovery, PAC 2017"
+_WANG = "Wang, Pang and Song, Towards practical differentially private causal graph discovery, NeurIPS 2020"
+_BHATTACHARJEE = "Bhattacharjee and Tandon, CURATE: adaptive privacy budgeting for causal graph discovery, 2024"
+_COUNTED = "categorical, ordinal, yes/no, and numeric with bins"
+
+_ALL = (
+    Method(
+        "measure",
+        "noisy small tables or moments once, then any search for free",
+        None,
+        "any",
+        "two or three releases",
+        MeasureSettings,
+        _gaussian,
+        measure.check_measurable,
+        release=_release_measured,
+    ),
+    Method(
+        "em-pc",
+        "exponential mechanism: how many neighbours of each node go, and which",
+        _XU,
+        _COUNTED,
+        "about two choices per node and order",
+        em_pc.EmPcSettings,
+        em_pc.accounting,
+        _check_counts,
+        ask=em_pc.ask,
+        published=em_pc.EmPcPublished,
+        publish=em_pc.publish,
+        flaw=em_pc.FLAW,
+    ),
+    Method(
+        "lap-mech",
+        "Laplace noise on the table of all columns",
+        _XU,
+        _COUNTED + "; small domains",
+        "one release",
+        lap_mech.LapMechSettings,
+        lap_mech.accounting,
+        lap_mech.check,
+        release=lap_mech.release,
+        published=lap_mech.LapMechPublished,
+        publish=lap_mech.publish,
+        flaw=lap_mech.FLAW,
+    ),
+    Method(
+        "priv-pc-star",
+        "noise on the covariance matrix",
+        _XU,
+        "numeric",
+        "one or two releases",
+        priv_pc_star.PrivPcStarSettings,
+        priv_pc_star.accounting,
+        priv_pc_star.check,
+        release=priv_pc_star.release,
+        published=priv_pc_star.PrivPcStarPublished,
+        publish=priv_pc_star.publish,
+        flaw=priv_pc_star.FLAW,
+    ),
+    Method(
+        "svt-pc",
+        "PC's questions through the sparse vector technique",
+        _WANG,
+        _COUNTED,
+        "one round per removed edge, and one more",
+        svt_pc.SvtPcSettings,
+        svt_pc.accounting,
+        _check_counts,
+        ask=svt_pc.ask,
+        published=svt_pc.SvtPcPublished,
+        publish=svt_pc.publish,
+        flaw=svt_pc.FLAW,
+    ),
+    Method(
+        "priv-pc",
+        "sieve on a sub-sample, examine on all rows",
+        _WANG,
+        _COUNTED,
+        "one round per examined question, and one more",
+        priv_pc.PrivPcSettings,
+        priv_pc.accounting,
+        _check_counts,
+        ask=priv_pc.ask,
+        published=priv_pc.PrivPcPublished,
+        publish=priv_pc.publish,
+        flaw=priv_pc.FLAW,
+    ),
+    Method(
+        "sampled-gaussian-pc",
+        "Gaussian noise on fresh sub-samples, a baseline",
+        _WANG,
+        _COUNTED,
+        "every question",
+        sampled_gaussian_pc.SampledGaussianSettings,
+        sampled_gaussian_pc.accounting,
+        sampled_gaussian_pc.check,
+        ask=sampled_gaussian_pc.ask,
+        published=sampled_gaussian_pc.SampledGaussianPublished,
+        publish=sampled_gaussian_pc.publish,
+        flaw=sampled_gaussian_pc.FLAW,
+    ),
+    Method(
+        "curate",
+        "PC with an optimised budget for each order",
+        _BHATTACHARJEE,
+        _COUNTED,
+        "every question",
+        curate.CurateSettings,
+        curate.accounting,
+        _check_counts,
+        ask=curate.ask,
+        published=curate.CuratePublished,
+        publish=curate.publish,
+        flaw=curate.FLAW,
+    ),
+)
+
+METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
+"""Every method, by name."""
+
+
+def method_named(name: str) -> Method:
+    """Return a method, or say which there are.
+
+    Examples
+    --------
+    >>> method_named("measure").cost
+    'two or three releases'
+    """
+    if name not in METHODS:
+        raise MethodError(f"no method is called {name!r}; choose one of {', '.join(METHODS)}")
+    return METHODS[name]

@@ -1,0 +1,253 @@
+"""The method `curate`: PC with a budget for each order that an optimisation chooses (Bhattacharjee and Tandon 2024)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from statistics import median
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from dagveil.curator import Curator, PublishedAccess, Question
+from dagveil.data.schema import Schema
+from dagveil.evidence.bundle import Stage
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.asking import Asked, Desk, Needs, all_pairs, asking_filter, count_pairs, tell_sweep
+from dagveil.methods.measured import Progress
+from dagveil.methods.published import PublishedTests, tell_published
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.search.constraint.pc import Pruning, Traversal, prune
+from dagveil.statistics.kendall import CURATE_P_VALUE_CONSTANT
+
+FLAW = (
+    "one record moves the p-value by far more than the stated sensitivity, and the published program charges only the "
+    "questions that removed an edge"
+)
+
+
+class CurateSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the sound `curate`.
+
+    Parameters
+    ----------
+    statistic
+        What is compared with the threshold.
+    level
+        Level of the noiseless test behind the threshold.
+    largest_order
+        Size of the largest conditioning set.
+    margins
+        β₁ and β₂: inside threshold·(1 − β₁) … threshold·(1 + β₂) a coin decides.
+    band
+        c₁ and c₂ of Lemma 1.
+    slack
+        By how many noise scales the threshold is eased, so that noise alone keeps few edges.
+    neighbours
+        Neighbours that an edge's end is expected to have after order 0: how many questions an order may take.
+    hopeless
+        An order above 0 whose noise scale exceeds so many thresholds is not run.
+    """
+
+    statistic: str = "kendall"
+    level: float = 0.01
+    largest_order: int = 2
+    margins: tuple[float, float] = (0.2, 0.2)
+    band: tuple[float, float] = (1.0, 1.0)
+    slack: float = 0.5
+    neighbours: int = 3
+    hopeless: float = 20.0
+
+
+class CuratePublished(msgspec.Struct, frozen=True, kw_only=True):
+    """Constants of the published program.
+
+    Parameters
+    ----------
+    threshold
+        T, on the p-value.
+    margins
+        β₁ and β₂.
+    band
+        c₁ and c₂ of Lemma 1.
+    failure
+        δ′ of advanced composition in each order.
+    question_delta
+        δ of each question.
+    total_delta
+        Reported with the run.
+    """
+
+    threshold: float = 0.05
+    margins: tuple[float, float] = (0.2, 0.2)
+    band: tuple[float, float] = (1.0, 1.0)
+    failure: float = 1e-14
+    question_delta: float = 1e-14
+    total_delta: float = 1e-10
+
+
+def error_bound(epsilon: float, distance: float, margin: float, band: float) -> float:
+    """Return Lemma 1's bound c/2 + ½ exp(−β ε T/Δ) on a wrong decision, in which T/Δ is the threshold in records.
+
+    With β₁ and c₁ it bounds the probability of keeping what the exact statistic removes, with β₂ and c₂ the opposite;
+    c is the probability that the noisy value lands in the band where a coin decides.
+
+    Examples
+    --------
+    >>> round(error_bound(0.1, 100.0, 0.2, 0.1), 4)
+    0.1177
+    """
+    return band / 2.0 + 0.5 * math.exp(-margin * epsilon * distance)
+
+
+def error_surrogate(
+    epsilons: NDArray[np.float64], distance: float, margins: tuple[float, float], band: tuple[float, float]
+) -> float:
+    """Return objective (2): Π q⁽¹⁾ + 1 − Π (1 − q⁽²⁾) over the orders that are left."""
+    kept = band[0] / 2.0 + 0.5 * np.exp(-margins[0] * epsilons * distance)
+    lost = band[1] / 2.0 + 0.5 * np.exp(-margins[1] * epsilons * distance)
+    return float(np.prod(kept) + 1.0 - np.prod(np.maximum(1.0 - lost, 0.0)))
+
+
+def allocate(
+    amounts: Sequence[float],
+    total: float,
+    linear: Sequence[float],
+    distance: float,
+    margins: tuple[float, float],
+    band: tuple[float, float],
+) -> NDArray[np.float64]:
+    """Solve OPT: non-increasing epsilons of the orders that minimise the error under Σ (a ε² + b ε) ≤ total.
+
+    Parameters
+    ----------
+    amounts
+        a of each order.
+    total
+        What is left of the budget.
+    linear
+        b of each order.
+    distance
+        Threshold over sensitivity.
+    margins, band
+        Of Lemma 1.
+
+    Examples
+    --------
+    >>> found = allocate([10, 60], 1.0, [0, 0], 100.0, (0.2, 0.2), (1.0, 1.0))
+    >>> bool(found[0] >= found[1] >= 0), bool((np.array([10, 60]) * found**2).sum() <= 1.0)
+    (True, True)
+    """
+    a, b = np.array(amounts, dtype=np.float64), np.array(linear, dtype=np.float64)
+    equal = total / len(a)
+    # the root of a ε² + b ε = equal, in the form that loses no digits; then made non-increasing
+    start = np.minimum.accumulate(2.0 * equal / (b + np.sqrt(b * b + 4.0 * a * equal)))
+    # solved in units of the first order's epsilon: raw values can be 1e-4, too small for the solver's steps
+    unit = max(float(start[0]), 1e-12)
+
+    def spare(x: NDArray[np.float64]) -> float:
+        return float(1.0 - ((a * x * unit + b) * np.abs(x) * unit).sum() / total)
+
+    found = minimize(
+        lambda x: error_surrogate(x * unit, distance, margins, band),
+        start / unit,
+        method="SLSQP",
+        bounds=[(0.0, None)] * len(a),
+        constraints=[
+            {"type": "ineq", "fun": spare},
+            *({"type": "ineq", "fun": (lambda x, k=k: x[k] - x[k + 1])} for k in range(len(a) - 1)),
+        ],
+    ).x
+    found = np.minimum.accumulate(np.maximum(found, 0.0))
+    while spare(found) < 0.0:  # the solver keeps its constraints only up to a tolerance
+        found *= 1.0 - 1e-6
+    return np.asarray(found * unit)
+
+
+def accounting(budget: Budget, schema: Schema, settings: CurateSettings) -> Filter:
+    """Choose the filter for the questions of all orders."""
+    return asking_filter(budget, settings.statistic, all_pairs(schema) * (1 + settings.largest_order))
+
+
+def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progress: Progress) -> Asked:
+    """Run the sound method: every question is charged, whatever its answer."""
+    columns = tuple(curator.schema.columns)
+    desk = Desk(curator, settings.statistic, settings.level, settings.largest_order, Needs.NOISY_VALUE)
+    pairs = [(x, y) for i, x in enumerate(columns) for y in columns[i + 1 :]]
+    distance = median(desk.threshold((x, y, ())) for x, y in pairs)
+    pure = isinstance(curator.accounting, PureFilter)
+    low, high = 1.0 - settings.margins[0], 1.0 + settings.margins[1]
+    stages: list[Stage] = []
+    epsilon = Fraction(0)
+
+    def start_order(order: int, graph: Pruning) -> bool:
+        nonlocal epsilon
+        edges = graph.edges() if order else count_pairs(columns, knowledge)
+        orders = range(order, settings.largest_order + 1)
+        asked = [edges * math.comb(settings.neighbours, j) for j in orders]
+        if order:  # the graph is known by now: count what this order can ask
+            asked[0] = sum(
+                len(graph.sets(x, y, order, Traversal.ONCE)) for x, y in graph.open_pairs(order, Traversal.ONCE)
+            )
+        left = float(curator.accounting.remaining) * (1.0 - 1e-9)
+        squares, linear = ([0.0] * len(asked), asked) if pure else ([t / 2.0 for t in asked], [0.0] * len(asked))
+        found = allocate(squares, left, linear, distance, settings.margins, settings.band)
+        epsilon = Fraction(float(found[0])).limit_denominator(2**40)
+        if epsilon <= 0 or (order and 1.0 / float(epsilon) > settings.hopeless * distance):
+            return False
+        why = f"epsilon {float(epsilon):.3g} for each question, at most {asked[0]} of them"
+        stages.append(Stage(f"order {order}", edges, asked[0], 0.0, 2**0.5 / float(epsilon), why))
+        return True
+
+    def is_independent(question: Question) -> bool:
+        label = f"question of order {len(question[2])}"
+        score, threshold = desk.measure(question, epsilon, label, settings.slack)
+        if low * threshold <= score <= high * threshold:
+            return desk.interview.flip_coin()
+        return score < threshold
+
+    sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, start_order)
+    graph, findings = tell_sweep(columns, sweep, knowledge)
+    return Asked(graph, (*desk.plan, *stages), findings, desk.interview.asked, sweep.unanswered)
+
+
+def publish(
+    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: CuratePublished, progress: Progress
+) -> Asked:
+    """Run the published program: edges in the band stay, and e is never updated."""
+    columns = tuple(access.schema.columns)
+    d = len(columns)
+    tests = PublishedTests(access)
+    sensitivity = CURATE_P_VALUE_CONSTANT / math.sqrt(access.n_rows)
+    log_failure = math.log(1.0 / settings.failure)
+    left = total = float(budget.epsilon)
+    epsilon, removed, orders = 0.0, 0, 0
+
+    def price() -> float:
+        return removed * epsilon**2 + epsilon * math.sqrt(2.0 * removed * log_failure)
+
+    def start_order(order: int, graph: Pruning) -> bool:
+        nonlocal left, epsilon, removed, orders
+        left -= price()
+        questions = [d * (d - 1) // 2 * math.comb(d - 2, j) for j in range(order, d - 1)]
+        linear = [math.sqrt(2.0 * t * log_failure) for t in questions]
+        distance = settings.threshold / sensitivity
+        found = allocate(questions, max(left, 1e-9), linear, distance, settings.margins, settings.band)
+        epsilon, removed, orders = max(float(found[0]), 1e-12), 0, orders + 1
+        return True
+
+    def is_independent(question: Question) -> bool:
+        nonlocal removed
+        noisy = tests.kendall(question) + access.rng.laplace(0.0, sensitivity / epsilon)
+        if noisy <= settings.threshold * (1.0 + settings.margins[1]):
+            return False
+        removed += 1
+        return True
+
+    sweep = prune(columns, is_independent, d - 2, knowledge, Traversal.PUBLISHED, start_order)
+    left -= price()
+    return tell_published(access.schema, sweep, knowledge, (total - left, settings.total_delta))

@@ -1,0 +1,107 @@
+"""From released evidence to a graph: post-processing, free and repeatable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from dagveil._version import __version__
+from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.evidence.questions import Independence
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.measure import search_defaults
+from dagveil.methods.measured import Progress, silent
+from dagveil.methods.result import RESULT_VERSION, Confidence, MethodUsed, Result, now
+from dagveil.methods.run import schema_knowledge
+from dagveil.methods.settings import ArrowRule, SearchSettings
+from dagveil.methods.writing import near_misses, summarise, tell_knowledge, write_graph
+from dagveil.search.confidence import MEANING, Shares, redraw_graphs
+from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
+from dagveil.search.constraint.colliders import orient_by_separating_sets
+from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
+
+
+def search_evidence(
+    evidence: Evidence | str | Path,
+    settings: SearchSettings | None = None,
+    *,
+    knowledge: Knowledge | None = None,
+    progress: Progress = silent,
+) -> Result:
+    """Search released evidence for a graph: free, as often as one likes, without the rows.
+
+    Parameters
+    ----------
+    evidence
+        What `measure_source` released, or the path of its JSON.
+    settings
+        Thresholds and rules; None takes the defaults for this kind of evidence.
+    knowledge
+        Background knowledge; None takes the schema's.
+    progress
+        Told what is being done.
+    """
+    settings = settings or SearchSettings()
+    if not isinstance(evidence, Evidence):
+        evidence = load_evidence(evidence)
+    schema = evidence.schema
+    findings = evidence.findings
+    if knowledge is not None and knowledge != schema_knowledge(schema):
+        findings = (*findings, "The search used this background knowledge in place of the schema's; it is public.")
+    knowledge = schema_knowledge(schema) if knowledge is None else knowledge
+    findings = (*findings, *tell_knowledge(knowledge))
+    columns = tuple(schema.columns)
+    knowledge.check(columns)
+    tests = evidence.independence()
+    progress("searching", 0, 1)
+    if tests is None:
+        skeleton_settings = settings.skeleton(SkeletonSettings())
+        graph, shares = knowledge.orient(Cpdag.empty(columns)), Shares.none()
+    else:
+        skeleton_settings = settings.skeleton(search_defaults(tests))
+        find = _search(columns, settings, knowledge, skeleton_settings)
+        graph = find(tests)
+        shares = redraw_graphs(tests, find, settings.redraws, progress)
+    progress("searching", 1, 1)
+    return Result(
+        format="dagveil-result",
+        version=RESULT_VERSION,
+        software=__version__,
+        created=now(),
+        method=MethodUsed(
+            name=evidence.method,
+            calibration=evidence.receipt.calibration.value,
+            settings={
+                **msgspec.to_builtins(skeleton_settings),
+                "arrows": settings.arrows.value,
+                "redraws": settings.redraws,
+            },
+        ),
+        graph=write_graph(graph, shares, knowledge),
+        near_misses=near_misses(graph, shares),
+        confidence=Confidence(shares.redraws, MEANING),
+        schema=summarise(schema),
+        plan=evidence.plan,
+        findings=findings,
+        receipt=evidence.receipt,
+    )
+
+
+def _search(
+    columns: tuple[str, ...], settings: SearchSettings, knowledge: Knowledge, skeleton_settings: SkeletonSettings
+) -> Callable[[Independence], Cpdag]:
+    def find(tests: Independence) -> Cpdag:
+        # columns that nothing was measured about have edges by knowledge only
+        known = knowledge.within(tests.columns)
+        skeleton = find_skeleton(tests, skeleton_settings, known)
+        if settings.arrows is ArrowRule.EVIDENCE:
+            graph = orient_by_evidence(tests, skeleton, ArrowSettings(), known)
+        else:
+            graph = orient_by_separating_sets(tests.columns, skeleton, known)
+        whole = Cpdag(columns, graph.directed, graph.undirected)
+        return whole if tests.columns == columns else knowledge.orient(whole)
+
+    return find

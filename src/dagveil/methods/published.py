@@ -1,0 +1,114 @@
+"""What the published programs share: their p-values, their composition and their largest order."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc, xlogy
+
+from dagveil.curator import PublishedAccess, Question
+from dagveil.data.column import Numeric
+from dagveil.data.schema import Schema
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.asking import Asked, tell_sweep
+from dagveil.search.constraint.pc import Sweep
+from dagveil.statistics.kendall import published_p_values
+
+
+class PublishedTests:
+    """Exact tests as the published programs compute them, remembered.
+
+    Parameters
+    ----------
+    access
+        Exact counts.
+
+    Levels are ordered by their names, as those programs code them, whatever order the schema declares.
+    """
+
+    def __init__(self, access: PublishedAccess) -> None:
+        self._access = access
+        self._order = {name: _alphabetical(access.schema, name) for name in access.schema.columns}
+        self._known: dict[Question, float] = {}
+
+    def table(self, question: Question) -> NDArray[np.int64]:
+        """Return the counts, in the shape (strata, levels of x, levels of y)."""
+        x, y, given = question
+        counts = self._access.exact_counts(x, y, given)
+        return counts[:, self._order[x]][:, :, self._order[y]]
+
+    def kendall(self, question: Question) -> float:
+        """Return the one-sided p-value of the conditional Kendall statistic."""
+        if question not in self._known:
+            self._known[question] = float(published_p_values(self.table(question)))
+        return self._known[question]
+
+
+def g_test(tables: NDArray[np.int64]) -> tuple[float, int]:
+    """Return G² and its degrees of freedom (x − 1)(y − 1) · strata, empty levels included."""
+    observed = tables.astype(np.float64)
+    statistic = 2.0 * float(
+        xlogy(observed, observed).sum()
+        - _entropy_sum(observed.sum(axis=1))
+        - _entropy_sum(observed.sum(axis=2))
+        + _entropy_sum(observed.sum(axis=(1, 2)))
+    )
+    strata, x_levels, y_levels = tables.shape
+    return max(statistic, 0.0), strata * (x_levels - 1) * (y_levels - 1)
+
+
+def g_p_value(tables: NDArray[np.int64]) -> float:
+    """Return the p-value of the G test.
+
+    Examples
+    --------
+    >>> round(g_p_value(np.array([[[30, 20], [20, 30]]])), 4)
+    0.0448
+    """
+    statistic, freedom = g_test(tables)
+    return float(chdtrc(freedom, statistic)) if freedom else 1.0
+
+
+def advanced_composition(epsilon: float, times: int, delta: float) -> float:
+    """Return ε√(2k ln(1/δ)) + kε(e^ε − 1), as Priv-PC's program reports it.
+
+    Examples
+    --------
+    >>> round(advanced_composition(0.1, 10, 1e-3), 3)
+    1.281
+    """
+    if times == 0:
+        return 0.0
+    growth = math.expm1(epsilon) if epsilon < 700 else math.inf
+    return epsilon * math.sqrt(2.0 * times * math.log(1.0 / delta)) + times * epsilon * growth
+
+
+def largest_published_order(n_rows: int, n_columns: int) -> int:
+    """Return min(⌊log₂ n⌋ − 5, d − 2), Priv-PC's largest order."""
+    return max(0, min(int(math.log2(max(1, n_rows))) - 5, n_columns - 2))
+
+
+def tell_published(
+    schema: Schema, sweep: Sweep, knowledge: Knowledge, reported: tuple[float, float], asked: int | None = None
+) -> Asked:
+    """Write down what a `paper` calibration found, and what its publication would report."""
+    graph, findings = tell_sweep(tuple(schema.columns), sweep, knowledge)
+    epsilon, delta = reported
+    report = f"The publication would report epsilon {epsilon:.4g} and delta {delta:.3g} for this run; that is not true."
+    return Asked(
+        graph, (), (*findings, report), sweep.questions if asked is None else asked, sweep.unanswered, reported
+    )
+
+
+def _alphabetical(schema: Schema, name: str) -> list[int]:
+    column = schema.columns[name]
+    if isinstance(column, Numeric):
+        return list(range(column.n_levels))
+    labels = list(column.labels)
+    return sorted(range(len(labels)), key=lambda i: labels[i])
+
+
+def _entropy_sum(counts: NDArray[np.float64]) -> float:
+    return float(xlogy(counts, counts).sum())

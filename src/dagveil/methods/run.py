@@ -1,0 +1,147 @@
+"""One run: everything that is settled before rows are touched, and the receipt after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dagveil._version import __version__
+from dagveil.data.memory import MemoryTable
+from dagveil.data.schema import Schema, load_schema
+from dagveil.data.table import Table
+from dagveil.errors import MethodError, SchemaError, UnreviewedSchemaError
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.catalogue import Method
+from dagveil.privacy.budget import Budget, round_up
+from dagveil.privacy.events import Event
+from dagveil.privacy.filter import Filter
+from dagveil.privacy.ledger.book import Ledger, LedgerRun
+from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.noise.source import NoiseSource
+from dagveil.privacy.receipt import SEEDED, Calibration, Receipt
+from dagveil.privacy.relation import Relation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedRun:
+    """A run whose schema, knowledge and ledger have been checked."""
+
+    source: Any
+    schema: Schema
+    budget: Budget
+    relation: Relation
+    knowledge: Knowledge
+    noise: NoiseSource
+    books: Ledger
+    recorded: bool
+
+    def __repr__(self) -> str:
+        return f"PreparedRun({self.schema.dataset!r}, {self.budget.words})"
+
+    def table(self) -> Table:
+        """Open the rows; only a curator may hold what comes back."""
+        if not isinstance(self.source, MemoryTable):
+            return MemoryTable.from_source(self.source, self.schema)
+        if self.source.schema != self.schema:
+            raise SchemaError(
+                f"the table was opened with another schema than the one given for {self.schema.dataset!r}; give the "
+                "table's own schema, or open the table again"
+            )
+        return self.source
+
+    def reserve(self, method: Method) -> LedgerRun:
+        """Reserve the whole budget in the ledger."""
+        return self.books.reserve(self.schema.dataset, self.budget, method.name, f"dagveil {__version__}")
+
+    def check_publishable(self, *, accept_no_guarantee: bool) -> None:
+        """Refuse a `paper` calibration on data whose budget someone keeps."""
+        guarded = self.books.account(self.schema.dataset).budget is not None
+        if guarded and not self.schema.public and not accept_no_guarantee:
+            raise MethodError(
+                f"{self.schema.dataset!r} has a lifetime budget, and the paper calibration claims no guarantee: after "
+                "it no total could be stated any more. Use the sound calibration; or declare the data set public in "
+                "the schema; or accept that (--accept-no-guarantee), and the ledger will record the run as unbounded."
+            )
+
+    def receipt(
+        self, accounting: Filter, events: tuple[Event, ...], calibration: Calibration = Calibration.SOUND
+    ) -> Receipt:
+        """Write the receipt."""
+        schema = self.schema
+        sound = calibration is Calibration.SOUND
+        facts = [
+            f"the {len(schema.columns)} column names, kinds, levels, bounds, bins, centers and spreads of the schema"
+        ]
+        if self.relation is Relation.REPLACE_ONE:
+            facts.append("the number of rows")
+        if self.knowledge != Knowledge.none():
+            facts.append("the background knowledge (tiers, forbidden and required edges)")
+        warnings = []
+        if not self.noise.private:
+            warnings.append(SEEDED)
+        if not self.recorded and not schema.public:
+            warnings.append("the run was not recorded in any ledger: nothing keeps count of what this data set spends")
+        if not schema.reviewed:
+            warnings.append(
+                "the schema was accepted as an unreviewed draft: its levels and bounds were read from the data"
+            )
+        # a share of the filter's total, not an epsilon: only the total was fixed before the run
+        used = round_up(100 * accounting.spent / accounting.total, 4) if accounting.spent else "0"
+        return Receipt(
+            calibration=calibration,
+            epsilon=str(self.budget.epsilon),
+            delta=str(self.budget.delta),
+            spent=f"{used} % of the run's budget" if sound else "not known: nothing bounds it",
+            relation=self.relation,
+            unit=schema.unit,
+            nominal_rows=schema.nominal_rows,
+            accounting=accounting.name if sound else "none: as published",
+            accounting_total=str(accounting.total),
+            accounting_spent=str(accounting.spent),
+            dataset=schema.dataset,
+            software=f"dagveil {__version__}",
+            noise=self.noise.name if sound else "floating point, as published",
+            events=events,
+            public_facts=tuple(facts),
+            warnings=tuple(warnings),
+        )
+
+
+def prepare_run(
+    source: Any,
+    schema: Schema | str | Path,
+    budget: Budget,
+    method: Method,
+    ledger: Ledger | str | Path | None,
+    noise: NoiseKind,
+    seed: int | None,
+    accept_draft: bool,
+    knowledge: Knowledge | None,
+) -> PreparedRun:
+    """Check everything that can be checked without the rows; parameters as in `measure_source`."""
+    if not isinstance(schema, Schema):
+        schema = load_schema(schema)
+    check_reviewed(schema, accept_draft=accept_draft)
+    knowledge = schema_knowledge(schema) if knowledge is None else knowledge
+    method.check(schema, knowledge)
+    draws = noise_source(noise, seed)
+    books = MemoryLedger() if ledger is None else ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    return PreparedRun(
+        source, schema, budget, Relation(schema.relation), knowledge, draws, books, recorded=ledger is not None
+    )
+
+
+def check_reviewed(schema: Schema, *, accept_draft: bool) -> None:
+    """Refuse a schema that nobody has reviewed, unless its draft is accepted as it is."""
+    if not schema.reviewed and not accept_draft:
+        raise UnreviewedSchemaError(
+            f"the schema of {schema.dataset!r} is unreviewed: its levels and bounds were read from the data and may "
+            "give records away. Check them, set reviewed = true, or accept the draft as it is (--accept-draft)."
+        )
+
+
+def schema_knowledge(schema: Schema) -> Knowledge:
+    """Return the background knowledge that a schema declares."""
+    return Knowledge(schema.tiers, frozenset(schema.forbidden), frozenset(schema.required))

@@ -1,0 +1,146 @@
+"""The method `sampled-gaussian-pc`: PC with Gaussian noise on fresh sub-samples, the baseline of Wang et al. 2020."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import msgspec
+
+from dagveil.curator import Curator, PublishedAccess, Question
+from dagveil.data.schema import Schema
+from dagveil.errors import MethodError
+from dagveil.evidence.bundle import Stage
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.asking import Asked, Desk, Needs, all_pairs, check_countable, count_pairs, tell_sweep
+from dagveil.methods.measured import Progress
+from dagveil.methods.published import PublishedTests, largest_published_order, tell_published
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.filter import Filter
+from dagveil.privacy.relation import Relation
+from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, subsampled_cost
+from dagveil.privacy.renyi_filter import RenyiFilter
+from dagveil.search.constraint.pc import Traversal, prune
+from dagveil.statistics.kendall import published_p_value_sensitivity
+
+FLAW = "one record moves the p-value by far more than the stated sensitivity"
+
+
+class SampledGaussianSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the sound `sampled-gaussian-pc`.
+
+    Parameters
+    ----------
+    statistic
+        What is compared with the threshold.
+    level
+        Level of the noiseless test behind the threshold.
+    largest_order
+        Size of the largest conditioning set.
+    rate
+        Probability with which each record is kept for a question.
+    questions
+        Questions that the budget is divided into. None takes three for each pair.
+    slack
+        By how many noise deviations a score may pass its threshold and still count as independent.
+    """
+
+    statistic: str = "kendall"
+    level: float = 0.01
+    largest_order: int = 2
+    rate: float = 0.25
+    questions: int | None = None
+    slack: float = 0.5
+
+
+class SampledGaussianPublished(msgspec.Struct, frozen=True, kw_only=True):
+    """Constants of the published comparison; rate and number of questions are not printed there.
+
+    Parameters
+    ----------
+    threshold
+        A pair with a larger p-value is taken for independent.
+    rate
+        Share of the records in each sub-sample.
+    questions
+        Questions that the noise is planned for. None takes three for each pair.
+    delta
+        Of the reported total.
+    """
+
+    threshold: float = 0.10
+    rate: float = 0.25
+    questions: int | None = None
+    delta: float = 1e-3
+
+
+def check(schema: Schema, knowledge: Knowledge) -> None:
+    """Refuse what Poisson sub-samples cannot be accounted for."""
+    check_countable(schema)
+    knowledge.check(schema.columns)
+    if schema.relation != Relation.ADD_REMOVE.value:
+        raise MethodError(
+            "sampled-gaussian-pc takes Poisson sub-samples, which are accounted for under add/remove neighbours only; "
+            "the schema declares replaced records. Choose `svt-pc` or `priv-pc`, or change the relation."
+        )
+
+
+def accounting(budget: Budget, schema: Schema, settings: SampledGaussianSettings) -> Filter:
+    """Rényi accounting at the order that needs the least noise for the planned questions."""
+    return RenyiFilter(budget, best_order(budget, _rate(settings.rate), settings.questions or 3 * all_pairs(schema)))
+
+
+def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSettings, progress: Progress) -> Asked:
+    """Run the sound method."""
+    columns = tuple(curator.schema.columns)
+    desk = Desk(curator, settings.statistic, settings.level, settings.largest_order, Needs.FIXED_NOISE)
+    rate = _rate(settings.rate)
+    questions = settings.questions or 3 * max(1, count_pairs(columns, knowledge))
+    spent = curator.accounting.spent / curator.accounting.total
+    order = best_order(curator.accounting.budget, rate, settings.questions or 3 * all_pairs(curator.schema))
+    # a larger number of questions pays for what was spent before
+    ratio = smallest_ratio(curator.accounting.budget, rate, math.ceil(questions / (1 - spent)), order)
+    slack = settings.slack * math.sqrt(ratio)
+
+    def is_independent(question: Question) -> bool:
+        answer = desk.interview.answer_from_sample(question, rate, ratio, "question on a sub-sample")
+        return answer.score <= desk.threshold(question, settings.rate) + slack
+
+    sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE)
+    graph, findings = tell_sweep(columns, sweep, knowledge)
+    why = f"fresh sub-samples of {float(rate):.3g} of the records, Renyi order {order}"
+    stage = Stage("questions on sub-samples", questions, desk.interview.asked, desk.share, math.sqrt(ratio), why)
+    return Asked(graph, (*desk.plan, stage), findings, desk.interview.asked, sweep.unanswered)
+
+
+def publish(
+    access: PublishedAccess,
+    budget: Budget,
+    knowledge: Knowledge,
+    settings: SampledGaussianPublished,
+    progress: Progress,
+) -> Asked:
+    """Run the baseline as published: the moments accountant over the published sensitivity."""
+    columns = tuple(access.schema.columns)
+    target = Budget(budget.epsilon, Fraction(settings.delta).limit_denominator(10**12))
+    rate = _rate(settings.rate)
+    questions = settings.questions or 3 * all_pairs(access.schema)
+    order = best_order(target, rate, questions)
+    ratio = smallest_ratio(target, rate, questions, order)
+    size = max(1, int(rate * access.n_rows))
+    deviation = math.sqrt(ratio) * published_p_value_sensitivity(size)
+
+    def is_independent(question: Question) -> bool:
+        p_value = PublishedTests(access.subsample(size)).kendall(question)
+        return p_value + access.rng.normal(0.0, deviation) >= settings.threshold
+
+    sweep = prune(columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge)
+    total = sweep.questions * subsampled_cost(rate, ratio, order)
+    reported = (float(epsilon_of_renyi(total, order, target.delta)), settings.delta)
+    return tell_published(access.schema, sweep, knowledge, reported)
+
+
+def _rate(rate: float) -> Fraction:
+    if not 0.0 < rate <= 1.0:
+        raise MethodError(f"the rate of a sub-sample is {rate:g}; choose a number above 0 and at most 1")
+    return Fraction(rate).limit_denominator(1000)

@@ -1,0 +1,78 @@
+"""How large an epsilon a share of the budget buys, and the variance of integer Laplace noise."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Final
+
+from dagveil.errors import BudgetError
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import DiscreteLaplace, ExponentialChoice
+from dagveil.privacy.filter import Filter, PureFilter, ZcdpFilter
+
+DIGITS: Final = 2**40
+"""Epsilons are rounded down to fractions of this denominator."""
+
+PureEvent = type[DiscreteLaplace] | type[ExponentialChoice]
+
+
+def epsilon_for(accounting: Filter, amount: Fraction, event: PureEvent = DiscreteLaplace) -> Fraction:
+    """Return the largest epsilon, but for rounding down, whose event costs at most `amount`.
+
+    Parameters
+    ----------
+    accounting
+        The filter that will be charged.
+    amount
+        What may be charged, in the filter's unit.
+    event
+        Laplace noise (a round of the sparse vector costs the same), or a choice by the exponential mechanism.
+
+    Examples
+    --------
+    >>> float(epsilon_for(PureFilter(Budget.of(1, 0)), Fraction(1, 4)))
+    0.25
+    >>> round(float(epsilon_for(ZcdpFilter(Budget.of(1, 1e-6)), Fraction(1, 200), ExponentialChoice)), 4)
+    0.2
+    """
+    if amount <= 0:
+        raise BudgetError("a share of the budget must be above 0")
+    if isinstance(accounting, PureFilter):
+        return amount
+    if not isinstance(accounting, ZcdpFilter):
+        raise BudgetError(f"{accounting.name} has no simple price for Laplace noise; use zCDP or pure accounting")
+    squared = amount * (8 if event is ExponentialChoice else 2)
+    return Fraction(math.isqrt(math.floor(squared * DIGITS**2)), DIGITS)
+
+
+def filter_for(budget: Budget, questions: int, event: PureEvent = DiscreteLaplace) -> Filter:
+    """Choose the accounting under which so many questions of equal price have the largest epsilon each.
+
+    Few questions with a large budget are cheaper by plain addition, many by zCDP.
+
+    Examples
+    --------
+    >>> filter_for(Budget.of(10, 1e-6), 10).name, filter_for(Budget.of(1, 1e-6), 100).name
+    ('pure accounting', 'zCDP accounting')
+    """
+    pure = PureFilter(budget)
+    if budget.delta == 0:
+        return pure
+    concentrated = ZcdpFilter(budget)
+    many = max(1, questions)
+    if epsilon_for(pure, pure.total / many, event) >= epsilon_for(concentrated, concentrated.total / many, event):
+        return pure
+    return concentrated
+
+
+def laplace_variance(scale: Fraction) -> Fraction:
+    """Return the variance of discrete Laplace noise, 1 / (2 sinh²(1 / (2 scale))), for those who read noisy values.
+
+    Examples
+    --------
+    >>> round(float(laplace_variance(Fraction(10))), 3)
+    199.833
+    """
+    half = 1 / (2 * float(scale))
+    return Fraction(0.5 / math.sinh(half) ** 2) if half < 300 else Fraction(0)

@@ -1,0 +1,175 @@
+"""The PC algorithm's skeleton, one question at a time.
+
+The caller decides each question, privately or not, and may run out of budget: then the search stops where it is. An
+edge goes as soon as a question says so, as in the published programs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+
+import numpy as np
+
+from dagveil.errors import BudgetExceededError
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.search.constraint.skeleton import Bools, Skeleton
+
+Question = tuple[str, str, tuple[str, ...]]
+
+
+class Traversal(enum.Enum):
+    """In which order pairs and sets come."""
+
+    PUBLISHED = "published"
+    """Ordered pairs (x, y), sets from the neighbours of x: most questions come twice."""
+
+    ONCE = "once"
+    """Each pair once, sets from the neighbours of either end: no question comes twice."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sweep:
+    """What a search found, what it asked, and what it could not ask.
+
+    Attributes
+    ----------
+    skeleton
+        Edges that are left, and the set that removed each other pair.
+    asked
+        Questions that were decided, by order.
+    unanswered
+        Edges that the search still wanted to test when the budget ran out, with the order of the sets.
+    """
+
+    skeleton: Skeleton
+    asked: tuple[int, ...]
+    unanswered: tuple[tuple[str, str, int], ...] = ()
+
+    @property
+    def questions(self) -> int:
+        """Number of questions that were decided."""
+        return sum(self.asked)
+
+
+class Pruning:
+    """A graph that loses edges; what knowledge requires stays, what it excludes is gone from the start.
+
+    Parameters
+    ----------
+    columns
+        Names.
+    knowledge
+        Excluded pairs are never asked about; required ones are kept without asking.
+    """
+
+    def __init__(self, columns: Sequence[str], knowledge: Knowledge) -> None:
+        self.columns = tuple(columns)
+        self._knowledge = knowledge
+        self._place = {name: i for i, name in enumerate(self.columns)}
+        self._neighbours: dict[str, list[str]] = {
+            x: [y for y in self.columns if y != x and not knowledge.excludes(x, y)] for x in self.columns
+        }
+        self._separators: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def neighbours(self, x: str) -> tuple[str, ...]:
+        """Return the columns that are still joined to x, in the order of the columns."""
+        return tuple(self._neighbours[x])
+
+    def removable(self, x: str) -> tuple[str, ...]:
+        """Return the neighbours of x whose edge may go."""
+        return tuple(y for y in self._neighbours[x] if not self._knowledge.requires(x, y))
+
+    def edges(self) -> int:
+        """Return the number of edges left."""
+        return sum(map(len, self._neighbours.values())) // 2
+
+    def sets(self, x: str, y: str, order: int, traversal: Traversal) -> list[tuple[str, ...]]:
+        """Return the conditioning sets of this size for a pair."""
+        found = list(combinations([z for z in self._neighbours[x] if z != y], order))
+        if traversal is Traversal.ONCE:
+            found += combinations([z for z in self._neighbours[y] if z != x], order)
+        return list(dict.fromkeys(found))
+
+    def remove(self, x: str, y: str, given: tuple[str, ...]) -> None:
+        """Take an edge away and remember the set that separated its ends."""
+        self._neighbours[x].remove(y)
+        self._neighbours[y].remove(x)
+        i, j = sorted((self._place[x], self._place[y]))
+        self._separators[i, j] = tuple(self._place[z] for z in given)
+
+    def open_pairs(self, order: int, traversal: Traversal) -> Iterator[tuple[str, str]]:
+        """Yield pairs that are joined and have neighbours enough, while edges go."""
+        ordered = traversal is Traversal.PUBLISHED
+        for x, y in permutations(self.columns, 2) if ordered else combinations(self.columns, 2):
+            if y not in self._neighbours[x] or self._knowledge.requires(x, y):
+                continue
+            if len(self._neighbours[x]) > order or (not ordered and len(self._neighbours[y]) > order):
+                yield x, y
+
+    def skeleton(self) -> Skeleton:
+        """Return the graph as it is."""
+        adjacency: Bools = np.zeros((len(self.columns), len(self.columns)), dtype=np.bool_)
+        for x, others in self._neighbours.items():
+            adjacency[self._place[x], [self._place[y] for y in others]] = True
+        return Skeleton(adjacency, dict(self._separators), {})
+
+
+def prune(
+    columns: Sequence[str],
+    is_independent: Callable[[Question], bool],
+    largest_order: int,
+    knowledge: Knowledge,
+    traversal: Traversal = Traversal.PUBLISHED,
+    start_order: Callable[[int, Pruning], bool] = lambda order, graph: True,
+) -> Sweep:
+    """Run PC's first phase.
+
+    Parameters
+    ----------
+    columns
+        Names.
+    is_independent
+        Decides a question. `BudgetExceededError` from it ends the search.
+    largest_order
+        Size of the largest conditioning set.
+    knowledge
+        Background knowledge.
+    traversal
+        In which order pairs and sets come.
+    start_order
+        Told before each order; returns whether to go on.
+
+    Examples
+    --------
+    >>> sweep = prune("abc", lambda question: question[:2] == ("a", "c"), 1, Knowledge.none())
+    >>> sweep.skeleton.edges(), sweep.asked
+    ([(0, 1), (1, 2)], (5, 2))
+    """
+    graph = Pruning(columns, knowledge)
+    asked: list[int] = []
+    for order in range(largest_order + 1):
+        if not any(graph.open_pairs(order, traversal)) or not start_order(order, graph):
+            break
+        asked.append(0)
+        for x, y in graph.open_pairs(order, traversal):
+            try:
+                for given in graph.sets(x, y, order, traversal):
+                    found = is_independent((x, y, given))
+                    asked[-1] += 1
+                    if found:
+                        graph.remove(x, y, given)
+                        break
+            except BudgetExceededError:
+                return Sweep(graph.skeleton(), tuple(asked), _left(graph, order, traversal, (x, y)))
+    return Sweep(graph.skeleton(), tuple(asked))
+
+
+def _left(
+    graph: Pruning, order: int, traversal: Traversal, stopped_at: tuple[str, str]
+) -> tuple[tuple[str, str, int], ...]:
+    """Return the edges that were still to be tested at this order."""
+    pairs = list(graph.open_pairs(order, traversal))
+    return tuple((x, y, order) for x, y in pairs[pairs.index(stopped_at) :])

@@ -1,0 +1,222 @@
+"""How many records must change before a test of independence changes its mind (docs/proofs/distance.md)."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtri
+
+from dagveil.privacy.relation import Relation
+
+if TYPE_CHECKING:
+    from dagveil.statistics.statistic import Statistic, Tables, TableShape
+
+REACH: Final = 16
+"""Records added or removed up to which the exact distance is searched; it is cut off there and stays Lipschitz."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExactDistance:
+    """How many records must come or go before the G test of a 2×2 table changes its mind; another statistic elsewhere.
+
+    On an independent table the value is REACH − (distance − 1), on a dependent one REACH + distance, the distance cut
+    off at REACH: one record moves it by at most 1 (docs/proofs/distance.md).
+
+    Parameters
+    ----------
+    level
+        Of the G test.
+    otherwise
+        The statistic for tables with more levels or strata.
+
+    Examples
+    --------
+    >>> from dagveil.statistics.kendall import Kendall
+    >>> ExactDistance(0.1, Kendall(100)).values(np.array([[[25, 25], [25, 25]]]))
+    array(4)
+    """
+
+    level: float
+    otherwise: Statistic
+
+    @property
+    def name(self) -> str:
+        """The name of the statistic."""
+        return "exact-distance"
+
+    @property
+    def unit(self) -> float:
+        """One record."""
+        return 1.0
+
+    @property
+    def parts(self) -> int:
+        """One part: the whole table."""
+        return 1
+
+    def values(self, tables: Tables) -> NDArray[np.int64]:
+        """Return the value of one table, or of a batch."""
+        tables = np.asarray(tables, dtype=np.int64)
+        if tables.shape[-3:] != (1, 2, 2):
+            return self.otherwise.values(tables)
+        critical = float(chdtri(1, self.level))
+        distances = [exact_distance(table, critical) for table in tables.reshape(-1, 2, 2)]
+        values = [REACH - (distance - 1) if distance > 0 else REACH - distance for distance in distances]
+        return np.array(values, dtype=np.int64).reshape(tables.shape[:-3])
+
+    def sensitivity(self, relation: Relation, shape: TableShape) -> int:
+        """Return 1, or 2 if a record is replaced: that is one removed and one added."""
+        if tuple(shape) != (1, 2, 2):
+            return self.otherwise.sensitivity(relation, shape)
+        return 1 if relation is Relation.ADD_REMOVE else 2
+
+    def critical_value(self, level: float, rows: float, shape: TableShape, ties: float = 1.0) -> float:
+        """Return the value half-way between the closest independent and the closest dependent table."""
+        if tuple(shape) != (1, 2, 2):
+            return self.otherwise.critical_value(level, rows, shape, ties)
+        return REACH + 0.5
+
+    def refusal(self, relation: Relation) -> str | None:
+        """Return the other statistic's refusal."""
+        return self.otherwise.refusal(relation)
+
+
+def exact_distance(table: NDArray[np.int64], critical: float) -> int:
+    """Return how many records must be added or removed before G² crosses its critical value, at most REACH.
+
+    Positive if the table looks independent (G² at most critical), negative if not.
+
+    Examples
+    --------
+    >>> exact_distance(np.array([[25, 25], [25, 25]]), 2.706), exact_distance(np.array([[30, 20], [20, 30]]), 2.706)
+    (13, -4)
+    """
+    sums = [*table.reshape(4).tolist(), *table.sum(axis=1).tolist(), *table.sum(axis=0).tolist(), int(table.sum())]
+    steps, radii = _steps_around()
+    possible = (np.array(sums) + steps >= 0).all(axis=1)
+    # looked up, not computed in place: whether a table is dependent must not depend on where it stands in an array
+    statistic = np.zeros(len(steps))
+    for place, (start, sign) in enumerate(zip(sums, _SIGNS, strict=True)):
+        products = np.array([_product(max(start + step, 0)) for step in range(-REACH, REACH + 1)])
+        statistic += sign * products[steps[:, place] + REACH]
+    dependent = 2.0 * statistic > critical
+    here = bool(dependent[0])
+    crossed = np.flatnonzero(possible & (dependent != here))
+    distance = int(radii[crossed[0]]) if crossed.size else REACH
+    return -distance if here else distance
+
+
+_SIGNS: Final = (1, 1, 1, 1, -1, -1, -1, -1, 1)
+"""Of n ln n of the four cells, the two margins of x, the two of y, and the whole, in G²/2."""
+
+
+@lru_cache(maxsize=1)
+def _steps_around() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return all ways to change a 2×2 table by at most REACH records, nearest first: changes of cells and sums."""
+    span = np.arange(-REACH, REACH + 1)
+    steps = np.stack(np.meshgrid(span, span, span, span, indexing="ij"), axis=-1).reshape(-1, 4)
+    radii = np.abs(steps).sum(axis=1)
+    order = np.argsort(radii, kind="stable")
+    order = order[radii[order] <= REACH]
+    a, b, c, d = steps[order].T
+    return np.stack([a, b, c, d, a + b, c + d, a + c, b + d, a + b + c + d], axis=1), radii[order]
+
+
+def greedy_distance(tables: NDArray[np.int64], critical: float) -> int:
+    """Return the published distance: records that a greedy walk removes until G² crosses its critical value.
+
+    Positive if the table looks independent (G² at most critical), negative if not. It is **not** the distance: one
+    record can change it by dozens.
+
+    Parameters
+    ----------
+    tables
+        Counts of shape (strata, levels of x, levels of y).
+    critical
+        Value of G² above which the test says "dependent".
+
+    Examples
+    --------
+    >>> [greedy_distance(np.array([table]), 2.706) for table in ([[30, 20], [20, 30]], [[25, 25], [25, 25]])]
+    [-4, 13]
+    """
+    walk = _Walk(tables)
+    rising = walk.statistic <= critical
+    steps = 0
+    while walk.step(rising):
+        steps += 1
+        if (walk.statistic > critical) == rising:
+            break
+    return steps if rising else -steps
+
+
+class _Walk:
+    """A table that loses one record at a time, where that moves G² the most."""
+
+    def __init__(self, tables: NDArray[np.int64]) -> None:
+        self._cells: list[list[list[int]]] = tables.tolist()
+        self._x: list[list[int]] = tables.sum(axis=2).tolist()
+        self._y: list[list[int]] = tables.sum(axis=1).tolist()
+        self._rows: list[int] = tables.sum(axis=(1, 2)).tolist()
+        self._gain = _increments(_next_power(max(self._rows, default=0)))
+        self._heap: list[tuple[float, int, int, int]] | None = None
+        self.statistic = 2.0 * sum(
+            sum(_product(n) for line in cells for n in line)
+            - sum(map(_product, x))
+            - sum(map(_product, y))
+            + _product(rows)
+            for cells, x, y, rows in zip(self._cells, self._x, self._y, self._rows, strict=True)
+        )
+
+    def step(self, rising: bool) -> bool:
+        """Remove the record that raises (or lowers) G² most; False if none is left."""
+        if self._heap is None:
+            self._heap = [best for s in range(len(self._rows)) if (best := self._best(s, rising)) is not None]
+            heapq.heapify(self._heap)
+        if not self._heap:
+            return False
+        merit, s, i, j = heapq.heappop(self._heap)
+        self._cells[s][i][j] -= 1
+        self._x[s][i] -= 1
+        self._y[s][j] -= 1
+        self._rows[s] -= 1
+        self.statistic += -merit if rising else merit
+        best = self._best(s, rising)
+        if best is not None:
+            heapq.heappush(self._heap, best)
+        return True
+
+    def _best(self, s: int, rising: bool) -> tuple[float, int, int, int] | None:
+        gain, rows = self._gain, self._gain[self._rows[s]]
+        best = None
+        for i, line in enumerate(self._cells[s]):
+            margin = gain[self._x[s][i]]
+            for j, n in enumerate(line):
+                if n:
+                    change = -2.0 * (gain[n] - margin - gain[self._y[s][j]] + rows)
+                    merit = -change if rising else change
+                    if best is None or merit < best[0]:
+                        best = (merit, s, i, j)
+        return best
+
+
+def _product(count: int) -> float:
+    return count * math.log(count) if count else 0.0
+
+
+def _next_power(count: int) -> int:
+    return 1 << max(10, count.bit_length())
+
+
+@lru_cache(maxsize=4)
+def _increments(size: int) -> list[float]:
+    """Return n ln n − (n − 1) ln(n − 1) for every n up to a size; 0 for n = 0."""
+    counts = np.arange(size + 1, dtype=np.float64)
+    products = counts * np.log(np.maximum(counts, 1.0))
+    return [0.0, *np.diff(products).tolist()]

@@ -1,0 +1,121 @@
+"""What a plug-in test statistic is: integers on a public grid, with a sensitivity that no neighbour exceeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.errors import EvidenceError
+from dagveil.privacy.relation import Relation
+from dagveil.statistics.chi_square import ChiSquare
+from dagveil.statistics.g import G
+from dagveil.statistics.kendall import Kendall
+from dagveil.statistics.mutual_information import MutualInformation
+from dagveil.statistics.spearman import Spearman
+
+Tables: TypeAlias = NDArray[np.int64]
+"""Counts with the axes (..., strata, levels of x, levels of y); leading axes are a batch."""
+
+
+class TableShape(NamedTuple):
+    """The declared shape of one question: public, never read from the rows.
+
+    Examples
+    --------
+    >>> TableShape(strata=4, x_levels=2, y_levels=3)
+    TableShape(strata=4, x_levels=2, y_levels=3)
+    """
+
+    strata: int
+    x_levels: int
+    y_levels: int
+
+
+class Statistic(Protocol):
+    """A measure of dependence of x and y inside strata, in steps of a public grid."""
+
+    @property
+    def name(self) -> str:
+        """The name by which `statistic_named` knows it."""
+        ...
+
+    @property
+    def unit(self) -> float:
+        """What one step of the grid is worth: for people, after the noise."""
+        ...
+
+    @property
+    def parts(self) -> int:
+        """Parts that the records are dealt out to; where there is more than one, `values` takes the tables by part."""
+        ...
+
+    def values(self, tables: Tables) -> NDArray[np.int64]:
+        """Return one integer of at least 0 for each table of the batch; a larger one speaks for dependence."""
+        ...
+
+    def sensitivity(self, relation: Relation, shape: TableShape) -> int:
+        """Return a number of steps, at least 1, that no two neighbours exceed; rounding is part of it."""
+        ...
+
+    def critical_value(self, level: float, rows: float, shape: TableShape, ties: float = 1.0) -> float:
+        """Return the number of steps above which the exact statistic says "dependent" at this level.
+
+        Rows and ties may come from noisy counts: they move the level of the test, never the guarantee. Ties is
+        (1 − Σp³)(1 − Σq³) for the shares p and q of the levels of x and y; only rank statistics read it.
+        """
+        ...
+
+    def refusal(self, relation: Relation) -> str | None:
+        """Return why additive noise cannot be used with this statistic, or None if it can."""
+        ...
+
+
+_MAKERS: Final[dict[str, Callable[[int], Statistic]]] = {
+    "kendall": Kendall,
+    "spearman": Spearman,
+    "g": G,
+    "chi-square": ChiSquare,
+    "mutual-information": MutualInformation,
+}
+STATISTIC_NAMES: Final[tuple[str, ...]] = tuple(_MAKERS)
+
+
+def statistic_named(name: str, nominal_rows: int) -> Statistic:
+    """Return the statistic of this name for a public nominal number of rows.
+
+    Examples
+    --------
+    >>> statistic_named("kendall", 1000)
+    Kendall(nominal_rows=1000)
+    """
+    if name not in _MAKERS:
+        raise EvidenceError(f"no statistic is called {name!r}; choose one of {', '.join(STATISTIC_NAMES)}")
+    if nominal_rows < 1:
+        raise EvidenceError(f"the nominal number of rows is {nominal_rows}; declare at least 1 in the schema")
+    return _MAKERS[name](nominal_rows)
+
+
+def one_sided_p_value_slope() -> float:
+    """Return the Lipschitz constant of the p-value sf(|T|) in T: 1/√(2π), the density at 0 (docs/proofs/kendall.md).
+
+    Examples
+    --------
+    >>> round(one_sided_p_value_slope(), 4)
+    0.3989
+    """
+    return math.nextafter(1.0 / math.sqrt(2.0 * math.pi), 1.0)
+
+
+def two_sided_p_value_slope() -> float:
+    """Return the Lipschitz constant of the p-value 2 sf(|T|) in T: √(2/π), twice the one-sided one.
+
+    Examples
+    --------
+    >>> round(two_sided_p_value_slope(), 4)
+    0.7979
+    """
+    return 2.0 * one_sided_p_value_slope()
