@@ -141,21 +141,35 @@ def test_margins_are_sums_however_little_is_remembered(monkeypatch: pytest.Monke
 
 
 def test_noise_has_the_covariance_that_the_test_uses() -> None:
-    """U of tables of nothing but a known law and noise scatters as C says, merged levels included."""
+    """Tables with noise and no sampling: T is on average what the noise's share of C says, merged levels included."""
     rng = np.random.default_rng(5)
-    levels = (2, 11, 3)
-    law = np.einsum("x,y,z->xyz", [0.3, 0.7], [0.3, 0.3, *([0.4 / 9] * 9)], rng.dirichlet(np.full(3, 5.0)))
-    deviation, replicates = 60.0, 300
-    statistic, freedom = np.zeros(replicates), np.zeros(replicates)
-    for r in range(replicates):
-        # no sampling: noise alone
-        counts = 50_000 * law + deviation * rng.standard_normal(levels)
-        answer = JointEvidence(NoisyTable(("x", "y", "z"), counts, deviation**2)).test(Questions.of([(0, 1, (2,))]))
-        statistic[r], freedom[r] = answer.statistic[0], answer.freedom[0]
-    assert freedom[0] < 10
-    # C holds sampling too, here about a third of it
-    ratio = statistic.mean() / freedom.mean()
-    assert 0.4 < ratio < 1.02
+    y_law = np.array([0.3, 0.3, *([0.4 / 9] * 9)])
+    law = np.einsum("x,y,z->xyz", [0.3, 0.7], y_law, rng.dirichlet(np.full(3, 5.0)))
+    question = Questions.of([(0, 1, (2,))])
+    deviation, ratios, shares = 60.0, [], []
+    for _ in range(400):
+        counts = 50_000 * law + deviation * rng.standard_normal(law.shape)
+        evidence = JointEvidence(NoisyTable(("x", "y", "z"), counts, deviation**2))
+        ((_, wald),) = evidence._batches(question)
+        assert wald.partial.shape[1] < 10  # levels of y were merged
+        ratios.append(wald.statistic()[0] / wald.partial.shape[1])
+        shares.append(1.0 - wald.efficiency()[0])
+    assert 0.2 < np.mean(shares) < 0.95
+    assert np.mean(ratios) == pytest.approx(np.mean(shares), abs=4 * np.std(ratios) / 20)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_strata_that_drown_do_not_count(seen: bool) -> None:
+    """What rises above the noise is weighed; if nothing does, all strata count alike."""
+    n = np.array([[1000.0, 100.0, 30.0, -20.0]]) / (1 if seen else 100)
+    weights = joint._weigh(n, np.full((1, 4), 10.0))
+    if not seen:
+        np.testing.assert_allclose(weights, 1.0)
+        return
+    assert weights[0, 2:].tolist() == [0.0, 0.0]
+    np.testing.assert_allclose(weights[0, 1] / weights[0, 0], 0.6 / 0.96)
+    held = np.maximum(n, 0.0)
+    np.testing.assert_allclose((weights * held).sum(), held.sum())
 
 
 def test_the_number_of_rows_scales_strengths_only() -> None:
@@ -274,7 +288,7 @@ def test_levels(d: int, variance: float, laplace: bool) -> None:
     """The children 1 and 2 of the root are independent given the root and anything that hangs below one of them."""
     law = tree_law(d, np.random.default_rng(31))
     below = [(), (3,), (3, 4)] if d == 5 else [(), (5,), (3, 4, 5), (3, 4, 5, 6)]
-    replicates = 400 if d == 5 else 250
+    replicates = 300 if d == 5 else 150
     rejected = sum(
         int(
             (draw_p_values(law, Questions.of([(1, 2, (0, *s))]), variance, laplace, len(s), replicates) < NOMINAL).sum()

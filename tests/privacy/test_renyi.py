@@ -19,6 +19,7 @@ from dagveil.privacy.events import (
     DiscreteLaplace,
     ExponentialChoice,
     NoisyMax,
+    SmoothLaplace,
     SubsampledGaussian,
     Unbounded,
     decode_event,
@@ -337,4 +338,6 @@ def test_the_filter_says_what_it_is():
     assert "order 20" in accounting.guarantee_words
     with pytest.raises(BudgetError, match="no guarantee"):
         accounting.charge(Unbounded("edge", "as published"))
+    with pytest.raises(BudgetError, match="may fail"):
+        accounting.charge(SmoothLaplace("median", Fraction(1, 10), Fraction(1, 10**7)))
     assert accounting.spent == 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -25,9 +26,11 @@ from dagveil.evaluation.distance import cpdag_shd
 from dagveil.evaluation.skeleton import rate_skeleton
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
+from dagveil.methods.catalogue import method_named
 from dagveil.methods.discovery import discover
 from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.receipt import Calibration
 
 _SIMULATED = ("random", "gaussian", "gaussian-unscaled")
 
@@ -47,17 +50,26 @@ class Cell:
         Rows.
     epsilon, delta
         Budget.
+    method
+        Name of the method.
+    calibration
+        Sound, or as published.
+    options
+        Settings of the method, by name.
     """
 
     source: str
     n_rows: int
     epsilon: float
     delta: float = 1e-6
+    method: str = "measure"
+    calibration: Calibration = Calibration.SOUND
+    options: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores of one run, or their means."""
+    """Scores of one run, or their means; questions and reported epsilon are 0 where a method has none."""
 
     f1: float
     tpr: float
@@ -67,16 +79,20 @@ class Scores:
     shd: float
     arrow_hits: float
     arrows: float
+    questions: float = 0.0
+    reported: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Means over the runs of a cell, and the standard error of the skeleton's F1."""
+    """Means over the runs of a cell, the standard error of the skeleton's F1, the fewest and the most questions."""
 
     cell: Cell
     runs: int
     mean: Scores
     f1_error: float
+    fewest: float = 0.0
+    most: float = 0.0
 
     @property
     def arrow_precision(self) -> float:
@@ -89,16 +105,22 @@ def run_cell(cell: Cell, run: int, seed: int) -> Scores:
     key = [seed, run, crc32(cell.source.encode()), cell.n_rows, int(cell.epsilon * 1_000_000)]
     rng = np.random.default_rng(key)
     table, dag = _sample(cell, rng)
+    method = method_named(cell.method)
+    searched = method.release is not None and cell.calibration is Calibration.SOUND
     result = discover(
         table,
         table.schema,
         cell.epsilon,
         cell.delta,
-        settings=SearchSettings(redraws=0),
+        method=cell.method,
+        calibration=cell.calibration,
+        options=dict(cell.options),
+        settings=SearchSettings(redraws=0) if searched else None,
         noise=NoiseKind.SEEDED,
         seed=int(rng.integers(2**62)),
     )
-    return score(result.graph.cpdag, dag)
+    reported = result.reported.epsilon if result.reported is not None else 0.0
+    return replace(score(result.graph.cpdag, dag), questions=float(result.questions or 0), reported=reported)
 
 
 def score(found: Cpdag, dag: Dag) -> Scores:
@@ -148,7 +170,8 @@ def summarise(cell: Cell, scores: Sequence[Scores]) -> Summary:
     """Average the runs of a cell."""
     values = np.array([[getattr(s, name) for name in Scores.__slots__] for s in scores], dtype=np.float64)
     error = float(values[:, 0].std(ddof=1) / np.sqrt(len(scores))) if len(scores) > 1 else float("nan")
-    return Summary(cell, len(scores), Scores(*values.mean(axis=0).tolist()), error)
+    asked = [s.questions for s in scores]
+    return Summary(cell, len(scores), Scores(*values.mean(axis=0).tolist()), error, min(asked), max(asked))
 
 
 def _run_job(job: tuple[Cell, int, int]) -> Scores:

@@ -1,4 +1,4 @@
-"""`dagveil bench utility | numeric | speed`."""
+"""`dagveil bench utility | numeric | methods | faithful | speed`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ from typing import Any
 
 import click
 
-from dagveil.benchmarks.networks import NETWORK_NAMES
+from dagveil.benchmarks.faithful import EXACT_F1, EXACT_QUESTIONS, FIGURES, compare, run_without_noise
+from dagveil.benchmarks.networks import NETWORK_NAMES, load_network
 from dagveil.benchmarks.speed import time_loading, time_runs
-from dagveil.benchmarks.tables import numeric_page, speed_page, utility_page
+from dagveil.benchmarks.tables import faithful_page, methods_page, numeric_page, speed_page, utility_page
 from dagveil.benchmarks.utility import Cell, Summary, run_study
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
+from dagveil.methods.catalogue import METHODS, method_named
+from dagveil.methods.lap_mech import MOST_CELLS
+
+COUNTING = tuple(name for name in METHODS if name != "priv-pc-star")
+"""Methods that take tables of levels."""
+
+SMALL = ("cancer", "earthquake", "survey", "asia", "sachs", "child")
 
 
 @click.group(cls=PlainGroup)
@@ -108,6 +116,48 @@ def numeric(
         for d, s, n, epsilon in product(_numbers(nodes), _numbers(sparseness), _numbers(rows), _numbers(epsilons))
     ]
     _publish(numeric_page(_run(cells, runs, seed, workers), _command(), "Utility on linear Gaussian networks"), output)
+
+
+@bench.command(short_help="Score every method, sound, beside each other.")
+@click.option("--methods", "names", metavar="NAMES", default=",".join(COUNTING), show_default="all on counts")
+@click.option(
+    "--networks", metavar="NAMES", default=",".join(SMALL), show_default=True, help="Names of networks, or random ones."
+)
+@click.option("--epsilons", metavar="NUMBERS", default="0.1,1,10", show_default=True, help="Budgets to try.")
+@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="Rows of each sample.")
+@_study_options
+def methods(
+    names: str, networks: str, epsilons: str, rows: int, runs: int, seed: int, workers: int, output: str | None
+) -> None:
+    """Score the sound calibration of every method on known networks, on the same samples."""
+    cells = [
+        Cell(network.strip(), rows, epsilon, method=method_named(name.strip()).name)
+        for epsilon, name, network in product(_numbers(epsilons), names.split(","), networks.split(","))
+        if _fits(name.strip(), network.strip())
+    ]
+    _publish(methods_page(_run(cells, runs, seed, workers), _command()), output)
+
+
+def _fits(method: str, network: str) -> bool:
+    """Tell whether a method can take a network: lap-mech needs a small domain."""
+    if method != "lap-mech" or network not in NETWORK_NAMES:
+        return True
+    return math.prod(map(len, load_network(network).levels.values())) <= MOST_CELLS
+
+
+@bench.command(short_help="Compare the paper calibrations with the authors' programs.")
+@click.option("--methods", "names", metavar="NAMES", default=",".join(FIGURES), show_default=True)
+@click.option("--networks", metavar="NAMES", default=",".join(EXACT_F1), show_default=True)
+@_study_options
+def faithful(names: str, networks: str, runs: int, seed: int, workers: int, output: str | None) -> None:
+    """Run the paper calibrations at the reported epsilons of the published figures, and without noise."""
+    methods = [method_named(name.strip()).name for name in names.split(",")]
+    sources = [name.strip() for name in networks.split(",")]
+    with show_progress() as progress:
+        comparisons = compare(methods, sources, runs, seed, workers, progress)
+        smaller = [name for name in sources if name in EXACT_QUESTIONS] or sources
+        quiet = run_without_noise(methods, smaller, runs, seed, workers, progress)
+    _publish(faithful_page(comparisons, quiet, _command()), output)
 
 
 @bench.command(short_help="Time private runs beside non-private peers, and loading.")

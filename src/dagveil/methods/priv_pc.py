@@ -98,11 +98,19 @@ def optimal_rate(epsilon: float) -> float:
     (0.05, 0.89)
     """
     found = minimize_scalar(
-        lambda q: math.sqrt(1.0 / q) / math.log1p(math.expm1(epsilon / 2.0) / q),
+        lambda q: math.sqrt(1.0 / q) / sieve_epsilon(epsilon, q),
         bounds=(SMALLEST_RATE, 1.0),
         method="bounded",
     )
     return float(min(1.0, max(SMALLEST_RATE, found.x)))
+
+
+def sieve_epsilon(epsilon: float, rate: float) -> float:
+    """Return ε′ = ln((e^(ε/2) − 1)/q + 1), what the sieve may spend on a sub-sample."""
+    half = epsilon / 2.0
+    if half > 500.0:  # the same, without overflow
+        return half - math.log(rate)
+    return math.log1p(math.expm1(half) / rate)
 
 
 def type_one_bound(epsilon: float, epsilon_sieve: float, distance: float, tweak: float, sensitivity: float) -> float:
@@ -142,7 +150,7 @@ def type_two_bound(epsilon: float, epsilon_sieve: float, distance: float, tweak:
     Examples
     --------
     >>> round(type_two_bound(1.0, 1.0, 6.0, 4.0, 1.0), 4)
-    0.0147
+    0.0146
     """
     if distance < tweak:
         raise MethodError(f"the bound needs a distance of at least the tweak; got {distance:g} and {tweak:g}")
@@ -218,7 +226,7 @@ def publish(
     epsilon = settings.round_epsilon or float(budget.epsilon) / (2.0 * len(columns))
     rate = settings.rate or optimal_rate(epsilon)
     size = max(1, int(rate * access.n_rows))
-    inner = math.log1p(math.expm1(epsilon / 2.0) / rate)
+    inner = sieve_epsilon(epsilon, rate)
     sensitivity = published_p_value_sensitivity(access.n_rows)
     scale = 2.0 * sensitivity / (math.sqrt(rate) * inner)
     rng = access.rng

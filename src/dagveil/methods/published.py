@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +96,8 @@ def tell_published(
 ) -> Asked:
     """Write down what a `paper` calibration found, and what its publication would report."""
     graph, findings = tell_sweep(tuple(schema.columns), sweep, knowledge)
-    epsilon, delta = reported
+    # JSON has no infinity
+    epsilon, delta = reported = (min(reported[0], sys.float_info.max), reported[1])
     report = f"The publication would report epsilon {epsilon:.4g} and delta {delta:.3g} for this run; that is not true."
     return Asked(
         graph, (), (*findings, report), sweep.questions if asked is None else asked, sweep.unanswered, reported

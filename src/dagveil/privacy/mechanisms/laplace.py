@@ -74,5 +74,6 @@ def laplace_variance(scale: Fraction) -> Fraction:
     >>> round(float(laplace_variance(Fraction(10))), 3)
     199.833
     """
-    half = 1 / (2 * float(scale))
-    return Fraction(0.5 / math.sinh(half) ** 2) if half < 300 else Fraction(0)
+    # below 1e-43 it makes no difference, but readers divide by it
+    half = min(1 / (2 * float(scale)), 50.0)
+    return Fraction(0.5 / math.sinh(half) ** 2)

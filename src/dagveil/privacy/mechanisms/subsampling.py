@@ -63,7 +63,11 @@ def strengthen(epsilon: Fraction, rate: Fraction, sampling: Sampling, relation: 
     >>> round(float(inner), 4)
     0.7187
     """
-    inner = Fraction(math.log1p(math.expm1(float(epsilon)) / float(rate)))
+    outer, q = float(epsilon), float(rate)
+    if outer < 1:
+        inner = Fraction(math.log1p(math.expm1(outer) / q))
+    else:  # the same, without overflow
+        inner = Fraction(outer + math.log((1 - math.exp(-outer)) / q + math.exp(-outer)))
     # rounding: step down until the amplified price fits; the first step suffices but for tiny epsilons
     step = Fraction(1, 10**9)
     while amplify(Budget(inner, Fraction(0)), rate, sampling, relation).epsilon > epsilon:
