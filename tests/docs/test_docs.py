@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -124,7 +125,7 @@ def test_commands_on_other_pages_exist() -> None:
 
     from dagveil.cli.main import group
 
-    pattern = re.compile(r"\bdagveil ((?:schema|budget|bench) [a-z]+|measure|discover|report|sample)\b")
+    pattern = re.compile(r"\bdagveil ((?:schema|budget|bench) [a-z]+|measure|discover|methods|report|sample)\b")
     named = {
         tuple(match.split()) for page in (*PAGES, *ROOT_PAGES) for match in pattern.findall(page.read_text("utf-8"))
     }
@@ -229,3 +230,126 @@ def test_values_of_settings_are_those_of_the_code() -> None:
     assert f"| `restarts` | {arrows.restarts} |" in text
     assert f"`redraws` times ({SearchSettings().redraws})" in text
     assert f"`NEAR_MISS` ({NEAR_MISS:g})" in text
+
+
+METHOD_PAGES = sorted(page for page in (DOCS / "methods").glob("*.md") if page.name != "measure.md")
+
+
+@pytest.mark.parametrize("page", METHOD_PAGES, ids=name_of)
+def test_blocks_of_method_pages_run_from_top_to_bottom(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from click.testing import CliRunner
+
+    from dagveil.cli.main import group
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGVEIL_LEDGER", str(tmp_path / "ledger.sqlite"))
+    namespace: dict[str, object] = {"__name__": "documentation"}
+    ran = 0
+    for language, block in blocks(page):
+        if language == "python":
+            exec(compile(block, name_of(page), "exec"), namespace)
+        for line in block.splitlines() if language == "console" else ():
+            program, *arguments = shlex.split(line.removeprefix("$ "))
+            assert program == "dagveil", line
+            done = CliRunner().invoke(group, arguments)
+            assert done.exit_code == 0, f"{line}\n{done.output}"
+            ran += 1
+    assert ran >= 2
+
+
+def settings_table(method: str, section: str) -> list[tuple[str, str]]:
+    """Read names and defaults from the table below a heading of a method's page."""
+    text = (DOCS / "methods" / f"{method}.md").read_text(encoding="utf-8")
+    parts = re.split(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return re.findall(r"^\| `(\w+)` \| ([^|]+) \|", parts[parts.index(section) + 1], flags=re.MULTILINE)
+
+
+def shown(value: object) -> str:
+    """Write a default as the pages do: as --set takes it, and a rule for None."""
+    if value is None:
+        return "by rule"
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def published_methods() -> list[str]:
+    from dagveil.methods.catalogue import METHODS
+
+    return [name for name, method in METHODS.items() if method.published is not None]
+
+
+@pytest.mark.parametrize("name", published_methods())
+def test_settings_on_method_pages_are_those_of_the_code(name: str) -> None:
+    import msgspec
+
+    from dagveil.methods.catalogue import METHODS
+
+    kinds = {"Sound calibration": METHODS[name].settings, "Paper calibration": METHODS[name].published}
+    for section, kind in kinds.items():
+        assert kind is not None
+        declared = [(field.name, shown(field.default)) for field in msgspec.structs.fields(kind)]
+        assert settings_table(name, section) == declared, section
+
+
+def test_every_method_has_a_page_that_papers_names() -> None:
+    from dagveil.methods.catalogue import METHODS
+
+    papers = (DOCS / "papers.md").read_text(encoding="utf-8")
+    for name in METHODS:
+        assert (DOCS / "methods" / f"{name}.md").exists()
+        assert f"[`{name}`](methods/{name}.md)" in papers
+
+
+def test_methods_take_the_statistics_that_the_page_says() -> None:
+    from dagveil.data.column import Boolean
+    from dagveil.data.schema import Schema
+    from dagveil.errors import MethodError
+    from dagveil.methods.asking import ASKABLE
+    from dagveil.methods.catalogue import METHODS
+    from dagveil.methods.discovery import discover
+    from dagveil.privacy.noise.kind import NoiseKind
+
+    text = (DOCS / "methods" / "statistics.md").read_text(encoding="utf-8")
+    heading, _, *lines = text[text.index("| | `em-pc`") :].split("\n\n")[0].splitlines()
+    methods = re.findall(r"`([\w-]+)`", heading)
+    assert set(methods) == {name for name, method in METHODS.items() if method.ask is not None}
+    rows = {line.split("|")[1].strip().strip("`"): [cell.strip() for cell in line.split("|")[2:-1]] for line in lines}
+    assert set(rows) == set(ASKABLE)
+    schema = Schema(
+        dataset="demo",
+        columns={name: Boolean("false") for name in "ab"},
+        reviewed=True,
+        nominal_rows=400,
+    )
+    table = {name: [index % 2 == 0 for index in range(400)] for name in "ab"}
+    for statistic, cells in rows.items():
+        for method, cell in zip(methods, cells, strict=True):
+            try:
+                discover(table, schema, 1, method=method, options={"statistic": statistic}, noise=NoiseKind.EXACT)
+                taken = "yes"
+            except MethodError:
+                taken = "no"
+            assert taken == cell, (method, statistic)
+
+
+def test_limits_and_constants_on_method_pages_are_those_of_the_code() -> None:
+    from dagveil.methods import asking, lap_mech, priv_pc, svt_pc
+    from dagveil.statistics.distance import REACH
+    from dagveil.statistics.reconciled import PartTest, Reconciled
+    from dagveil.statistics.statistic import TableShape
+
+    def page(name: str) -> str:
+        return " ".join((DOCS / "methods" / f"{name}.md").read_text(encoding="utf-8").split())
+
+    assert f"more than {lap_mech.MOST_CELLS:,} cells".replace(",", " ") in page("lap-mech")
+    assert f"{float(100 * svt_pc.THRESHOLD_SHARE):g} % of a round's ε goes to its threshold" in page("svt-pc")
+    assert f"at least 1/{1 / priv_pc.SMALLEST_RATE:g}" in page("priv-pc")
+    statistics = page("statistics")
+    assert Fraction(1, 20) == asking.MARGIN_SHARE
+    assert "One twentieth of the budget releases one-way tables" in statistics
+    assert f"dealt out to {asking.PARTS} parts, each runs the G test at 5 %" in statistics
+    votes = Reconciled(PartTest.G, asking.PARTS)
+    assert votes.part_level == 0.05
+    assert f"{votes.critical_value(0.01, 1, TableShape(1, 2, 2)):g} is the threshold at level 0.01" in statistics
+    assert f"cut off at {REACH} records" in statistics

@@ -71,7 +71,10 @@ class TestKnowledge:
     def test_fewer_pairs_get_less_noise(self, boolean_schema: Callable[..., Schema]) -> None:
         rows, schema = chain_rows(200, "abcd"), boolean_schema(*"abcd", nominal_rows=200)
         some = Knowledge(forbidden=neither_way("ac", "ad", "bd"))
-        full, less = (measure_source(rows, schema, 1, 1e-6, knowledge=k, **SEEDED) for k in (None, some))
+        full, less = (
+            measure_source(rows, schema, 1, 1e-6, knowledge=k, options={"plan": "tables"}, **SEEDED)
+            for k in (None, some)
+        )
         assert less.plan[1].noise_sd < full.plan[1].noise_sd
 
     def test_evidence_may_be_searched_with_weaker_knowledge(self, boolean_schema: Callable[..., Schema]) -> None:
@@ -313,7 +316,9 @@ class TestNumbers:
     def test_declared_bins_are_counted(self, rows: dict[str, np.ndarray]) -> None:
         columns = {name: Numeric(bounds=(-9, 9), bins=3) for name in ("x1", "x2")}
         schema = Schema(dataset="bins", columns=columns, reviewed=True, nominal_rows=20_000)
-        evidence = measure_source({name: rows[name] for name in columns}, schema, 5, 1e-6, **SEEDED)
+        evidence = measure_source(
+            {name: rows[name] for name in columns}, schema, 5, 1e-6, options={"plan": "tables"}, **SEEDED
+        )
         first, second, pair, *_ = evidence.releases
         assert [release.shape for release in (first, second)] == [(3,), (3,)]
         assert isinstance(pair, NoisyInteractions)

@@ -31,7 +31,7 @@ from dagveil.methods.discovery import discover, measure_source, search_evidence
 from dagveil.methods.result import load_result, result_from_json
 from dagveil.methods.settings import ArrowRule, SearchSettings
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Unbounded, gaussian_cost
+from dagveil.privacy.events import DiscreteLaplace, Unbounded, gaussian_cost
 from dagveil.privacy.ledger import Ledger
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
@@ -41,6 +41,7 @@ from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 
 QUICK = SearchSettings(redraws=3)
 SEEDED = {"noise": NoiseKind.SEEDED, "seed": 7}
+TABLES = {"plan": "tables"}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def ledger() -> MemoryLedger:
 
 @pytest.fixture(scope="module")
 def evidence(asia_table: MemoryTable, ledger: MemoryLedger) -> Evidence:
-    return measure_source(asia_table, asia_table.schema, 1, 1e-6, ledger=ledger, **SEEDED)
+    return measure_source(asia_table, asia_table.schema, 1, 1e-6, ledger=ledger, options=TABLES, **SEEDED)
 
 
 def same_graph(one: object, other: object) -> bool:
@@ -118,7 +119,7 @@ class TestAsia:
         assert load_evidence(tmp_path / "evidence.json") == evidence
 
     def test_searching_again_gives_the_same_graph(self, evidence: Evidence, asia_table: MemoryTable) -> None:
-        direct = discover(asia_table, asia_table.schema, 1, 1e-6, settings=QUICK, **SEEDED)
+        direct = discover(asia_table, asia_table.schema, 1, 1e-6, options=TABLES, settings=QUICK, **SEEDED)
         again = search_evidence(evidence_from_json(evidence.to_json()), QUICK)
         assert same_graph(direct, again)
 
@@ -203,7 +204,9 @@ class TestBudget:
             {"dataset": "tiny", "columns": columns, "reviewed": True, "relation": relation, "nominal_rows": nominal},
             Schema,
         )
-        released = measure_source(dict(zip("abcd", codes, strict=True)), schema, epsilon, 1e-6, **SEEDED)
+        released = measure_source(
+            dict(zip("abcd", codes, strict=True)), schema, epsilon, 1e-6, options=TABLES, **SEEDED
+        )
         receipt = released.receipt
         assert 0 < Fraction(receipt.accounting_spent) <= Fraction(receipt.accounting_total)
         assert receipt.relation.value == relation
@@ -213,7 +216,7 @@ class TestBudget:
     def test_replacing_doubles_the_squared_sensitivity(self, asia_table: MemoryTable, evidence: Evidence) -> None:
         schema = msgspec.structs.replace(asia_table.schema, relation="replace-one")
         codes = {name: np.zeros(10, dtype=int) for name in schema.columns}
-        other = measure_source(MemoryTable.from_codes(codes, schema), schema, 1, 1e-6, **SEEDED)
+        other = measure_source(MemoryTable.from_codes(codes, schema), schema, 1, 1e-6, options=TABLES, **SEEDED)
         one, two = evidence.receipt.events[0], other.receipt.events[0]
         lattices = [released.releases[0].lattice for released in (evidence, other)]
         assert two.squared_sensitivity / lattices[1] ** 2 == 2 * one.squared_sensitivity / lattices[0] ** 2
@@ -221,13 +224,13 @@ class TestBudget:
 
     def test_without_nominal_rows_a_row_count_is_charged(self, boolean_schema: Callable[..., Schema]) -> None:
         rows = {name: np.arange(500) % 2 == 0 for name in "ab"}
-        released = measure_source(rows, boolean_schema("a", "b"), 1, 1e-6, **SEEDED)
+        released = measure_source(rows, boolean_schema("a", "b"), 1, 1e-6, options=TABLES, **SEEDED)
         assert released.receipt.events[0].label == "number of rows"
         first = released.releases[0]
         assert isinstance(first, NoisyCounts)
         assert first.columns == ()
         assert abs(float(first.counts) - 500) < 6 * first.count_variance**0.5
-        declared = measure_source(rows, boolean_schema("a", "b", nominal_rows=500), 1, 1e-6, **SEEDED)
+        declared = measure_source(rows, boolean_schema("a", "b", nominal_rows=500), 1, 1e-6, options=TABLES, **SEEDED)
         assert "number of rows" not in [event.label for event in declared.receipt.events]
 
     def test_a_ledger_without_room_refuses_before_anything_is_drawn(
@@ -245,9 +248,46 @@ class TestBudget:
 
     def test_delta_zero_is_refused_with_a_next_step(self, boolean_schema: Callable[..., Schema]) -> None:
         books = MemoryLedger()
+        rows, schema = {"a": [True], "b": [True]}, boolean_schema("a", "b")
         with pytest.raises(BudgetError, match="delta"):
-            measure_source({"a": [True], "b": [True]}, boolean_schema("a", "b"), 1, 0, ledger=books, **SEEDED)
+            measure_source(rows, schema, 1, 0, ledger=books, options=TABLES, **SEEDED)
         assert books.history() == ()
+        joint = measure_source(rows, schema, 1, 0, ledger=books, **SEEDED)
+        assert joint.receipt.accounting == "pure accounting"
+
+
+class TestJointPlan:
+    """Small domains: one table of all columns with Laplace noise."""
+
+    def test_one_release_pays_for_everything(self, asia_table: MemoryTable) -> None:
+        evidence = measure_source(asia_table, asia_table.schema, "1/2", 1e-6, **SEEDED)
+        (event,) = evidence.receipt.events
+        assert (type(event), event.epsilon, event.draws) == (DiscreteLaplace, Fraction(1, 2), 256)
+        assert evidence.receipt.accounting_spent == evidence.receipt.accounting_total == "1/2"
+        (table,) = evidence.releases
+        assert table.columns == tuple(asia_table.schema.columns)
+        assert float(table.variance) == pytest.approx(2 * 2**2, rel=0.03)
+
+    def test_a_replaced_record_needs_twice_the_scale(self, asia_table: MemoryTable) -> None:
+        schema = msgspec.structs.replace(asia_table.schema, relation="replace-one")
+        codes = {name: np.zeros(10, dtype=int) for name in schema.columns}
+        table = MemoryTable.from_codes(codes, schema)
+        (released,) = measure_source(table, schema, "1/2", 1e-6, options={"plan": "joint"}, **SEEDED).releases
+        assert float(released.variance) == pytest.approx(2 * 4**2, rel=0.01)
+
+    def test_pairs_that_knowledge_excludes_are_not_released(self, asia_table: MemoryTable) -> None:
+        names = list(asia_table.schema.columns)
+        forbidden = frozenset({(names[0], names[1]), (names[1], names[0])})
+        evidence = measure_source(
+            asia_table, asia_table.schema, 1, 1e-6, knowledge=Knowledge(forbidden=forbidden), **SEEDED
+        )
+        assert evidence.receipt.accounting == "Gaussian accounting"
+
+    def test_a_large_domain_takes_tables(self, boolean_schema: Callable[..., Schema]) -> None:
+        names = [f"c{i}" for i in range(15)]
+        rows = {name: np.arange(50) % 2 == 0 for name in names}
+        evidence = measure_source(rows, boolean_schema(*names, nominal_rows=50), 1, 1e-6, **SEEDED)
+        assert evidence.receipt.accounting == "Gaussian accounting"
 
 
 ROWS = {"a": [True, False] * 20, "b": [True, False] * 20}

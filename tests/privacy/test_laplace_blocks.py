@@ -136,7 +136,9 @@ class TestSubsampling:
         st.fractions(Fraction(1, 10**4), 2000, max_denominator=10**5),
         st.fractions(Fraction(1, 1000), 1, max_denominator=1000),
     )
-    def test_strengthened_noise_costs_the_whole_table_at_most_the_price(self, epsilon: Fraction, rate: Fraction) -> None:
+    def test_strengthened_noise_costs_the_whole_table_at_most_the_price(
+        self, epsilon: Fraction, rate: Fraction
+    ) -> None:
         inner = strengthen(epsilon, rate, *POISSON)
         price = amplify(Budget(inner, Fraction(0)), rate, *POISSON).epsilon
         assert price <= epsilon

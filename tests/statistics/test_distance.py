@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -30,12 +30,12 @@ def mirrored(cells: Cells) -> Cells:
     return min(*names, *((one, three, two, four) for one, two, three, four in names))
 
 
-@lru_cache(maxsize=None)
+@cache
 def signed(cells: Cells) -> int:
     return exact_distance(np.array(cells).reshape(2, 2), CRITICAL)
 
 
-@lru_cache(maxsize=None)
+@cache
 def value(cells: Cells) -> int:
     return int(STATISTIC.values(np.array(cells).reshape(1, 2, 2)))
 

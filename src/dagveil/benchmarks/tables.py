@@ -97,16 +97,16 @@ def methods_page(summaries: Sequence[Summary], command: str) -> str:
 def faithful_page(comparisons: Sequence[Comparison], quiet: Sequence[Summary], command: str) -> str:
     """Write the page that compares the `paper` calibrations with figures of the authors' programs."""
     rows = [
-        "| method | network | reported ε wanted | ours reports | ours, F1 | authors' program | gap |",
-        "|---|---|---|---|---|---|---|",
+        "| method | network | reported ε wanted | ours reports | ours, F1 | over samples | authors' program | gap |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for c in comparisons:
-        mean = c.summary.mean
         rows.append(
-            f"| `{c.summary.cell.method}` | {c.summary.cell.source} | {c.wanted:g} | {mean.reported:.3g} | "
-            f"{mean.f1:.2f} ± {c.summary.f1_error:.2f} | {c.theirs:.2f} | {c.gap:+.1f} |"
+            f"| `{c.cell.method}` | {c.cell.source} | {c.wanted:g} | {c.reported:.3g} | "
+            f"{c.mean:.2f} ± {c.deviation:.2f} | {min(c.means):.2f} to {max(c.means):.2f} | {c.theirs:.2f} | {c.gap:+.1f} |"
         )
     near = sum(abs(c.gap) <= 2.0 for c in comparisons)
+    first = comparisons[0]
     exact = [
         "| method | network | F1 | PC of the authors | questions | PC of the authors, one sample |",
         "|---|---|---|---|---|---|",
@@ -123,9 +123,9 @@ def faithful_page(comparisons: Sequence[Comparison], quiet: Sequence[Summary], c
         [
             "# Faithful to the papers",
             "`--calibration paper` with the constants of the published programs, n = 100000, "
-            f"{comparisons[0].summary.runs} runs per row, each on a sample of its own. The authors' programs were "
-            "measured on one sample per network, so their figure carries the chance of that sample. The gap is in "
-            "standard errors of a difference, taking the authors' error to be as large as ours: "
+            f"{len(first.means)} samples, {first.runs} runs on each. The authors' programs were measured on one sample "
+            "per network with 10 to 20 runs (Sachs 4 to 24), so their figure should look like the mean of one of our "
+            "samples. ± is the deviation of such means, and the gap counts our mean's distance from their figure in standard errors of that difference: "
             f"{near} of {len(comparisons)} lie within two. Written by",
             f"    {command}",
             "## At the reported ε of the published figures",

@@ -56,6 +56,8 @@ class Cell:
         Sound, or as published.
     options
         Settings of the method, by name.
+    sample
+        Number of the sample that all runs of the cell share; None draws a fresh one for each run.
     """
 
     source: str
@@ -65,6 +67,7 @@ class Cell:
     method: str = "measure"
     calibration: Calibration = Calibration.SOUND
     options: tuple[tuple[str, Any], ...] = ()
+    sample: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,8 @@ def run_cell(cell: Cell, run: int, seed: int) -> Scores:
     """Sample, discover and score once; the seed of a run does not depend on the other cells."""
     key = [seed, run, crc32(cell.source.encode()), cell.n_rows, int(cell.epsilon * 1_000_000)]
     rng = np.random.default_rng(key)
-    table, dag = _sample(cell, rng)
+    shared = None if cell.sample is None else np.random.default_rng([seed, cell.sample, *key[2:4]])
+    table, dag = _sample(cell, shared or rng)
     method = method_named(cell.method)
     searched = method.release is not None and cell.calibration is Calibration.SOUND
     result = discover(

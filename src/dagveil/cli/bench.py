@@ -119,7 +119,14 @@ def numeric(
 
 
 @bench.command(short_help="Score every method, sound, beside each other.")
-@click.option("--methods", "names", metavar="NAMES", default=",".join(COUNTING), show_default="all on counts")
+@click.option(
+    "--methods",
+    "names",
+    metavar="NAMES",
+    default=",".join(COUNTING),
+    show_default="all on counts",
+    help="Names of methods.",
+)
 @click.option(
     "--networks", metavar="NAMES", default=",".join(SMALL), show_default=True, help="Names of networks, or random ones."
 )
@@ -146,15 +153,18 @@ def _fits(method: str, network: str) -> bool:
 
 
 @bench.command(short_help="Compare the paper calibrations with the authors' programs.")
-@click.option("--methods", "names", metavar="NAMES", default=",".join(FIGURES), show_default=True)
-@click.option("--networks", metavar="NAMES", default=",".join(EXACT_F1), show_default=True)
+@click.option(
+    "--methods", "names", metavar="NAMES", default=",".join(FIGURES), show_default=True, help="Names of methods."
+)
+@click.option("--networks", metavar="NAMES", default=",".join(EXACT_F1), show_default=True, help="Names of networks.")
+@click.option("--samples", type=click.IntRange(2), default=10, show_default=True, help="Samples of each network.")
 @_study_options
-def faithful(names: str, networks: str, runs: int, seed: int, workers: int, output: str | None) -> None:
+def faithful(names: str, networks: str, samples: int, runs: int, seed: int, workers: int, output: str | None) -> None:
     """Run the paper calibrations at the reported epsilons of the published figures, and without noise."""
     methods = [method_named(name.strip()).name for name in names.split(",")]
     sources = [name.strip() for name in networks.split(",")]
     with show_progress() as progress:
-        comparisons = compare(methods, sources, runs, seed, workers, progress)
+        comparisons = compare(methods, sources, samples, runs, seed, workers, progress)
         smaller = [name for name in sources if name in EXACT_QUESTIONS] or sources
         quiet = run_without_noise(methods, smaller, runs, seed, workers, progress)
     _publish(faithful_page(comparisons, quiet, _command()), output)

@@ -19,6 +19,7 @@ from dagveil.cli.options import (
     read_options,
     refuse_run_options,
     refuse_search_options,
+    releasing_options,
     require_schema,
     run_options,
     search_options,
@@ -48,17 +49,21 @@ from dagveil.report.html import write_report, write_svg
 @click.command(short_help="Release noisy evidence about a table, to search at no cost.")
 @click.argument("file")
 @run_options
+@releasing_options
 @click.option(
     "-o", "--output", metavar="FILE", default="evidence.json", show_default=True, help="Where the evidence goes."
 )
-def measure(file: str, output: str, **run: Any) -> None:
+def measure(file: str, output: str, method: str, options: tuple[str, ...], **run: Any) -> None:
     """Release noisy evidence about FILE, a table (CSV, TSV, Parquet, Feather, Arrow).
 
     This spends the budget once. `dagveil discover evidence.json` then searches the evidence as often as you like, at
     no cost and without the rows.
     """
     path = Path(output)
-    evidence = _measure(file, None, (path,), **run)
+    chosen = method_named(method)
+    if chosen.release is None:
+        raise click.UsageError(f"{method} asks adaptively and leaves no evidence; use `dagveil discover` with it")
+    evidence = _measure(file, None, (path,), method=chosen, options=options, **run)
     _save_paid(evidence, path)
     print_receipt(evidence.receipt)
     releases = count(len(evidence.releases), "release")
@@ -118,9 +123,8 @@ def discover(
             file, knowledge, tuple(written), chosen, Calibration(calibration), options, accept_no_guarantee, **run
         )
     else:
-        chosen.read_settings(Calibration.SOUND, read_options(options))
         written.append(folder / "evidence.json")
-        evidence = _measure(file, knowledge, tuple(written), method=method, **run)
+        evidence = _measure(file, knowledge, tuple(written), method=chosen, options=options, **run)
         # saved before the search: whatever happens to that, what was paid for is kept
         _keep_earlier(folder / "evidence.json")
         _save_paid(evidence, folder / "evidence.json")
@@ -140,9 +144,17 @@ def discover(
 
 
 def _measure(
-    file: str, knowledge: Knowledge | None, outputs: tuple[Path, ...], *, method: str = "measure", **run: Any
+    file: str,
+    knowledge: Knowledge | None,
+    outputs: tuple[Path, ...],
+    *,
+    method: Method,
+    options: tuple[str, ...],
+    **run: Any,
 ) -> Evidence:
     """Refuse what can be refused without the ledger, then spend."""
+    given = read_options(options)
+    method.read_settings(Calibration.SOUND, given)
     order = _check_order(outputs, **run)
     with show_progress() as progress:
         evidence = measure_source(
@@ -150,7 +162,8 @@ def _measure(
             order.schema,
             order.budget.epsilon,
             order.budget.delta,
-            method=method,
+            method=method.name,
+            options=given,
             ledger=order.books,
             noise=order.noise,
             seed=order.seed,

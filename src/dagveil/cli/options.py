@@ -65,7 +65,7 @@ _RUN_OPTIONS = (
     click.option("--seed", type=click.IntRange(0), metavar="INTEGER", help="The seed; only with --noise seeded."),
     click.option("--accept-draft", is_flag=True, help="Use an unreviewed schema as it is; the receipt will say so."),
 )
-_METHOD_OPTIONS = (
+_RELEASING_OPTIONS = (
     click.option(
         "--method",
         default="measure",
@@ -74,18 +74,21 @@ _METHOD_OPTIONS = (
         help="How the graph is found; `dagveil methods` lists the names.",
     ),
     click.option(
-        "--calibration",
-        type=click.Choice([calibration.value for calibration in Calibration]),
-        default=Calibration.SOUND.value,
-        show_default=True,
-        help="With a guarantee that holds, or as published: the latter claims nothing.",
-    ),
-    click.option(
         "--set",
         "options",
         multiple=True,
         metavar="NAME=VALUE",
         help="A setting of the method; `dagveil methods NAME` lists them. May be given several times.",
+    ),
+)
+_METHOD_OPTIONS = (
+    *_RELEASING_OPTIONS,
+    click.option(
+        "--calibration",
+        type=click.Choice([calibration.value for calibration in Calibration]),
+        default=Calibration.SOUND.value,
+        show_default=True,
+        help="With a guarantee that holds, or as published: the latter claims nothing.",
     ),
     click.option(
         "--accept-no-guarantee",
@@ -155,6 +158,13 @@ def search_options(command: Command) -> Command:
     return command
 
 
+def releasing_options(command: Command) -> Command:
+    """Add the options that choose and set a method that releases evidence."""
+    for option in reversed(_RELEASING_OPTIONS):
+        command = option(command)
+    return command
+
+
 def method_options(command: Command) -> Command:
     """Add the options that choose and set a method."""
     for option in reversed(_METHOD_OPTIONS):
@@ -183,7 +193,7 @@ def refuse_search_options(context: click.Context, method: str) -> None:
 
 
 def read_options(options: tuple[str, ...]) -> dict[str, Any]:
-    """Read NAME=VALUE pairs; a list is written with commas.
+    """Read NAME=VALUE pairs; a list is written with commas, one of a single value with a comma at its end.
 
     Examples
     --------
@@ -196,7 +206,9 @@ def read_options(options: tuple[str, ...]) -> dict[str, Any]:
         if not mark or not name.strip():
             raise click.UsageError(f"--set takes NAME=VALUE, for example --set level=0.05; got {option!r}")
         text = value.strip()
-        read[name.strip().replace("-", "_")] = [part.strip() for part in text.split(",")] if "," in text else text
+        read[name.strip().replace("-", "_")] = (
+            [part.strip() for part in text.split(",") if part.strip()] if "," in text else text
+        )
     return read
 
 

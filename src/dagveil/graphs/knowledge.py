@@ -180,3 +180,7 @@ class Knowledge(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _tier_of(self) -> dict[str, int]:
         return {node: position for position, tier in enumerate(self.tiers) for node in tier}
+
+
+NO_KNOWLEDGE = Knowledge.none()
+"""The knowledge that says nothing."""

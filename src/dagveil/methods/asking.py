@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 
@@ -197,7 +198,7 @@ def check_tables(schema: Schema, largest_order: int) -> None:
 def most_questions(schema: Schema, largest_order: int) -> int:
     """Return how many different questions there are up to an order."""
     d = len(schema.columns)
-    return max(1, all_pairs(schema) * sum(math.comb(d - 2, order) for order in range(largest_order + 1)))
+    return math.comb(d, 2) * sum(math.comb(d - 2, order) for order in range(largest_order + 1))
 
 
 def asking_filter(budget: Budget, statistic: str, questions: int, event: PureEvent = DiscreteLaplace) -> Filter:
@@ -217,19 +218,10 @@ def check_countable(schema: Schema) -> None:
         raise MethodError(f"the schema has {len(schema.columns)} column; a causal graph needs at least 2")
 
 
-def all_pairs(schema: Schema) -> int:
-    """Return the number of pairs of columns."""
-    return math.comb(len(schema.columns), 2)
-
-
-def count_pairs(columns: Sequence[str], knowledge: Knowledge) -> int:
-    """Return the number of pairs that questions may be asked about."""
-    names = list(columns)
-    return sum(
-        not knowledge.excludes(x, y) and not knowledge.requires(x, y)
-        for i, x in enumerate(names)
-        for y in names[i + 1 :]
-    )
+def count_pairs(columns: Iterable[str], knowledge: Knowledge) -> int:
+    """Return the number of pairs that questions may be asked about, at least 1."""
+    pairs = combinations(columns, 2)
+    return max(1, sum(not knowledge.excludes(x, y) and not knowledge.requires(x, y) for x, y in pairs))
 
 
 def tell_sweep(columns: Sequence[str], sweep: Sweep, knowledge: Knowledge) -> tuple[Cpdag, tuple[str, ...]]:

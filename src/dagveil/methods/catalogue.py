@@ -25,8 +25,7 @@ from dagveil.methods import (
 from dagveil.methods.asking import Asked, check_countable
 from dagveil.methods.measured import Measured, Progress
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.privacy.filter import Filter
 from dagveil.privacy.receipt import Calibration
 
 Release = Callable[[Curator, Knowledge, Any, Progress], Measured]
@@ -53,7 +52,7 @@ class Method:
     settings
         Settings of the sound calibration.
     accounting
-        Chooses the filter from budget, schema and settings, before a row is touched.
+        Chooses the filter from budget, schema, settings and knowledge, before a row is touched.
     check
         Refuses a schema that the method cannot take.
     release
@@ -74,7 +73,7 @@ class Method:
     data: str
     cost: str
     settings: type[msgspec.Struct]
-    accounting: Callable[[Budget, Schema, Any], Filter]
+    accounting: Callable[[Budget, Schema, Any, Knowledge], Filter]
     check: Callable[[Schema, Knowledge], None]
     release: Release | None = None
     ask: Ask | None = None
@@ -101,18 +100,10 @@ class Method:
             raise MethodError(f"a setting of {self.name} cannot be read: {error}") from error
 
 
-class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`measure` has no settings of its own; those of the search apply, at no cost."""
-
-
 def _release_measured(
-    curator: Curator, knowledge: Knowledge, settings: MeasureSettings, progress: Progress
+    curator: Curator, knowledge: Knowledge, settings: measure.MeasureSettings, progress: Progress
 ) -> Measured:
     return measure.measure(curator, knowledge, progress)
-
-
-def _gaussian(budget: Budget, schema: Schema, settings: MeasureSettings) -> Filter:
-    return tightest_filter(budget, [DiscreteGaussian])
 
 
 def _check_counts(schema: Schema, knowledge: Knowledge) -> None:
@@ -131,9 +122,9 @@ _ALL = (
         "noisy small tables or moments once, then any search for free",
         None,
         "any",
-        "two or three releases",
-        MeasureSettings,
-        _gaussian,
+        "one to three releases",
+        measure.MeasureSettings,
+        measure.accounting,
         measure.check_measurable,
         release=_release_measured,
     ),
@@ -247,7 +238,7 @@ def method_named(name: str) -> Method:
     Examples
     --------
     >>> method_named("measure").cost
-    'two or three releases'
+    'one to three releases'
     """
     if name not in METHODS:
         raise MethodError(f"no method is called {name!r}; choose one of {', '.join(METHODS)}")

@@ -15,8 +15,8 @@ from scipy.optimize import minimize
 from dagveil.curator import Curator, PublishedAccess, Question
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import Asked, Desk, Needs, all_pairs, asking_filter, count_pairs, tell_sweep
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.asking import Asked, Desk, Needs, asking_filter, count_pairs, tell_sweep
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, tell_published
 from dagveil.privacy.budget import Budget
@@ -168,9 +168,11 @@ def allocate(
     return np.asarray(found * unit)
 
 
-def accounting(budget: Budget, schema: Schema, settings: CurateSettings) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: CurateSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
     """Choose the filter for the questions of all orders."""
-    return asking_filter(budget, settings.statistic, all_pairs(schema) * (1 + settings.largest_order))
+    return asking_filter(
+        budget, settings.statistic, count_pairs(schema.columns, knowledge) * (1 + settings.largest_order)
+    )
 
 
 def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progress: Progress) -> Asked:

@@ -48,6 +48,7 @@ def measure_source(
     delta: Amount = DEFAULT_DELTA,
     *,
     method: str = "measure",
+    options: Mapping[str, Any] | None = None,
     ledger: Ledger | str | Path | None = None,
     noise: NoiseKind = NoiseKind.OPENDP,
     seed: int | None = None,
@@ -67,6 +68,8 @@ def measure_source(
         Budget of this run.
     method
         A method that releases evidence: `measure`, `lap-mech` or `priv-pc-star`.
+    options
+        Settings of the method, by name.
     ledger
         Where the charge is written: a ledger, its path or its URL. None keeps it in memory only, for simulated or
         public data.
@@ -89,9 +92,9 @@ def measure_source(
     chosen = method_named(method)
     if chosen.release is None:
         raise MethodError(f"{method} asks adaptively and leaves no evidence to search; use `discover` with it")
-    settings = chosen.read_settings(Calibration.SOUND, None)
+    settings = chosen.read_settings(Calibration.SOUND, options)
     run = prepare_run(source, schema, Budget.of(epsilon, delta), chosen, ledger, noise, seed, accept_draft, knowledge)
-    accounting = chosen.accounting(run.budget, run.schema, settings)
+    accounting = chosen.accounting(run.budget, run.schema, settings, run.knowledge)
     table = run.table()
     with run.reserve(chosen) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)
@@ -159,13 +162,13 @@ def discover(
     """
     chosen = method_named(method)
     if chosen.release is not None and calibration is Calibration.SOUND:
-        chosen.read_settings(calibration, options)
         evidence = measure_source(
             source,
             schema,
             epsilon,
             delta,
             method=method,
+            options=options,
             ledger=ledger,
             noise=noise,
             seed=seed,
@@ -219,7 +222,7 @@ def ask_source(
         run.check_publishable(accept_no_guarantee=accept_no_guarantee)
         accounting: Filter = PureFilter(budget)
     else:
-        accounting = method.accounting(budget, run.schema, options)
+        accounting = method.accounting(budget, run.schema, options, run.knowledge)
     table = run.table()
     with run.reserve(method) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)
@@ -235,7 +238,7 @@ def ask_source(
         version=RESULT_VERSION,
         software=__version__,
         created=now(),
-        method=MethodUsed(method.name, calibration.value, msgspec.to_builtins(options)),
+        method=MethodUsed(method.name, calibration.value, msgspec.json.decode(msgspec.json.encode(options))),
         graph=write_graph(asked.graph, Shares.none(), run.knowledge),
         near_misses=(),
         confidence=Confidence(0, MEANING),

@@ -14,7 +14,7 @@ from dagveil.curator import Curator, PublishedAccess, Question
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetExceededError
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import Knowledge
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Desk, Needs, asking_filter, tell_sweep
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, g_p_value, g_test, tell_published
@@ -73,7 +73,7 @@ class EmPcPublished(msgspec.Struct, frozen=True, kw_only=True):
     whole_domain: bool = False
 
 
-def accounting(budget: Budget, schema: Schema, settings: EmPcSettings) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: EmPcSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
     """Choose the filter: about two choices for each node and order, and more where several neighbours go."""
     choices = 4 * len(schema.columns) * len(settings.order_shares)
     return asking_filter(budget, settings.statistic, choices, ExponentialChoice)
@@ -127,6 +127,7 @@ def _treat_node(
     options = {y: asked for y, asked in options.items() if asked}
     if not options:
         return 0
+    scored = sum(map(len, options.values()))
     epsilon = epsilon_for(curator.accounting, amount * number_share, ExponentialChoice)
     number = desk.interview.choose_number(list(options.values()), epsilon, f"number at order {order}")
     for _ in range(number):
@@ -136,7 +137,7 @@ def _treat_node(
         _, y, given = rest[chosen][0]
         graph.remove(x, y, given)
         del options[y]
-    return sum(map(len, options.values())) + number
+    return scored
 
 
 def publish(

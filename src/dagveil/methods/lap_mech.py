@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import msgspec
 import numpy as np
@@ -11,9 +10,9 @@ import numpy as np
 from dagveil.curator import Curator, PublishedAccess, Question
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
-from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import Knowledge
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, check_countable
+from dagveil.methods.measure import measure_jointly
 from dagveil.methods.measured import Measured, Progress
 from dagveil.methods.published import g_p_value, tell_published
 from dagveil.privacy.budget import Budget
@@ -57,21 +56,16 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         )
 
 
-def accounting(budget: Budget, schema: Schema, settings: LapMechSettings) -> Filter:
+def accounting(
+    budget: Budget, schema: Schema, settings: LapMechSettings, knowledge: Knowledge = NO_KNOWLEDGE
+) -> Filter:
     """One release of Laplace noise is cheapest by plain addition."""
     return PureFilter(budget)
 
 
 def release(curator: Curator, knowledge: Knowledge, settings: LapMechSettings, progress: Progress) -> Measured:
     """Release the joint table."""
-    progress("measuring the joint table", 0, 1)
-    columns = tuple(curator.schema.columns)
-    released = curator.count_tables([columns], Fraction(1), "joint table")
-    progress("measuring the joint table", 1, 1)
-    cells = len(released[0].values)
-    why = "every question is a sum of its cells, so larger tables have less noise than small ones would have alone"
-    stage = Stage("joint table", 1, cells, 1.0, released[0].count_variance ** 0.5, why)
-    return Measured(released, (stage,), ())
+    return measure_jointly(curator, progress)
 
 
 def publish(

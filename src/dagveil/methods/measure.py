@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import enum
+import math
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
+from statistics import median
+
+import msgspec
 
 from dagveil.curator import Curator
 from dagveil.data.column import Numeric
@@ -13,12 +19,18 @@ from dagveil.evidence.bundle import Stage
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.evidence.triples import TripleEvidence
-from dagveil.graphs.knowledge import Knowledge
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure_moments import measure_moments
-from dagveil.methods.measure_tables import measure_tables
+from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, measure_tables, warn_of_noise
 from dagveil.methods.measured import Measured, Progress
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.conversion import mu_squared_of
+from dagveil.privacy.events import DiscreteGaussian
+from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
+from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import Release
 from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
+from dagveil.statistics.contingency import counts_sensitivity, counts_squared_sensitivity
 
 ROWS_SHARE = Fraction(1, 100)
 """Share of the budget that estimates the number of rows when the schema declares none."""
@@ -31,6 +43,10 @@ PAIRS_LEVEL = 1e-5
 
 MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
 """Search constants for numeric columns: their marginal tests have one degree of freedom and more power."""
+
+
+MOST_JOINT_CELLS = 2**14
+"""Cells of the table of all columns up to which one release of it is considered."""
 
 
 def is_numeric(schema: Schema) -> bool:
@@ -51,11 +67,92 @@ def search_defaults(tests: Independence) -> SkeletonSettings:
     return replace(TABLE_SEARCH, conditional_level=PAIRS_LEVEL, removal_order=RemovalOrder.WEAKEST_EDGE)
 
 
+class Plan(enum.Enum):
+    """What is released about columns with levels."""
+
+    AUTO = "auto"
+    """The joint table where it has less noise, small tables otherwise."""
+
+    JOINT = "joint"
+    """The table of all columns, with Laplace noise."""
+
+    TABLES = "tables"
+    """Margins, interactions of pairs, and then what looks worthwhile, with Gaussian noise."""
+
+
+class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of `measure`; those of the search apply besides, at no cost.
+
+    Parameters
+    ----------
+    plan
+        What is released: auto, joint or tables.
+    """
+
+    plan: Plan = Plan.AUTO
+
+
+def accounting(
+    budget: Budget, schema: Schema, settings: MeasureSettings, knowledge: Knowledge = NO_KNOWLEDGE
+) -> Filter:
+    """Choose the filter, and with it the plan: plain addition for one joint table, Gaussian accounting for the rest."""
+    joint = settings.plan is Plan.JOINT or (settings.plan is Plan.AUTO and prefers_joint(budget, schema, knowledge))
+    if joint and is_numeric(schema):
+        raise MethodError("numeric columns without bins have no table of counts; declare bins, or leave out plan=joint")
+    return PureFilter(budget) if joint else tightest_filter(budget, [DiscreteGaussian])
+
+
+def prefers_joint(budget: Budget, schema: Schema, knowledge: Knowledge = NO_KNOWLEDGE) -> bool:
+    """Tell, from public facts alone, whether the table of all columns would show pairs with less noise than their own.
+
+    A record stands in one cell of the joint table, so Laplace noise of scale 1/ε pays for all of it, without delta. A
+    pair table is a sum of its cells; with few cells that is less noise than Gaussian noise on every pair.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
+    >>> small = Schema(dataset="few", columns={name: columns[name] for name in "abcd"}, reviewed=True)
+    >>> [prefers_joint(Budget.of(1, 1e-6), schema) for schema in (small, Schema(dataset="many", columns=columns))]
+    [True, False]
+    """
+    levels = {name: column.n_levels for name, column in schema.columns.items()}
+    cells = math.prod(levels.values())
+    if is_numeric(schema) or cells > MOST_JOINT_CELLS:
+        return False
+    if any(knowledge.excludes(x, y) for x, y in combinations(levels, 2)):
+        return False  # nothing is released about pairs that knowledge excludes
+    if budget.delta == 0:
+        return True
+    pairs = list(combinations(levels.values(), 2))
+    pair_cells = median(x * y for x, y in pairs)
+    relation = Relation(schema.relation)
+    joint = math.sqrt(2.0 * cells / pair_cells) * counts_sensitivity(relation, 1) / float(budget.epsilon)
+    # what each interaction would carry with the share that `measure_tables` gives to pairs
+    share = float((1 - SINGLES_SHARE) * PAIRS_SHARE * mu_squared_of(budget))
+    centred = median((1 - 1 / x) * (1 - 1 / y) for x, y in pairs)
+    return joint <= math.sqrt(float(counts_squared_sensitivity(relation, len(pairs))) * centred / share)
+
+
 def check_measurable(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse, before anything is reserved, what no run could do."""
     if len(schema.columns) < 2:
         raise MethodError(f"the schema has {len(schema.columns)} column; a causal graph needs at least 2")
     knowledge.check(schema.columns)
+
+
+def measure_jointly(curator: Curator, progress: Progress) -> Measured:
+    """Release the table of all columns with Laplace noise."""
+    progress("measuring the joint table", 0, 1)
+    columns = tuple(curator.schema.columns)
+    released = curator.count_tables([columns], Fraction(1), "joint table")
+    progress("measuring the joint table", 1, 1)
+    why = "one record stands in one cell, and every question is a sum of cells: less noise than pair tables would have"
+    stage = Stage("joint table", 1, len(released[0].values), 1.0, released[0].count_variance ** 0.5, why)
+    table = released[0]
+    rows = curator.schema.nominal_rows or max(1.0, float(table.counts.sum()))
+    # a cell of a pair of yes/no columns is a sum of a quarter of all cells
+    return Measured(released, (stage,), tuple(warn_of_noise(stage.noise_sd * math.sqrt(table.counts.size / 4), rows)))
 
 
 def measure(curator: Curator, knowledge: Knowledge, progress: Progress) -> Measured:
@@ -71,6 +168,8 @@ def measure(curator: Curator, knowledge: Knowledge, progress: Progress) -> Measu
         Told about each round.
     """
     schema = curator.schema
+    if isinstance(curator.accounting, PureFilter):
+        return measure_jointly(curator, progress)
     releases: list[Release] = []
     plan: list[Stage] = []
     share = Fraction(1)

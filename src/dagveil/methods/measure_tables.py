@@ -148,13 +148,18 @@ def measure_tables(
     rounds.ask_pairs(pairs, first, "all pairs", "they answer every question of order 0 and 1")
     rest = share - first
     findings.append(_spend_rest(rounds, rest))
-    noise = rounds.plan[1].noise_sd
-    if noise > rows / 20:
-        findings.append(
-            f"Noise of {noise:.0f} rows per cell is large beside about {rows} rows: expect only strong edges. "
-            "A larger epsilon, fewer columns or fewer levels would show more."
-        )
+    findings.extend(warn_of_noise(rounds.plan[1].noise_sd, rows))
     return Measured(tuple(rounds.releases), tuple(rounds.plan), tuple(findings))
+
+
+def warn_of_noise(noise: float, rows: float) -> list[str]:
+    """Say so if the noise in a cell of a pair table is large beside the number of rows."""
+    if noise <= rows / 20:
+        return []
+    return [
+        f"Noise of {noise:.0f} rows per cell is large beside about {rows:.0f} rows: expect only strong edges. "
+        "A larger epsilon, fewer columns or fewer levels would show more."
+    ]
 
 
 def _spend_rest(rounds: _Rounds, rest: Fraction) -> str:

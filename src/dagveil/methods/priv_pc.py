@@ -12,8 +12,8 @@ from dagveil.curator import Curator, PublishedAccess, Question
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import Asked, Desk, Needs, all_pairs, asking_filter, count_pairs, tell_sweep
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.asking import Asked, Desk, Needs, asking_filter, count_pairs, tell_sweep
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, advanced_composition, largest_published_order, tell_published
 from dagveil.methods.svt_pc import THRESHOLD_SHARE
@@ -176,9 +176,11 @@ def _examination_bound(epsilon: float, distance: float, sensitivity: float) -> f
     return 0.5 * math.exp(-epsilon * distance / (2.0 * sensitivity))
 
 
-def accounting(budget: Budget, schema: Schema, settings: PrivPcSettings) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: PrivPcSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
     """Choose the filter: two charges for each round."""
-    return asking_filter(budget, settings.statistic, 2 * (settings.rounds or default_rounds(all_pairs(schema))))
+    return asking_filter(
+        budget, settings.statistic, 2 * (settings.rounds or default_rounds(count_pairs(schema.columns, knowledge)))
+    )
 
 
 def default_rounds(pairs: int) -> int:

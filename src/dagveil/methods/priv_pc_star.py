@@ -13,7 +13,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
-from dagveil.graphs.knowledge import Knowledge
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.measure import check_measurable, is_numeric, measure
 from dagveil.methods.measured import Measured, Progress
@@ -61,7 +61,9 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         )
 
 
-def accounting(budget: Budget, schema: Schema, settings: PrivPcStarSettings) -> Filter:
+def accounting(
+    budget: Budget, schema: Schema, settings: PrivPcStarSettings, knowledge: Knowledge = NO_KNOWLEDGE
+) -> Filter:
     """Gaussian noise only."""
     return tightest_filter(budget, [DiscreteGaussian])
 

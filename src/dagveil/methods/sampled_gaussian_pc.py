@@ -11,8 +11,8 @@ from dagveil.curator import Curator, PublishedAccess, Question
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import Asked, Desk, Needs, all_pairs, check_countable, count_pairs, tell_sweep
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.asking import Asked, Desk, Needs, check_countable, count_pairs, tell_sweep
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, largest_published_order, tell_published
 from dagveil.privacy.budget import Budget
@@ -85,9 +85,14 @@ def check(schema: Schema, knowledge: Knowledge) -> None:
         )
 
 
-def accounting(budget: Budget, schema: Schema, settings: SampledGaussianSettings) -> Filter:
+def accounting(
+    budget: Budget, schema: Schema, settings: SampledGaussianSettings, knowledge: Knowledge = NO_KNOWLEDGE
+) -> Filter:
     """Rényi accounting at the order that needs the least noise for the planned questions."""
-    return RenyiFilter(budget, best_order(budget, _rate(settings.rate), settings.questions or 3 * all_pairs(schema)))
+    return RenyiFilter(
+        budget,
+        best_order(budget, _rate(settings.rate), settings.questions or 3 * count_pairs(schema.columns, knowledge)),
+    )
 
 
 def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSettings, progress: Progress) -> Asked:
@@ -95,9 +100,9 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSetting
     columns = tuple(curator.schema.columns)
     desk = Desk(curator, settings.statistic, settings.level, settings.largest_order, Needs.FIXED_NOISE)
     rate = _rate(settings.rate)
-    questions = settings.questions or 3 * max(1, count_pairs(columns, knowledge))
+    questions = settings.questions or 3 * count_pairs(columns, knowledge)
     spent = curator.accounting.spent / curator.accounting.total
-    order = best_order(curator.accounting.budget, rate, settings.questions or 3 * all_pairs(curator.schema))
+    order = best_order(curator.accounting.budget, rate, questions)
     # a larger number of questions pays for what was spent before
     ratio = smallest_ratio(curator.accounting.budget, rate, math.ceil(questions / (1 - spent)), order)
     slack = settings.slack * math.sqrt(ratio)
@@ -124,7 +129,7 @@ def publish(
     columns = tuple(access.schema.columns)
     target = Budget(budget.epsilon, Fraction(settings.delta).limit_denominator(10**12))
     rate = _rate(settings.rate)
-    questions = settings.questions or 3 * all_pairs(access.schema)
+    questions = settings.questions or 3 * count_pairs(columns, knowledge)
     order = best_order(target, rate, questions)
     ratio = smallest_ratio(target, rate, questions, order)
     size = max(1, int(rate * access.n_rows))

@@ -9,8 +9,8 @@ import msgspec
 from dagveil.curator import Curator, PublishedAccess, Question
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
-from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import Asked, Desk, Needs, all_pairs, asking_filter, count_pairs, tell_sweep
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.asking import Asked, Desk, Needs, asking_filter, count_pairs, tell_sweep
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, advanced_composition, largest_published_order, tell_published
 from dagveil.privacy.budget import Budget
@@ -70,16 +70,16 @@ class SvtPcPublished(msgspec.Struct, frozen=True, kw_only=True):
     delta: float = 1e-3
 
 
-def accounting(budget: Budget, schema: Schema, settings: SvtPcSettings) -> Filter:
+def accounting(budget: Budget, schema: Schema, settings: SvtPcSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
     """Choose the filter."""
-    return asking_filter(budget, settings.statistic, settings.rounds or all_pairs(schema))
+    return asking_filter(budget, settings.statistic, settings.rounds or count_pairs(schema.columns, knowledge))
 
 
 def ask(curator: Curator, knowledge: Knowledge, settings: SvtPcSettings, progress: Progress) -> Asked:
     """Run the sound method."""
     columns = tuple(curator.schema.columns)
     desk = Desk(curator, settings.statistic, settings.level, settings.largest_order, Needs.FIXED_NOISE)
-    rounds = settings.rounds or max(1, count_pairs(columns, knowledge))
+    rounds = settings.rounds or count_pairs(columns, knowledge)
     epsilon = epsilon_for(curator.accounting, curator.accounting.remaining / rounds)
     sieve = desk.interview.open_sieve(epsilon, THRESHOLD_SHARE, Fraction(1), "sparse vector round")
     slack = settings.slack * (sieve.question_scale + sieve.threshold_scale)

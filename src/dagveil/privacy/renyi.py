@@ -24,7 +24,7 @@ MOST_ORDER: Final = 1024
 """Largest order: up to here COST_MARGIN covers the rounding of every term of a cost."""
 
 COST_MARGIN: Final = Fraction(1, 2**27)
-"""Relative part by which a floating-point cost is raised; its true error is smaller (docs/proofs/subsampled-gaussian.md)."""
+"""Relative part by which a floating-point cost is raised; docs/proofs/subsampled-gaussian.md bounds its error."""
 
 LEAST_COST: Final = Fraction(1, 2**300)
 """No release is free: below this, floating point cannot tell a cost from nothing."""

@@ -1,0 +1,102 @@
+"""Sampled tables, and runs of asking methods at a curator of their own, for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from dagveil.benchmarks.networks import load_network
+from dagveil.benchmarks.simulate import network_schema, sample_codes
+from dagveil.curator import Curator, PublishedAccess, Question
+from dagveil.data.memory import MemoryTable
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.asking import Asked
+from dagveil.methods.catalogue import method_named
+from dagveil.methods.measured import silent
+from dagveil.methods.published import PublishedTests
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.receipt import Calibration
+from dagveil.privacy.relation import Relation
+
+Sampled = Callable[..., MemoryTable]
+
+
+@pytest.fixture(scope="session")
+def sampled() -> Sampled:
+    """Return a function that gives rows of a network, with public facts of their schema replaced on demand."""
+
+    @cache
+    def codes_of(name: str, n_rows: int) -> dict[str, np.ndarray]:
+        return sample_codes(load_network(name), n_rows, np.random.default_rng(0))
+
+    def make(name: str, n_rows: int, **facts: Any) -> MemoryTable:
+        schema = msgspec.structs.replace(network_schema(load_network(name), n_rows), **facts)
+        return MemoryTable.from_codes(codes_of(name, n_rows), schema)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def ask_method() -> Callable[..., tuple[Asked, Curator]]:
+    """Return a function that runs a sound asking method on a table with seeded noise."""
+
+    def ask(
+        method: str,
+        table: MemoryTable,
+        epsilon: object,
+        delta: object = 1e-6,
+        seed: int = 0,
+        knowledge: Knowledge | None = None,
+        make_curator: Callable[..., Curator] = Curator,
+        **options: Any,
+    ) -> tuple[Asked, Curator]:
+        chosen = method_named(method)
+        settings = chosen.read_settings(Calibration.SOUND, options)
+        budget = Budget.of(epsilon, delta)
+        knowledge = knowledge or Knowledge.none()
+        accounting = chosen.accounting(budget, table.schema, settings, knowledge)
+        run = MemoryLedger().reserve("asked", budget, method, "test")
+        noise = noise_source(NoiseKind.SEEDED, seed)
+        curator = make_curator(table, Relation(table.schema.relation), accounting, run, noise)
+        assert chosen.ask is not None
+        return chosen.ask(curator, knowledge, settings, silent), curator
+
+    return ask
+
+
+@pytest.fixture(scope="session")
+def publish_method() -> Callable[..., Asked]:
+    """Return a function that runs a paper calibration on a table."""
+
+    def publish(
+        method: str,
+        table: MemoryTable,
+        epsilon: object,
+        seed: int = 0,
+        knowledge: Knowledge | None = None,
+        **options: Any,
+    ) -> Asked:
+        chosen = method_named(method)
+        settings = chosen.read_settings(Calibration.PAPER, options)
+        access = PublishedAccess(table, np.random.default_rng(seed))
+        assert chosen.publish is not None
+        return chosen.publish(access, Budget.of(epsilon, 0), knowledge or Knowledge.none(), settings, silent)
+
+    return publish
+
+
+@pytest.fixture(scope="session")
+def exact_kendall() -> Callable[[MemoryTable], Callable[[Question], float]]:
+    """Return a function that gives the published p-value of every question, without noise."""
+
+    def tests_of(table: MemoryTable) -> Callable[[Question], float]:
+        return PublishedTests(PublishedAccess(table, np.random.default_rng(0))).kendall
+
+    return tests_of
