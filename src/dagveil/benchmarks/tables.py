@@ -103,7 +103,8 @@ def faithful_page(comparisons: Sequence[Comparison], quiet: Sequence[Summary], c
     for c in comparisons:
         rows.append(
             f"| `{c.cell.method}` | {c.cell.source} | {c.wanted:g} | {c.reported:.3g} | "
-            f"{c.mean:.2f} ± {c.deviation:.2f} | {min(c.means):.2f} to {max(c.means):.2f} | {c.theirs:.2f} | {c.gap:+.1f} |"
+            f"{c.mean:.2f} ± {c.deviation:.2f} | {min(c.means):.2f} to {max(c.means):.2f} | "
+            f"{c.theirs:.2f} | {c.gap:+.1f} |"
         )
     near = sum(abs(c.gap) <= 2.0 for c in comparisons)
     first = comparisons[0]
@@ -125,7 +126,8 @@ def faithful_page(comparisons: Sequence[Comparison], quiet: Sequence[Summary], c
             "`--calibration paper` with the constants of the published programs, n = 100000, "
             f"{len(first.means)} samples, {first.runs} runs on each. The authors' programs were measured on one sample "
             "per network with 10 to 20 runs (Sachs 4 to 24), so their figure should look like the mean of one of our "
-            "samples. ± is the deviation of such means, and the gap counts our mean's distance from their figure in standard errors of that difference: "
+            "samples. ± is the deviation of such means, and the gap counts our mean's distance from their figure in "
+            "standard errors of that difference: "
             f"{near} of {len(comparisons)} lie within two. Written by",
             f"    {command}",
             "## At the reported ε of the published figures",

@@ -106,9 +106,12 @@ class Summary:
 def run_cell(cell: Cell, run: int, seed: int) -> Scores:
     """Sample, discover and score once; the seed of a run does not depend on the other cells."""
     key = [seed, run, crc32(cell.source.encode()), cell.n_rows, int(cell.epsilon * 1_000_000)]
-    rng = np.random.default_rng(key)
-    shared = None if cell.sample is None else np.random.default_rng([seed, cell.sample, *key[2:4]])
-    table, dag = _sample(cell, shared or rng)
+    if cell.sample is None:
+        rng = np.random.default_rng(key)
+        table, dag = _sample(cell, rng)
+    else:
+        rng = np.random.default_rng([*key, cell.sample])
+        table, dag = _sample(cell, np.random.default_rng([seed, cell.sample, *key[2:4]]))
     method = method_named(cell.method)
     searched = method.release is not None and cell.calibration is Calibration.SOUND
     result = discover(
