@@ -24,6 +24,8 @@ from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
+from dagveil.statistics.kendall import Kendall
+from dagveil.statistics.statistic import TableShape
 
 Sampled = Callable[..., MemoryTable]
 
@@ -100,3 +102,24 @@ def exact_kendall() -> Callable[[MemoryTable], Callable[[Question], float]]:
         return PublishedTests(PublishedAccess(table, np.random.default_rng(0))).kendall
 
     return tests_of
+
+
+@pytest.fixture(scope="session")
+def exact_scores() -> Callable[..., Callable[[Question, float], bool]]:
+    """Return a function that decides questions as the sound methods would without noise, by Kendall's statistic."""
+
+    def decide_by(table: MemoryTable) -> Callable[[Question, float], bool]:
+        statistic = Kendall(table.n_rows)
+        shares = {name: table.counts((name,)) / table.n_rows for name in table.schema.columns}
+
+        def is_independent(question: Question, level: float = 0.01) -> bool:
+            x, y, given = question
+            counts = table.counts((*given, x, y))
+            shape = TableShape(int(np.prod(counts.shape[:-2])), *counts.shape[-2:])
+            ties = float(np.prod([1.0 - (shares[name] ** 3).sum() for name in (x, y)]))
+            value = int(statistic.values(counts.reshape(shape)))
+            return value <= statistic.critical_value(level, table.n_rows, shape, ties)
+
+        return is_independent
+
+    return decide_by

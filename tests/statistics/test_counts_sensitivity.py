@@ -17,6 +17,7 @@ from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import (
     centre_counts,
     changed_cells,
+    counts_sensitivity,
     counts_squared_sensitivity,
     interaction_squared_sensitivity,
 )
@@ -77,6 +78,7 @@ def test_the_largest_change_is_the_declared_one(
     n_tables = len(QUESTIONS[question])
     assert max(int(change @ change) for change in changes) == counts_squared_sensitivity(relation, n_tables, lattice)
     assert max(int(np.count_nonzero(change)) for change in changes) == changed_cells(relation, n_tables)
+    assert max(int(np.abs(change).sum()) for change in changes) == lattice * counts_sensitivity(relation, n_tables)
 
 
 def test_the_number_of_rows_moves_by_one_or_not_at_all(answers: dict[str, dict[tuple[int, ...], np.ndarray]]) -> None:

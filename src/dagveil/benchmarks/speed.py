@@ -24,9 +24,11 @@ from dagveil.data.column import Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import MissingExtraError
+from dagveil.methods.catalogue import METHODS, Method
 from dagveil.methods.discovery import discover
 from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.receipt import Calibration
 
 Codes = dict[str, NDArray[np.uint8]]
 
@@ -71,6 +73,31 @@ def time_runs(tries: int, epsilon: float, told: Callable[[str, int, int], None])
             seconds = _best(prepare(name, codes), tries)
             timings.append(Timing(f"{name}, {rows} rows", program, seconds))
             told("timing", i * len(programs) + j + 1, len(CASES) * len(programs))
+    return timings
+
+
+METHOD_CASES = (("asia", 100_000), ("sachs", 100_000))
+"""Networks and rows of the comparison of methods."""
+
+
+def time_methods(tries: int, epsilon: float, told: Callable[[str, int, int], None]) -> list[Timing]:
+    """Time every method on counts, in both calibrations, and causal-learn's non-private PC, on the same rows.
+
+    Parameters are those of `time_runs`.
+    """
+    timings = []
+    for i, (name, rows) in enumerate(METHOD_CASES):
+        codes = sample_codes(load_network(name), rows, np.random.default_rng(1))
+        programs = {"causal-learn PC, χ²": _causal_learn(name, codes)}
+        for method in METHODS.values():
+            for calibration in Calibration:
+                if method.name == "priv-pc-star" or (calibration is Calibration.PAPER and method.publish is None):
+                    continue
+                label = f"dagveil {method.name}, {calibration.value}"
+                programs[label] = _method(name, codes, epsilon, method, calibration)
+        for j, (program, run) in enumerate(programs.items()):
+            timings.append(Timing(f"{name}, {rows} rows", program, _best(run, tries)))
+            told("timing", i * len(programs) + j + 1, len(METHOD_CASES) * len(programs))
     return timings
 
 
@@ -123,6 +150,24 @@ def _ours(name: str, codes: Codes, epsilon: float, noise: NoiseKind) -> Callable
     def run() -> object:
         table = MemoryTable.from_codes(codes, schema)
         return discover(table, schema, epsilon, 1e-6, settings=SearchSettings(redraws=0), noise=noise)
+
+    return run
+
+
+def _method(name: str, codes: Codes, epsilon: float, method: Method, calibration: Calibration) -> Callable[[], object]:
+    schema = network_schema(load_network(name), len(next(iter(codes.values()))))
+    searched = method.release is not None and calibration is Calibration.SOUND
+
+    def run() -> object:
+        return discover(
+            MemoryTable.from_codes(codes, schema),
+            schema,
+            epsilon,
+            1e-6,
+            method=method.name,
+            calibration=calibration,
+            settings=SearchSettings(redraws=0) if searched else None,
+        )
 
     return run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dagveil.benchmarks.faithful import EXACT_F1, EXACT_QUESTIONS, FIGURES, TOTALS, Comparison
+from dagveil.benchmarks.faithful import AUTHORS_SECONDS, EXACT_F1, EXACT_QUESTIONS, FIGURES, TOTALS, Comparison
 from dagveil.benchmarks.speed import Timing
 from dagveil.benchmarks.utility import Summary
 
@@ -163,6 +163,34 @@ def numeric_page(summaries: Sequence[Summary], command: str, title: str) -> str:
             table(lambda s: f"{s.mean.f1:.2f} ± {s.f1_error:.2f}"),
             "## True positive rate / false positive rate / true discovery rate of the skeleton",
             table(lambda s: f"{s.mean.tpr:.2f} / {s.mean.fpr:.3f} / {s.mean.tdr:.2f}"),
+        ]
+    )
+
+
+def methods_speed_page(timings: Sequence[Timing], command: str) -> str:
+    """Write the page that times every method beside a non-private peer and the authors' programs."""
+    cases = list(dict.fromkeys(timing.case for timing in timings))
+    seconds = {(timing.case, timing.program): timing.seconds for timing in timings}
+    peer = timings[0].program
+    heads = [f"{case}, {what}" for case in cases for what in ("seconds", f"{peer} / ours")]
+    lines = ["| program | " + " | ".join(heads) + " | authors' program on Asia |", "|---" * (len(heads) + 2) + "|"]
+    for program in dict.fromkeys(timing.program for timing in timings):
+        cells = []
+        for case in cases:
+            spent = seconds[case, program]
+            cells += [f"{spent:.3f}", f"{seconds[case, peer] / spent:.1f} ×"]
+        method = program.removeprefix("dagveil ").partition(",")[0]
+        theirs = AUTHORS_SECONDS.get(method, {}).get("asia")
+        lines.append(f"| {program} | " + " | ".join(cells) + f" | {'' if theirs is None else f'{theirs:g} s'} |")
+    return "\n\n".join(
+        [
+            "# Speed of every method",
+            "Whole runs on the same rows in one process, the best of several tries, OpenDP's noise: counting, asking, "
+            "noise, search and arrows, beside causal-learn's non-private PC with the χ² test. Seconds depend on the "
+            "machine and its other work, ratios much less. The last column has CPU seconds of the authors' programs "
+            "for one run at a very large ε, on another machine. Written by",
+            f"    {command}",
+            "\n".join(lines),
         ]
     )
 

@@ -1,4 +1,4 @@
-"""`dagveil bench utility | numeric | methods | faithful | speed`."""
+"""`dagveil bench utility | numeric | methods | faithful | speed | methods-speed`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ import click
 
 from dagveil.benchmarks.faithful import EXACT_F1, EXACT_QUESTIONS, FIGURES, compare, run_without_noise
 from dagveil.benchmarks.networks import NETWORK_NAMES, load_network
-from dagveil.benchmarks.speed import time_loading, time_runs
-from dagveil.benchmarks.tables import faithful_page, methods_page, numeric_page, speed_page, utility_page
+from dagveil.benchmarks.speed import time_loading, time_methods, time_runs
+from dagveil.benchmarks.tables import (
+    faithful_page,
+    methods_page,
+    methods_speed_page,
+    numeric_page,
+    speed_page,
+    utility_page,
+)
 from dagveil.benchmarks.utility import Cell, Summary, run_study
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.output import check_writable
@@ -186,6 +193,19 @@ def speed(tries: int, epsilon: float, load_rows: int, load_columns: int, output:
         runs = time_runs(tries, epsilon, progress)
         loading = time_loading(load_rows, load_columns, min(tries, 3))
     _publish(speed_page(runs, loading, _command()), output)
+
+
+@bench.command("methods-speed", short_help="Time every method beside a non-private peer.")
+@click.option("--tries", type=click.IntRange(1), default=5, show_default=True, help="The best of so many counts.")
+@click.option(
+    "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
+)
+@_output_option
+def methods_speed(tries: int, epsilon: float, output: str | None) -> None:
+    """Time every method, in both calibrations, beside causal-learn's non-private PC on the same rows."""
+    with show_progress() as progress:
+        timings = time_methods(tries, epsilon, progress)
+    _publish(methods_speed_page(timings, _command()), output)
 
 
 def _run(cells: list[Cell], runs: int, seed: int, workers: int) -> list[Summary]:

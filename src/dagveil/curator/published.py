@@ -66,7 +66,7 @@ class PublishedAccess:
 
         def keep(n_rows: int) -> NDArray[np.bool_]:
             kept = np.zeros(n_rows, dtype=np.bool_)
-            kept[self.rng.permutation(n_rows)[:size]] = True
+            kept[self.rng.choice(n_rows, min(size, n_rows), replace=False, shuffle=False)] = True
             return kept
 
         return PublishedAccess(self._table.thin(keep), self.rng)

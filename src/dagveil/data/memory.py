@@ -44,6 +44,7 @@ class MemoryTable:
         self._rows = WeightedRows(codes=dict(encoded.codes), weights=None, n_rows=encoded.n_rows)
         self._shrunk = False
         self._pair_tables: PairTables | None = None
+        self._owners: NDArray[np.int64] | None = None
 
     @classmethod
     def from_source(cls, source: Any, schema: Schema) -> MemoryTable:
@@ -142,12 +143,11 @@ class MemoryTable:
         """
         rows = self._distinct_rows()
         part = assign(self._n_rows)
-        if rows.weights is None:
-            distinct = np.arange(rows.n_rows)
-        else:
-            distinct = np.repeat(np.arange(rows.n_rows), rows.weights.astype(np.int64))
-        inside = part < parts
-        place = distinct[inside] * parts + part[inside]
+        if self._owners is None:
+            weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
+            self._owners = np.repeat(np.arange(rows.n_rows, dtype=np.int64), weights.astype(np.int64))
+        inside = np.flatnonzero(part < parts)
+        place = self._owners[inside] * parts + part[inside]
         multiplicity = np.bincount(place, minlength=rows.n_rows * parts).reshape(-1, parts)
         return [self._part(rows, multiplicity[:, number]) for number in range(parts)]
 

@@ -113,7 +113,7 @@ def _check_counts(schema: Schema, knowledge: Knowledge) -> None:
 
 _XU = "Xu, Yuan and Wu, Differential privacy preserving causal graph discovery, PAC 2017"
 _WANG = "Wang, Pang and Song, Towards practical differentially private causal graph discovery, NeurIPS 2020"
-_BHATTACHARJEE = "Bhattacharjee and Tandon, CURATE: adaptive privacy budgeting for causal graph discovery, 2024"
+_BHATTACHARJEE = "Bhattacharjee and Tandon, CURATE: scaling-up differentially private causal graph discovery, 2024"
 _COUNTED = "categorical, ordinal, yes/no, and numeric with bins"
 
 _ALL = (

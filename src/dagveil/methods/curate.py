@@ -20,13 +20,14 @@ from dagveil.methods.asking import Asked, Desk, Needs, asking_filter, count_pair
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, tell_published
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.search.constraint.pc import Pruning, Traversal, prune
 from dagveil.statistics.kendall import CURATE_P_VALUE_CONSTANT
 
 FLAW = (
     "one record moves the p-value by far more than the stated sensitivity, and the published program charges only the "
-    "questions that removed an edge"
+    "questions that removed an edge, after the run"
 )
 
 
@@ -76,8 +77,6 @@ class CuratePublished(msgspec.Struct, frozen=True, kw_only=True):
         c₁ and c₂ of Lemma 1.
     failure
         δ′ of advanced composition in each order.
-    question_delta
-        δ of each question.
     total_delta
         Reported with the run.
     """
@@ -86,7 +85,6 @@ class CuratePublished(msgspec.Struct, frozen=True, kw_only=True):
     margins: tuple[float, float] = (0.2, 0.2)
     band: tuple[float, float] = (1.0, 1.0)
     failure: float = 1e-14
-    question_delta: float = 1e-14
     total_delta: float = 1e-10
 
 
@@ -145,7 +143,9 @@ def allocate(
     a, b = np.array(amounts, dtype=np.float64), np.array(linear, dtype=np.float64)
     equal = total / len(a)
     # the root of a ε² + b ε = equal, in the form that loses no digits; then made non-increasing
-    start = np.minimum.accumulate(2.0 * equal / (b + np.sqrt(b * b + 4.0 * a * equal)))
+    # an order without questions takes nothing, so only its predecessor limits it
+    below = b + np.sqrt(b * b + 4.0 * a * equal)
+    start = np.minimum.accumulate(np.divide(2.0 * equal, below, out=np.full_like(below, np.inf), where=below > 0.0))
     # solved in units of the first order's epsilon: raw values can be 1e-4, too small for the solver's steps
     unit = max(float(start[0]), 1e-12)
 
@@ -190,7 +190,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
         nonlocal epsilon
         edges = graph.edges() if order else count_pairs(columns, knowledge)
         orders = range(order, settings.largest_order + 1)
-        asked = [edges * math.comb(settings.neighbours, j) for j in orders]
+        asked = [edges * max(1, math.comb(settings.neighbours, j)) for j in orders]
         if order:  # the graph is known by now: count what this order can ask
             asked[0] = sum(
                 len(graph.sets(x, y, order, Traversal.ONCE)) for x, y in graph.open_pairs(order, Traversal.ONCE)
@@ -201,8 +201,10 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
         epsilon = Fraction(float(found[0])).limit_denominator(2**40)
         if epsilon <= 0 or (order and 1.0 / float(epsilon) > settings.hopeless * distance):
             return False
+        price = curator.accounting.cost(DiscreteLaplace("question", 1, epsilon))
+        share = float(asked[0] * price / curator.accounting.total)
         why = f"epsilon {float(epsilon):.3g} for each question, at most {asked[0]} of them"
-        stages.append(Stage(f"order {order}", edges, asked[0], 0.0, 2**0.5 / float(epsilon), why))
+        stages.append(Stage(f"order {order}", asked[0], asked[0], share, 2**0.5 / float(epsilon), why))
         return True
 
     def is_independent(question: Question) -> bool:
@@ -212,7 +214,9 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
             return desk.interview.flip_coin()
         return score < threshold
 
-    sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, start_order)
+    sweep = prune(
+        columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, start_order, progress=progress
+    )
     graph, findings = tell_sweep(columns, sweep, knowledge)
     return Asked(graph, (*desk.plan, *stages), findings, desk.interview.asked, sweep.unanswered)
 
@@ -250,6 +254,6 @@ def publish(
         removed += 1
         return True
 
-    sweep = prune(columns, is_independent, d - 2, knowledge, Traversal.PUBLISHED, start_order)
+    sweep = prune(columns, is_independent, d - 2, knowledge, Traversal.PUBLISHED, start_order, progress=progress)
     left -= price()
     return tell_published(access.schema, sweep, knowledge, (total - left, settings.total_delta))

@@ -101,7 +101,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: EmPcSettings, progress
         amount = left * Fraction(999, 1000) / len(nodes)
         epsilon = epsilon_for(curator.accounting, amount * number_share, ExponentialChoice)
         why = f"{len(nodes)} nodes, epsilon {float(epsilon):.3g} for how many neighbours go and as much for which"
-        stages.append(Stage(f"order {order}", len(nodes), 0, float(Fraction(share) / Fraction(whole)), 0.0, why))
+        stages.append(Stage(f"order {order}", len(nodes), len(nodes), share / whole, 0.0, why))
         for place, x in enumerate(nodes):
             progress(f"order {order}", place, len(nodes))
             if len(graph.neighbours(x)) <= order or not graph.removable(x):

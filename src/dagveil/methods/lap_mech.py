@@ -90,5 +90,5 @@ def publish(
         return known[question]
 
     largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
-    sweep = prune(columns, is_independent, largest, knowledge)
+    sweep = prune(columns, is_independent, largest, knowledge, progress=progress)
     return tell_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))

@@ -207,11 +207,11 @@ def ask(curator: Curator, knowledge: Knowledge, settings: PrivPcSettings, progre
         score, threshold = desk.measure(question, epsilon, "examination", settings.slack)
         return score <= threshold
 
-    sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE)
+    sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
     graph, findings = tell_sweep(columns, sweep, knowledge)
     stage = Stage(
         "sieve and examine",
-        rounds,
+        desk.interview.asked,
         desk.interview.asked,
         desk.share,
         sieve.question_scale * 2**0.5,
@@ -247,6 +247,8 @@ def publish(
         part = threshold = None
         return whole.kendall(question) + rng.laplace(0.0, 2.0 * sensitivity / epsilon) >= settings.threshold
 
-    sweep = prune(columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge)
+    sweep = prune(
+        columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge, progress=progress
+    )
     reported = (2.0 * advanced_composition(epsilon / 2.0, hits, settings.delta), 2.0 * settings.delta)
     return tell_published(access.schema, sweep, knowledge, reported, sweep.questions + hits)

@@ -25,8 +25,8 @@ from dagveil.search.constraint.pc import prune
 from dagveil.statistics.kendall import normal_quantile
 
 FLAW = (
-    "the stated sensitivity assumes that no record is larger than a typical one, but normal records are unbounded: one "
-    "in seven ordinary records exceeds it"
+    "the stated sensitivity assumes that no record is larger than a typical one, but normal records are unbounded: of "
+    "ten independent columns every sixth record exceeds it"
 )
 
 FIXED_POINT_BITS = 8
@@ -100,7 +100,7 @@ def publish(
         return math.sqrt(max(n - len(given) - 3, 1)) * abs(math.atanh(partial)) <= normal_quantile(settings.level)
 
     largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
-    sweep = prune(columns, is_independent, largest, knowledge)
+    sweep = prune(columns, is_independent, largest, knowledge, progress=progress)
     return tell_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
 
 

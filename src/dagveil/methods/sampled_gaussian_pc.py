@@ -111,11 +111,12 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSetting
         answer = desk.interview.answer_from_sample(question, rate, ratio, "question on a sub-sample")
         return answer.score <= desk.threshold(question, settings.rate) + slack
 
-    sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE)
+    sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
     graph, findings = tell_sweep(columns, sweep, knowledge)
     why = f"fresh sub-samples of {float(rate):.3g} of the records, Renyi order {order}"
-    stage = Stage("questions on sub-samples", questions, desk.interview.asked, desk.share, math.sqrt(ratio), why)
-    return Asked(graph, (*desk.plan, stage), findings, desk.interview.asked, sweep.unanswered)
+    asked = desk.interview.asked
+    stage = Stage("questions on sub-samples", asked, asked, desk.share, math.sqrt(ratio), why)
+    return Asked(graph, (*desk.plan, stage), findings, asked, sweep.unanswered)
 
 
 def publish(
@@ -139,7 +140,9 @@ def publish(
         p_value = PublishedTests(access.subsample(size)).kendall(question)
         return p_value + access.rng.normal(0.0, deviation) >= settings.threshold
 
-    sweep = prune(columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge)
+    sweep = prune(
+        columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge, progress=progress
+    )
     total = sweep.questions * subsampled_cost(rate, ratio, order)
     reported = (float(epsilon_of_renyi(total, order, target.delta)), settings.delta)
     return tell_published(access.schema, sweep, knowledge, reported)

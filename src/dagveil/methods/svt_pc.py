@@ -87,11 +87,12 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SvtPcSettings, progres
     def is_independent(question: Question) -> bool:
         return sieve.looks_independent(question, desk.threshold(question) + slack)
 
-    sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE)
+    sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
     graph, findings = tell_sweep(columns, sweep, knowledge)
     why = f"{rounds} rounds of epsilon {float(epsilon):.3g}; each removed edge ends one"
-    stage = Stage("sparse vector", rounds, desk.interview.asked, desk.share, sieve.question_scale * 2**0.5, why)
-    return Asked(graph, (*desk.plan, stage), findings, desk.interview.asked, sweep.unanswered)
+    asked = desk.interview.asked
+    stage = Stage("sparse vector", asked, asked, desk.share, sieve.question_scale * 2**0.5, why)
+    return Asked(graph, (*desk.plan, stage), findings, asked, sweep.unanswered)
 
 
 def publish(
@@ -114,6 +115,8 @@ def publish(
         threshold = settings.threshold + rng.normal(0.0, 2.0 * sensitivity / epsilon)
         return True
 
-    sweep = prune(columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge)
+    sweep = prune(
+        columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge, progress=progress
+    )
     reported = (advanced_composition(epsilon, hits, settings.delta), settings.delta)
     return tell_published(access.schema, sweep, knowledge, reported)

@@ -222,7 +222,7 @@ def _list_budget(spending: Spending) -> tuple[BudgetRow, ...]:
         BudgetRow(part.label, write_plural(part.events, "release"), _part(part.share), spent=True)
         for part in spending.slices
     ]
-    if rows or spending.unspent:
+    if rows or (spending.unspent and not spending.unpriced):
         rows.append(BudgetRow("not spent", "", _part(spending.unspent), spent=False))
     return tuple(rows)
 

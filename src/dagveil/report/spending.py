@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,8 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from dagveil.privacy.events import Event, gaussian_cost, pure_cost, zcdp_cost
-from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
+from dagveil.privacy.events import Event, approximate_zcdp_cost, gaussian_cost, pure_cost, zcdp_cost
+from dagveil.privacy.filter import ApproximateZcdpFilter, GaussianFilter, PureFilter, ZcdpFilter
+from dagveil.privacy.renyi import MOST_ORDER, renyi_cost
 from dagveil.report.fields import Record, read_amount
 
 MOST_SLICES: Final = 9
@@ -20,7 +22,9 @@ _PRICES: Final[Mapping[str, Callable[[Event], Fraction | None]]] = {
     PureFilter.name: pure_cost,
     ZcdpFilter.name: zcdp_cost,
     GaussianFilter.name: gaussian_cost,
+    ApproximateZcdpFilter.name: approximate_zcdp_cost,
 }
+_RENYI: Final = re.compile(r"Renyi accounting at order (\d{1,4})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ def itemise(receipt: Record) -> Spending:
         The field `receipt` of a result.
     """
     total, spent = _amount(receipt, "total"), _amount(receipt, "spent")
-    price = _PRICES.get(receipt.text("accounting"))
+    price = _price_list(receipt.text("accounting"))
     amounts: dict[str, Fraction] = {}
     counts: dict[str, int] = {}
     unpriced = 0
@@ -92,6 +96,15 @@ def itemise(receipt: Record) -> Spending:
         slices = [*slices, Slice("not itemised", unpriced, rest, float(rest / total))]
     unspent = max(Fraction(0), total - max(spent, priced))
     return Spending(tuple(slices), float(unspent / total), unpriced, tuple(contradictions))
+
+
+def _price_list(accounting: str) -> Callable[[Event], Fraction | None] | None:
+    """Return what events cost under an accounting, by the name that its filter puts on receipts."""
+    renyi = _RENYI.fullmatch(accounting)
+    if renyi is None:
+        return _PRICES.get(accounting)
+    order = int(renyi[1])
+    return (lambda event: renyi_cost(event, order)) if 2 <= order <= MOST_ORDER else None
 
 
 def _amount(receipt: Record, name: str) -> Fraction:

@@ -146,64 +146,76 @@ def greedy_distance(tables: NDArray[np.int64], critical: float) -> int:
     >>> [greedy_distance(np.array([table]), 2.706) for table in ([[30, 20], [20, 30]], [[25, 25], [25, 25]])]
     [-4, 13]
     """
-    walk = _Walk(tables)
-    rising = walk.statistic <= critical
+    statistic = _g_squared(tables)
+    rising = statistic <= critical
+    sign = -1.0 if rising else 1.0
+    gain = _increments(_next_power(int(tables.sum(axis=(1, 2)).max(initial=0))))
+    strata = [_Stratum(table, gain, sign) for table in tables.tolist()]
+    # the best record of each stratum, best first
+    heap = [(-stratum.merit, place) for place, stratum in enumerate(strata) if stratum.rows]
+    heapq.heapify(heap)
     steps = 0
-    while walk.step(rising):
+    while heap:
+        merit, place = heap[0]
         steps += 1
-        if (walk.statistic > critical) == rising:
+        statistic += 2.0 * sign * merit
+        if (statistic > critical) == rising:
             break
+        stratum = strata[place]
+        stratum.remove_best()
+        if stratum.rows:
+            heapq.heapreplace(heap, (-stratum.merit, place))
+        else:
+            heapq.heappop(heap)
     return steps if rising else -steps
 
 
-class _Walk:
-    """A table that loses one record at a time, where that moves G² the most."""
+class _Stratum:
+    """A table that loses one record at a time, where that moves G² most in the direction of the sign.
 
-    def __init__(self, tables: NDArray[np.int64]) -> None:
-        self._cells: list[list[list[int]]] = tables.tolist()
-        self._x: list[list[int]] = tables.sum(axis=2).tolist()
-        self._y: list[list[int]] = tables.sum(axis=1).tolist()
-        self._rows: list[int] = tables.sum(axis=(1, 2)).tolist()
-        self._gain = _increments(_next_power(max(self._rows, default=0)))
-        self._heap: list[tuple[float, int, int, int]] | None = None
-        self.statistic = 2.0 * sum(
-            sum(_product(n) for line in cells for n in line)
-            - sum(map(_product, x))
-            - sum(map(_product, y))
-            + _product(rows)
-            for cells, x, y, rows in zip(self._cells, self._x, self._y, self._rows, strict=True)
-        )
+    Taking a record from cell (i, j) changes G² by −2 (g(n) − g(x) − g(y) + g(m)), g being the increment of n ln n at
+    the counts of the cell, its margins and the stratum. Only cells in the same row or column need a new look.
+    """
 
-    def step(self, rising: bool) -> bool:
-        """Remove the record that raises (or lowers) G² most; False if none is left."""
-        if self._heap is None:
-            self._heap = [best for s in range(len(self._rows)) if (best := self._best(s, rising)) is not None]
-            heapq.heapify(self._heap)
-        if not self._heap:
-            return False
-        merit, s, i, j = heapq.heappop(self._heap)
-        self._cells[s][i][j] -= 1
-        self._x[s][i] -= 1
-        self._y[s][j] -= 1
-        self._rows[s] -= 1
-        self.statistic += -merit if rising else merit
-        best = self._best(s, rising)
-        if best is not None:
-            heapq.heappush(self._heap, best)
-        return True
+    __slots__ = ("_affected", "_gain", "_merits", "_n", "_sign", "_x", "_y", "merit", "rows")
 
-    def _best(self, s: int, rising: bool) -> tuple[float, int, int, int] | None:
-        gain, rows = self._gain, self._gain[self._rows[s]]
-        best = None
-        for i, line in enumerate(self._cells[s]):
-            margin = gain[self._x[s][i]]
-            for j, n in enumerate(line):
-                if n:
-                    change = -2.0 * (gain[n] - margin - gain[self._y[s][j]] + rows)
-                    merit = -change if rising else change
-                    if best is None or merit < best[0]:
-                        best = (merit, s, i, j)
-        return best
+    def __init__(self, table: list[list[int]], gain: list[float], sign: float) -> None:
+        width = len(table[0])
+        self._n = [count for line in table for count in line]
+        self._x = [sum(line) for line in table]
+        self._y = [sum(column) for column in zip(*table, strict=True)]
+        self._gain, self._sign = gain, sign
+        self._affected = _neighbourhoods(len(table), width)
+        self.rows = sum(self._x)
+        self._merits = [0.0] * len(self._n)
+        self._look_at([(k, k // width, k % width) for k in range(len(self._n))])
+
+    def remove_best(self) -> None:
+        """Take away the record that `merit` stands for."""
+        cell, i, j, cells = self._affected[self._merits.index(max(self._merits))]
+        self._n[cell] -= 1
+        self._x[i] -= 1
+        self._y[j] -= 1
+        self.rows -= 1
+        self._look_at(cells)
+
+    def _look_at(self, cells: list[tuple[int, int, int]]) -> None:
+        n, x, y, gain, sign, merits = self._n, self._x, self._y, self._gain, self._sign, self._merits
+        for cell, i, j in cells:
+            merits[cell] = sign * (gain[n[cell]] - gain[x[i]] - gain[y[j]]) if n[cell] else -math.inf
+        self.merit = max(merits) + sign * gain[self.rows]
+
+
+@lru_cache(maxsize=64)
+def _neighbourhoods(height: int, width: int) -> list[tuple[int, int, int, list[tuple[int, int, int]]]]:
+    """Return, for each cell, its row and column and the cells that share one of them."""
+    cells = [(k, k // width, k % width) for k in range(height * width)]
+    return [(k, i, j, [cell for cell in cells if cell[1] == i or cell[2] == j]) for k, i, j in cells]
+
+
+def _g_squared(tables: NDArray[np.int64]) -> float:
+    parts = ((1, tables), (-1, tables.sum(axis=1)), (-1, tables.sum(axis=2)), (1, tables.sum(axis=(1, 2))))
+    return 2.0 * sum(sign * sum(map(_product, counts.reshape(-1).tolist())) for sign, counts in parts)
 
 
 def _product(count: int) -> float:

@@ -124,6 +124,7 @@ def prune(
     knowledge: Knowledge,
     traversal: Traversal = Traversal.PUBLISHED,
     start_order: Callable[[int, Pruning], bool] = lambda order, graph: True,
+    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
 ) -> Sweep:
     """Run PC's first phase.
 
@@ -141,6 +142,8 @@ def prune(
         In which order pairs and sets come.
     start_order
         Told before each order; returns whether to go on.
+    progress
+        Told before each pair.
 
     Examples
     --------
@@ -154,7 +157,9 @@ def prune(
         if not any(graph.open_pairs(order, traversal)) or not start_order(order, graph):
             break
         asked.append(0)
-        for x, y in graph.open_pairs(order, traversal):
+        most = sum(1 for _ in graph.open_pairs(order, traversal))
+        for done, (x, y) in enumerate(graph.open_pairs(order, traversal)):
+            progress(f"questions of order {order}", done, most)
             try:
                 for given in graph.sets(x, y, order, traversal):
                     found = is_independent((x, y, given))

@@ -1,0 +1,96 @@
+"""The catalogue: every method is complete, its settings are explained, and what is misspelt is refused."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import msgspec
+import pytest
+
+from dagveil.errors import MethodError
+from dagveil.methods.catalogue import METHODS, Method, method_named
+from dagveil.methods.discovery import discover, measure_source
+from dagveil.methods.settings import SearchSettings
+from dagveil.privacy.receipt import Calibration
+
+every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+
+
+@every_method
+def test_every_method_is_complete(method: Method) -> None:
+    assert METHODS[method.name] is method is method_named(method.name)
+    assert (method.release is None) != (method.ask is None)
+    published = (method.published is not None, method.publish is not None, method.paper is not None, bool(method.flaw))
+    assert len(set(published)) == 1
+    assert method.title
+    assert method.data
+    assert method.cost
+
+
+@every_method
+def test_every_setting_is_explained_and_has_a_default(method: Method) -> None:
+    for kind in (method.settings, method.published):
+        if kind is None:
+            continue
+        text = inspect.getdoc(kind) or ""
+        for field in msgspec.structs.fields(kind):
+            assert f"\n{field.name}\n" in text
+            assert not field.required
+        assert msgspec.convert({}, kind) == kind()
+
+
+@every_method
+def test_defaults_come_back_from_text(method: Method) -> None:
+    """What `--set` gives are words: every default must be readable from its own words."""
+    for calibration, kind in ((Calibration.SOUND, method.settings), (Calibration.PAPER, method.published)):
+        if kind is None:
+            continue
+        words: dict[str, Any] = {}
+        for name, value in msgspec.to_builtins(kind()).items():
+            if value is not None:
+                words[name] = list(map(str, value)) if isinstance(value, list | tuple) else str(value).lower()
+        assert method.read_settings(calibration, words) == kind()
+        assert method.read_settings(calibration, None) == kind()
+
+
+@every_method
+def test_unknown_settings_are_refused(method: Method) -> None:
+    for calibration in Calibration:
+        if calibration is Calibration.PAPER and method.published is None:
+            with pytest.raises(MethodError, match="is not from a publication"):
+                method.read_settings(calibration, {})
+            continue
+        with pytest.raises(MethodError, match=f"{calibration.value}.* has no setting 'colour'; it has "):
+            method.read_settings(calibration, {"colour": "red"})
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("svt-pc", {"level": "high"}),
+        ("svt-pc", {"rounds": "1.5"}),
+        ("em-pc", {"order_shares": "1"}),
+        ("curate", {"margins": ["1"]}),
+        ("curate", {"margins": ["1", "2", "3"]}),
+    ],
+)
+def test_values_of_the_wrong_kind(name: str, options: dict[str, Any]) -> None:
+    (setting,) = options
+    with pytest.raises(MethodError, match=f"a setting of {name} cannot be read: .*{setting}"):
+        method_named(name).read_settings(Calibration.SOUND, options)
+
+
+def test_unknown_methods() -> None:
+    with pytest.raises(MethodError, match=r"no method is called 'magic'; choose one of measure, em-pc, "):
+        method_named("magic")
+
+
+@every_method
+def test_evidence_comes_from_releasing_methods_only(method: Method, sampled: Any) -> None:
+    table = sampled("cancer", 100)
+    if method.release is None:
+        with pytest.raises(MethodError, match="asks adaptively"):
+            measure_source(table, table.schema, 1, method=method.name)
+        with pytest.raises(MethodError, match="releases no evidence.* as options: statistic, level"):
+            discover(table, table.schema, 1, method=method.name, settings=SearchSettings())

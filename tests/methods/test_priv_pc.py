@@ -1,0 +1,150 @@
+"""`priv-pc`: sieve and examination without noise are PC; the bounds of its theorem, and the printed one that is false."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dagveil.curator import Curator, Question
+from dagveil.errors import MethodError
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.asking import Asked, tell_sweep
+from dagveil.methods.priv_pc import (
+    optimal_rate,
+    published_type_two_bound,
+    sieve_epsilon,
+    type_one_bound,
+    type_two_bound,
+)
+from dagveil.methods.published import largest_published_order
+from dagveil.privacy.events import DiscreteLaplace, SparseVectorRound
+from dagveil.search.constraint.pc import Traversal, prune
+
+NETWORKS = ("asia", "cancer", "survey")
+NOTHING = Knowledge.none()
+DRAWS = 100_000
+Ask = Callable[..., tuple[Asked, Curator]]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_paper_without_noise_is_pc(network: str, sampled: Any, publish_method: Any, exact_kendall: Any) -> None:
+    table = sampled(network, 20_000)
+    columns = tuple(table.schema.columns)
+    p_value = exact_kendall(table)
+    examined: list[Question] = []
+
+    def is_independent(question: Question) -> bool:
+        if p_value(question) >= 0.10 - 0.02:
+            examined.append(question)
+        return p_value(question) >= 0.10
+
+    sweep = prune(columns, is_independent, largest_published_order(20_000, len(columns)), NOTHING)
+    asked = publish_method("priv-pc", table, 1, round_epsilon=1e9, rate=1)
+    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.questions == sweep.questions + len(examined)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_sound_without_noise_is_pc(network: str, sampled: Any, ask_method: Ask, exact_scores: Any) -> None:
+    table = sampled(network, 20_000)
+    columns = tuple(table.schema.columns)
+    sweep = prune(columns, exact_scores(table), 2, NOTHING, Traversal.ONCE)
+    asked, curator = ask_method("priv-pc", table, 1e6)
+    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    removed = len(sweep.skeleton.separators)
+    assert asked.questions == sweep.questions + removed
+    examinations = [event for event in curator.events if event.label == "examination"]
+    rounds = [event for event in curator.events if isinstance(event, SparseVectorRound)]
+    assert len(examinations) == removed
+    assert len(rounds) in (removed, removed + 1)
+
+
+def test_rounds_share_the_budget(sampled: Any, ask_method: Ask) -> None:
+    table = sampled("asia", 2000)
+    asked, curator = ask_method("priv-pc", table, 1, statistic="g", rounds=4, tweak=1e6, sieve_share=0.25)
+    # the sieve lets everything through, so every question is examined, and four rounds are all there is
+    assert [type(event) for event in curator.events] == [SparseVectorRound, DiscreteLaplace] * 4
+    assert asked.questions == 8
+    prices = [curator.accounting.cost(event) / curator.accounting.total for event in curator.events]
+    assert [float(price) for price in prices] == pytest.approx([1 / 16, 3 / 16] * 4, rel=1e-6)
+    assert asked.unanswered
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+def test_sub_samples_cost_the_same_and_have_more_noise(relation: str, sampled: Any, ask_method: Ask) -> None:
+    table = sampled("asia", 2000, relation=relation)
+    whole, _ = ask_method("priv-pc", table, 1)
+    part, curator = ask_method("priv-pc", table, 1, rate=0.25)
+    prices = {event.epsilon for event in curator.events if isinstance(event, SparseVectorRound)}
+    assert len(prices) == 1
+    # the noise on a quarter of the rows is less than on all, but not by the factor 4 that the signal loses
+    assert 1.0 < whole.plan[-1].noise_sd / part.plan[-1].noise_sd < 4.0
+
+
+class TestRates:
+    @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 3.0, 10.0, 2000.0])
+    def test_the_rate_has_the_least_noise(self, epsilon: float) -> None:
+        def noise(rate: float) -> float:
+            return math.sqrt(1 / rate) / sieve_epsilon(epsilon, rate)
+
+        best = optimal_rate(epsilon)
+        assert 1 / 20 <= best <= 1
+        assert noise(best) <= min(noise(rate) for rate in np.linspace(0.05, 1, 400)) * (1 + 1e-4)
+
+    @pytest.mark.parametrize("rate", [0.05, 0.4, 1.0])
+    def test_sieve_epsilon_is_continuous_where_its_formula_changes(self, rate: float) -> None:
+        below, above = sieve_epsilon(2 * 499.999, rate), sieve_epsilon(2 * 500.001, rate)
+        assert 0 < above - below < 0.01
+        assert sieve_epsilon(1e7, rate) == pytest.approx(5e6, rel=1e-5)
+        assert sieve_epsilon(0.2, 1.0) == pytest.approx(0.1)
+
+
+class TestTheorem2:
+    """The published mechanism, drawn many times: threshold Laplace(2Δ/ε′), question 4Δ/ε′, examination 2Δ/ε."""
+
+    CASES = tuple(
+        (epsilon, inner, distance, tweak)
+        for epsilon, inner in [(1.0, 1.0), (0.5, 2.0), (3.0, 1.5)]
+        for distance, tweak in [(1.0, 1.0), (4.0, 2.0), (8.0, 0.5), (20.0, 4.0)]
+    )
+
+    @staticmethod
+    def pass_rate(epsilon: float, inner: float, distance: float, tweak: float) -> float:
+        """Return how often a question at T + distance passes sieve and examination; Δ = 1, T = 0."""
+        rng = np.random.default_rng(0)
+        sieve = distance + rng.laplace(0, 4 / inner, DRAWS) >= -tweak + rng.laplace(0, 2 / inner, DRAWS)
+        return float((sieve & (distance + rng.laplace(0, 2 / epsilon, DRAWS) >= 0)).mean())
+
+    @pytest.mark.parametrize("case", CASES)
+    def test_type_one(self, case: tuple[float, float, float, float]) -> None:
+        epsilon, inner, distance, tweak = case
+        turned_away = 1 - self.pass_rate(epsilon, inner, distance, tweak)
+        bound = type_one_bound(epsilon, inner, distance, tweak, 1.0)
+        assert turned_away <= bound + 4 * math.sqrt(0.25 / DRAWS)
+        # the bound scales with the sensitivity
+        assert type_one_bound(epsilon, inner, 7 * distance, 7 * tweak, 7.0) == pytest.approx(bound)
+
+    @pytest.mark.parametrize("case", CASES)
+    def test_type_two(self, case: tuple[float, float, float, float]) -> None:
+        epsilon, inner, distance, tweak = case
+        passed = self.pass_rate(epsilon, inner, -distance, tweak)
+        bound = type_two_bound(epsilon, inner, distance, tweak, 1.0)
+        assert passed <= bound + 4 * math.sqrt(0.25 / DRAWS)
+        assert published_type_two_bound(epsilon, inner, distance, tweak, 1.0) < bound
+
+    def test_the_printed_type_two_bound_is_broken(self) -> None:
+        broken = 0
+        for epsilon, inner, distance, tweak in self.CASES:
+            passed = self.pass_rate(epsilon, inner, -distance, tweak)
+            printed = published_type_two_bound(epsilon, inner, distance, tweak, 1.0)
+            broken += passed > printed + 4 * math.sqrt(max(passed, 1 / DRAWS) / DRAWS)
+        assert broken >= 3
+        assert self.pass_rate(1.0, 1.0, -1.0, 1.0) > published_type_two_bound(1.0, 1.0, 1.0, 1.0, 1.0) + 0.03
+
+    def test_the_bound_needs_a_distance_beyond_the_tweak(self) -> None:
+        with pytest.raises(MethodError, match="at least the tweak; got 1 and 2"):
+            type_two_bound(1.0, 1.0, 1.0, 2.0, 1.0)

@@ -1,0 +1,78 @@
+"""`svt-pc`: without noise it is PC, question for question; with noise every round is paid for, the last one included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dagveil.curator import Curator
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.asking import Asked, tell_sweep
+from dagveil.methods.published import advanced_composition, largest_published_order
+from dagveil.privacy.events import SparseVectorRound
+from dagveil.search.constraint.pc import Traversal, prune
+
+NETWORKS = ("asia", "cancer", "survey")
+NOTHING = Knowledge.none()
+Ask = Callable[..., tuple[Asked, Curator]]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_paper_without_noise_is_pc(network: str, sampled: Any, publish_method: Any, exact_kendall: Any) -> None:
+    table = sampled(network, 20_000)
+    columns = tuple(table.schema.columns)
+    p_value = exact_kendall(table)
+    largest = largest_published_order(20_000, len(columns))
+    sweep = prune(columns, lambda question: p_value(question) >= 0.10, largest, NOTHING)
+    asked = publish_method("svt-pc", table, 1, round_epsilon=1e9)
+    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.questions == sweep.questions
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_sound_without_noise_is_pc(network: str, sampled: Any, ask_method: Ask, exact_scores: Any) -> None:
+    table = sampled(network, 20_000)
+    columns = tuple(table.schema.columns)
+    sweep = prune(columns, exact_scores(table), 2, NOTHING, Traversal.ONCE)
+    asked, curator = ask_method("svt-pc", table, 1e6)
+    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.questions == sweep.questions
+    removed = len(sweep.skeleton.separators)
+    rounds = [event for event in curator.events if isinstance(event, SparseVectorRound)]
+    # a round for each removed edge, and one more unless the last question removed one
+    assert len(rounds) in (removed, removed + 1)
+    assert asked.unanswered == ()
+
+
+def test_the_last_round_is_paid_for(sampled: Any, ask_method: Ask) -> None:
+    """Nothing is removed, and yet the round that never ended costs its epsilon: the publication charges nothing."""
+    table = sampled("asia", 2000)
+    asked, curator = ask_method("svt-pc", table, 1, statistic="g", slack=-1e6)
+    assert len(asked.graph.directed) + len(asked.graph.undirected) == 28
+    assert asked.questions > 28
+    (event,) = curator.events
+    assert isinstance(event, SparseVectorRound)
+    assert curator.accounting.spent == curator.accounting.cost(event) > 0
+
+
+def test_the_budget_is_divided_into_rounds(sampled: Any, ask_method: Ask) -> None:
+    table = sampled("asia", 2000)
+    for rounds in (1, 5):
+        asked, curator = ask_method("svt-pc", table, 1, statistic="g", rounds=rounds, slack=1e6)
+        # everything looks independent: every question ends a round, until the budget is spent
+        assert len(curator.events) == asked.questions == rounds
+        assert len(asked.unanswered) == 28 - rounds
+        assert float(curator.accounting.spent / curator.accounting.total) == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_the_publication_would_report(seed: int, sampled: Any, publish_method: Any) -> None:
+    table = sampled("asia", 2000)
+    asked = publish_method("svt-pc", table, 4, seed=seed)
+    removed = 28 - len(asked.graph.directed) - len(asked.graph.undirected)
+    epsilon, delta = asked.reported
+    # a hit removes an edge; the round epsilon is the run's over twice the columns
+    assert epsilon == pytest.approx(advanced_composition(4 / 16, removed, 1e-3))
+    assert delta == 1e-3
