@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from dagveil.benchmarks.utility import Cell, run_cell
-from dagveil.methods import discovery, measure, measure_tables
+from dagveil.methods import evidence_search, measure, measure_tables
 from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
 
 NETWORKS = ("cancer", "earthquake", "survey", "asia", "sachs", "child", "alarm", "random 15 0.2")
@@ -38,7 +38,7 @@ def _order(order: RemovalOrder) -> Callable[[], None]:
     """Use one removal order for every kind of evidence."""
 
     def apply() -> None:
-        discovery.search_defaults = lambda tests: replace(measure.TABLE_SEARCH, removal_order=order)
+        evidence_search.search_defaults = lambda tests: replace(measure.TABLE_SEARCH, removal_order=order)
 
     return apply
 
@@ -77,7 +77,7 @@ VARIANTS: dict[str, Callable[[], None]] = {
 def _score(job: tuple[str, str, float, int]) -> float:
     variant, network, epsilon, run = job
     VARIANTS[variant]()
-    return run_cell(Cell(network, 100_000, epsilon), run, SEED).f1
+    return run_cell(Cell(network, 100_000, epsilon, options=(("plan", "tables"),)), run, SEED).f1
 
 
 def main(output: Path) -> None:
@@ -85,8 +85,8 @@ def main(output: Path) -> None:
     lines = [
         "# Ablation of `measure`",
         "",
-        f"Mean skeleton F1 over {', '.join(NETWORKS)} ({RUNS} runs each, n = 100 000, δ = 1e-6), one change at a time;",
-        "the same rows and the same noise seeds for every variant. Written by",
+        f"Mean skeleton F1 over {', '.join(NETWORKS)} ({RUNS} runs each, n = 100 000, δ = 1e-6), `plan=tables`,",
+        "one change at a time; the same rows and the same noise seeds for every variant. Written by",
         "",
         f"    python scripts/ablate_measure.py {output}",
         "",

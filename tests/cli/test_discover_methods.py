@@ -126,16 +126,19 @@ class TestSettings:
             (("--method", "svt-pc", "--calibration", "loud"), "'loud' is not one of", "'sound', 'paper'"),
         ],
     )
-    def test_mistakes_cost_nothing(
-        self, cancer: Desk, words: tuple[str, ...], what: str, next_step: str
-    ) -> None:
+    def test_mistakes_cost_nothing(self, cancer: Desk, words: tuple[str, ...], what: str, next_step: str) -> None:
         cancer.check_refused(discover(cancer, *words), what, next_step)
 
 
 class TestOptionsThatDoNotFit:
     @pytest.mark.parametrize("method", ASKING)
     def test_search_options_are_refused_for_asking_methods(self, cancer: Desk, method: str) -> None:
-        for option, value in (("--redraws", 5), ("--marginal-level", 0.1), ("--largest-order", 1), ("--arrows", "evidence")):
+        for option, value in (
+            ("--redraws", 5),
+            ("--marginal-level", 0.1),
+            ("--largest-order", 1),
+            ("--arrows", "evidence"),
+        ):
             result = discover(cancer, "--method", method, option, value)
             cancer.check_refused(result, f"leave out {option}", f"dagveil methods {method}")
 

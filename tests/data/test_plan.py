@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagveil.data.moments import LARGEST_CAP, MomentPlan, _enforce_cap, quantise_rows, sum_outer_products
+from dagveil.data.moments import LARGEST_CAP, MomentPlan, enforce_cap, quantise_rows, sum_outer_products
 from dagveil.errors import DataError, SchemaError
 
 ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True, allow_subnormal=True)
@@ -68,7 +68,7 @@ def test_rows_that_float_rounding_leaves_over_the_cap() -> None:
 def test_vectors_over_the_cap_are_shrunk_and_others_left(rows: list[list[int]], cap: int) -> None:
     vectors = np.array(rows, dtype=float)
     before = vectors.copy()
-    _enforce_cap(vectors.T, cap)
+    enforce_cap(vectors.T, cap)
     for old, new in zip(before.tolist(), vectors.tolist(), strict=True):
         assert sum(entry * entry for entry in new) <= cap
         assert all(abs(b) <= abs(a) and a * b >= 0 for a, b in zip(old, new, strict=True))

@@ -21,9 +21,13 @@ def make_table(n_rows: int, levels: dict[str, int] = LEVELS) -> tuple[MemoryTabl
 
 
 # few distinct rows are kept with weights, many as they are
-WEIGHTED = (500, LEVELS)
+WEIGHTED = (6000, LEVELS)
 UNWEIGHTED = (60, {"a": 50, "b": 60, "c": 70})
 BOTH = pytest.mark.parametrize(("n_rows", "levels"), [WEIGHTED, UNWEIGHTED], ids=["weighted", "unweighted"])
+
+
+def test_the_two_tables_are_kept_in_different_ways() -> None:
+    assert [make_table(*case)[0]._distinct_rows().weights is None for case in (WEIGHTED, UNWEIGHTED)] == [False, True]
 
 
 @BOTH
@@ -83,10 +87,10 @@ def test_counts_are_those_of_the_rows_kept() -> None:
 
 def test_every_row_is_kept_as_often_as_any_other() -> None:
     """A coin for each row is a coin for each record, also for those that stand together in one weighted row."""
-    table, _ = make_table(40, {"a": 2, "b": 2})
+    table, _ = make_table(6000, {"a": 2, "b": 2})
     rng = np.random.default_rng(0)
     whole = table.counts(("a", "b"))
-    tries = 2000
+    tries = 400
     kept = np.zeros_like(whole)
     spread = []
     for _ in range(tries):
@@ -97,7 +101,7 @@ def test_every_row_is_kept_as_often_as_any_other() -> None:
     deviation = np.sqrt(0.3 * 0.7 * whole / tries)
     assert (np.abs(kept / tries - 0.3 * whole) < 5 * deviation).all()
     # binomial, not all or nothing
-    assert np.var(spread, axis=0) == pytest.approx(0.21 * whole, rel=0.2)
+    assert np.var(spread, axis=0) == pytest.approx(0.21 * whole, rel=0.4)
 
 
 def test_parts_of_parts() -> None:
@@ -132,7 +136,7 @@ def test_the_table_itself_stays_as_it_was() -> None:
     before = table.counts(("a", "b"))
     table.thin(lambda rows: np.zeros(rows, dtype=bool))
     assert (table.counts(("a", "b")) == before).all()
-    assert table.n_rows == 500
+    assert table.n_rows == 6000
     by_hand = np.zeros((2, 3), dtype=int)
     np.add.at(by_hand, (codes["a"], codes["b"]), 1)
     assert (before == by_hand).all()

@@ -299,9 +299,7 @@ def check_refused(table: MemoryTable, method: str, what: str, **options: Any) ->
 
 @every_method
 @pytest.mark.parametrize("nominal_rows", [2000, None])
-def test_chi_square_is_refused_before_anything_is_charged(
-    method: str, nominal_rows: int | None, sampled: Any
-) -> None:
+def test_chi_square_is_refused_before_anything_is_charged(method: str, nominal_rows: int | None, sampled: Any) -> None:
     table = sampled("cancer", 2000, nominal_rows=nominal_rows)
     check_refused(table, method, "chi-square cannot be asked about with noise", statistic="chi-square")
 
@@ -376,9 +374,7 @@ class TestSmallParts:
         assert [most_questions(schema, order) for order in range(4)] == [10, 40, 70, 80]
 
     @pytest.mark.parametrize(("statistic", "charged"), [("g", 0), ("kendall", 1), ("exact-distance", 1)])
-    def test_margins_are_paid_for_only_where_they_are_needed(
-        self, statistic: str, charged: int, sampled: Any
-    ) -> None:
+    def test_margins_are_paid_for_only_where_they_are_needed(self, statistic: str, charged: int, sampled: Any) -> None:
         for nominal_rows, expected in ((2000, charged), (None, 1)):
             table = sampled("cancer", 2000, nominal_rows=nominal_rows)
             desk, curator = self.open_desk(table, statistic)
@@ -421,5 +417,3 @@ def test_the_level_of_the_thresholds(ask_method: Ask) -> None:
         asked, _ = ask_method("svt-pc", table, 10**7, statistic=statistic, level=0.05, largest_order=0, slack=0)
         kept = len(asked.graph.directed) + len(asked.graph.undirected)
         assert abs(kept - 0.05 * 435) < 5 * np.sqrt(435 * 0.05 * 0.95)
-
-

@@ -92,5 +92,5 @@ def test_evidence_comes_from_releasing_methods_only(method: Method, sampled: Any
     if method.release is None:
         with pytest.raises(MethodError, match="asks adaptively"):
             measure_source(table, table.schema, 1, method=method.name)
-        with pytest.raises(MethodError, match="releases no evidence.* as options: statistic, level"):
+        with pytest.raises(MethodError, match=r"releases no evidence.* as options: statistic, level"):
             discover(table, table.schema, 1, method=method.name, settings=SearchSettings())

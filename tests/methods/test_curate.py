@@ -69,7 +69,9 @@ class TestAllocation:
         assert (found >= 0).all()
         assert (np.diff(found) <= 0).all()
         exact = [Fraction(float(epsilon)) for epsilon in found]
-        cost = sum(a * e * e + b * e for a, b, e in zip(map(Fraction, squares), map(Fraction, linear), exact, strict=True))
+        cost = sum(
+            a * e * e + b * e for a, b, e in zip(map(Fraction, squares), map(Fraction, linear), exact, strict=True)
+        )
         assert cost <= Fraction(total) * (1 + Fraction(1, 10**12))
 
     @pytest.mark.parametrize("questions", [[28, 84, 84], [10, 30, 30], [300, 900, 900, 300]])
@@ -175,9 +177,7 @@ class TestLemma1:
     @pytest.mark.parametrize("threshold", [5.0, 40.0])
     @pytest.mark.parametrize("beyond", [1.0, 1.1, 2.0])
     @pytest.mark.parametrize("margins", [(0.2, 0.2), (0.5, 0.1)])
-    def test_both_errors(
-        self, epsilon: float, threshold: float, beyond: float, margins: tuple[float, float]
-    ) -> None:
+    def test_both_errors(self, epsilon: float, threshold: float, beyond: float, margins: tuple[float, float]) -> None:
         rng = np.random.default_rng(0)
         draws = 100_000
         noise = rng.laplace(0, 1 / epsilon, draws)

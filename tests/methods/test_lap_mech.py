@@ -44,9 +44,7 @@ def test_one_release_of_every_cell(relation: str, scale: int, sampled: Any) -> N
 
 def test_it_finds_the_graph(asia: Any, sampled: Any) -> None:
     table = sampled("cancer", 20_000)
-    result = discover(
-        table, table.schema, 1, method="lap-mech", settings=SearchSettings(redraws=0), **SEEDED
-    )
+    result = discover(table, table.schema, 1, method="lap-mech", settings=SearchSettings(redraws=0), **SEEDED)
     assert result.method.name == "lap-mech"
     assert result.graph.cpdag.is_valid()
     assert result.questions is None
@@ -55,9 +53,7 @@ def test_it_finds_the_graph(asia: Any, sampled: Any) -> None:
 @pytest.mark.parametrize("epsilon", [50, 700, 10**6])
 def test_a_large_epsilon_is_no_trouble(epsilon: int, sampled: Any) -> None:
     table = sampled("cancer", 2000)
-    result = discover(
-        table, table.schema, epsilon, method="lap-mech", settings=SearchSettings(redraws=2), **SEEDED
-    )
+    result = discover(table, table.schema, epsilon, method="lap-mech", settings=SearchSettings(redraws=2), **SEEDED)
     assert result.graph.cpdag.is_valid()
 
 

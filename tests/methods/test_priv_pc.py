@@ -1,4 +1,4 @@
-"""`priv-pc`: sieve and examination without noise are PC; the bounds of its theorem, and the printed one that is false."""
+"""`priv-pc`: sieve and examination without noise are PC; the bounds of its theorem, and the printed one."""
 
 from __future__ import annotations
 

@@ -82,9 +82,7 @@ def test_paper_without_noise_is_pc(rows: tuple[MemoryTable, np.ndarray], publish
     assert asked.reported == (1e9, 0.0)
 
 
-def test_noise_that_leaves_no_covariance_is_no_crash(
-    rows: tuple[MemoryTable, np.ndarray], publish_method: Any
-) -> None:
+def test_noise_that_leaves_no_covariance_is_no_crash(rows: tuple[MemoryTable, np.ndarray], publish_method: Any) -> None:
     for seed in range(5):
         assert publish_method("priv-pc-star", rows[0], 1e-4, seed=seed).graph.is_valid()
 

@@ -174,9 +174,7 @@ class TestJson:
     def test_unanswered_edges_survive(self, tables: Any) -> None:
         table = tables("svt-pc")
         options = {"rounds": 1, "statistic": "g", "slack": 1e6}
-        result = discover(
-            table, table.schema, 1, method="svt-pc", options=options, noise=NoiseKind.SEEDED, seed=0
-        )
+        result = discover(table, table.schema, 1, method="svt-pc", options=options, noise=NoiseKind.SEEDED, seed=0)
         assert len(result.unanswered) == 9
         again = result_from_json(result.to_json())
         assert again.unanswered == result.unanswered
@@ -234,9 +232,7 @@ class TestFormulas:
         }
         schema = Schema(dataset="levels", columns=columns, reviewed=True)
         codes = {"size": np.array([0, 0, 1, 2, 2, 2]), "answer": np.array([0, 1, 1, 0, 0, 1])}
-        tests = PublishedTests(
-            PublishedAccess(MemoryTable.from_codes(codes, schema), np.random.default_rng(0))
-        )
+        tests = PublishedTests(PublishedAccess(MemoryTable.from_codes(codes, schema), np.random.default_rng(0)))
         # rows: large, medium, small; columns: no, yes
         assert tests.table(("size", "answer", ())).tolist() == [[[1, 2], [1, 0], [1, 1]]]
         assert tests.table(("answer", "size", ())).tolist() == [[[1, 1, 1], [2, 0, 1]]]

@@ -1,4 +1,4 @@
-"""`svt-pc`: without noise it is PC, question for question; with noise every round is paid for, the last one included."""
+"""`svt-pc`: without noise it is PC, question for question; with noise every round is paid for."""
 
 from __future__ import annotations
 

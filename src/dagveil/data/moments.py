@@ -96,19 +96,27 @@ def quantise_rows(values: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.i
 
 
 def _quantise(columns: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.float64]:
-    """Turn columns (d, n) into columns (1 + d, n) of integers, held as float64.
+    """Turn columns (d, n) into columns (1 + d, n) of integers, held as float64."""
+    width, n_rows = columns.shape
+    quantised = np.empty((1 + width, n_rows))
+    quantised[0] = plan.integer_constant
+    vectors = scale_rows(columns, plan, quantised[1:])
+    for scaled in vectors:
+        scaled *= 2.0**plan.bits
+        np.trunc(scaled, out=scaled)
+    enforce_cap(vectors, plan.integer_radius_squared)
+    return quantised
+
+
+def scale_rows(columns: NDArray[np.float64], plan: MomentPlan, out: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scale columns (d, n) by the plan's centres and spreads, and shrink rows to its ball, up to float rounding.
 
     Elementwise operations only, column by column: IEEE rounding is then the same for a row whatever rows stand beside
     it. A reduction may add up in an order that depends on the number of rows.
     """
-    width, n_rows = columns.shape
-    quantised = np.empty((1 + width, n_rows))
-    quantised[0] = plan.integer_constant
-    vectors = quantised[1:]
-    norms = np.zeros(n_rows)
+    norms = np.zeros(columns.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
-        for position in range(width):
-            scaled = vectors[position]
+        for position, scaled in enumerate(out):
             np.subtract(columns[position], plan.centers[position], out=scaled)
             scaled /= plan.spreads[position]
             # finite before squaring: beyond 1e100 only the direction of the largest entries matters anyway
@@ -118,15 +126,12 @@ def _quantise(columns: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.floa
     # a factor of one leaves short rows exactly as they are
     factors = np.sqrt(plan.radius_squared / np.maximum(norms, plan.radius_squared or 1.0))
     factors[norms <= plan.radius_squared] = 1.0
-    for scaled in vectors:
+    for scaled in out:
         scaled *= factors
-        scaled *= 2.0**plan.bits
-        np.trunc(scaled, out=scaled)
-    _enforce_cap(vectors, plan.integer_radius_squared)
-    return quantised
+    return out
 
 
-def _enforce_cap(vectors: NDArray[np.float64], cap: int) -> None:
+def enforce_cap(vectors: NDArray[np.float64], cap: int) -> None:
     """Shrink the columns of integers (d, n) whose squared norm float rounding has left over the cap."""
     # Entries stay near 2**20, so these norms are integers near 2**40, which float64 holds exactly.
     norms = np.zeros(vectors.shape[1])

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
+from typing import Annotated
 
+import msgspec
 import numpy as np
 
 from dagveil.curator import Curator, Interview, Question
@@ -44,6 +46,28 @@ PARTS = 41
 
 MARGIN_SHARE = Fraction(1, 20)
 """Share of the budget for the one-way tables, from which ties and the number of rows are read."""
+
+
+Level = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
+"""A setting between 0 and 1, such as the level of a test. Bounds of settings are checked before anything is spent."""
+
+Part = Annotated[float, msgspec.Meta(ge=0.001, le=0.999)]
+"""A share of the budget, in steps of about a thousandth; the rest is for something else."""
+
+Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1.0)]
+"""A share of the records, in steps of about a thousandth."""
+
+Positive = Annotated[float, msgspec.Meta(gt=0.0)]
+"""A setting above 0."""
+
+NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
+"""A setting of at least 0."""
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+"""A number of at least 1."""
+
+Order = Annotated[int, msgspec.Meta(ge=0)]
+"""The size of a conditioning set."""
 
 
 class Needs(enum.Enum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -95,9 +96,15 @@ class Method:
                 f"{', '.join(known) if known else 'none'}"
             )
         try:
-            return msgspec.convert(options, kind, strict=False)
+            settings = msgspec.convert(options, kind, strict=False)
         except msgspec.ValidationError as error:
             raise MethodError(f"a setting of {self.name} cannot be read: {error}") from error
+        for name in known:
+            value = getattr(settings, name)
+            numbers = value if isinstance(value, tuple) else (value,)
+            if not all(math.isfinite(number) for number in numbers if isinstance(number, float)):
+                raise MethodError(f"a setting of {self.name} cannot be read: {name} must be a finite number")
+        return settings
 
 
 def _release_measured(

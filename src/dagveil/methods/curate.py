@@ -16,7 +16,19 @@ from dagveil.curator import Curator, PublishedAccess, Question
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import Asked, Desk, Needs, asking_filter, count_pairs, tell_sweep
+from dagveil.methods.asking import (
+    Asked,
+    Count,
+    Desk,
+    Level,
+    Needs,
+    NotNegative,
+    Order,
+    Positive,
+    asking_filter,
+    count_pairs,
+    tell_sweep,
+)
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, tell_published
 from dagveil.privacy.budget import Budget
@@ -55,13 +67,13 @@ class CurateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     statistic: str = "kendall"
-    level: float = 0.01
-    largest_order: int = 2
-    margins: tuple[float, float] = (0.2, 0.2)
-    band: tuple[float, float] = (1.0, 1.0)
+    level: Level = 0.01
+    largest_order: Order = 2
+    margins: tuple[NotNegative, NotNegative] = (0.2, 0.2)
+    band: tuple[NotNegative, NotNegative] = (1.0, 1.0)
     slack: float = 0.5
-    neighbours: int = 3
-    hopeless: float = 20.0
+    neighbours: Count = 3
+    hopeless: Positive = 20.0
 
 
 class CuratePublished(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,10 +93,10 @@ class CuratePublished(msgspec.Struct, frozen=True, kw_only=True):
         Reported with the run.
     """
 
-    threshold: float = 0.05
-    margins: tuple[float, float] = (0.2, 0.2)
-    band: tuple[float, float] = (1.0, 1.0)
-    failure: float = 1e-14
+    threshold: Level = 0.05
+    margins: tuple[NotNegative, NotNegative] = (0.2, 0.2)
+    band: tuple[NotNegative, NotNegative] = (1.0, 1.0)
+    failure: Level = 1e-14
     total_delta: float = 1e-10
 
 

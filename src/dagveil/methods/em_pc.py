@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations, pairwise
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -15,7 +16,17 @@ from dagveil.data.schema import Schema
 from dagveil.errors import BudgetExceededError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import Asked, Desk, Needs, asking_filter, tell_sweep
+from dagveil.methods.asking import (
+    Asked,
+    Count,
+    Desk,
+    Level,
+    Needs,
+    Part,
+    Positive,
+    asking_filter,
+    tell_sweep,
+)
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, g_p_value, g_test, tell_published
 from dagveil.privacy.budget import Budget
@@ -47,9 +58,9 @@ class EmPcSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     statistic: str = "kendall"
-    level: float = 0.01
-    order_shares: tuple[float, ...] = (0.4, 0.3, 0.3)
-    number_share: float = 0.5
+    level: Level = 0.01
+    order_shares: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)] = (0.4, 0.3, 0.3)
+    number_share: Part = 0.5
 
 
 class EmPcPublished(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +78,9 @@ class EmPcPublished(msgspec.Struct, frozen=True, kw_only=True):
         Whether the number to drop may be all neighbours; the published program leaves that one out.
     """
 
-    level: float = 0.10
-    node_epsilon: float | None = None
-    node_limit: int | None = None
+    level: Level = 0.10
+    node_epsilon: Positive | None = None
+    node_limit: Count | None = None
     whole_domain: bool = False
 
 

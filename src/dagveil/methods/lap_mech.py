@@ -11,7 +11,12 @@ from dagveil.curator import Curator, PublishedAccess, Question
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import Asked, check_countable
+from dagveil.methods.asking import (
+    Asked,
+    Level,
+    Order,
+    check_countable,
+)
 from dagveil.methods.measure import measure_jointly
 from dagveil.methods.measured import Measured, Progress
 from dagveil.methods.published import g_p_value, tell_published
@@ -40,8 +45,8 @@ class LapMechPublished(msgspec.Struct, frozen=True, kw_only=True):
         Size of the largest conditioning set; None goes on while there are neighbours.
     """
 
-    level: float = 0.01
-    largest_order: int | None = None
+    level: Level = 0.01
+    largest_order: Order | None = None
 
 
 def check(schema: Schema, knowledge: Knowledge) -> None:

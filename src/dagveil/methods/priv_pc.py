@@ -13,7 +13,20 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import Asked, Desk, Needs, asking_filter, count_pairs, tell_sweep
+from dagveil.methods.asking import (
+    Asked,
+    Count,
+    Desk,
+    Level,
+    Needs,
+    Order,
+    Part,
+    Positive,
+    Rate,
+    asking_filter,
+    count_pairs,
+    tell_sweep,
+)
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, advanced_composition, largest_published_order, tell_published
 from dagveil.methods.svt_pc import THRESHOLD_SHARE
@@ -56,13 +69,13 @@ class PrivPcSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     statistic: str = "kendall"
-    level: float = 0.01
-    largest_order: int = 2
-    rounds: int | None = None
-    sieve_share: float = 0.5
+    level: Level = 0.01
+    largest_order: Order = 2
+    rounds: Count | None = None
+    sieve_share: Part = 0.5
     tweak: float = 1.0
     slack: float = 0.5
-    rate: float = 1.0
+    rate: Rate = 1.0
 
 
 class PrivPcPublished(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,11 +95,11 @@ class PrivPcPublished(msgspec.Struct, frozen=True, kw_only=True):
         Of the reported total.
     """
 
-    threshold: float = 0.10
+    threshold: Level = 0.10
     tweak: float = 0.02
-    round_epsilon: float | None = None
-    rate: float | None = None
-    delta: float = 1e-3
+    round_epsilon: Positive | None = None
+    rate: Rate | None = None
+    delta: Level = 1e-3
 
 
 def optimal_rate(epsilon: float) -> float:

@@ -14,7 +14,11 @@ from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import Asked
+from dagveil.methods.asking import (
+    Asked,
+    Level,
+    Order,
+)
 from dagveil.methods.measure import check_measurable, is_numeric, measure
 from dagveil.methods.measured import Measured, Progress
 from dagveil.methods.published import tell_published
@@ -48,8 +52,8 @@ class PrivPcStarPublished(msgspec.Struct, frozen=True, kw_only=True):
         Size of the largest conditioning set; None goes on while there are neighbours.
     """
 
-    level: float = 0.01
-    largest_order: int | None = None
+    level: Level = 0.01
+    largest_order: Order | None = None
 
 
 def check(schema: Schema, knowledge: Knowledge) -> None:

@@ -12,7 +12,18 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import Asked, Desk, Needs, check_countable, count_pairs, tell_sweep
+from dagveil.methods.asking import (
+    Asked,
+    Count,
+    Desk,
+    Level,
+    Needs,
+    Order,
+    Rate,
+    check_countable,
+    count_pairs,
+    tell_sweep,
+)
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, largest_published_order, tell_published
 from dagveil.privacy.budget import Budget
@@ -46,10 +57,10 @@ class SampledGaussianSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     statistic: str = "kendall"
-    level: float = 0.01
-    largest_order: int = 2
-    rate: float = 0.25
-    questions: int | None = None
+    level: Level = 0.01
+    largest_order: Order = 2
+    rate: Rate = 0.25
+    questions: Count | None = None
     slack: float = 0.5
 
 
@@ -68,10 +79,10 @@ class SampledGaussianPublished(msgspec.Struct, frozen=True, kw_only=True):
         Of the reported total.
     """
 
-    threshold: float = 0.10
-    rate: float = 0.25
-    questions: int | None = None
-    delta: float = 1e-3
+    threshold: Level = 0.10
+    rate: Rate = 0.25
+    questions: Count | None = None
+    delta: Level = 1e-3
 
 
 def check(schema: Schema, knowledge: Knowledge) -> None:

@@ -10,7 +10,18 @@ from dagveil.curator import Curator, PublishedAccess, Question
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import Asked, Desk, Needs, asking_filter, count_pairs, tell_sweep
+from dagveil.methods.asking import (
+    Asked,
+    Count,
+    Desk,
+    Level,
+    Needs,
+    Order,
+    Positive,
+    asking_filter,
+    count_pairs,
+    tell_sweep,
+)
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, advanced_composition, largest_published_order, tell_published
 from dagveil.privacy.budget import Budget
@@ -46,9 +57,9 @@ class SvtPcSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     statistic: str = "kendall"
-    level: float = 0.01
-    largest_order: int = 2
-    rounds: int | None = None
+    level: Level = 0.01
+    largest_order: Order = 2
+    rounds: Count | None = None
     slack: float = 0.5
 
 
@@ -65,9 +76,9 @@ class SvtPcPublished(msgspec.Struct, frozen=True, kw_only=True):
         Of the reported total.
     """
 
-    threshold: float = 0.10
-    round_epsilon: float | None = None
-    delta: float = 1e-3
+    threshold: Level = 0.10
+    round_epsilon: Positive | None = None
+    delta: Level = 1e-3
 
 
 def accounting(budget: Budget, schema: Schema, settings: SvtPcSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:

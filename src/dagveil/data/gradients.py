@@ -1,0 +1,141 @@
+"""Sums of per-record gradients of the linear model, each clipped, in exact fixed point.
+
+For a row z, scaled by public centres and spreads, the loss ½‖z − zW‖² has the gradient −z rᵀ with r = z − zW: an outer
+product of length ‖z‖‖r‖. It is clipped record by record. The integers of a record are a function of that record alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.data.moments import MomentPlan, enforce_cap, scale_rows
+from dagveil.errors import DataError, SchemaError
+
+_BLOCK_ROWS: Final = 2**12
+LARGEST_CAP: Final = 2**40
+"""With blocks of 2**12 rows every sum of products stays below 2**53, where float64 is exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientPlan:
+    """Which gradient is asked for; everything here is public.
+
+    Parameters
+    ----------
+    rows
+        How rows are scaled and shrunk to a ball; its constant is not used.
+    weights
+        W, row by row: weights[i][j] is the effect of column i on column j.
+    clip
+        Largest length of one record's gradient.
+    """
+
+    rows: MomentPlan
+    weights: tuple[tuple[float, ...], ...]
+    clip: float
+
+    def __post_init__(self) -> None:
+        d = len(self.rows.columns)
+        if len(self.weights) != d or any(len(row) != d for row in self.weights):
+            raise SchemaError(f"a gradient plan for {d} columns needs {d} rows of {d} weights")
+        if not all(math.isfinite(weight) for row in self.weights for weight in row):
+            raise SchemaError("the weights of a gradient plan must be finite")
+        if not (math.isfinite(self.clip) and self.clip > 0.0) or self.cap() > LARGEST_CAP:
+            raise SchemaError(f"the clip of a gradient plan is {self.clip:g}; choose a smaller positive number")
+
+    def cap(self) -> int:
+        """Give the largest length of one record's integer gradient, in units of 4**-bits."""
+        return math.floor(Fraction(self.clip) * (1 << 2 * self.rows.bits))
+
+
+def sum_gradients(columns: Sequence[NDArray[np.float64]], plan: GradientPlan, *, n_rows: int) -> NDArray[np.int64]:
+    """Give the exact sum over rows of the integer outer products u vᵀ ≈ 4**bits · clip(z rᵀ), in the shape (d, d).
+
+    The gradient of the loss is minus this. float64 is exact here as in `sum_outer_products`.
+    """
+    if n_rows > 2**62 // plan.cap():
+        raise DataError(f"this gradient plan sums at most {2**62 // plan.cap()} rows exactly and the table is larger")
+    weights = np.array(plan.weights)
+    width = len(columns)
+    total = np.zeros((width, width), dtype=np.int64)
+    for scaled in _scaled_blocks(columns, plan.rows, n_rows):
+        left, right = _clip_products(scaled, _residuals(scaled, weights), plan)
+        total += (left @ right.T).astype(np.int64)
+    return total
+
+
+def sum_curvatures(
+    columns: Sequence[NDArray[np.float64]],
+    plan: MomentPlan,
+    direction: NDArray[np.float64],
+    cap: float,
+    *,
+    n_rows: int,
+) -> int:
+    """Give the sum over rows of ⌊2**bits · min(‖z P‖², cap)⌋ for a direction P: the curvature of the loss along it."""
+    total = 0
+    for scaled in _scaled_blocks(columns, plan, n_rows):
+        squares = np.zeros(scaled.shape[1])
+        for column in _products(scaled, direction):
+            squares += np.square(column)
+        total += int(np.floor(np.minimum(squares, cap) * 2.0**plan.bits).astype(np.int64).sum())
+    return total
+
+
+def _scaled_blocks(
+    columns: Sequence[NDArray[np.float64]], plan: MomentPlan, n_rows: int
+) -> Iterator[NDArray[np.float64]]:
+    for start in range(0, n_rows, _BLOCK_ROWS):
+        stop = min(start + _BLOCK_ROWS, n_rows)
+        block = np.empty((len(columns), stop - start))
+        for position, column in enumerate(columns):
+            block[position] = column[start:stop]
+        yield scale_rows(block, plan, block)
+
+
+def _products(scaled: NDArray[np.float64], matrix: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+    """Yield the columns of z P; elementwise, so that a row's result does not depend on the rows beside it."""
+    for j in range(matrix.shape[1]):
+        column = np.zeros(scaled.shape[1])
+        for i in np.flatnonzero(matrix[:, j]):
+            column += matrix[i, j] * scaled[i]
+        yield column
+
+
+def _residuals(scaled: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.stack([scaled[j] - column for j, column in enumerate(_products(scaled, weights))])
+
+
+def _clip_products(
+    z: NDArray[np.float64], r: NDArray[np.float64], plan: GradientPlan
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return integers u, v with ‖u‖² and ‖v‖² at most the cap, whose outer product is the clipped one."""
+    length_z, length_r = (np.sqrt(_sum_rows(np.square, part)) for part in (z, r))
+    product = length_z * length_r
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # the product is split so that both factors have the same length, at most √clip
+        half = np.sqrt(np.minimum(product, plan.clip))
+        left = np.where(length_z > 0.0, half / length_z, 0.0)
+        right = np.where(length_r > 0.0, half / length_r, 0.0)
+    unit = 2.0**plan.rows.bits
+    u = np.trunc(np.nan_to_num(z * left * unit))
+    v = np.trunc(np.nan_to_num(r * right * unit))
+    enforce_cap(u, plan.cap())
+    enforce_cap(v, plan.cap())
+    return u, v
+
+
+def _sum_rows(
+    function: Callable[[NDArray[np.float64]], NDArray[np.float64]], vectors: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    total = np.zeros(vectors.shape[1])
+    for entries in vectors:
+        total += function(entries)
+    return total

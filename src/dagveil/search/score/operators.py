@@ -1,0 +1,171 @@
+"""Steps between equivalence classes: add, take away or turn one edge of some member, and go to that member's class.
+
+Conditions: D. M. Chickering, Optimal structure identification with greedy search, JMLR 2002, for adding and taking
+away; A. Hauser and P. Bühlmann, Characterization and greedy learning of interventional Markov equivalence classes,
+JMLR 2012, for turning. In each of them x is to become, or to cease to be, a parent of y, and `clique` holds the
+neighbours of y over undirected edges that are parents of y in that member.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dagveil.search.score.pattern import Pattern, bits, find_parents
+
+Gain = tuple[int, int, int]
+"""What a score is asked: node, new parent, and the mask of the parents that the node has besides."""
+
+
+class Kind(enum.Enum):
+    """What a step does to an edge."""
+
+    INSERT = "insert"
+    DELETE = "delete"
+    TURN = "turn"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One step.
+
+    Parameters
+    ----------
+    kind
+        What it does.
+    x, y
+        The arrow x → y that comes (or, for DELETE, goes).
+    clique
+        Mask of neighbours of y that point at y in the member which the step changes.
+    """
+
+    kind: Kind
+    x: int
+    y: int
+    clique: int
+
+    def won(self, pattern: Pattern) -> Gain | None:
+        """Return the family that the step makes, if it makes one."""
+        if self.kind is Kind.DELETE:
+            return None
+        return self.y, self.x, self.clique | pattern.into[self.y]
+
+    def lost(self, pattern: Pattern) -> Gain | None:
+        """Return the family that the step breaks up, if it does."""
+        x, y = self.x, self.y
+        if self.kind is Kind.INSERT:
+            return None
+        if self.kind is Kind.DELETE:
+            return y, x, (self.clique | pattern.into[y]) & ~(1 << x)
+        # of the undirected edges at x, those from the clique came first: none of them does if y → x is compelled
+        first = self.clique & pattern.flat[x] if pattern.flat[y] >> x & 1 else 0
+        return x, y, (pattern.into[x] | first) & ~(1 << y)
+
+    def is_open(self, pattern: Pattern) -> bool:
+        """Tell whether no cycle would close: the one condition that hangs on the whole graph."""
+        x, y = self.x, self.y
+        if self.kind is Kind.INSERT:
+            return not pattern.reaches(y, x, self.clique)
+        if self.kind is Kind.TURN and not pattern.flat[y] >> x & 1:
+            return not pattern.reaches(y, x, self.clique | pattern.flat[x], skipped=1 << x)
+        return True
+
+    def apply(self, pattern: Pattern) -> Pattern | None:
+        """Return the class that the step leads to, or None where no member can take it."""
+        x, y = self.x, self.y
+        into, flat = list(pattern.into), list(pattern.flat)
+        if self.kind is Kind.INSERT:
+            into[y] |= 1 << x
+            _direct(into, flat, self.clique, y)
+        elif self.kind is Kind.DELETE:
+            common = flat[y] & pattern.near[x]
+            into[y] &= ~(1 << x)
+            flat[y] &= ~(1 << x)
+            flat[x] &= ~(1 << y)
+            for h in bits(common & ~self.clique):
+                _direct(into, flat, 1 << y & flat[h], h)
+                _direct(into, flat, 1 << x & flat[h], h)
+        else:
+            line = flat[y] >> x & 1
+            first = self.clique & flat[x] if line else 0
+            for v in (x, y):
+                flat[v] &= ~(1 << x | 1 << y)
+                into[v] &= ~(1 << x | 1 << y)
+            into[y] |= 1 << x
+            _direct(into, flat, self.clique, y)
+            _direct(into, flat, first, x)
+            for v in (x, y):
+                for w in bits(flat[v]):
+                    _direct(into, flat, 1 << v, w)
+        parents = find_parents(into, flat)
+        return None if parents is None else Pattern.of_parents(parents)
+
+
+def list_inserts(pattern: Pattern, x: int, y: int, most_parents: int) -> Iterator[Operator]:
+    """List the ways to add x → y, up to the condition on the whole graph."""
+    near_x, flat_y = pattern.near[x], pattern.flat[y]
+    room = most_parents - 1 - pattern.into[y].bit_count()
+    for clique in _cliques(pattern, flat_y & near_x, flat_y & ~near_x & ~(1 << x), room):
+        yield Operator(Kind.INSERT, x, y, clique)
+
+
+def list_deletes(pattern: Pattern, x: int, y: int) -> Iterator[Operator]:
+    """List the ways to take x → y or x — y away."""
+    common = pattern.flat[y] & pattern.near[x]
+    for clique in _cliques(pattern, 0, common, common.bit_count()):
+        yield Operator(Kind.DELETE, x, y, clique)
+
+
+def list_turns(pattern: Pattern, x: int, y: int, most_parents: int) -> Iterator[Operator]:
+    """List the ways to turn y → x or y — x into x → y, up to the condition on the whole graph."""
+    flat_y = pattern.flat[y] & ~(1 << x)
+    room = most_parents - 1 - pattern.into[y].bit_count()
+    if pattern.flat[y] >> x & 1:
+        common = flat_y & pattern.flat[x]
+        for clique in _cliques(pattern, 0, flat_y, room):
+            # without a member that is not next to x the result would be equivalent
+            if clique & ~common and _separates(pattern, flat_y, clique & common, clique & ~common, common & ~clique):
+                yield Operator(Kind.TURN, x, y, clique)
+    elif pattern.into[x] >> y & 1:
+        common = flat_y & pattern.near[x]
+        for clique in _cliques(pattern, common, flat_y & ~common, room):
+            yield Operator(Kind.TURN, x, y, clique)
+
+
+def _cliques(pattern: Pattern, held: int, choice: int, room: int) -> Iterator[int]:
+    """Yield the cliques that contain `held` and otherwise members of `choice`, with at most `room` members."""
+    if held.bit_count() > room or not pattern.is_clique(held):
+        return
+    for v in bits(held):
+        choice &= pattern.near[v]
+    waiting = [(held, choice)]
+    while waiting:
+        clique, more = waiting.pop()
+        yield clique
+        if clique.bit_count() < room:
+            # each further member comes after the ones before it: no clique is listed twice
+            waiting.extend((clique | 1 << v, more & pattern.near[v] & -(2 << v)) for v in bits(more))
+
+
+def _separates(pattern: Pattern, inside: int, wall: int, left: int, right: int) -> bool:
+    """Tell whether, among the nodes `inside`, every way between two sets meets the wall."""
+    seen = frontier = left
+    allowed = inside & ~wall
+    while frontier:
+        if frontier & right:
+            return False
+        node = (frontier & -frontier).bit_length() - 1
+        frontier &= frontier - 1
+        new = pattern.flat[node] & allowed & ~seen
+        seen |= new
+        frontier |= new
+    return True
+
+
+def _direct(into: list[int], flat: list[int], tails: int, head: int) -> None:
+    """Turn undirected edges from these nodes into arrows at `head`."""
+    for tail in bits(tails & flat[head]):
+        into[head] |= 1 << tail
+        flat[head] &= ~(1 << tail)
+        flat[tail] &= ~(1 << head)
