@@ -113,7 +113,7 @@ class TestScores:
         def measure(stack: np.ndarray) -> np.ndarray:
             return np.array(
                 [
-                    asked.score(("x", "y", ("s",)), Sample(None, [Counted(schema, table) for table in dealt]))
+                    asked._score(("x", "y", ("s",)), Sample(None, [Counted(schema, table) for table in dealt]))
                     for dealt in stack
                 ]
             )
@@ -142,7 +142,7 @@ class TestScores:
 
         def measure(tables: np.ndarray) -> np.ndarray:
             return np.array(
-                [asked.score(question, Sample(None, [Counted(schema, table)])) for table in tables.reshape(-1, *shape)]
+                [asked._score(question, Sample(None, [Counted(schema, table)])) for table in tables.reshape(-1, *shape)]
             )
 
         return measure
@@ -157,7 +157,7 @@ class TestScores:
             noise_source(NoiseKind.SEEDED, 0),
         )
         fresh = [
-            asked.score(question, asked.draw_sample(Fraction(1)))
+            asked._score(question, asked._draw_sample(Fraction(1)))
             for question in [("a", "b", ("c", "d")), ("b", "a", ("d", "c")), ("b", "a", ("c", "d"))]
         ]
         assert len(set(fresh)) == 1
@@ -172,7 +172,7 @@ class TestScores:
             statistic = statistic_named(name, ROWS)
             asked = Interview(table, relation, statistic, lambda event: None, noise_source(NoiseKind.SEEDED, 0))
             value = int(statistic.values(table.counts(("s", "x", "y"))))
-            scored = asked.score(("x", "y", ("s",)), asked.draw_sample(Fraction(1)))
+            scored = asked._score(("x", "y", ("s",)), asked._draw_sample(Fraction(1)))
             assert scored == value * RECORD // statistic.sensitivity(relation, shape)
 
 
@@ -210,7 +210,7 @@ class TestThresholds:
             other.critical_score(question, 0.01, 250.0, 0.6), rel=1e-12
         )
         sample = [Counted(schema, np.random.default_rng(0).integers(0, 30, (2, 3, 2)))]
-        assert one.score(question, Sample(None, sample)) == other.score(question, Sample(None, sample))
+        assert one._score(question, Sample(None, sample)) == other._score(question, Sample(None, sample))
 
     @both_relations
     @pytest.mark.parametrize("name", STATISTIC_NAMES)
@@ -227,7 +227,7 @@ class TestThresholds:
         said = set()
         for _ in range(60):
             table = rng.multinomial(200, rng.dirichlet(np.full(12, 20.0))).reshape(2, 2, 3)
-            exact = asked.score(question, Sample(None, [Counted(schema, table)]))
+            exact = asked._score(question, Sample(None, [Counted(schema, table)]))
             says = int(statistic.values(table)) > value
             assert (exact > critical * RECORD) == says
             said.add(says)
@@ -264,7 +264,7 @@ class TestChoices:
         def utilities(joint: np.ndarray) -> np.ndarray:
             seen.clear()
             asked = ask_about(statistic_named(name, 4), schema, relation)
-            whole = asked.draw_sample(Fraction(1))
+            whole = asked._draw_sample(Fraction(1))
             # the interview's own sample, with these counts in place of its rows
             monkeypatch.setattr(asked, "_whole", Sample(whole.table, [Counted(schema, joint)]))
             asked.choose_number(self.OPTIONS, HALF, "number")

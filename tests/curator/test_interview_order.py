@@ -203,7 +203,7 @@ class TestOrder:
     def test_an_interview_shows_no_rows(self) -> None:
         _, asked, _ = make_spied(pure())
         assert repr(asked) == "Interview(kendall, 0 questions)"
-        assert repr(asked.draw_sample(Fraction(1))) == "Sample(1 parts)"
+        assert repr(asked._draw_sample(Fraction(1))) == "Sample(1 parts)"
 
 
 class TestSieve:
@@ -236,7 +236,7 @@ class TestSieve:
         _, asked, _ = make_spied(pure(10), relation=relation)
         drawn: list[Sample] = []
         read: list[Sample] = []
-        draw, score = asked.draw_sample, asked.score
+        draw, score = asked._draw_sample, asked._score
 
         def noting_draw(rate: Fraction) -> Sample:
             drawn.append(draw(rate))
@@ -246,8 +246,8 @@ class TestSieve:
             read.append(sample)
             return score(question, sample)
 
-        monkeypatch.setattr(asked, "draw_sample", noting_draw)
-        monkeypatch.setattr(asked, "score", noting_score)
+        monkeypatch.setattr(asked, "_draw_sample", noting_draw)
+        monkeypatch.setattr(asked, "_score", noting_score)
         sieve = asked.open_sieve(Fraction(1, 10), HALF, Fraction(1, 3), "round")
         answers = [self.LOW, self.HIGH, self.LOW, self.LOW, self.HIGH, self.HIGH, self.LOW]
         for threshold in answers:
@@ -284,7 +284,7 @@ class TestSieve:
     def test_the_noise_has_the_scales_that_it_names(self) -> None:
         _, asked, _ = make_spied(pure(10**6))
         sieve = asked.open_sieve(Fraction(1), Fraction(2, 5), Fraction(1), "round")
-        exact = asked.score(AB, asked.draw_sample(Fraction(1))) / RECORD
+        exact = asked._score(AB, asked._draw_sample(Fraction(1))) / RECORD
         tries = 3000
         # every question starts a round with this threshold, or goes on in one; only first questions count
         hits = []
@@ -301,7 +301,7 @@ class TestSieve:
 class TestAnswers:
     def test_laplace_noise_around_the_exact_score(self) -> None:
         curator, asked, _ = make_spied(pure(10**6))
-        exact = asked.score(AC, asked.draw_sample(Fraction(1))) / RECORD
+        exact = asked._score(AC, asked._draw_sample(Fraction(1))) / RECORD
         answers = [asked.answer(AC, HALF, "one") for _ in range(4000)]
         off = np.array([answer.score for answer in answers]) - exact
         assert {round(answer.deviation, 5) for answer in answers} == {round(2 * math.sqrt(2), 5)}
@@ -311,7 +311,7 @@ class TestAnswers:
 
     def test_gaussian_noise_around_scores_of_sub_samples(self) -> None:
         curator, asked, _ = make_spied(ZcdpFilter(Budget.of(10**6, 1e-6)))
-        exact = asked.score(AB, asked.draw_sample(Fraction(1))) / RECORD
+        exact = asked._score(AB, asked._draw_sample(Fraction(1))) / RECORD
         answers = [asked.answer_from_sample(AB, Fraction(1), Fraction(9), "one") for _ in range(3000)]
         off = np.array([answer.score for answer in answers]) - exact
         assert abs(off.mean()) < 5 * 3 / math.sqrt(3000)
@@ -356,7 +356,7 @@ class TestChoices:
         seen = capture_scores(monkeypatch)
         _, asked, _ = make_spied(pure())
         exact = {
-            question: Fraction(asked.score(question, asked.draw_sample(Fraction(1))), RECORD) for question in (AB, AC)
+            question: Fraction(asked._score(question, asked._draw_sample(Fraction(1))), RECORD) for question in (AB, AC)
         }
         asked.choose_number([[(AB, 2.0)], [(AC, 5.0)]], HALF, "number")
         d = sorted((2 - exact[AB], 5 - exact[AC]), reverse=True)
@@ -371,7 +371,7 @@ class TestChoices:
     @pytest.mark.parametrize("way", ["number", "separation"])
     def test_probabilities(self, way: str) -> None:
         _, asked, _ = make_spied(pure(10**6))
-        exact = {q: asked.score(q, asked.draw_sample(Fraction(1))) / RECORD for q in (AB, AC, ("b", "c", ()))}
+        exact = {q: asked._score(q, asked._draw_sample(Fraction(1))) / RECORD for q in (AB, AC, ("b", "c", ()))}
         # thresholds that leave every outcome a fair chance
         near = [(q, exact[q] + shift) for q, shift in zip(exact, (1.0, -1.5, 0.25), strict=True)]
         if way == "number":
@@ -413,9 +413,9 @@ class TestRows:
 
     def test_poisson_sub_samples_keep_each_record_by_itself(self) -> None:
         _, asked, _ = make_spied(pure())
-        whole = asked.draw_sample(Fraction(1)).table
+        whole = asked._draw_sample(Fraction(1)).table
         assert whole.n_rows == ROWS
-        sizes = [asked.draw_sample(Fraction(1, 5)).table.n_rows for _ in range(300)]
+        sizes = [asked._draw_sample(Fraction(1, 5)).table.n_rows for _ in range(300)]
         assert np.mean(sizes) == pytest.approx(ROWS / 5, abs=5 * math.sqrt(ROWS * 0.16 / 300))
         assert np.var(sizes) == pytest.approx(ROWS * 0.16, rel=0.45)
 
@@ -423,8 +423,8 @@ class TestRows:
     def test_votes_deal_every_record_to_one_part(self, relation: Relation) -> None:
         _, asked, _ = make_spied(pure(), VOTES, relation)
         for rate in (Fraction(1), HALF):
-            sample = asked.draw_sample(rate)
+            sample = asked._draw_sample(rate)
             assert len(sample.parts) == 5
             dealt = sum(part.counts(("a", "b", "c")) for part in sample.parts)
             assert (dealt == sample.table.counts(("a", "b", "c"))).all()
-        assert asked.draw_sample(Fraction(1)) is asked.draw_sample(Fraction(1))
+        assert asked._draw_sample(Fraction(1)) is asked._draw_sample(Fraction(1))

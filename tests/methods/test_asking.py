@@ -137,7 +137,7 @@ class Playing:
         empty = MemoryTable.from_codes(nobody, curator.schema)
         self._curator = curator
         self._empty = Interview(
-            empty, curator.relation, statistic, lambda event: None, noise_source(NoiseKind.SEEDED, 9)
+            empty, curator.relation, statistic, lambda event: None, noise_source(NoiseKind.SEEDED, 0)
         )
         self.statistic = statistic
         self.asked = 0

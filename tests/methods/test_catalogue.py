@@ -12,6 +12,7 @@ from dagveil.errors import MethodError
 from dagveil.methods.catalogue import METHODS, Method, method_named
 from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.settings import SearchSettings
+from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.receipt import Calibration
 
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
@@ -79,6 +80,34 @@ def test_values_of_the_wrong_kind(name: str, options: dict[str, Any]) -> None:
     (setting,) = options
     with pytest.raises(MethodError, match=f"a setting of {name} cannot be read: .*{setting}"):
         method_named(name).read_settings(Calibration.SOUND, options)
+
+
+OUT_OF_RANGE: list[tuple[str, str, Any]] = [
+    *((name, "level", value) for name in ("svt-pc", "em-pc", "curate") for value in ("0", "1", "-0.1", "nan")),
+    *((name, "largest_order", "-1") for name in ("svt-pc", "priv-pc", "curate", "sampled-gaussian-pc")),
+    *((name, "slack", value) for name in ("svt-pc", "curate") for value in ("inf", "nan")),
+    ("svt-pc", "rounds", "0"),
+    ("priv-pc", "rounds", "-3"),
+    *(("priv-pc", "sieve_share", value) for value in ("0", "1", "1e-9")),
+    *((name, "rate", value) for name in ("priv-pc", "sampled-gaussian-pc") for value in ("0", "1.5", "1e-9")),
+    ("sampled-gaussian-pc", "questions", "0"),
+    *(("em-pc", "number_share", value) for value in ("0", "1", "1e-9")),
+    *(("em-pc", "order_shares", value) for value in ([], ["0", "1"], ["-1", "1"], ["1", "inf"])),
+    ("curate", "margins", ["-1", "0.2"]),
+    ("curate", "margins", ["inf", "0.2"]),
+    ("curate", "neighbours", "0"),
+    ("curate", "hopeless", "0"),
+]
+
+
+@pytest.mark.parametrize(("name", "setting", "value"), OUT_OF_RANGE)
+def test_values_out_of_range_cost_nothing(name: str, setting: str, value: Any, sampled: Any) -> None:
+    """After the first charge a run's whole reservation is spent, so what cannot work is refused before it."""
+    table = sampled("cancer", 100)
+    ledger = MemoryLedger()
+    with pytest.raises(MethodError, match=f"a setting of {name} cannot be read: .*{setting}"):
+        discover(table, table.schema, 1, method=name, options={setting: value}, ledger=ledger)
+    assert ledger.history() == ()
 
 
 def test_unknown_methods() -> None:

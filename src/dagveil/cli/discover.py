@@ -98,7 +98,6 @@ def discover(
     method: str,
     calibration: str,
     options: tuple[str, ...],
-    accept_no_guarantee: bool,
     **run: Any,
 ) -> None:
     """Discover the causal graph of FILE.
@@ -119,9 +118,7 @@ def discover(
     elif chosen.release is None or calibration == Calibration.PAPER.value:
         refuse_search_options(context, method)
         evidence = None
-        result = _ask(
-            file, knowledge, tuple(written), chosen, Calibration(calibration), options, accept_no_guarantee, **run
-        )
+        result = _ask(file, knowledge, tuple(written), chosen, Calibration(calibration), options, **run)
     else:
         written.append(folder / "evidence.json")
         evidence = _measure(file, knowledge, tuple(written), method=chosen, options=options, **run)
@@ -168,6 +165,7 @@ def _measure(
             noise=order.noise,
             seed=order.seed,
             accept_draft=order.accept_draft,
+            accept_no_guarantee=order.accept_no_guarantee,
             knowledge=knowledge,
             progress=progress,
         )
@@ -182,7 +180,6 @@ def _ask(
     method: Method,
     calibration: Calibration,
     options: tuple[str, ...],
-    accept_no_guarantee: bool,
     **run: Any,
 ) -> Result:
     """Refuse what can be refused without the ledger, then ask."""
@@ -202,7 +199,7 @@ def _ask(
             noise=order.noise,
             seed=order.seed,
             accept_draft=order.accept_draft,
-            accept_no_guarantee=accept_no_guarantee,
+            accept_no_guarantee=order.accept_no_guarantee,
             knowledge=knowledge,
             progress=progress,
         )
@@ -221,6 +218,7 @@ class _Order:
     noise: NoiseKind
     seed: int | None
     accept_draft: bool
+    accept_no_guarantee: bool
 
     def tell_account(self) -> None:
         """Say what the data set has spent."""
@@ -237,6 +235,7 @@ def _check_order(
     noise: str,
     seed: int | None,
     accept_draft: bool,
+    accept_no_guarantee: bool,
 ) -> _Order:
     if epsilon is None:
         raise click.UsageError("a run on rows needs --epsilon, for example --epsilon 1")
@@ -244,7 +243,9 @@ def _check_order(
     schema = require_schema(schema_path)
     check_reviewed(schema, accept_draft=accept_draft)
     check_writable(*outputs)
-    return _Order(schema, budget, open_ledger(ledger), ledger, NoiseKind(noise), seed, accept_draft)
+    return _Order(
+        schema, budget, open_ledger(ledger), ledger, NoiseKind(noise), seed, accept_draft, accept_no_guarantee
+    )
 
 
 def _save_paid(paid: Evidence | Result, path: Path) -> None:

@@ -64,6 +64,12 @@ _RUN_OPTIONS = (
     ),
     click.option("--seed", type=click.IntRange(0), metavar="INTEGER", help="The seed; only with --noise seeded."),
     click.option("--accept-draft", is_flag=True, help="Use an unreviewed schema as it is; the receipt will say so."),
+    click.option(
+        "--accept-no-guarantee",
+        is_flag=True,
+        help="Let a paper calibration or seeded noise touch a data set that has a lifetime budget; the ledger records "
+        "the run as unbounded.",
+    ),
 )
 _RELEASING_OPTIONS = (
     click.option(
@@ -90,16 +96,11 @@ _METHOD_OPTIONS = (
         show_default=True,
         help="With a guarantee that holds, or as published: the latter claims nothing.",
     ),
-    click.option(
-        "--accept-no-guarantee",
-        is_flag=True,
-        help="Let a paper calibration run on a data set that has a lifetime budget; it is recorded as unbounded.",
-    ),
 )
-_METHOD_NAMES = ("method", "calibration", "options", "accept_no_guarantee")
+_METHOD_NAMES = ("method", "calibration", "options")
 _SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "redraws")
 
-_RUN_NAMES = ("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "accept_draft")
+_RUN_NAMES = ("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "accept_draft", "accept_no_guarantee")
 
 _SEARCH_OPTIONS = (
     click.option(

@@ -203,9 +203,7 @@ class Curator:
         rng
             For noise as published.
         """
-        event = Unbounded("as published", reason)
-        self._run.record(event)
-        self._events.append(event)
+        self._write(Unbounded("as published", reason))
         return PublishedAccess(self._table, rng)
 
     def _release_counts(
@@ -258,6 +256,9 @@ class Curator:
         if not self._noise.private and not self._events:
             # whoever has the seed can take the noise away: the ledger must not count that as an ordinary charge
             self._run.record(Unbounded("seeded noise", SEEDED))
+        self._write(event)
+
+    def _write(self, event: Event) -> None:
         self._run.record(event)
         self._events.append(event)
 

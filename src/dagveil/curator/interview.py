@@ -90,6 +90,7 @@ class Interview:
         self._levels = {name: column.n_levels for name, column in table.schema.columns.items()}
         self.statistic = statistic
         self._whole = self._deal(table)
+        self._open: Sieve | None = None
         self.asked = 0
 
     def __repr__(self) -> str:
@@ -103,7 +104,8 @@ class Interview:
 
     def answer(self, question: Question, epsilon: Fraction, label: str) -> Answer:
         """Return the score with Laplace noise."""
-        exact = self.score(question, self._whole)
+        self._check_no_round()
+        exact = self._score(question, self._whole)
         scale = self._noise.representable_scale(RECORD / epsilon)
         self._charge(DiscreteLaplace(label, 1, epsilon))
         self.asked += 1
@@ -113,6 +115,7 @@ class Interview:
         """Return the median p-value of the statistic's parts, with noise scaled to its smooth sensitivity."""
         if not isinstance(self.statistic, Reconciled):
             raise BudgetError(f"{self.statistic.name} has one part only, so there is no median; use a reconciled test.")
+        self._check_no_round()
         p_values = part_statistics(self._count(question, self._whole), self.statistic.test)
         released = release_median(p_values, 0, GRID, epsilon, delta, self._noise, self._charge, label)
         self.asked += 1
@@ -137,9 +140,10 @@ class Interview:
                 "Poisson sub-samples are accounted for under add/remove neighbours only; declare that relation in the "
                 "schema, or choose a method that takes no sub-samples."
             )
+        self._check_no_round()
         squared = Fraction(RECORD**2)
         variance = self._noise.representable_variance(variance * squared)
-        exact = self.score(question, self.draw_sample(rate))
+        exact = self._score(question, self._draw_sample(rate))
         self._charge(SubsampledGaussian(label, rate, squared, variance))
         self.asked += 1
         noisy = exact + int(self._noise.discrete_gaussian(variance, 1)[0])
@@ -193,7 +197,7 @@ class Interview:
         """Flip a fair coin; it depends on nothing."""
         return bool(self._noise.uniform_below(2, 1)[0])
 
-    def draw_sample(self, rate: Fraction) -> Sample:
+    def _draw_sample(self, rate: Fraction) -> Sample:
         """Draw a fresh sub-sample: Poisson if records come and go, of fixed size if they are replaced."""
         whole = self._whole.table
         if rate == 1:
@@ -202,7 +206,7 @@ class Interview:
             return self._deal(whole.thin(lambda n_rows: self._noise.bernoulli(rate, n_rows)))
         return self._deal(whole.thin(lambda n_rows: _choose_rows(n_rows, math.floor(rate * n_rows), self._noise)))
 
-    def score(self, question: Question, sample: Sample) -> int:
+    def _score(self, question: Question, sample: Sample) -> int:
         """Return the **exact** score in grid steps, for mechanisms only; it does not depend on the order of columns."""
         x, y, given = question
         question = (min(x, y), max(x, y), tuple(sorted(given)))
@@ -220,14 +224,20 @@ class Interview:
         return np.stack(tables) if self.statistic.parts > 1 else tables[0]
 
     def _choose(self, scores: Sequence[int], epsilon: Fraction, label: str) -> int:
+        self._check_no_round()
         in_records = [Fraction(score, RECORD) for score in scores]
         chosen = exponential.choose(in_records, epsilon, self._noise, self._charge, label)
         self.asked += 1
         return chosen
 
+    def _check_no_round(self, asking: Sieve | None = None) -> None:
+        """Refuse a question in the middle of a round: the proof of rounds on sub-samples does not cover it."""
+        if self._open is not None and self._open is not asking:
+            raise BudgetError("a round of the sparse vector is open; nothing else may be asked until it has ended.")
+
     def _utility(self, question: Question, threshold: float) -> int:
         """Grid steps by which the score stays below its threshold."""
-        return math.floor(threshold * RECORD) - self.score(question, self._whole)
+        return math.floor(threshold * RECORD) - self._score(question, self._whole)
 
     def _shape(self, question: Question) -> TableShape:
         x, y, given = question
@@ -268,11 +278,13 @@ class Sieve:
 
     def looks_independent(self, question: Question, threshold: float) -> bool:
         """Ask whether the score on the round's sub-sample lies below a public threshold, in records."""
+        self._interview._check_no_round(self)
         if self._sample is None:
-            self._sample = self._interview.draw_sample(self._rate)
-        exact = self._interview.score(question, self._sample)
+            self._sample = self._interview._draw_sample(self._rate)
+        exact = self._interview._score(question, self._sample)
         below = self._vector.is_above(-exact, -math.floor(threshold * RECORD))
         self._interview.asked += 1
+        self._interview._open = None if below else self
         if below:
             self._sample = None
         return below

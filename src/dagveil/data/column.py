@@ -38,10 +38,13 @@ class _Labelled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fie
     levels: tuple[str, ...]
     outside: str = OWN_LEVEL
     missing: str | None = None
+    scores: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "levels", _checked_levels(self.levels))
         _check_places(self.levels, self.outside, self.missing)
+        if self.scores is not None:
+            msgspec.structs.force_setattr(self, "scores", _checked_scores(self.scores, len(self.levels)))
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -52,6 +55,11 @@ class _Labelled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fie
     def n_levels(self) -> int:
         """The number of codes."""
         return len(self.labels)
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The number that stands for each code in linear methods: the scores, or else 0, 1, 2, … in order."""
+        return _extend_numbers(self.scores or tuple(map(float, range(len(self.levels)))), self.n_levels)
 
 
 class Categorical(_Labelled, frozen=True, tag="categorical"):
@@ -66,6 +74,8 @@ class Categorical(_Labelled, frozen=True, tag="categorical"):
     missing
         Where a missing value goes: the name of a level, "own-level" for a level "(missing)", or None to treat it as
         an outside value.
+    scores
+        A number for each level, for linear methods; None takes 0, 1, 2, … in the order of the levels.
 
     Examples
     --------
@@ -113,6 +123,11 @@ class Boolean(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     def n_levels(self) -> int:
         """The number of codes."""
         return len(self.labels)
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The number that stands for each code in linear methods: 0 and 1."""
+        return _extend_numbers((0.0, 1.0), self.n_levels)
 
 
 class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="numeric"):
@@ -265,6 +280,23 @@ def _extend(levels: tuple[str, ...], outside: str, missing: str | None) -> tuple
     if missing == OWN_LEVEL:
         labels = (*labels, MISSING_LABEL)
     return labels
+
+
+def _checked_scores(scores: Sequence[float], n_levels: int) -> tuple[float, ...]:
+    numbers = tuple(_to_float(score) for score in scores)
+    if len(numbers) != n_levels:
+        raise SchemaError(f"{len(numbers)} scores are declared for {n_levels} levels; give one number for each level")
+    if not all(math.isfinite(number) for number in numbers):
+        raise SchemaError("scores must be finite numbers")
+    if len(numbers) > 1 and len(set(numbers)) == 1:
+        raise SchemaError("all scores are the same number, so the column could never vary; give different numbers")
+    return numbers
+
+
+def _extend_numbers(scores: tuple[float, ...], n_levels: int) -> tuple[float, ...]:
+    """Add numbers for the levels of other and missing values: the middle, which favours neither side."""
+    middle = sum(scores) / len(scores)
+    return (*scores, *[middle] * (n_levels - len(scores)))
 
 
 def _checked_bounds(bounds: Sequence[float]) -> tuple[float, float]:

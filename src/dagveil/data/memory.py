@@ -13,6 +13,7 @@ from dagveil.data.bundles import bundle_columns
 from dagveil.data.column import Numeric
 from dagveil.data.distinct import WeightedRows, mix_codes, shrink_rows
 from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode
+from dagveil.data.gradients import GradientPlan, sum_curvatures, sum_gradients
 from dagveil.data.moments import MomentPlan, sum_outer_products
 from dagveil.data.products import PairTables, count_pairs, pays
 from dagveil.data.reading import read_source
@@ -42,6 +43,8 @@ class MemoryTable:
         self._n_rows = encoded.n_rows
         self._values = dict(encoded.values)
         self._rows = WeightedRows(codes=dict(encoded.codes), weights=None, n_rows=encoded.n_rows)
+        # beside numbers, codes must stay in the order of the rows
+        self._codes = dict(encoded.codes) if encoded.values else None
         self._shrunk = False
         self._pair_tables: PairTables | None = None
         self._owners: NDArray[np.int64] | None = None
@@ -106,7 +109,18 @@ class MemoryTable:
     def moments(self, plan: MomentPlan) -> NDArray[np.int64]:
         """Sum the outer products of the quantised clipped rows, exactly, in the shape (1 + d, 1 + d)."""
         check_columns(self._schema, plan.columns)
-        return sum_outer_products([self._numbers(name) for name in plan.columns], plan, n_rows=self._n_rows)
+        return sum_outer_products([self._encoded_numbers(name) for name in plan.columns], plan, n_rows=self._n_rows)
+
+    def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
+        """Sum the clipped gradients of all rows, in fixed point, in the shape (d, d)."""
+        check_columns(self._schema, plan.rows.columns)
+        return sum_gradients([self._encoded_numbers(name) for name in plan.rows.columns], plan, n_rows=self._n_rows)
+
+    def curvature(self, plan: MomentPlan, direction: NDArray[np.float64], cap: float) -> int:
+        """Sum the clipped squared lengths of all rows' images under a direction, in fixed point."""
+        check_columns(self._schema, plan.columns)
+        columns = [self._encoded_numbers(name) for name in plan.columns]
+        return sum_curvatures(columns, plan, direction, cap, n_rows=self._n_rows)
 
     def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:
         """Count values between public edges; the first and the last cell are open-ended."""
@@ -164,6 +178,18 @@ class MemoryTable:
         if column not in self._values:
             raise SchemaError(f"column {column!r} is not numeric, so it has no sums; declare it numeric, or count it")
         return self._values[column]
+
+    def _encoded_numbers(self, column: str) -> NDArray[np.float64]:
+        """Return a number for each row: its own, or the declared one of its level."""
+        declared = self._schema.columns[column]
+        if isinstance(declared, Numeric):
+            return self._numbers(column)
+        # rows were put in another order if they were reduced to distinct ones, but the same for all columns with levels
+        codes = self._codes[column] if self._codes is not None else self._rows.codes[column]
+        numbers = np.array(declared.numbers)[codes]
+        if self._codes is None and self._rows.weights is not None:
+            numbers = np.repeat(numbers, self._rows.weights.astype(np.int64))
+        return numbers
 
     def _distinct_rows(self) -> WeightedRows:
         if not self._shrunk:

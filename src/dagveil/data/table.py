@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.data.gradients import GradientPlan
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import SchemaError
@@ -40,6 +41,12 @@ class Table(Protocol):
 
     def moments(self, plan: MomentPlan) -> NDArray[np.int64]:
         """Sum the outer products of the quantised clipped rows, exactly, in the shape (1 + d, 1 + d)."""
+
+    def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
+        """Sum the clipped gradients of all rows, in fixed point, in the shape (d, d)."""
+
+    def curvature(self, plan: MomentPlan, direction: NDArray[np.float64], cap: float) -> int:
+        """Sum the clipped squared lengths of all rows' images under a direction, in fixed point."""
 
     def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:
         """Count values between public edges.

@@ -196,6 +196,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
     pure = isinstance(curator.accounting, PureFilter)
     low, high = 1.0 - settings.margins[0], 1.0 + settings.margins[1]
     stages: list[Stage] = []
+    declined: list[str] = []
     epsilon = Fraction(0)
 
     def start_order(order: int, graph: Pruning) -> bool:
@@ -212,6 +213,10 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
         found = allocate(squares, left, linear, distance, settings.margins, settings.band)
         epsilon = Fraction(float(found[0])).limit_denominator(2**40)
         if epsilon <= 0 or (order and 1.0 / float(epsilon) > settings.hopeless * distance):
+            declined.append(
+                f"Order {order} was not run: what is left of the budget would drown its questions in noise, so every "
+                "edge that is left was kept without them."
+            )
             return False
         price = curator.accounting.cost(DiscreteLaplace("question", 1, epsilon))
         share = float(asked[0] * price / curator.accounting.total)
@@ -230,7 +235,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
         columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, start_order, progress=progress
     )
     graph, findings = tell_sweep(columns, sweep, knowledge)
-    return Asked(graph, (*desk.plan, *stages), findings, desk.interview.asked, sweep.unanswered)
+    return Asked(graph, (*desk.plan, *stages), (*findings, *declined), desk.interview.asked, sweep.unanswered)
 
 
 def publish(

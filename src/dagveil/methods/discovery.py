@@ -53,6 +53,7 @@ def measure_source(
     noise: NoiseKind = NoiseKind.OPENDP,
     seed: int | None = None,
     accept_draft: bool = False,
+    accept_no_guarantee: bool = False,
     knowledge: Knowledge | None = None,
     progress: Progress = silent,
 ) -> Evidence:
@@ -79,6 +80,8 @@ def measure_source(
         For `NoiseKind.SEEDED` only: tests and benchmarks. The result then says that it is not private.
     accept_draft
         Take an unreviewed schema; the receipt then says so.
+    accept_no_guarantee
+        Let a run with seeded noise, or a `paper` calibration, touch a data set that has a budget and is not public.
     knowledge
         Background knowledge; None takes the schema's.
     progress
@@ -94,6 +97,7 @@ def measure_source(
         raise MethodError(f"{method} asks adaptively and leaves no evidence to search; use `discover` with it")
     settings = chosen.read_settings(Calibration.SOUND, options)
     run = prepare_run(source, schema, Budget.of(epsilon, delta), chosen, ledger, noise, seed, accept_draft, knowledge)
+    run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
     accounting = chosen.accounting(run.budget, run.schema, settings, run.knowledge)
     table = run.table()
     with run.reserve(chosen) as record:
@@ -137,7 +141,7 @@ def discover(
 
     Parameters
     ----------
-    source, schema, epsilon, delta, ledger, noise, seed, accept_draft, knowledge, progress
+    source, schema, epsilon, delta, ledger, noise, seed, accept_draft, accept_no_guarantee, knowledge, progress
         As in `measure_source`.
     method
         Name of a method; `dagveil methods` lists them.
@@ -147,8 +151,6 @@ def discover(
         Settings of the method, by name.
     settings
         Of the search over evidence; for methods that release evidence only.
-    accept_no_guarantee
-        Let a `paper` calibration run on a data set that has a budget and is not public.
 
     Examples
     --------
@@ -173,6 +175,7 @@ def discover(
             noise=noise,
             seed=seed,
             accept_draft=accept_draft,
+            accept_no_guarantee=accept_no_guarantee,
             knowledge=knowledge,
             progress=progress,
         )
@@ -217,9 +220,9 @@ def ask_source(
 ) -> Result:
     """Run a method that asks adaptively, or the `paper` calibration of any method; parameters as in `discover`."""
     run = prepare_run(source, schema, budget, method, ledger, noise, seed, accept_draft, knowledge)
+    run.check_guarded(calibration, accept_no_guarantee=accept_no_guarantee)
     published = calibration is Calibration.PAPER
     if published:
-        run.check_publishable(accept_no_guarantee=accept_no_guarantee)
         accounting: Filter = PureFilter(budget)
     else:
         accounting = method.accounting(budget, run.schema, options, run.knowledge)

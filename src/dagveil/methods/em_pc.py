@@ -16,17 +16,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import BudgetExceededError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import (
-    Asked,
-    Count,
-    Desk,
-    Level,
-    Needs,
-    Part,
-    Positive,
-    asking_filter,
-    tell_sweep,
-)
+from dagveil.methods.asking import Asked, Count, Desk, Level, Needs, Part, Positive, asking_filter, tell_sweep
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, g_p_value, g_test, tell_published
 from dagveil.privacy.budget import Budget

@@ -11,12 +11,7 @@ from dagveil.curator import Curator, PublishedAccess, Question
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import (
-    Asked,
-    Level,
-    Order,
-    check_countable,
-)
+from dagveil.methods.asking import Asked, Level, Order, check_countable
 from dagveil.methods.measure import measure_jointly
 from dagveil.methods.measured import Measured, Progress
 from dagveil.methods.published import g_p_value, tell_published

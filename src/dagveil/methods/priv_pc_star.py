@@ -14,11 +14,7 @@ from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import (
-    Asked,
-    Level,
-    Order,
-)
+from dagveil.methods.asking import Asked, Level, Order
 from dagveil.methods.measure import check_measurable, is_numeric, measure
 from dagveil.methods.measured import Measured, Progress
 from dagveil.methods.published import tell_published

@@ -55,14 +55,17 @@ class PreparedRun:
         """Reserve the whole budget in the ledger."""
         return self.books.reserve(self.schema.dataset, self.budget, method.name, f"dagveil {__version__}")
 
-    def check_publishable(self, *, accept_no_guarantee: bool) -> None:
-        """Refuse a `paper` calibration on data whose budget someone keeps."""
+    def check_guarded(self, calibration: Calibration, *, accept_no_guarantee: bool) -> None:
+        """Refuse a run without a guarantee, as published or seeded, on data whose budget someone keeps."""
+        if calibration is Calibration.SOUND and self.noise.private:
+            return
         guarded = self.books.account(self.schema.dataset).budget is not None
         if guarded and not self.schema.public and not accept_no_guarantee:
+            what = "the paper calibration" if calibration is Calibration.PAPER else "a run with seeded noise"
             raise MethodError(
-                f"{self.schema.dataset!r} has a lifetime budget, and the paper calibration claims no guarantee: after "
-                "it no total could be stated any more. Use the sound calibration; or declare the data set public in "
-                "the schema; or accept that (--accept-no-guarantee), and the ledger will record the run as unbounded."
+                f"{self.schema.dataset!r} has a lifetime budget, and {what} claims no guarantee: after it no total "
+                "could be stated any more. Use the sound calibration and real noise; or declare the data set public "
+                "in the schema; or accept that (--accept-no-guarantee), and the ledger records the run as unbounded."
             )
 
     def receipt(

@@ -70,7 +70,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     def guaranteed(self) -> bool:
         """Whether the receipt promises anything: sound noise that nobody can draw again."""
         unbounded = any(isinstance(event, Unbounded) for event in self.events)
-        return self.calibration is Calibration.SOUND and not unbounded and SEEDED not in self.warnings
+        seeded = SEEDED in self.warnings or SEEDED in self.noise
+        return self.calibration is Calibration.SOUND and not unbounded and not seeded
 
     def words(self) -> tuple[str, ...]:
         """Say the receipt in plain sentences."""
@@ -91,7 +92,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return self.unit.removeprefix("one ").removeprefix("a ")
 
     def _promise(self) -> tuple[str, ...]:
-        if SEEDED in self.warnings:
+        if SEEDED in self.warnings and self.calibration is Calibration.SOUND:
             return ("No promise holds: the noise was seeded, so anyone with the seed can take it away again.",)
         if not self.guaranteed:
             reasons = dict.fromkeys(event.reason for event in self.events if isinstance(event, Unbounded))
