@@ -240,11 +240,25 @@ class TestBudget:
         books.set_budget("small", Budget.of("3/2", "1e-5"))
         rows = {name: np.arange(50) % 2 == 0 for name in "ab"}
         schema = boolean_schema("a", "b", nominal_rows=50)
-        measure_source(rows, schema, 1, 1e-6, ledger=books, **SEEDED)
+        measure_source(rows, schema, 1, 1e-6, ledger=books, noise=NoiseKind.EXACT)
         with pytest.raises(BudgetExceededError, match="nothing was drawn"):
-            measure_source(rows, schema, 1, 1e-6, ledger=books, **SEEDED)
+            measure_source(rows, schema, 1, 1e-6, ledger=books, noise=NoiseKind.EXACT)
         assert len(books.history("small")) == 1
         books.close()
+
+    def test_seeded_noise_is_refused_where_a_budget_is_kept(self, boolean_schema: Callable[..., Schema]) -> None:
+        books = MemoryLedger()
+        books.set_budget("small", Budget.of(3, "1e-5"))
+        rows, schema = {name: np.arange(50) % 2 == 0 for name in "ab"}, boolean_schema("a", "b", nominal_rows=50)
+        for method in ("measure", "svt-pc"):
+            with pytest.raises(MethodError, match="seeded noise claims no guarantee"):
+                discover(rows, schema, 1, 1e-6, method=method, ledger=books, **SEEDED)
+        assert books.history() == ()
+        public = msgspec.structs.replace(schema, public=True)
+        discover(rows, public, 1, 1e-6, method="svt-pc", ledger=books, **SEEDED)
+        assert books.account("small").unbounded
+        discover(rows, schema, 1, 1e-6, method="svt-pc", ledger=books, accept_no_guarantee=True, **SEEDED)
+        assert len(books.history()) == 2
 
     def test_delta_zero_is_refused_with_a_next_step(self, boolean_schema: Callable[..., Schema]) -> None:
         books = MemoryLedger()

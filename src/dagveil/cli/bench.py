@@ -96,7 +96,7 @@ def utility(networks: str, epsilons: str, rows: int, runs: int, seed: int, worke
     _publish(utility_page(_run(cells, runs, seed, workers), _command(), "Utility on categorical networks"), output)
 
 
-@bench.command()
+@bench.command(short_help="Score `measure` on random linear Gaussian networks.")
 @click.option("--nodes", metavar="NUMBERS", default="10,20,50", show_default=True, help="Sizes of the networks.")
 @click.option(
     "--sparseness", metavar="NUMBERS", default="0.1,0.4", show_default=True, help="Shares of pairs that are joined."

@@ -1,0 +1,378 @@
+"""Greedy equivalence search against brute force: its steps, its gains, its bookkeeping and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+
+from dagveil.errors import DagveilError
+from dagveil.evidence.moments import MomentEvidence, NoisyCovariance
+from dagveil.evidence.questions import Questions
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.dag import Dag, sort_topologically
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.search.score.ges import GesSettings, greedy_equivalence_search, search_steps
+from dagveil.search.score.hybrid import Room, ScoreSearchSettings, choose_room, search_by_score
+from dagveil.search.score.operators import Kind, Operator, list_deletes, list_inserts, list_turns
+from dagveil.search.score.pattern import Pattern, bits, find_parents
+
+NOTHING = Knowledge.none()
+FREE = GesSettings(most_parents=10)
+
+
+class SetScore:
+    """An exact score: local scores are differences of a function of sets, so equivalent DAGs score alike."""
+
+    def __init__(self, columns: tuple[str, ...], worth: dict[frozenset[int], float]) -> None:
+        self.columns = columns
+        self.worth = worth
+
+    @classmethod
+    def drawn(cls, columns: tuple[str, ...], rng: np.random.Generator, lean: float = 0.3) -> SetScore:
+        """Draw one in which edges are worth little on average, so that neither all nor none of them come."""
+        sets = [frozenset(s) for k in range(len(columns) + 1) for s in combinations(range(len(columns)), k)]
+        return cls(columns, {s: float(rng.normal() - lean * len(s) * (len(s) - 1) / 2) for s in sets})
+
+    @classmethod
+    def gaussian(cls, columns: tuple[str, ...], covariance: np.ndarray, n_rows: float) -> SetScore:
+        """Return BIC of a linear model on an exact covariance."""
+        worth = {frozenset[int](): 0.0}
+        for k in range(1, len(columns) + 1):
+            for s in combinations(range(len(columns)), k):
+                likelihood = -n_rows / 2 * np.linalg.slogdet(covariance[np.ix_(s, s)])[1]
+                worth[frozenset(s)] = float(likelihood - k * (k - 1) / 4 * np.log(n_rows))
+        return cls(columns, worth)
+
+    def score(self, node: int, parents: tuple[int, ...]) -> float:
+        return self.worth[frozenset((node, *parents))] - self.worth[frozenset(parents)] - self.worth[frozenset((node,))]
+
+    def gains(self, questions: Questions) -> np.ndarray:
+        return np.array(
+            [
+                self.score(x, (y, *given)) - self.score(x, tuple(given))
+                for x, y, given in zip(
+                    questions.x.tolist(), questions.y.tolist(), questions.given.tolist(), strict=True
+                )
+            ]
+        )
+
+    def of_dag(self, dag: Dag) -> float:
+        place = {name: i for i, name in enumerate(self.columns)}
+        return sum(self.score(place[v], tuple(place[p] for p in dag.parents(v))) for v in dag.nodes)
+
+    def of_pattern(self, pattern: Pattern) -> float:
+        parents = find_parents(pattern.into, pattern.flat)
+        assert parents is not None
+        return sum(self.score(v, tuple(bits(mask))) for v, mask in enumerate(parents))
+
+
+def pattern_of(dag: Dag) -> Pattern:
+    place = {name: i for i, name in enumerate(dag.nodes)}
+    return Pattern.of_parents([sum(1 << place[p] for p in dag.parents(v)) for v in dag.nodes])
+
+
+def possible_operators(pattern: Pattern, kind: Kind, most_parents: int = 10) -> Iterator[tuple[Operator, Pattern]]:
+    """List every operator of a kind, with nothing remembered from before."""
+    for x, y in permutations(range(len(pattern.into)), 2):
+        adjacent = pattern.near[x] >> y & 1
+        found: Iterator[Operator] = iter(())
+        if kind is Kind.INSERT and not adjacent:
+            found = list_inserts(pattern, x, y, most_parents)
+        elif kind is Kind.DELETE and (pattern.into[y] | pattern.flat[y]) >> x & 1:
+            found = list_deletes(pattern, x, y)
+        elif kind is Kind.TURN and (pattern.into[x] | pattern.flat[x]) >> y & 1:
+            found = list_turns(pattern, x, y, most_parents)
+        for operator in found:
+            if operator.is_open(pattern):
+                after = operator.apply(pattern)
+                assert after is not None
+                yield operator, after
+
+
+def reach_by_members(dag: Dag, kind: Kind) -> Iterator[Dag]:
+    """Change one edge of one DAG in every way."""
+    for a, b in permutations(dag.nodes, 2):
+        if kind is Kind.INSERT and frozenset((a, b)) not in dag.skeleton():
+            edges = dag.edges | {(a, b)}
+        elif kind is Kind.DELETE and (a, b) in dag.edges:
+            edges = dag.edges - {(a, b)}
+        elif kind is Kind.TURN and (a, b) in dag.edges:
+            edges = dag.edges - {(a, b)} | {(b, a)}
+        else:
+            continue
+        if sort_topologically(dag.nodes, edges) is not None:
+            yield Dag(dag.nodes, frozenset(edges))
+
+
+def test_classes_of_all_dags_of_four_nodes(all_dags: tuple[Dag, ...]) -> None:
+    for dag in all_dags:
+        pattern = pattern_of(dag)
+        assert pattern.cpdag(dag.nodes) == dag.cpdag()
+        parents = find_parents(pattern.into, pattern.flat)
+        assert parents is not None
+        assert Pattern.of_parents(parents) == pattern
+
+
+def test_a_square_without_arrows_has_no_dag() -> None:
+    assert find_parents([0] * 4, [0b1010, 0b0101, 0b1010, 0b0101]) is None
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_steps_lead_where_some_member_of_the_class_leads(all_dags: tuple[Dag, ...], kind: Kind) -> None:
+    """The conditions on cliques and ways are exact: no class is missed, and none is reached that should not be."""
+    members: dict[Pattern, list[Dag]] = {}
+    for dag in all_dags:
+        members.setdefault(pattern_of(dag), []).append(dag)
+    assert len(members) == 185
+    for pattern, dags in members.items():
+        wanted = {pattern_of(after) for dag in dags for after in reach_by_members(dag, kind)} - {pattern}
+        assert {after for _, after in possible_operators(pattern, kind)} == wanted
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_gains_are_differences_of_scores(all_dags: tuple[Dag, ...], kind: Kind) -> None:
+    rng = np.random.default_rng(5)
+    score = SetScore.drawn(tuple("abcd"), rng)
+    for pattern in {pattern_of(dag) for dag in all_dags}:
+        for operator, after in possible_operators(pattern, kind):
+            x, y, mask = operator.family(pattern)
+            direct = float(score.gains(Questions.of([(x, y, tuple(bits(mask)))]))[0])
+            start = float(score.gains(Questions.of([(x, y, tuple(bits(operator.base(pattern))))]))[0])
+            traded = 0.0
+            for sign, (a, b, z, held) in operator.exchanges(pattern):
+                with_z, without = (tuple(bits(held | 1 << z)), tuple(bits(held)))
+                traded += sign * float(np.diff(score.gains(Questions.of([(a, b, without)])).tolist()
+                                               + score.gains(Questions.of([(a, b, with_z)])).tolist())[0])
+            gain = {Kind.INSERT: direct, Kind.DELETE: -direct, Kind.TURN: traded}[kind]
+            assert gain == pytest.approx(score.of_pattern(after) - score.of_pattern(pattern), abs=1e-9)
+            if kind is not Kind.DELETE:
+                assert start + traded == pytest.approx(direct, abs=1e-9)
+
+
+def population(dag: Dag, rng: np.random.Generator) -> np.ndarray:
+    """Covariance of a linear model on a DAG."""
+    place = {name: i for i, name in enumerate(dag.nodes)}
+    weights = np.zeros((len(place), len(place)))
+    for a, b in dag.edges:
+        weights[place[b], place[a]] = rng.choice([-1, 1]) * rng.uniform(0.5, 1.0)
+    inverse = np.linalg.inv(np.eye(len(place)) - weights)
+    return inverse @ inverse.T
+
+
+def test_from_the_population_comes_the_best_of_all_dags(all_dags: tuple[Dag, ...]) -> None:
+    rng = np.random.default_rng(7)
+    for dag in all_dags[::2]:
+        score = SetScore.gaussian(dag.nodes, population(dag, rng), 1e6)
+        best = max(all_dags, key=score.of_dag)
+        assert best.cpdag() == dag.cpdag()
+        assert greedy_equivalence_search(score, dag.nodes, NOTHING, FREE) == best.cpdag()
+
+
+def random_dag(size: int, share: float, rng: np.random.Generator) -> Dag:
+    names = tuple("abcdefghijkl"[:size])
+    order = [str(name) for name in rng.permutation(list(names))]
+    return Dag(names, frozenset(arc for arc in combinations(order, 2) if rng.random() < share))
+
+
+def test_larger_populations_and_any_order_of_columns() -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(12):
+        dag = random_dag(8, 0.3, rng)
+        covariance = population(dag, rng)
+        for _ in range(2):
+            order = rng.permutation(8)
+            names = tuple(dag.nodes[i] for i in order)
+            score = SetScore.gaussian(names, covariance[np.ix_(order, order)], 1e6)
+            found = greedy_equivalence_search(score, names, NOTHING, FREE)
+            assert (found.directed, found.undirected) == (dag.cpdag().directed, dag.cpdag().undirected)
+
+
+def climb_slowly(score: SetScore, settings: GesSettings) -> list[Pattern]:
+    """Greedy search that lists everything anew before each step."""
+    pattern = Pattern.empty(len(score.columns))
+    seen = {pattern}
+    taken: list[Pattern] = []
+    improved = True
+    while improved:
+        improved = False
+        for kind in settings.phases:
+            while True:
+                after = [p for _, p in possible_operators(pattern, kind, settings.most_parents) if p not in seen]
+                gains = [score.of_pattern(p) - score.of_pattern(pattern) for p in after]
+                if not gains or max(gains) <= 1e-9:
+                    break
+                pattern = after[int(np.argmax(gains))]
+                seen.add(pattern)
+                taken.append(pattern)
+                improved = True
+    return taken
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("most_parents", [2, 5])
+def test_only_what_a_step_touched_is_listed_again(seed: int, most_parents: int) -> None:
+    """The same steps as those of a search that remembers nothing, on scores without any structure."""
+    columns = tuple("abcdef")
+    score = SetScore.drawn(columns, np.random.default_rng(seed))
+    settings = GesSettings(most_parents=most_parents)
+    steps = search_steps(score, columns, NOTHING, settings)
+    assert [step.pattern for step in steps] == climb_slowly(score, settings)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_step_raises_the_score_and_leads_to_a_cpdag(seed: int) -> None:
+    columns = tuple("abcdefg")
+    score = SetScore.drawn(columns, np.random.default_rng(100 + seed))
+    before = Pattern.empty(7)
+    steps = search_steps(score, columns, NOTHING, FREE)
+    assert {step.operator.kind for step in steps} >= {Kind.INSERT}
+    for step in steps:
+        assert step.gain > 0
+        assert score.of_pattern(step.pattern) - score.of_pattern(before) == pytest.approx(step.gain, abs=1e-9)
+        assert step.pattern.cpdag(columns).is_valid()
+        before = step.pattern
+
+
+@pytest.mark.parametrize("most_parents", [1, 2, 3])
+def test_nodes_get_no_more_parents_than_allowed(most_parents: int) -> None:
+    columns = tuple("abcdefg")
+    score = SetScore.drawn(columns, np.random.default_rng(3), lean=-1.0)
+    found = greedy_equivalence_search(score, columns, NOTHING, GesSettings(most_parents=most_parents))
+    dag = found.extension()
+    assert dag is not None
+    assert max(len(dag.parents(v)) for v in columns) == most_parents
+
+
+def test_bounds_stop_the_search_where_it_is() -> None:
+    columns = tuple("abcdef")
+    score = SetScore.drawn(columns, np.random.default_rng(3))
+    steps = search_steps(score, columns, NOTHING, FREE)
+    assert search_steps(score, columns, NOTHING, GesSettings(most_parents=10, most_steps=2)) == steps[:2]
+    assert search_steps(score, columns, NOTHING, GesSettings(seconds=0.0)) == []
+    for wrong in ({"most_parents": 0}, {"most_steps": -1}, {"seconds": -1.0}):
+        with pytest.raises(DagveilError):
+            GesSettings(**wrong)
+
+
+def test_knowledge_is_obeyed() -> None:
+    rng = np.random.default_rng(11)
+    for seed in range(25):
+        columns = tuple("abcdef")
+        score = SetScore.drawn(columns, np.random.default_rng(200 + seed))
+        order = [str(name) for name in rng.permutation(list(columns))]
+        knowledge = Knowledge(
+            tiers=(tuple(order[:2]), tuple(order[2:])),
+            forbidden=frozenset({(order[2], order[3]), (order[3], order[2])}),
+            required=frozenset({(order[0], order[5])}),
+        )
+        found = greedy_equivalence_search(score, columns, knowledge, FREE)
+        assert found.is_extendable()
+        assert (order[0], order[5]) in found.directed
+        assert frozenset(order[2:4]) not in found.skeleton()
+        assert all(knowledge.allows(cause, effect) for cause, effect in found.directed)
+
+
+def test_true_knowledge_leaves_the_truth_standing(all_dags: tuple[Dag, ...]) -> None:
+    rng = np.random.default_rng(12)
+    for dag in all_dags[1::9]:
+        order = dag.order()
+        knowledge = Knowledge((order[:2], order[2:]), required=frozenset(sorted(dag.edges)[:1]))
+        score = SetScore.gaussian(dag.nodes, population(dag, rng), 1e6)
+        assert greedy_equivalence_search(score, dag.nodes, knowledge, FREE) == knowledge.orient(dag.cpdag())
+
+
+def test_edges_come_only_where_they_may() -> None:
+    columns = tuple("abcdef")
+    score = SetScore.drawn(columns, np.random.default_rng(3), lean=-1.0)
+    within = np.triu(np.random.default_rng(4).random((6, 6)) < 0.5, 1)
+    within = within | within.T
+    found = greedy_equivalence_search(score, columns, NOTHING, FREE, within)
+    allowed = {frozenset((columns[a], columns[b])) for a, b in zip(*np.nonzero(within), strict=True)}
+    assert found.skeleton()
+    assert found.skeleton() <= allowed
+
+
+def test_a_start_at_the_truth_stays_there(all_dags: tuple[Dag, ...]) -> None:
+    rng = np.random.default_rng(13)
+    for dag in all_dags[::20]:
+        score = SetScore.gaussian(dag.nodes, population(dag, rng), 1e6)
+        assert search_steps(score, dag.nodes, NOTHING, FREE, start=dag.cpdag()) == []
+        complete = Cpdag.complete(dag.nodes)
+        assert greedy_equivalence_search(score, dag.nodes, NOTHING, FREE, start=complete) == dag.cpdag()
+    square = Cpdag(tuple("abcd"), frozenset(), frozenset(frozenset(pair) for pair in ("ab", "bc", "cd", "da")))
+    with pytest.raises(DagveilError, match="no DAG"):
+        search_steps(score, tuple("abcd"), NOTHING, FREE, start=square)
+
+
+class Partial(SetScore):
+    """A score that knows nothing of any question in which a and b occur together."""
+
+    def gains(self, questions: Questions) -> np.ndarray:
+        found = super().gains(questions)
+        nodes = np.column_stack([questions.x, questions.y, questions.given])
+        found[(nodes == 0).any(axis=1) & (nodes == 1).any(axis=1)] = np.nan
+        return found
+
+
+def test_nothing_rests_on_what_is_not_known() -> None:
+    columns = tuple("abcdef")
+    for seed in range(10):
+        score = Partial(columns, SetScore.drawn(columns, np.random.default_rng(seed)).worth)
+        before = Pattern.empty(6)
+        for step in search_steps(score, columns, NOTHING, FREE):
+            assert np.isfinite(step.gain)
+            assert {step.operator.x, step.operator.y} != {0, 1}
+            before = step.pattern
+        assert not before.near[0] & 0b10
+
+
+def test_one_column_and_two() -> None:
+    assert greedy_equivalence_search(SetScore.drawn(("a",), np.random.default_rng(1)), ("a",), NOTHING) == Cpdag.empty(
+        ("a",)
+    )
+    pair = SetScore.gaussian(("a", "b"), np.array([[1.0, 0.5], [0.5, 1.0]]), 100)
+    assert greedy_equivalence_search(pair, ("a", "b"), NOTHING).undirected == {frozenset("ab")}
+
+
+def moments(dag: Dag, rng: np.random.Generator, deviation: float = 1e-4) -> MomentEvidence:
+    return MomentEvidence(NoisyCovariance(dag.nodes, population(dag, rng), deviation, 1e5, 0.0))
+
+
+def test_moments_give_the_truth_back(all_dags: tuple[Dag, ...]) -> None:
+    """Exact moments, read with the noise that they could have had."""
+    rng = np.random.default_rng(21)
+    right = [search_by_score(moments(dag, rng), NOTHING) == dag.cpdag() for dag in all_dags[::4]]
+    assert np.mean(right) > 0.97
+
+
+def test_inside_a_skeleton_nothing_else_comes() -> None:
+    rng = np.random.default_rng(22)
+    dag = random_dag(6, 0.5, rng)
+    evidence = moments(dag, rng)
+    assert choose_room(evidence, ScoreSearchSettings()) is Room.FREE
+    settings = ScoreSearchSettings(room=Room.SKELETON)
+    less = Dag(dag.nodes, frozenset(sorted(dag.edges)[1:])).cpdag()
+    assert search_by_score(evidence, NOTHING, settings, less).skeleton() <= less.skeleton()
+    assert search_by_score(evidence, NOTHING, settings, dag.cpdag()) == dag.cpdag()
+    with pytest.raises(DagveilError, match="tested"):
+        search_by_score(evidence, NOTHING, settings)
+    with pytest.raises(DagveilError, match="joining_level"):
+        ScoreSearchSettings(joining_level=0.0)
+
+
+def test_a_weak_edge_joins_parts_but_closes_no_ring() -> None:
+    """An edge that no other way explains needs the level of a test only; one beside other ways needs the penalty."""
+    weak = 0.012  # T is about 14 at 100 000 rows: clear for a test, too little for the penalty
+    chain = np.eye(4)
+    chain[0, 1] = chain[1, 0] = chain[1, 2] = chain[2, 1] = 0.5
+    chain[0, 2] = chain[2, 0] = 0.25 + weak
+    chain[2, 3] = chain[3, 2] = weak
+    names = tuple("abcd")
+    evidence = MomentEvidence(NoisyCovariance(names, chain, 1e-6, 1e5, 0.0))
+    tested = Cpdag(names, frozenset(), frozenset(frozenset(pair) for pair in ("ab", "bc", "ac", "cd")))
+    inside = search_by_score(evidence, NOTHING, ScoreSearchSettings(room=Room.SKELETON), tested)
+    assert inside.skeleton() == {frozenset("ab"), frozenset("bc"), frozenset("cd")}
+    assert search_by_score(evidence, NOTHING).skeleton() == {frozenset("ab"), frozenset("bc")}
