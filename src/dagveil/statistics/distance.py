@@ -149,22 +149,28 @@ def greedy_distance(tables: NDArray[np.int64], critical: float) -> int:
     statistic = _g_squared(tables)
     rising = statistic <= critical
     sign = -1.0 if rising else 1.0
-    gain = _increments(_next_power(int(tables.sum(axis=(1, 2)).max(initial=0))))
-    strata = [_Stratum(table, gain, sign) for table in tables.tolist()]
+    gain = _increments(_next_power(int(tables.sum(axis=(1, 2)).max(initial=0))), sign)
+    strata = [_Stratum(table, gain) for table in tables.tolist()]
     # the best record of each stratum, best first
     heap = [(-stratum.merit, place) for place, stratum in enumerate(strata) if stratum.rows]
     heapq.heapify(heap)
     steps = 0
     while heap:
         merit, place = heap[0]
-        steps += 1
-        statistic += 2.0 * sign * merit
-        if (statistic > critical) == rising:
-            break
         stratum = strata[place]
-        stratum.remove_best()
+        # while this stratum stays ahead of the others, the heap need not know
+        others = min((entry[0] for entry in heap[1:3]), default=math.inf)
+        while merit <= others:
+            steps += 1
+            statistic += 2.0 * sign * merit
+            if (statistic > critical) == rising:
+                return steps if rising else -steps
+            stratum.remove_best()
+            if not stratum.rows:
+                break
+            merit = -stratum.merit
         if stratum.rows:
-            heapq.heapreplace(heap, (-stratum.merit, place))
+            heapq.heapreplace(heap, (merit, place))
         else:
             heapq.heappop(heap)
     return steps if rising else -steps
@@ -177,33 +183,46 @@ class _Stratum:
     the counts of the cell, its margins and the stratum. Only cells in the same row or column need a new look.
     """
 
-    __slots__ = ("_affected", "_gain", "_merits", "_n", "_sign", "_x", "_y", "merit", "rows")
+    __slots__ = ("_affected", "_best", "_gain", "_gains", "_merits", "_n", "_x", "_y", "merit", "rows")
 
-    def __init__(self, table: list[list[int]], gain: list[float], sign: float) -> None:
-        width = len(table[0])
+    def __init__(self, table: list[list[int]], gain: list[float]) -> None:
+        """Take the table, and the increments with the sign of the direction."""
         self._n = [count for line in table for count in line]
         self._x = [sum(line) for line in table]
         self._y = [sum(column) for column in zip(*table, strict=True)]
-        self._gain, self._sign = gain, sign
-        self._affected = _neighbourhoods(len(table), width)
+        self._gain = gain
+        self._affected = _neighbourhoods(len(table), len(table[0]))
+        # increments of cells, of rows and of columns; an empty cell has no record to take
+        self._gains = (
+            [gain[count] if count else -math.inf for count in self._n],
+            [gain[count] for count in self._x],
+            [gain[count] for count in self._y],
+        )
         self.rows = sum(self._x)
-        self._merits = [0.0] * len(self._n)
-        self._look_at([(k, k // width, k % width) for k in range(len(self._n))])
+        cells, rows, columns = self._gains
+        self._merits = [cells[k] - rows[i] - columns[j] for k, i, j, _ in self._affected]
+        self._find_best()
 
     def remove_best(self) -> None:
         """Take away the record that `merit` stands for."""
-        cell, i, j, cells = self._affected[self._merits.index(max(self._merits))]
-        self._n[cell] -= 1
-        self._x[i] -= 1
-        self._y[j] -= 1
+        cell, i, j, touched = self._affected[self._best]
+        cells, rows, columns = self._gains
+        gain, merits = self._gain, self._merits
         self.rows -= 1
-        self._look_at(cells)
+        self._n[cell] = count = self._n[cell] - 1
+        cells[cell] = gain[count] if count else -math.inf
+        self._x[i] = count = self._x[i] - 1
+        rows[i] = gain[count]
+        self._y[j] = count = self._y[j] - 1
+        columns[j] = gain[count]
+        for k, a, b in touched:
+            merits[k] = cells[k] - rows[a] - columns[b]
+        self._find_best()
 
-    def _look_at(self, cells: list[tuple[int, int, int]]) -> None:
-        n, x, y, gain, sign, merits = self._n, self._x, self._y, self._gain, self._sign, self._merits
-        for cell, i, j in cells:
-            merits[cell] = sign * (gain[n[cell]] - gain[x[i]] - gain[y[j]]) if n[cell] else -math.inf
-        self.merit = max(merits) + sign * gain[self.rows]
+    def _find_best(self) -> None:
+        best = max(self._merits)
+        self._best = self._merits.index(best)
+        self.merit = best + self._gain[self.rows]
 
 
 @lru_cache(maxsize=64)
@@ -227,8 +246,8 @@ def _next_power(count: int) -> int:
 
 
 @lru_cache(maxsize=4)
-def _increments(size: int) -> list[float]:
-    """Return n ln n − (n − 1) ln(n − 1) for every n up to a size; 0 for n = 0."""
+def _increments(size: int, sign: float) -> list[float]:
+    """Return n ln n − (n − 1) ln(n − 1), with a sign, for every n up to a size; 0 for n = 0."""
     counts = np.arange(size + 1, dtype=np.float64)
     products = counts * np.log(np.maximum(counts, 1.0))
-    return [0.0, *np.diff(products).tolist()]
+    return [0.0, *(sign * np.diff(products)).tolist()]
