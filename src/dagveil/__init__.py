@@ -25,16 +25,17 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.evidence_search import search_evidence
 from dagveil.methods.result import Result, load_result
-from dagveil.methods.settings import ArrowRule, SearchSettings
+from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.receipt import Receipt
+from dagveil.privacy.receipt import Calibration, Receipt
 
 __all__ = [
     "ArrowRule",
     "Boolean",
     "Budget",
+    "Calibration",
     "Categorical",
     "Cpdag",
     "Dag",
@@ -48,6 +49,7 @@ __all__ = [
     "Receipt",
     "Result",
     "Schema",
+    "SearchRule",
     "SearchSettings",
     "__version__",
     "check_source",

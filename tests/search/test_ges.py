@@ -14,6 +14,7 @@ from dagveil.evidence.questions import Questions
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag, sort_topologically
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.graphs.separation import is_separated
 from dagveil.search.score.ges import GesSettings, greedy_equivalence_search, search_steps
 from dagveil.search.score.hybrid import Room, ScoreSearchSettings, choose_room, search_by_score
 from dagveil.search.score.operators import Kind, Operator, list_deletes, list_inserts, list_turns
@@ -143,32 +144,44 @@ def test_gains_are_differences_of_scores(all_dags: tuple[Dag, ...], kind: Kind) 
             start = float(score.gains(Questions.of([(x, y, tuple(bits(operator.base(pattern))))]))[0])
             traded = 0.0
             for sign, (a, b, z, held) in operator.exchanges(pattern):
-                with_z, without = (tuple(bits(held | 1 << z)), tuple(bits(held)))
-                traded += sign * float(np.diff(score.gains(Questions.of([(a, b, without)])).tolist()
-                                               + score.gains(Questions.of([(a, b, with_z)])).tolist())[0])
+                after_z = score.gains(Questions.of([(a, b, tuple(bits(held | 1 << z)))]))[0]
+                before_z = score.gains(Questions.of([(a, b, tuple(bits(held)))]))[0]
+                traded += sign * float(after_z - before_z)
             gain = {Kind.INSERT: direct, Kind.DELETE: -direct, Kind.TURN: traded}[kind]
             assert gain == pytest.approx(score.of_pattern(after) - score.of_pattern(pattern), abs=1e-9)
             if kind is not Kind.DELETE:
                 assert start + traded == pytest.approx(direct, abs=1e-9)
 
 
-def population(dag: Dag, rng: np.random.Generator) -> np.ndarray:
-    """Covariance of a linear model on a DAG."""
-    place = {name: i for i, name in enumerate(dag.nodes)}
-    weights = np.zeros((len(place), len(place)))
-    for a, b in dag.edges:
-        weights[place[b], place[a]] = rng.choice([-1, 1]) * rng.uniform(0.5, 1.0)
-    inverse = np.linalg.inv(np.eye(len(place)) - weights)
-    return inverse @ inverse.T
+def population(dag: Dag, rng: np.random.Generator, weakest: float = 0.05) -> np.ndarray:
+    """Covariance of a linear model on a DAG in which no dependence nearly cancels: there search must be right."""
+    names = dag.nodes
+    place = {name: i for i, name in enumerate(names)}
+    while True:
+        weights = np.zeros((len(place), len(place)))
+        for a, b in dag.edges:
+            weights[place[b], place[a]] = rng.choice([-1, 1]) * rng.uniform(0.5, 1.0)
+        inverse = np.linalg.inv(np.eye(len(place)) - weights)
+        covariance = np.asarray(inverse @ inverse.T)
+        partial = []
+        for k in range(2, len(names) + 1):
+            for nodes in combinations(range(len(names)), k):
+                precision = np.linalg.inv(covariance[np.ix_(nodes, nodes)])
+                for i, j in combinations(range(k), 2):
+                    rest = {names[v] for v in nodes} - {names[nodes[i]], names[nodes[j]]}
+                    if not is_separated(dag, names[nodes[i]], names[nodes[j]], rest):
+                        partial.append(abs(precision[i, j]) / np.sqrt(precision[i, i] * precision[j, j]))
+        if min(partial, default=1.0) > weakest:
+            return covariance
 
 
 def test_from_the_population_comes_the_best_of_all_dags(all_dags: tuple[Dag, ...]) -> None:
+    """An exhaustive search is the twin, and both find the truth."""
     rng = np.random.default_rng(7)
     for dag in all_dags[::2]:
         score = SetScore.gaussian(dag.nodes, population(dag, rng), 1e6)
         best = max(all_dags, key=score.of_dag)
-        assert best.cpdag() == dag.cpdag()
-        assert greedy_equivalence_search(score, dag.nodes, NOTHING, FREE) == best.cpdag()
+        assert greedy_equivalence_search(score, dag.nodes, NOTHING, FREE) == best.cpdag() == dag.cpdag()
 
 
 def random_dag(size: int, share: float, rng: np.random.Generator) -> Dag:
@@ -179,13 +192,13 @@ def random_dag(size: int, share: float, rng: np.random.Generator) -> Dag:
 
 def test_larger_populations_and_any_order_of_columns() -> None:
     rng = np.random.default_rng(8)
-    for _ in range(12):
-        dag = random_dag(8, 0.3, rng)
-        covariance = population(dag, rng)
+    for _ in range(6):
+        dag = random_dag(7, 0.3, rng)
+        covariance = population(dag, rng, 0.003)
         for _ in range(2):
-            order = rng.permutation(8)
+            order = rng.permutation(7)
             names = tuple(dag.nodes[i] for i in order)
-            score = SetScore.gaussian(names, covariance[np.ix_(order, order)], 1e6)
+            score = SetScore.gaussian(names, covariance[np.ix_(order, order)], 1e9)
             found = greedy_equivalence_search(score, names, NOTHING, FREE)
             assert (found.directed, found.undirected) == (dag.cpdag().directed, dag.cpdag().undirected)
 
@@ -225,7 +238,7 @@ def test_only_what_a_step_touched_is_listed_again(seed: int, most_parents: int) 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_step_raises_the_score_and_leads_to_a_cpdag(seed: int) -> None:
     columns = tuple("abcdefg")
-    score = SetScore.drawn(columns, np.random.default_rng(100 + seed))
+    score = SetScore.drawn(columns, np.random.default_rng(100 + seed), lean=0.0)
     before = Pattern.empty(7)
     steps = search_steps(score, columns, NOTHING, FREE)
     assert {step.operator.kind for step in steps} >= {Kind.INSERT}
@@ -277,7 +290,7 @@ def test_knowledge_is_obeyed() -> None:
 
 def test_true_knowledge_leaves_the_truth_standing(all_dags: tuple[Dag, ...]) -> None:
     rng = np.random.default_rng(12)
-    for dag in all_dags[1::9]:
+    for dag in all_dags[1::4]:
         order = dag.order()
         knowledge = Knowledge((order[:2], order[2:]), required=frozenset(sorted(dag.edges)[:1]))
         score = SetScore.gaussian(dag.nodes, population(dag, rng), 1e6)

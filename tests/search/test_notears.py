@@ -15,6 +15,18 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy import linalg, optimize
 
+from dagveil.benchmarks.notears_peers import (
+    PEER,
+    Case,
+    Error,
+    Fit,
+    Shape,
+    compare,
+    comparison_page,
+    count_differences,
+    draw_rows,
+    draw_weights,
+)
 from dagveil.errors import GraphError, MethodError
 from dagveil.evidence.moments import NoisyCovariance, covariance_from_moments
 from dagveil.graphs.knowledge import Knowledge
@@ -125,11 +137,13 @@ def test_measures_are_zero_exactly_on_graphs_without_cycles() -> None:
         assert (abs(measure_by_log_determinant(weights)[0]) < 1e-12) == acyclic
 
 
-@given(hnp.arrays(np.float64, (5, 5), elements=st.floats(0.0, 8.0, allow_subnormal=False)))
+@given(hnp.arrays(np.float64, (5, 5), elements=st.integers(0, 80).map(lambda tenths: tenths / 10)))
 def test_the_exponential_equals_that_of_scipy(matrix: Floats) -> None:
+    # tenths, because SciPy 1.17 errs on triangular matrices whose diagonal entries differ by next to nothing
     excess = exponentiate(matrix)
     assert excess is not None
-    np.testing.assert_allclose(excess + np.eye(5), linalg.expm(matrix), rtol=1e-9)
+    reference = linalg.expm(matrix)
+    np.testing.assert_allclose(excess + np.eye(5), reference, rtol=1e-9, atol=1e-11 * float(reference.max()))
 
 
 def test_outside_of_their_domains_measures_are_infinite() -> None:
@@ -194,18 +208,28 @@ def fit_rows(rows: Floats, penalty: float) -> Floats:
     return weights(point)
 
 
-@BOTH
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_program_on_rows_finds_the_same(acyclicity: Acyclicity, seed: int) -> None:
-    model = draw_model(5, seed)
+def price(covariance: Floats, weights: Floats, penalty: float = 0.1) -> float:
+    return measure_loss(covariance, weights)[0] + penalty * float(np.abs(weights).sum())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_program_on_rows_finds_the_same(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    rows = rng.standard_normal((500, 5)) @ np.linalg.inv(np.eye(5) - model)
+    rows = rng.standard_normal((500, 5)) @ np.linalg.inv(np.eye(5) - draw_model(5, seed))
     rows -= rows.mean(axis=0)
+    covariance = rows.T @ rows / 500
     slow = fit_rows(rows, 0.1)
-    fast = find_weights(rows.T @ rows / 500, NotearsSettings(acyclicity=acyclicity))
-    assert fast.violation <= 1e-8
-    np.testing.assert_allclose(fast.matrix, slow, atol=0.02)
-    assert weights_to_dag(fast, 0.3) == weights_to_dag(slow, 0.3)
+    same = find_weights(covariance, NotearsSettings(acyclicity=Acyclicity.EXPONENTIAL))
+    np.testing.assert_allclose(same.matrix, slow, atol=0.02)
+    assert weights_to_dag(same, 0.3) == weights_to_dag(slow, 0.3)
+    # the problem is not convex: the other way may end in another valley, but not in a higher one (seed 2 is lower)
+    other = find_weights(covariance, NotearsSettings(acyclicity=Acyclicity.LOG_DETERMINANT))
+    assert max(same.violation, other.violation) <= 1e-8
+    gained = price(covariance, slow) - price(covariance, other.matrix)
+    assert gained > -1e-3
+    if gained < 1e-3:
+        np.testing.assert_allclose(other.matrix, slow, atol=0.02)
+        assert weights_to_dag(other, 0.3) == weights_to_dag(slow, 0.3)
 
 
 @BOTH
@@ -242,8 +266,8 @@ def test_the_same_covariance_gives_the_same_weights(acyclicity: Acyclicity) -> N
 def test_a_unit_common_to_all_columns_does_not_matter() -> None:
     covariance = covariance_of(draw_model(6, 5))
     plain = find_weights(covariance, NotearsSettings(penalty=0.1)).matrix
-    for unit in (1e-6, 1e6):
-        np.testing.assert_allclose(find_weights(covariance * unit, NotearsSettings(0.1 * unit)).matrix, plain, atol=1e-6)
+    for unit in (2.0**-20, 2.0**20):  # powers of two, so that no rounding differs
+        assert (find_weights(covariance * unit, NotearsSettings(penalty=0.1 * unit)).matrix == plain).all()
 
 
 @BOTH
@@ -278,7 +302,9 @@ def test_columns_in_very_different_units_do_not_stop_it() -> None:
     scales = np.array([1e-3, 1.0, 1e3, 10.0])
     covariance = covariance_of(draw_model(4, 1)) * np.outer(scales, scales)
     for acyclicity in Acyclicity:
-        assert np.isfinite(find_weights(covariance, NotearsSettings(acyclicity=acyclicity, most_rounds=10)).matrix).all()
+        assert np.isfinite(
+            find_weights(covariance, NotearsSettings(acyclicity=acyclicity, most_rounds=10)).matrix
+        ).all()
 
 
 @pytest.mark.parametrize("d", [0, 1])
@@ -397,3 +423,45 @@ def test_scaled_units_forget_the_spreads() -> None:
     original = read_moments(release, Units.ORIGINAL)
     np.testing.assert_allclose(original.covariance, scaled.covariance * np.outer(original.scales, original.scales))
     assert original.threshold == scaled.threshold
+
+
+@pytest.mark.parametrize("shape", Shape)
+def test_drawn_graphs_are_acyclic_and_have_the_edges_asked_for(shape: Shape) -> None:
+    case = Case(shape, Error.GAUSSIAN, 40, 10)
+    drawn = [draw_weights(case, np.random.default_rng(seed)) for seed in range(5)]
+    assert all(is_acyclic(weights != 0.0) for weights in drawn)
+    assert np.mean([np.count_nonzero(weights) for weights in drawn]) == pytest.approx(80, rel=0.15)
+    sizes = np.abs(np.concatenate([weights[weights != 0.0] for weights in drawn]))
+    assert 0.5 <= sizes.min() < 0.6
+    assert 1.9 < sizes.max() <= 2.0
+
+
+@pytest.mark.parametrize("error", Error)
+def test_drawn_rows_have_the_covariance_of_their_model(error: Error) -> None:
+    weights = np.array([[0.0, 1.5], [0.0, 0.0]])
+    rows = draw_rows(weights, Case(Shape.ERDOS_RENYI, error, 2, 200_000), np.random.default_rng(0))
+    variance = math.pi**2 / 6 if error is Error.GUMBEL else 1.0
+    np.testing.assert_allclose(np.cov(rows.T), variance * covariance_of(weights), rtol=0.03)
+
+
+def test_published_settings_are_solved_nearly_without_error() -> None:
+    cases = [Case(Shape.ERDOS_RENYI, error, 20, 1000) for error in Error]
+    fits = compare(cases, runs=3, seed=1, limit=0.0, measures=[Acyclicity.LOG_DETERMINANT])
+    distances = [fit.distance for fit in fits if fit.distance is not None]
+    assert len(distances) == 9
+    assert float(np.mean(distances)) <= 5.0  # of about 40 edges
+
+
+def test_the_page_of_a_comparison_marks_fits_that_were_given_up() -> None:
+    case = Case(Shape.SCALE_FREE, Error.GUMBEL, 10, 1000)
+    page = comparison_page([Fit(case, "ours", 1, 2, 0.5), Fit(case, PEER, 1, None, 60.0)])
+    assert "| scale-free 2 | Gumbel | 10 | 1000 | 2, 0.50 | –, > 60.00 |" in page
+
+
+def test_a_turned_edge_counts_once() -> None:
+    truth = np.zeros((3, 3), dtype=bool)
+    truth[0, 1] = truth[1, 2] = True
+    turned = np.zeros((3, 3), dtype=bool)
+    turned[1, 0] = turned[0, 2] = True
+    assert count_differences(turned, truth) == 3
+    assert count_differences(truth, truth) == 0

@@ -94,6 +94,7 @@ def discover(
     largest_order: int | None,
     arrows: str,
     redraws: int,
+    search: str | None,
     knowledge_path: str | None,
     method: str,
     calibration: str,
@@ -105,7 +106,7 @@ def discover(
     FILE is a table (CSV, TSV, Parquet, Feather, Arrow): then --schema and --epsilon are needed and the budget is
     spent. Or it is evidence.json, released before: then the search is free and never sees the rows.
     """
-    settings = search_settings(marginal_level, conditional_level, largest_order, arrows, redraws)
+    settings = search_settings(marginal_level, conditional_level, largest_order, arrows, redraws, search)
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
     folder = Path(output)
     written = [folder / "result.json", folder / "graph.svg", folder / "report.html"]

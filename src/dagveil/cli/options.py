@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from sqlalchemy.engine import make_url
 
 from dagveil.data.schema import Schema, load_schema
-from dagveil.methods.settings import ArrowRule, SearchSettings
+from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.privacy.ledger.book import WAIT_SECONDS, Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
@@ -98,7 +98,7 @@ _METHOD_OPTIONS = (
     ),
 )
 _METHOD_NAMES = ("method", "calibration", "options")
-_SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "redraws")
+_SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws")
 
 _RUN_NAMES = ("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "accept_draft", "accept_no_guarantee")
 
@@ -127,6 +127,11 @@ _SEARCH_OPTIONS = (
         default=ArrowRule.EVIDENCE.value,
         show_default=True,
         help="How arrows are found.",
+    ),
+    click.option(
+        "--search",
+        type=click.Choice([rule.value for rule in SearchRule]),
+        help="What the search goes by: independence tests (PC) or a noise-aware score (GES).  [default: by method]",
     ),
     click.option(
         "--redraws",
@@ -227,9 +232,11 @@ def search_settings(
     largest_order: int | None,
     arrows: str,
     redraws: int,
+    search: str | None,
 ) -> SearchSettings:
     """Collect the search options."""
-    return SearchSettings(marginal_level, conditional_level, largest_order, ArrowRule(arrows), redraws)
+    rule = None if search is None else SearchRule(search)
+    return SearchSettings(marginal_level, conditional_level, largest_order, ArrowRule(arrows), redraws, rule)
 
 
 def require_schema(path: str | None) -> Schema:

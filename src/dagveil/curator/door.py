@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.curator.descent import Descent
 from dagveil.curator.interview import Interview
 from dagveil.curator.published import PublishedAccess
 from dagveil.data.moments import MomentPlan
@@ -192,6 +193,10 @@ class Curator:
         if reason is not None:
             raise MethodError(f"{statistic.name} cannot be asked about with noise: {reason}")
         return Interview(self._table, self.relation, statistic, self._charge, self._noise)
+
+    def descent(self, rows: MomentPlan) -> Descent:
+        """Return a descent: adaptive gradients, each charged to this curator's filter."""
+        return Descent(self._table, self.relation, rows, self.accounting, self._charge, self._noise)
 
     def open_as_published(self, reason: str, rng: np.random.Generator) -> PublishedAccess:
         """Give exact access to a `paper` calibration, after the ledger knows that it is unbounded.

@@ -136,6 +136,17 @@ _ALL = (
         release=_release_measured,
     ),
     Method(
+        "measure-ges",
+        "the same releases, searched by a noise-aware score",
+        None,
+        "any",
+        "one to three releases",
+        measure.MeasureSettings,
+        measure.accounting,
+        measure.check_measurable,
+        release=_release_measured,
+    ),
+    Method(
         "em-pc",
         "exponential mechanism: how many neighbours of each node go, and which",
         _XU,

@@ -16,12 +16,16 @@ from dagveil.methods.measure import search_defaults
 from dagveil.methods.measured import Progress, silent
 from dagveil.methods.result import RESULT_VERSION, Confidence, MethodUsed, Result, now
 from dagveil.methods.run import schema_knowledge
-from dagveil.methods.settings import ArrowRule, SearchSettings
+from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.methods.writing import near_misses, summarise, tell_knowledge, write_graph
 from dagveil.search.confidence import MEANING, Shares, redraw_graphs
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.colliders import orient_by_separating_sets
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
+from dagveil.search.score.hybrid import ScoreSearchSettings, search_by_score
+
+METHOD_RULES = {"measure-ges": SearchRule.SCORE}
+"""What the search over a method's evidence goes by, where it is not by tests."""
 
 
 def search_evidence(
@@ -55,6 +59,7 @@ def search_evidence(
     findings = (*findings, *tell_knowledge(knowledge))
     columns = tuple(schema.columns)
     knowledge.check(columns)
+    rule = settings.search or METHOD_RULES.get(evidence.method, SearchRule.TESTS)
     tests = evidence.independence()
     progress("searching", 0, 1)
     if tests is None:
@@ -62,7 +67,7 @@ def search_evidence(
         graph, shares = knowledge.orient(Cpdag.empty(columns)), Shares.none()
     else:
         skeleton_settings = settings.skeleton(search_defaults(tests))
-        find = _search(columns, settings, knowledge, skeleton_settings)
+        find = _search(columns, settings, rule, knowledge, skeleton_settings)
         graph = find(tests)
         shares = redraw_graphs(tests, find, settings.redraws, progress)
     progress("searching", 1, 1)
@@ -77,6 +82,7 @@ def search_evidence(
             settings={
                 **msgspec.to_builtins(skeleton_settings),
                 "arrows": settings.arrows.value,
+                "search": rule.value,
                 "redraws": settings.redraws,
             },
         ),
@@ -91,7 +97,11 @@ def search_evidence(
 
 
 def _search(
-    columns: tuple[str, ...], settings: SearchSettings, knowledge: Knowledge, skeleton_settings: SkeletonSettings
+    columns: tuple[str, ...],
+    settings: SearchSettings,
+    rule: SearchRule,
+    knowledge: Knowledge,
+    skeleton_settings: SkeletonSettings,
 ) -> Callable[[Independence], Cpdag]:
     def find(tests: Independence) -> Cpdag:
         # columns that nothing was measured about have edges by knowledge only
@@ -101,6 +111,8 @@ def _search(
             graph = orient_by_evidence(tests, skeleton, ArrowSettings(), known)
         else:
             graph = orient_by_separating_sets(tests.columns, skeleton, known)
+        if rule is SearchRule.SCORE:
+            graph = search_by_score(tests, known, ScoreSearchSettings(), graph)
         whole = Cpdag(columns, graph.directed, graph.undirected)
         return whole if tests.columns == columns else knowledge.orient(whole)
 

@@ -16,6 +16,16 @@ class ArrowRule(enum.Enum):
     SEPARATING_SETS = "separating-sets"
 
 
+class SearchRule(enum.Enum):
+    """What the search goes by."""
+
+    TESTS = "tests"
+    """Independence tests, as PC does."""
+
+    SCORE = "score"
+    """A noise-aware score, as greedy equivalence search does."""
+
+
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
     """Thresholds and rules; None means the default for the kind of evidence.
@@ -32,6 +42,8 @@ class SearchSettings:
         How arrows are found.
     redraws
         How often noise is drawn again for edge confidence; 0 leaves it out.
+    search
+        What the search goes by; None takes what the method stands for.
     """
 
     marginal_level: float | None = None
@@ -39,6 +51,7 @@ class SearchSettings:
     largest_order: int | None = None
     arrows: ArrowRule = ArrowRule.EVIDENCE
     redraws: int = 50
+    search: SearchRule | None = None
 
     def __post_init__(self) -> None:
         for name in ("marginal_level", "conditional_level"):

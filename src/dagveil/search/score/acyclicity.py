@@ -36,9 +36,8 @@ def measure_by_exponential(weights: Floats) -> tuple[float, Floats]:
 
     Examples
     --------
-    >>> value, gradient = measure_by_exponential(np.array([[0.0, 3.0], [0.0, 0.0]]))
-    >>> value, gradient.tolist()
-    (0.0, [[0.0, 0.0], [18.0, 0.0]])
+    >>> measure_by_exponential(np.array([[0.0, 3.0], [0.0, 0.0]]))[0]
+    0.0
     """
     excess = exponentiate(weights * weights)
     if excess is None:
@@ -75,8 +74,7 @@ def exponentiate(matrix: Floats) -> Floats | None:
     """Return exp(A) − I for a matrix without negative entries, or None where it would overflow.
 
     Taylor's sum of 16 terms after halving, then squaring as (I + X)² − I = 2X + X². No term is negative, so nothing
-    cancels and even a tiny trace keeps its digits; it takes a third of the time of SciPy's `expm`, which serves every
-    matrix.
+    cancels and even a tiny trace keeps its digits, where tr(exp A) − d would lose them.
 
     Examples
     --------

@@ -1,7 +1,8 @@
 """Linear NOTEARS from a covariance matrix.
 
-The loss ½ tr((I − W)ᵀ S (I − W)) needs the rows only through their second moments S, so the cost does not grow with
-their number, and a noisy S released once serves every iteration.
+Zheng, Aragam, Ravikumar and Xing, *DAGs with NO TEARS*, 2018. The loss ½ tr((I − W)ᵀ S (I − W)) needs the rows only
+through their second moments S, so the cost does not grow with their number, and a noisy S that was released once
+serves every iteration, every restart and every setting.
 """
 
 from __future__ import annotations
@@ -22,11 +23,40 @@ from dagveil.search.score.quasi_newton import minimise
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-LARGEST = 1e100
+PATH_LEVELS = (1.0, 0.9, 0.8, 0.7, 0.6)
+"""The level s of the log-determinant in each round of the central path; the last one stays."""
+
+PATH_FACTOR = 10.0
+"""By how much the loss loses weight against cycles from one round of the central path to the next."""
+
+UNIT_QUANTILE = 0.1
+"""Columns of small variance tell the unit of the loss: they are near pure error."""
+
+TOO_LARGE = 1e100
+"""Stands for infinity where L-BFGS-B needs a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotearsSettings:
+    """Settings of the optimisation. None of them touches rows, so changing them costs nothing.
+
+    Parameters
+    ----------
+    penalty
+        λ, the price of a unit of absolute weight.
+    acyclicity
+        Measure of cycles.
+    cycle_tolerance
+        The optimisation ends when tr(exp(W∘W)) − d is at most this.
+    largest_rho
+        It also ends when cycles weigh this many times more than at the start.
+    most_rounds
+        It also ends after this many rounds.
+    eigenvalue_floor
+        Smaller eigenvalues of the covariance are raised to this first. A noisy matrix needs a positive floor: with a
+        negative eigenvalue the loss has no minimum.
+    """
+
     penalty: float = 0.1
     acyclicity: Acyclicity = Acyclicity.LOG_DETERMINANT
     cycle_tolerance: float = 1e-8
@@ -34,138 +64,196 @@ class NotearsSettings:
     most_rounds: int = 100
     eigenvalue_floor: float = 0.0
 
+    def __post_init__(self) -> None:
+        least_of = {"penalty": 0.0, "cycle_tolerance": 0.0, "largest_rho": 1.0, "eigenvalue_floor": 0.0}
+        for name, least in least_of.items():
+            value = getattr(self, name)
+            if not least <= value < math.inf:
+                raise MethodError(f"{name} is {value:g}; choose a number of {least:g} or more")
+        if self.most_rounds < 1:
+            raise MethodError(f"most_rounds is {self.most_rounds}; choose 1 or more")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
+    """A weighted graph that is nearly acyclic.
+
+    Attributes
+    ----------
+    matrix
+        ``matrix[i, j]`` is the effect of column i on column j.
+    violation
+        tr(exp(W∘W)) − d: what is left of cycles.
+    rounds
+        Outer iterations.
+    evaluations
+        How often the loss was computed.
+    """
+
     matrix: Floats
     violation: float
     rounds: int
     evaluations: int
 
 
-def find_weights(covariance: Floats, settings: NotearsSettings = NotearsSettings(), forbidden: Bools | None = None) -> Weights:
+def find_weights(covariance: Floats, settings: NotearsSettings, forbidden: Bools | None = None) -> Weights:
+    """Minimise ½ tr((I − W)ᵀ S (I − W)) + λ Σ|W| over weights without cycles.
+
+    Parameters
+    ----------
+    covariance
+        S, symmetric; it may be noisy and have negative eigenvalues.
+    settings
+        Penalty, measure of cycles and when to end.
+    forbidden
+        Entries that stay zero besides the diagonal; `forbidden_entries` makes them from knowledge.
+
+    Examples
+    --------
+    >>> covariance = np.array([[1.0, 2.0], [2.0, 5.0]])
+    >>> find_weights(covariance, NotearsSettings(penalty=0.0)).matrix.round(2).tolist()
+    [[0.0, 2.0], [0.0, 0.0]]
+    """
     d = len(covariance)
-    free = ~np.eye(d, dtype=bool)
+    if covariance.shape != (d, d) or not np.isfinite(covariance).all():
+        raise MethodError(
+            f"a covariance matrix must be square and finite, and this one of shape {covariance.shape} is not; "
+            "make it from moments of scaled columns"
+        )
+    free = ~np.eye(d, dtype=np.bool_)
     if forbidden is not None:
+        if forbidden.shape != (d, d):
+            raise MethodError(f"{d} columns need forbidden entries of shape ({d}, {d}), not {forbidden.shape}")
         free &= ~forbidden
-    S = project(covariance, settings.eigenvalue_floor)
+    entries = np.flatnonzero(free)
+    if not len(entries):
+        return Weights(np.zeros((d, d)), 0.0, 0, 0)
+    problem = _Problem(raise_eigenvalues(covariance, settings.eigenvalue_floor), entries)
     if settings.acyclicity is Acyclicity.EXPONENTIAL:
-        return _lagrange(S, free, settings)
-    if settings.acyclicity == "exp-own":
-        return _lagrange_own(S, free, settings)
-    return _path(S, free, settings)
+        return _follow_lagrangian(problem, settings)
+    return _follow_path(problem, settings)
 
 
-def loss(S, W):
-    rest = np.eye(len(S)) - W
-    pulled = S @ rest
+def forbidden_entries(columns: Sequence[str], knowledge: Knowledge) -> Bools:
+    """Return where knowledge allows no edge from the row's column to that of the column.
+
+    Examples
+    --------
+    >>> forbidden_entries("ab", Knowledge(tiers=(("a",), ("b",)))).tolist()
+    [[True, False], [True, True]]
+    """
+    allowed = [[cause != effect and knowledge.allows(cause, effect) for effect in columns] for cause in columns]
+    return ~np.array(allowed, dtype=np.bool_).reshape(len(columns), len(columns))
+
+
+def raise_eigenvalues(matrix: Floats, floor: float) -> Floats:
+    """Return the nearest symmetric matrix whose eigenvalues are at least `floor`.
+
+    Examples
+    --------
+    >>> raise_eigenvalues(np.diag([2.0, -1.0]), 0.5).tolist()
+    [[2.0, 0.0], [0.0, 0.5]]
+    """
+    symmetric: Floats = (matrix + matrix.T) / 2.0
+    values, vectors = np.linalg.eigh(symmetric)
+    if values.min(initial=math.inf) >= floor:
+        return symmetric
+    raised: Floats = (vectors * np.maximum(values, floor)) @ vectors.T
+    return (raised + raised.T) / 2.0
+
+
+def measure_loss(covariance: Floats, weights: Floats) -> tuple[float, Floats]:
+    """Return ½ tr((I − W)ᵀ S (I − W)) and its gradient −S (I − W).
+
+    Examples
+    --------
+    >>> measure_loss(np.eye(2), np.zeros((2, 2)))[0]
+    1.0
+    """
+    rest = np.eye(len(weights)) - weights
+    pulled = covariance @ rest
     return 0.5 * float(np.vdot(rest, pulled)), -pulled
 
 
-def _lagrange(S, free, settings):
-    d = len(S)
-    flat = np.flatnonzero(free)
-    k = len(flat)
-    rho, alpha, h = 1.0, 0.0, math.inf
-    x = np.zeros(2 * k)
-    count = 0
+@dataclass(frozen=True, slots=True, eq=False)
+class _Problem:
+    """The covariance, and which entries of the weights are variables (positions in row-major order)."""
 
-    def unpack(x):
-        W = np.zeros(d * d)
-        W[flat] = x[:k] - x[k:]
-        return W.reshape(d, d)
+    covariance: Floats
+    entries: NDArray[np.intp]
 
-    def objective(x):
-        W = unpack(x)
-        value, g = loss(S, W)
-        h, gh = measure_by_exponential(W)
-        if not math.isfinite(h):
-            return LARGEST, np.zeros_like(x)
-        value += 0.5 * rho * h * h + alpha * h + settings.penalty * x.sum()
-        g = g + (rho * h + alpha) * gh
-        g = g.reshape(-1)[flat]
-        return value, np.concatenate([g + settings.penalty, -g + settings.penalty])
+    def weights(self, point: Floats) -> Floats:
+        d = len(self.covariance)
+        matrix = np.zeros(d * d)
+        matrix[self.entries] = point
+        return matrix.reshape(d, d)
 
-    bounds = optimize.Bounds(np.zeros(2 * k), np.full(2 * k, np.inf))
-    for r in range(1, settings.most_rounds + 1):
+    def point(self, matrix: Floats) -> Floats:
+        return matrix.reshape(-1)[self.entries]
+
+
+def _follow_lagrangian(problem: _Problem, settings: NotearsSettings) -> Weights:
+    """Run the published augmented Lagrangian, with L-BFGS-B on the positive and the negative parts of the weights."""
+    size = len(problem.entries)
+    point = np.zeros(2 * size)
+    bounds = optimize.Bounds(0.0, np.inf)
+    rho, multiplier, violation = 1.0, 0.0, math.inf
+    rounds = evaluations = 0
+
+    def price(parts: Floats) -> tuple[float, Floats]:
+        weights = problem.weights(parts[:size] - parts[size:])
+        cycles, cycle_gradient = measure_by_exponential(weights)
+        if not cycles < TOO_LARGE:
+            return TOO_LARGE, np.zeros(2 * size)
+        value, gradient = measure_loss(problem.covariance, weights)
+        value += (0.5 * rho * cycles + multiplier) * cycles + settings.penalty * float(parts.sum())
+        slope = problem.point(gradient + (rho * cycles + multiplier) * cycle_gradient)
+        return value, np.concatenate([slope, -slope]) + settings.penalty
+
+    while rounds < settings.most_rounds:
+        rounds += 1
         while True:
-            sol = optimize.minimize(objective, x, jac=True, method="L-BFGS-B", bounds=bounds)
-            count += sol.nfev
-            new_h, _ = measure_by_exponential(unpack(sol.x))
-            if new_h > 0.25 * h and rho < settings.largest_rho:
-                rho *= 10
-            else:
+            found = optimize.minimize(price, point, jac=True, method="L-BFGS-B", bounds=bounds)
+            evaluations += int(found.nfev)
+            left, _ = measure_by_exponential(problem.weights(found.x[:size] - found.x[size:]))
+            if left <= 0.25 * violation or rho >= settings.largest_rho:
                 break
-        x, h = sol.x, new_h
-        alpha += rho * h
-        if h <= settings.cycle_tolerance or rho >= settings.largest_rho:
+            rho *= 10.0
+        point, violation = found.x, left
+        multiplier += rho * violation
+        if violation <= settings.cycle_tolerance or rho >= settings.largest_rho:
             break
-    return Weights(unpack(x), h, r, count)
+    return Weights(problem.weights(point[:size] - point[size:]), violation, rounds, evaluations)
 
 
-def _lagrange_own(S, free, settings):
-    d = len(S)
-    flat = np.flatnonzero(free)
-    k = len(flat)
-    rho, alpha, h = 1.0, 0.0, math.inf
-    x = np.zeros(k)
-    count = 0
+def _follow_path(problem: _Problem, settings: NotearsSettings) -> Weights:
+    """Follow a central path: the loss against a log-determinant that weighs ten times more in each round.
 
-    def unpack(x):
-        W = np.zeros(d * d)
-        W[flat] = x
-        return W.reshape(d, d)
+    Bello, Aragam and Ravikumar, *DAGMA*, 2022, with a quasi-Newton method in place of Adam, and with the unit of the
+    covariance taken out so that columns in other units take the same path.
+    """
+    unit = float(np.quantile(np.diag(problem.covariance), UNIT_QUANTILE))
+    unit = unit if unit > 0.0 else 1.0
+    covariance, penalty = problem.covariance / unit, settings.penalty / unit
+    rho = 1.0
+    point = np.zeros(len(problem.entries))
+    violation = math.inf
+    rounds = evaluations = 0
+    while rounds < settings.most_rounds and violation > settings.cycle_tolerance and rho < settings.largest_rho:
+        level = PATH_LEVELS[min(rounds, len(PATH_LEVELS) - 1)]
 
-    def objective(x):
-        W = unpack(x)
-        h, gh = measure_by_exponential(W)
-        value, g = loss(S, W)
-        value += 0.5 * rho * h * h + alpha * h
-        g = g + (rho * h + alpha) * gh
-        return value, g.reshape(-1)[flat]
+        def price(parts: Floats, rho: float = rho, level: float = level) -> tuple[float, Floats]:
+            weights = problem.weights(parts)
+            cycles, cycle_gradient = measure_by_log_determinant(weights, level)
+            if not math.isfinite(cycles):
+                return math.inf, parts
+            value, gradient = measure_loss(covariance, weights)
+            return value + rho * cycles, problem.point(gradient + rho * cycle_gradient)
 
-    for r in range(1, settings.most_rounds + 1):
-        while True:
-            sol = minimise(objective, x, settings.penalty)
-            count += sol.evaluations
-            new_h, _ = measure_by_exponential(unpack(sol.point))
-            if new_h > 0.25 * h and rho < settings.largest_rho:
-                rho *= 10
-            else:
-                break
-        x, h = sol.point, new_h
-        alpha += rho * h
-        if h <= settings.cycle_tolerance or rho >= settings.largest_rho:
-            break
-    return Weights(unpack(x), h, r, count)
-
-
-def _path(S, free, settings, levels=(1.0, 0.9, 0.8, 0.7, 0.6), mus=(1.0, 0.1, 0.01, 0.001, 1e-4)):
-    d = len(S)
-    flat = np.flatnonzero(free)
-    x = np.zeros(len(flat))
-    count = 0
-    def unpack(x):
-        W = np.zeros(d * d)
-        W[flat] = x
-        return W.reshape(d, d)
-    for level, mu in zip(levels, mus):
-        def objective(x):
-            W = unpack(x)
-            h, gh = measure_by_log_determinant(W, level)
-            if not math.isfinite(h):
-                return h, x
-            value, g = loss(S, W)
-            return value + h / mu, (g + gh / mu).reshape(-1)[flat]
-        m = minimise(objective, x, settings.penalty)
-        x = m.point
-        count += m.evaluations
-    return Weights(unpack(x), measure_by_log_determinant(unpack(x))[0], len(mus), count)
-
-
-def project(matrix, floor):
-    symmetric = (matrix + matrix.T) / 2.0
-    values, vectors = np.linalg.eigh(symmetric)
-    if values[0] >= floor:
-        return symmetric
-    return (vectors * np.maximum(values, floor)) @ vectors.T
+        found = minimise(price, point, penalty)
+        point = found.point
+        rounds += 1
+        evaluations += found.evaluations
+        violation, _ = measure_by_exponential(problem.weights(point))
+        rho *= PATH_FACTOR
+    return Weights(problem.weights(point), violation, rounds, evaluations)

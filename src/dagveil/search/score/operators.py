@@ -14,8 +14,11 @@ from dataclasses import dataclass
 
 from dagveil.search.score.pattern import Pattern, bits, find_parents
 
-Gain = tuple[int, int, int]
-"""What a score is asked: node, new parent, and the mask of the parents that the node has besides."""
+Family = tuple[int, int, int]
+"""Two nodes that an edge joins, and the mask of the parents that its head has besides."""
+
+Exchange = tuple[int, int, int, int]
+"""Three nodes x, y and z, and a mask K: by how much z beside K raises what x and y are worth to each other."""
 
 
 class Kind(enum.Enum):
@@ -45,22 +48,32 @@ class Operator:
     y: int
     clique: int
 
-    def won(self, pattern: Pattern) -> Gain | None:
-        """Return the family that the step makes, if it makes one."""
-        if self.kind is Kind.DELETE:
-            return None
-        return self.y, self.x, self.clique | pattern.into[self.y]
+    def family(self, pattern: Pattern) -> Family:
+        """Return the family whose worth decides: the one that comes, or for DELETE the one that goes."""
+        return self.x, self.y, (self.clique | pattern.into[self.y]) & ~(1 << self.x)
 
-    def lost(self, pattern: Pattern) -> Gain | None:
-        """Return the family that the step breaks up, if it does."""
+    def base(self, pattern: Pattern) -> int:
+        """Return the parents beside which x and y are compared before exchanges: for a turn those that x had."""
         x, y = self.x, self.y
-        if self.kind is Kind.INSERT:
-            return None
-        if self.kind is Kind.DELETE:
-            return y, x, (self.clique | pattern.into[y]) & ~(1 << x)
+        if self.kind is not Kind.TURN:
+            return (self.clique & pattern.near[x] | pattern.into[y]) & ~(1 << x)
         # of the undirected edges at x, those from the clique came first: none of them does if y → x is compelled
         first = self.clique & pattern.flat[x] if pattern.flat[y] >> x & 1 else 0
-        return x, y, (pattern.into[x] | first) & ~(1 << y)
+        return (pattern.into[x] | first) & ~(1 << y)
+
+    def exchanges(self, pattern: Pattern) -> list[tuple[int, Exchange]]:
+        """Return, with signs, what leads from x and y beside `base` to x and y beside the parents of `family`.
+
+        From what the two sets share, each further member z changes the worth of x and y by an exchange of the three.
+        """
+        after, before = self.family(pattern)[2], self.base(pattern)
+        found = []
+        for sign, extra in ((1, after & ~before), (-1, before & ~after)):
+            held = after & before
+            for z in bits(extra):
+                found.append((sign, (self.x, self.y, z, held)))
+                held |= 1 << z
+        return found
 
     def is_open(self, pattern: Pattern) -> bool:
         """Tell whether no cycle would close: the one condition that hangs on the whole graph."""

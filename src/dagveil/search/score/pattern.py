@@ -121,9 +121,7 @@ class Pattern:
         return Cpdag(
             names,
             frozenset((names[tail], names[head]) for head, mask in enumerate(self.into) for tail in bits(mask)),
-            frozenset(
-                frozenset((names[a], names[b])) for a, mask in enumerate(self.flat) for b in bits(mask) if a < b
-            ),
+            frozenset(frozenset((names[a], names[b])) for a, mask in enumerate(self.flat) for b in bits(mask) if a < b),
         )
 
 

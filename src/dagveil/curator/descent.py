@@ -1,0 +1,101 @@
+"""Adaptive questions of a gradient method: clipped gradients and curvatures, each charged before its noise is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.data.gradients import GradientPlan
+from dagveil.data.moments import MomentPlan
+from dagveil.data.table import Table
+from dagveil.privacy.events import DiscreteGaussian, Event
+from dagveil.privacy.filter import Filter
+from dagveil.privacy.mechanisms.gaussian import deviation_for
+from dagveil.privacy.noise.source import NoiseSource
+from dagveil.privacy.relation import Relation
+from dagveil.statistics.gradients import curvature_squared_sensitivity, gradient_squared_sensitivity
+
+
+class Descent:
+    """Gradients of the linear model's loss on clipped rows.
+
+    Parameters
+    ----------
+    table
+        The rows.
+    relation
+        Which tables count as neighbours.
+    rows
+        How rows are scaled and shrunk.
+    accounting
+        The filter, for prices; charges go through `charge`.
+    charge
+        Refuses or records an event.
+    noise
+        Where noise comes from.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        relation: Relation,
+        rows: MomentPlan,
+        accounting: Filter,
+        charge: Callable[[Event], None],
+        noise: NoiseSource,
+    ) -> None:
+        self._table = table
+        self._relation = relation
+        self._rows = rows
+        self._accounting = accounting
+        self._charge = charge
+        self._noise = noise
+        self.asked = 0
+
+    def __repr__(self) -> str:
+        return f"Descent({len(self._rows.columns)} columns, {self.asked} questions)"
+
+    def gradient(
+        self, weights: NDArray[np.float64], clip: float, share: Fraction, label: str
+    ) -> tuple[NDArray[np.float64], float]:
+        """Return the noisy sum over rows of clipped gradients of ½‖z − zW‖², and the deviation of its noise.
+
+        Parameters
+        ----------
+        weights
+            W.
+        clip
+            Largest length of one record's gradient.
+        share
+            Share of the run's whole budget.
+        label
+            What the ledger calls this charge.
+        """
+        plan = GradientPlan(self._rows, tuple(tuple(row) for row in weights.tolist()), clip)
+        exact = self._table.gradients(plan)
+        sensitivity = gradient_squared_sensitivity(self._relation, plan)
+        noisy, deviation = self._release(exact, sensitivity, share, label)
+        unit = 4.0**self._rows.bits
+        return -noisy / unit, deviation / unit
+
+    def curvature(self, direction: NDArray[np.float64], cap: float, share: Fraction, label: str) -> tuple[float, float]:
+        """Return the noisy sum over rows of ‖z P‖², each cut off at the cap, and the deviation of its noise."""
+        exact = np.array(self._table.curvature(self._rows, direction, cap), dtype=np.int64)
+        sensitivity = curvature_squared_sensitivity(self._rows, cap)
+        noisy, deviation = self._release(exact, sensitivity, share, label)
+        unit = 2.0**self._rows.bits
+        return float(noisy) / unit, deviation / unit
+
+    def _release(
+        self, exact: NDArray[np.int64], squared_sensitivity: Fraction, share: Fraction, label: str
+    ) -> tuple[NDArray[np.float64], float]:
+        deviation = deviation_for(self._accounting, squared_sensitivity, share * self._accounting.total)
+        variance = self._noise.representable_variance(Fraction(deviation**2))
+        self._charge(DiscreteGaussian(label, exact.size, squared_sensitivity, variance))
+        self.asked += 1
+        noise = self._noise.discrete_gaussian(variance, exact.size).reshape(exact.shape)
+        return (exact + noise).astype(np.float64), math.sqrt(variance)

@@ -1,0 +1,134 @@
+"""Greedy equivalence search on released evidence, free or inside what tests have found.
+
+Where three-way tables or pairs were released, the search is free: its score sees more than a fixed list of tests. Where
+one joint table was released, every test is joint and the skeleton of tests is hard to better; then the search starts
+from the graph of the tests and stays inside its skeleton.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.errors import MethodError
+from dagveil.evidence.joint import JointEvidence
+from dagveil.evidence.questions import Independence
+from dagveil.evidence.scores import EvidenceScore, lenient_score, noise_aware_score
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.search.score.ges import GesSettings, greedy_equivalence_search
+from dagveil.search.score.operators import Kind
+
+
+class Room(enum.Enum):
+    """Where edges may come."""
+
+    FREE = "free"
+    """Anywhere."""
+
+    SKELETON = "skeleton"
+    """Inside the skeleton that tests have found."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreSearchSettings:
+    """Constants of the search; docs/methods/measure-ges.md tells how they were chosen.
+
+    Parameters
+    ----------
+    room
+        Where edges may come; None decides by the kind of evidence.
+    joining_level
+        Inside a skeleton, an edge between parts of the graph that nothing else connects needs only this level: no set
+        could have explained it.
+    ges
+        Bounds of the greedy search.
+    """
+
+    room: Room | None = None
+    joining_level: float = 0.01
+    ges: GesSettings = field(default_factory=GesSettings)
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.joining_level < 1.0:
+            raise MethodError(f"joining_level is {self.joining_level:g}; choose a number between 0 and 1, such as 0.01")
+
+
+def choose_room(evidence: Independence, settings: ScoreSearchSettings) -> Room:
+    """Return where edges may come on this evidence; SKELETON needs a graph found by tests."""
+    if settings.room is not None:
+        return settings.room
+    return Room.SKELETON if isinstance(evidence, JointEvidence) else Room.FREE
+
+
+def search_by_score(
+    evidence: Independence,
+    knowledge: Knowledge,
+    settings: ScoreSearchSettings | None = None,
+    tested: Cpdag | None = None,
+) -> Cpdag:
+    """Return the CPDAG (with knowledge, the MPDAG) that greedy equivalence search finds on released evidence.
+
+    Parameters
+    ----------
+    evidence
+        From tables of counts or moments.
+    knowledge
+        About the columns of the evidence.
+    settings
+        Constants; None takes the defaults.
+    tested
+        Graph that tests found on the same evidence; needed where `choose_room` says SKELETON.
+    """
+    settings = settings or ScoreSearchSettings()
+    score = noise_aware_score(evidence)
+    if choose_room(evidence, settings) is Room.FREE:
+        return greedy_equivalence_search(score, evidence.columns, knowledge, settings.ges)
+    if tested is None:
+        raise MethodError("a search inside a skeleton needs the graph of the tests; give `tested`, or take room=free")
+    within = _adjacency(tested, evidence.columns)
+    graph = greedy_equivalence_search(score, evidence.columns, knowledge, settings.ges, within, tested)
+    return _join_parts(score, graph, knowledge, settings, within)
+
+
+def _join_parts(
+    score: EvidenceScore, graph: Cpdag, knowledge: Knowledge, settings: ScoreSearchSettings, within: NDArray[np.bool_]
+) -> Cpdag:
+    """Add edges between parts of the graph, the best one first, until none reaches the level."""
+    lenient = lenient_score(score, settings.joining_level)
+    one_step = replace(settings.ges, phases=(Kind.INSERT,), most_steps=1)
+    while True:
+        part = _parts(graph)
+        apart = within & (part[:, None] != part[None, :])
+        joined = graph
+        if apart.any():
+            joined = greedy_equivalence_search(lenient, score.columns, knowledge, one_step, apart, graph)
+        if joined == graph:
+            return graph
+        graph = joined
+
+
+def _parts(graph: Cpdag) -> NDArray[np.intp]:
+    """Give the connected parts of a graph numbers; return that of each node."""
+    part = np.full(len(graph.nodes), -1, dtype=np.intp)
+    place = {name: i for i, name in enumerate(graph.nodes)}
+    for number, name in enumerate(graph.nodes):
+        waiting = [name] if part[place[name]] < 0 else []
+        while waiting:
+            node = waiting.pop()
+            if part[place[node]] < 0:
+                part[place[node]] = number
+                waiting.extend(graph.adjacent(node))
+    return part
+
+
+def _adjacency(graph: Cpdag, columns: tuple[str, ...]) -> NDArray[np.bool_]:
+    place = {name: i for i, name in enumerate(columns)}
+    adjacency = np.zeros((len(columns), len(columns)), dtype=bool)
+    for pair in graph.skeleton():
+        a, b = (place[name] for name in pair)
+        adjacency[a, b] = adjacency[b, a] = True
+    return adjacency
