@@ -18,6 +18,8 @@ from dagveil.methods import (
     em_pc,
     lap_mech,
     measure,
+    measure_notears,
+    noleaks,
     priv_pc,
     priv_pc_star,
     sampled_gaussian_pc,
@@ -121,6 +123,7 @@ def _check_counts(schema: Schema, knowledge: Knowledge) -> None:
 _XU = "Xu, Yuan and Wu, Differential privacy preserving causal graph discovery, PAC 2017"
 _WANG = "Wang, Pang and Song, Towards practical differentially private causal graph discovery, NeurIPS 2020"
 _BHATTACHARJEE = "Bhattacharjee and Tandon, CURATE: scaling-up differentially private causal graph discovery, 2024"
+_MA = "Ma, Ji, Pang and Wang, NoLeaks: differentially private causal discovery under functional causal model, 2022"
 _COUNTED = "categorical, ordinal, yes/no, and numeric with bins"
 
 _ALL = (
@@ -145,6 +148,20 @@ _ALL = (
         measure.accounting,
         measure.check_measurable,
         release=_release_measured,
+    ),
+    Method(
+        "measure-notears",
+        "noisy second moments once, then a linear model without cycles",
+        None,
+        "numeric, and levels by their scores",
+        "one to three releases",
+        measure_notears.MeasureNotearsSettings,
+        measure_notears.accounting,
+        measure_notears.check,
+        release=measure_notears.release,
+        published=measure_notears.ExactNotearsSettings,
+        publish=measure_notears.publish,
+        flaw=measure_notears.NOT_PRIVATE,
     ),
     Method(
         "em-pc",
@@ -229,6 +246,34 @@ _ALL = (
         published=sampled_gaussian_pc.SampledGaussianPublished,
         publish=sampled_gaussian_pc.publish,
         flaw=sampled_gaussian_pc.FLAW,
+    ),
+    Method(
+        "noleaks",
+        "NOTEARS with a private gradient in every iteration",
+        _MA,
+        "numeric, and levels by their scores",
+        "every gradient",
+        noleaks.NoleaksSettings,
+        noleaks.accounting,
+        noleaks.check,
+        ask=noleaks.ask,
+        published=noleaks.NoleaksPublished,
+        publish=noleaks.publish,
+        flaw=noleaks.FLAW,
+    ),
+    Method(
+        "curate-score",
+        "the same, with a budget that rises from iteration to iteration",
+        _BHATTACHARJEE,
+        "numeric, and levels by their scores",
+        "every gradient",
+        noleaks.CurateScoreSettings,
+        noleaks.accounting,
+        noleaks.check,
+        ask=noleaks.ask,
+        published=noleaks.CurateScorePublished,
+        publish=noleaks.publish,
+        flaw=noleaks.FLAW,
     ),
     Method(
         "curate",

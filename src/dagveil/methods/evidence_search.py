@@ -6,11 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from dagveil._version import __version__
+from dagveil.errors import EvidenceError
 from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measure import search_defaults
 from dagveil.methods.measured import Progress, silent
@@ -18,13 +22,16 @@ from dagveil.methods.result import RESULT_VERSION, Confidence, MethodUsed, Resul
 from dagveil.methods.run import schema_knowledge
 from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.methods.writing import near_misses, summarise, tell_knowledge, write_graph
+from dagveil.privacy.release import NoisyMoments
 from dagveil.search.confidence import MEANING, Shares, redraw_graphs
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.colliders import orient_by_separating_sets
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 from dagveil.search.score.hybrid import ScoreSearchSettings, search_by_score
+from dagveil.search.score.notears import NotearsSettings, find_weights, forbidden_entries
+from dagveil.search.score.threshold import pose, weights_to_dag
 
-METHOD_RULES = {"measure-ges": SearchRule.SCORE}
+METHOD_RULES = {"measure-ges": SearchRule.SCORE, "measure-notears": SearchRule.NOTEARS}
 """What the search over a method's evidence goes by, where it is not by tests."""
 
 
@@ -67,7 +74,10 @@ def search_evidence(
         graph, shares = knowledge.orient(Cpdag.empty(columns)), Shares.none()
     else:
         skeleton_settings = settings.skeleton(search_defaults(tests))
-        find = _search(columns, settings, rule, knowledge, skeleton_settings)
+        if rule is SearchRule.NOTEARS:
+            find = _search_linear(columns, evidence, knowledge)
+        else:
+            find = _search(columns, settings, rule, knowledge, skeleton_settings)
         graph = find(tests)
         shares = redraw_graphs(tests, find, settings.redraws, progress)
     progress("searching", 1, 1)
@@ -115,5 +125,33 @@ def _search(
             graph = search_by_score(tests, known, ScoreSearchSettings(), graph)
         whole = Cpdag(columns, graph.directed, graph.undirected)
         return whole if tests.columns == columns else knowledge.orient(whole)
+
+    return find
+
+
+def _search_linear(
+    columns: tuple[str, ...], evidence: Evidence, knowledge: Knowledge
+) -> Callable[[Independence], Cpdag]:
+    moments = [release for release in evidence.releases if isinstance(release, NoisyMoments)]
+    if not moments:
+        raise EvidenceError(
+            "this evidence holds no second moments, which NOTEARS needs; release them with --method measure-notears, "
+            "or search it by tests or by score"
+        )
+    scales = np.array(moments[-1].spreads)
+
+    def find(tests: Independence) -> Cpdag:
+        if not isinstance(tests, MomentEvidence):
+            raise EvidenceError("NOTEARS searches second moments only")
+        known = knowledge.within(tests.columns)
+        problem = pose(tests.covariance, scales)
+        settings = NotearsSettings(penalty=problem.penalty)
+        weights = find_weights(problem.covariance, settings, forbidden_entries(tests.columns, known))
+        place = {name: i for i, name in enumerate(tests.columns)}
+        required = [(place[cause], place[effect]) for cause, effect in sorted(known.required)]
+        edges = weights_to_dag(weights, problem.threshold, problem.scales, required)
+        arcs = frozenset((tests.columns[i], tests.columns[j]) for i, j in edges)
+        found = Dag(tests.columns, arcs).cpdag()
+        return knowledge.orient(Cpdag(columns, found.directed, found.undirected))
 
     return find

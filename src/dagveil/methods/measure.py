@@ -141,6 +141,23 @@ def check_measurable(schema: Schema, knowledge: Knowledge) -> None:
     knowledge.check(schema.columns)
 
 
+def release_rows(curator: Curator) -> tuple[int, list[Release], list[Stage]]:
+    """Return the number of rows: the nominal one, or else one that a small share of the budget estimates."""
+    nominal = curator.schema.nominal_rows
+    if nominal is not None:
+        return nominal, [], []
+    released = curator.count_rows(ROWS_SHARE)
+    stage = Stage(
+        "number of rows",
+        1,
+        1,
+        float(ROWS_SHARE),
+        released.count_variance**0.5,
+        "the schema declares no nominal number of rows, so a small share estimated it",
+    )
+    return max(1, round(float(released.counts))), [released], [stage]
+
+
 def measure_jointly(curator: Curator, progress: Progress) -> Measured:
     """Release the table of all columns with Laplace noise."""
     progress("measuring the joint table", 0, 1)
@@ -170,25 +187,8 @@ def measure(curator: Curator, knowledge: Knowledge, progress: Progress) -> Measu
     schema = curator.schema
     if isinstance(curator.accounting, PureFilter):
         return measure_jointly(curator, progress)
-    releases: list[Release] = []
-    plan: list[Stage] = []
-    share = Fraction(1)
-    rows = schema.nominal_rows
-    if rows is None:
-        share -= ROWS_SHARE
-        released = curator.count_rows(ROWS_SHARE)
-        releases.append(released)
-        rows = max(1, round(float(released.counts)))
-        plan.append(
-            Stage(
-                "number of rows",
-                1,
-                1,
-                float(ROWS_SHARE),
-                released.count_variance**0.5,
-                "the schema declares no nominal number of rows, so a small share estimated it",
-            )
-        )
+    rows, releases, plan = release_rows(curator)
+    share = 1 - (ROWS_SHARE if plan else Fraction(0))
     run = measure_moments if is_numeric(schema) else measure_tables
     measured = run(curator, knowledge, rows, share, TABLE_SEARCH, progress)
     return Measured((*releases, *measured.releases), (*plan, *measured.plan), measured.findings)

@@ -8,6 +8,7 @@ than bounding each column.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
@@ -51,12 +52,14 @@ def measure_moments(
     share: Fraction,
     settings: SkeletonSettings,
     progress: Progress,
+    levels: Mapping[str, tuple[float, float]] | None = None,
 ) -> Measured:
-    """Release the second moments of numeric columns.
+    """Release the second moments of numeric columns, and of columns with levels by their public scores.
 
     Parameters are those of `measure_tables`; one matrix answers everything, so `knowledge` and `settings` change
-    nothing.
+    nothing. `levels` has centre and spread of each column with levels that is to take part.
     """
+    levels = levels or {}
     columns = {name: column for name, column in curator.schema.columns.items() if isinstance(column, Numeric)}
     releases: list[Release] = []
     plan: list[Stage] = []
@@ -64,6 +67,8 @@ def measure_moments(
     centers = {name: _center(column) for name, column in columns.items()}
     spreads = {name: column.spread for name, column in columns.items() if column.spread is not None}
     unknown = {name: center for name, center in centers.items() if name not in spreads}
+    centers |= {name: center for name, (center, _) in levels.items()}
+    spreads |= {name: spread for name, (_, spread) in levels.items()}
     left = share
     if unknown:
         left -= share * SIZES_SHARE
@@ -82,7 +87,7 @@ def measure_moments(
             f"The spread of {len(unknown)} columns was estimated privately; declaring center and spread in the schema "
             "saves a tenth of the budget."
         )
-    names = tuple(columns)
+    names = tuple(name for name in curator.schema.columns if name in centers)
     radius_squared = choose_radius(len(names), rows, float(left * curator.accounting.total))
     moment_plan = MomentPlan(
         columns=names,

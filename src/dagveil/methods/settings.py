@@ -25,6 +25,9 @@ class SearchRule(enum.Enum):
     SCORE = "score"
     """A noise-aware score, as greedy equivalence search does."""
 
+    NOTEARS = "notears"
+    """The least squares of a linear model without cycles; for moments only."""
+
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:

@@ -1,0 +1,117 @@
+"""The method `measure-notears`: a linear model without cycles, from one matrix of second moments.
+
+Its `paper` calibration is the published NOTEARS: exact moments, no noise, no privacy.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import msgspec
+import numpy as np
+
+from dagveil.curator import Curator, PublishedAccess
+from dagveil.data.column import Numeric
+from dagveil.data.schema import Schema
+from dagveil.evidence.bundle import Stage
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.asking import Asked, NotNegative
+from dagveil.methods.measure import TABLE_SEARCH, check_measurable, release_rows
+from dagveil.methods.measure_moments import measure_moments
+from dagveil.methods.measured import Measured, Progress
+from dagveil.methods.noleaks import BITS, read_graph, row_plan
+from dagveil.methods.scores import LEVELS_SHARE, read_shares, release_levels, scale_levels
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import DiscreteGaussian
+from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.search.score.acyclicity import Acyclicity
+from dagveil.search.score.notears import NotearsSettings, find_weights, forbidden_entries
+
+WHOLE_RADIUS = 100.0
+"""Squared radius per column, in squared spreads, within which hardly any row is shrunk."""
+
+NOT_PRIVATE = "it adds no noise: it is the twin without privacy, for comparison"
+
+
+class MeasureNotearsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`measure-notears` has no settings of its own: penalty and threshold follow from the known noise."""
+
+
+class ExactNotearsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of NOTEARS without noise.
+
+    Parameters
+    ----------
+    penalty
+        λ of the ℓ₁ penalty.
+    threshold
+        Smallest weight that counts as an edge.
+    acyclicity
+        How cycles are kept out: exponential, as published, or log-determinant, which is faster.
+    """
+
+    penalty: NotNegative = 0.1
+    threshold: NotNegative = 0.3
+    acyclicity: Acyclicity = Acyclicity.LOG_DETERMINANT
+
+
+def check(schema: Schema, knowledge: Knowledge) -> None:
+    """Refuse what a linear model cannot take."""
+    check_measurable(schema, knowledge)
+
+
+def accounting(
+    budget: Budget, schema: Schema, settings: MeasureNotearsSettings, knowledge: Knowledge = NO_KNOWLEDGE
+) -> Filter:
+    """Gaussian noise only."""
+    return tightest_filter(budget, [DiscreteGaussian])
+
+
+def release(curator: Curator, knowledge: Knowledge, settings: MeasureNotearsSettings, progress: Progress) -> Measured:
+    """Release the moments of all columns, levels by their scores."""
+    schema = curator.schema
+    rows, released, plan = release_rows(curator)
+    share = 1 - sum((Fraction(stage.share).limit_denominator(1000) for stage in plan), Fraction(0))
+    levels = {}
+    tables = release_levels(curator, LEVELS_SHARE)
+    for table in tables:
+        column = schema.columns[table.columns[0]]
+        if not isinstance(column, Numeric):
+            levels[table.columns[0]] = scale_levels(column, read_shares(table))
+    if tables:
+        share -= LEVELS_SHARE
+        why = "columns with levels are centred and scaled by them"
+        cells = sum(len(table.values) for table in tables)
+        deviation = tables[0].count_variance ** 0.5
+        plan.append(Stage("one-way tables", len(tables), cells, float(LEVELS_SHARE), deviation, why))
+    measured = measure_moments(curator, knowledge, rows, share, TABLE_SEARCH, progress, levels)
+    findings = measured.findings
+    if levels:
+        findings = (*findings, "Columns with levels took part by public scores: 0, 1, 2, … where none are declared.")
+    return Measured((*released, *tables, *measured.releases), (*plan, *measured.plan), findings)
+
+
+def publish(
+    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: ExactNotearsSettings, progress: Progress
+) -> Asked:
+    """Run linear NOTEARS on the exact moments."""
+    schema = access.schema
+    columns = tuple(schema.columns)
+    levels = {
+        name: access.exact_table((name,)) / max(access.n_rows, 1)
+        for name, column in schema.columns.items()
+        if not isinstance(column, Numeric)
+    }
+    plan = row_plan(schema, levels, WHOLE_RADIUS)
+    moments = access.exact_moments(plan).astype(np.float64) / 4.0**BITS
+    n = moments[0, 0]
+    mean = moments[0, 1:] / n
+    # in the units of the data, as published
+    covariance = (moments[1:, 1:] / n - np.outer(mean, mean)) * np.outer(plan.spreads, plan.spreads)
+    chosen = NotearsSettings(penalty=settings.penalty, acyclicity=settings.acyclicity)
+    progress("optimising", 0, 1)
+    weights = find_weights(covariance, chosen, forbidden_entries(columns, knowledge))
+    progress("optimising", 1, 1)
+    graph = read_graph(columns, weights.matrix, settings.threshold, knowledge)
+    told = f"{weights.rounds} rounds and {weights.evaluations} evaluations; the rows were read once, without noise."
+    return Asked(graph, (), (told,), 1)

@@ -1,0 +1,415 @@
+"""The methods `noleaks` and `curate-score`: NOTEARS whose gradients are private, one question after another.
+
+NOLEAKS (Ma, Ji, Pang and Wang 2022) gives every gradient the same budget; score-based CURATE (Bhattacharjee and Tandon
+2024) lets it rise. Repaired, both clip the gradient of every record by itself. `measure-notears` pays for one matrix
+instead, and is better: these are here for comparison.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+
+from dagveil.curator import Curator, PublishedAccess
+from dagveil.data.column import Numeric
+from dagveil.data.moments import MomentPlan
+from dagveil.data.schema import Schema
+from dagveil.evidence.bundle import Stage
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.dag import Dag
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.asking import Asked, Count, NotNegative, Positive
+from dagveil.methods.measure import check_measurable
+from dagveil.methods.measured import Progress
+from dagveil.methods.schedules import Schedule, epsilon_at, shares, tell_direction
+from dagveil.methods.scores import LEVELS_SHARE, read_shares, release_levels, scale_levels
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.conversion import mu_squared_of
+from dagveil.privacy.events import DiscreteGaussian
+from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.search.score.acyclicity import measure_by_exponential
+from dagveil.search.score.notears import forbidden_entries
+from dagveil.search.score.threshold import weights_to_dag
+from dagveil.statistics.gradients import published_gradient_sensitivity
+
+Floats = NDArray[np.float64]
+
+FLAW = (
+    "the mean gradient is clipped instead of each record's, so one record moves it by many times the stated "
+    "sensitivity, and the line search reads raw losses"
+)
+
+BITS = 8
+"""Fixed-point bits of rows and residuals."""
+
+RADIUS_PER_COLUMN = 2.0
+"""Squared radius of the ball that rows are shrunk to, per column, in squared spreads."""
+
+CURVATURE_SHARE = 0.1
+"""Share of each iteration's budget for the curvature along its direction, which sets the step."""
+
+MEMORY = 8
+"""Pairs of steps and changes of the gradient that quasi-Newton directions are built from."""
+
+SMOOTHING = 1e-3
+"""λ‖W‖₁ is rounded off within about this distance of zero."""
+
+
+class NoleaksSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the sound `noleaks`.
+
+    Parameters
+    ----------
+    iterations
+        Gradients that the budget is divided into.
+    outer
+        Rounds of the augmented Lagrangian; each has the same number of iterations.
+    penalty
+        λ of the ℓ₁ penalty.
+    clip
+        Largest length of one record's gradient, per column.
+    threshold
+        Smallest weight that counts as an edge.
+    """
+
+    iterations: Count = 30
+    outer: Count = 5
+    penalty: NotNegative = 0.05
+    clip: Positive = 1.0
+    threshold: Positive = 0.15
+
+
+class CurateScoreSettings(NoleaksSettings, frozen=True, kw_only=True):
+    """Settings of the sound `curate-score`: those of `noleaks`, and a schedule.
+
+    Parameters
+    ----------
+    schedule
+        How the budget rises: additive, exponential or multiplicative.
+    initial
+        ε₀ of the schedule's formula; only the multiplicative schedule depends on it. None takes epsilon/iterations.
+    iterations
+        Gradients that the budget is divided into.
+    outer
+        Rounds of the augmented Lagrangian; each has the same number of iterations.
+    penalty
+        λ of the ℓ₁ penalty.
+    clip
+        Largest length of one record's gradient, per column.
+    threshold
+        Smallest weight that counts as an edge.
+    """
+
+    schedule: Schedule = Schedule.ADDITIVE
+    initial: Positive | None = None
+
+
+class NoleaksPublished(msgspec.Struct, frozen=True, kw_only=True):
+    """Constants of the published program, but for the edge threshold, which it chooses with the true graph.
+
+    Parameters
+    ----------
+    iterations
+        Gradients of the run.
+    outer
+        Rounds of the augmented Lagrangian.
+    penalty
+        λ of the ℓ₁ penalty.
+    clip
+        Entries of the *mean* gradient are clipped to this.
+    question_delta
+        δ of each gradient.
+    threshold
+        Smallest weight that counts as an edge.
+    schedule
+        How the budget of each iteration follows from the first one's.
+    """
+
+    iterations: Count = 30
+    outer: Count = 5
+    penalty: NotNegative = 0.1
+    clip: Positive = 2.0
+    question_delta: Positive = 1e-4
+    threshold: Positive = 0.15
+    schedule: Schedule = Schedule.UNIFORM
+
+
+class CurateScorePublished(NoleaksPublished, frozen=True, kw_only=True):
+    """Constants of the published program; parameters as in `NoleaksPublished`.
+
+    Parameters
+    ----------
+    iterations
+        Gradients of the run.
+    outer
+        Rounds of the augmented Lagrangian.
+    penalty
+        λ of the ℓ₁ penalty.
+    clip
+        Entries of the *mean* gradient are clipped to this.
+    question_delta
+        δ of each gradient.
+    threshold
+        Smallest weight that counts as an edge.
+    schedule
+        How the budget of each iteration follows from the first one's.
+    """
+
+    schedule: Schedule = Schedule.MULTIPLICATIVE
+
+
+def check(schema: Schema, knowledge: Knowledge) -> None:
+    """Refuse what a linear model cannot take."""
+    check_measurable(schema, knowledge)
+
+
+def accounting(
+    budget: Budget, schema: Schema, settings: NoleaksSettings, knowledge: Knowledge = NO_KNOWLEDGE
+) -> Filter:
+    """Gaussian noise only."""
+    return tightest_filter(budget, [DiscreteGaussian])
+
+
+def row_plan(
+    schema: Schema, shares_of_levels: Mapping[str, Floats], radius_per_column: float = RADIUS_PER_COLUMN
+) -> MomentPlan:
+    """Return the scaling of rows.
+
+    Parameters
+    ----------
+    schema
+        Declares centres and spreads of numeric columns, and scores of levels.
+    shares_of_levels
+        Released shares of the levels of the other columns, for their centre and spread.
+    radius_per_column
+        Squared radius of the ball that rows are shrunk to, per column.
+    """
+    centers, spreads = [], []
+    for name, column in schema.columns.items():
+        if isinstance(column, Numeric):
+            lower, upper = column.bounds
+            centers.append(column.center if column.center is not None else (lower + upper) / 2.0)
+            spreads.append(column.spread if column.spread is not None else (upper - lower) / 6.0)
+        else:
+            center, spread = scale_levels(column, shares_of_levels[name])
+            centers.append(center)
+            spreads.append(spread)
+    radius = radius_per_column * len(schema.columns)
+    return MomentPlan(tuple(schema.columns), tuple(centers), tuple(spreads), radius, 1.0, BITS)
+
+
+@dataclass(slots=True)
+class _Lagrangian:
+    """The part of the objective that no row enters: penalty for cycles, and the rounded-off ℓ₁ penalty."""
+
+    penalty: float
+    rho: float = 1.0
+    alpha: float = 0.0
+
+    def value(self, weights: Floats) -> float:
+        """Return the penalties."""
+        h, _ = measure_by_exponential(weights)
+        return 0.5 * self.rho * h * h + self.alpha * h + self.penalty * float(np.sqrt(weights**2 + SMOOTHING**2).sum())
+
+    def gradient(self, weights: Floats) -> Floats:
+        """Return their gradient."""
+        h, slope = measure_by_exponential(weights)
+        smooth: Floats = self.penalty * weights / np.sqrt(weights**2 + SMOOTHING**2)
+        return (self.rho * h + self.alpha) * slope + smooth
+
+    def tighten(self, weights: Floats, before: float) -> float:
+        """Raise the price of cycles after a round; returns the measure of cycles."""
+        h, _ = measure_by_exponential(weights)
+        self.alpha += self.rho * h
+        if h > 0.25 * before:
+            self.rho *= 10.0
+        return h
+
+
+def descend(
+    d: int,
+    loss_gradient: Callable[[Floats, int], Floats],
+    curvature: Callable[[Floats, int], float],
+    iterations: int,
+    outer: int,
+    penalty: float,
+    forbidden: NDArray[np.bool_],
+    progress: Progress,
+) -> Floats:
+    """Minimise the loss under the augmented Lagrangian with noisy gradients and quasi-Newton directions.
+
+    Parameters
+    ----------
+    d
+        Columns.
+    loss_gradient
+        Gradient of the mean loss at some weights, in iteration k.
+    curvature
+        Curvature of the mean loss along a direction, in iteration k.
+    iterations, outer
+        Gradients in all, and rounds of the Lagrangian.
+    penalty
+        λ.
+    forbidden
+        Entries that stay zero.
+    progress
+        Told before each iteration.
+    """
+    weights = np.zeros((d, d))
+    price = _Lagrangian(penalty)
+    violation = math.inf
+    for round_number in range(outer):
+        pairs: deque[tuple[Floats, Floats]] = deque(maxlen=MEMORY)
+        last: tuple[Floats, Floats] | None = None
+        first, stop = (iterations * (round_number + k) // outer for k in (0, 1))
+        for k in range(first, stop):
+            progress("gradients", k, iterations)
+            slope = loss_gradient(weights, k) + price.gradient(weights)
+            slope[forbidden] = 0.0
+            if last is not None:
+                step, change = weights - last[0], slope - last[1]
+                if float((step * change).sum()) > 1e-10 * float((step * step).sum()):
+                    pairs.append((step, change))
+            last = (weights.copy(), slope.copy())
+            direction = -_bend(slope, pairs)
+            if float((direction * slope).sum()) >= 0.0:
+                direction = -slope
+            length = float(np.abs(direction).max())
+            if length == 0.0:
+                continue
+            direction = direction / max(1.0, length)
+            weights = weights + _step(weights, direction, slope, curvature(direction, k), price) * direction
+        violation = price.tighten(weights, violation)
+    return weights
+
+
+def _step(weights: Floats, direction: Floats, slope: Floats, curved: float, price: _Lagrangian) -> float:
+    """Return the length of the step that the noisy quadratic model of the loss and the exact penalties ask for."""
+    along = float((slope * direction).sum()) - float((price.gradient(weights) * direction).sum())
+    start = price.value(weights)
+
+    def rise(length: float) -> float:
+        value = price.value(weights + length * direction) - start
+        total = along * length + 0.5 * max(curved, 0.0) * length**2 + value
+        return total if math.isfinite(total) else 1e300
+
+    found = minimize_scalar(rise, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-4})
+    return float(found.x) if rise(float(found.x)) < 0.0 else 0.0
+
+
+def _bend(slope: Floats, pairs: deque[tuple[Floats, Floats]]) -> Floats:
+    """Return the L-BFGS direction (two loops), uphill."""
+    bent = slope.copy()
+    factors = []
+    for step, change in reversed(pairs):
+        factor = float((step * bent).sum()) / float((step * change).sum())
+        factors.append(factor)
+        bent -= factor * change
+    if pairs:
+        step, change = pairs[-1]
+        bent *= float((step * change).sum()) / float((change * change).sum())
+    for (step, change), factor in zip(pairs, reversed(factors), strict=True):
+        bent += (factor - float((change * bent).sum()) / float((step * change).sum())) * step
+    return bent
+
+
+def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progress: Progress) -> Asked:
+    """Run the sound method."""
+    schema = curator.schema
+    columns = tuple(schema.columns)
+    levels = {table.columns[0]: read_shares(table) for table in release_levels(curator, LEVELS_SHARE)}
+    whole = 0.999 - (float(LEVELS_SHARE) if levels else 0.0)
+    plan = row_plan(schema, levels)
+    descent = curator.descent(plan)
+    rising = settings if isinstance(settings, CurateScoreSettings) else None
+    schedule = rising.schedule if rising is not None else Schedule.UNIFORM
+    initial = float(curator.accounting.budget.epsilon) / settings.iterations
+    initial = rising.initial if rising is not None and rising.initial is not None else initial
+    rows = float(schema.nominal_rows or 0)
+    plans: list[Stage] = []
+    if not rows:
+        counted = curator.count_rows(Fraction(1, 100))
+        rows, whole = max(1.0, float(counted.counts)), whole - 0.01
+    amounts = [Fraction(whole * share) for share in shares(schedule, initial, settings.iterations)]
+    clip = settings.clip * len(columns)
+    cap = plan.radius_squared
+    deviations: list[float] = []
+
+    def loss_gradient(weights: Floats, k: int) -> Floats:
+        share = amounts[k] * Fraction(1.0 - CURVATURE_SHARE)
+        noisy, deviation = descent.gradient(weights, clip, share, "gradient")
+        deviations.append(deviation / rows)
+        return noisy / rows
+
+    def curvature(direction: Floats, k: int) -> float:
+        noisy, _ = descent.curvature(direction, cap, amounts[k] * Fraction(CURVATURE_SHARE), "curvature")
+        return noisy / rows
+
+    forbidden = forbidden_entries(columns, knowledge)
+    counts = (settings.iterations, settings.outer)
+    weights = descend(len(columns), loss_gradient, curvature, *counts, settings.penalty, forbidden, progress)
+    why = f"{settings.iterations} gradients, {schedule.value} schedule"
+    plans.append(Stage("gradients", descent.asked, descent.asked, whole, float(np.median(deviations)), why))
+    findings = (
+        f"{descent.asked} questions were asked: a gradient and a curvature in each iteration.",
+        tell_direction(schedule, initial),
+    )
+    graph = read_graph(columns, weights, settings.threshold, knowledge)
+    return Asked(graph, tuple(plans), findings, descent.asked)
+
+
+def read_graph(columns: tuple[str, ...], weights: Floats, threshold: float, knowledge: Knowledge) -> Cpdag:
+    """Return the CPDAG of the DAG that is left of the weights above the threshold."""
+    arcs = weights_to_dag(weights, threshold)
+    return knowledge.orient(Dag(columns, frozenset((columns[i], columns[j]) for i, j in arcs)).cpdag())
+
+
+def publish(
+    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: NoleaksPublished, progress: Progress
+) -> Asked:
+    """Run the published method: the mean gradient is clipped, and the exact loss sets the steps."""
+    columns = tuple(access.schema.columns)
+    d, n = len(columns), access.n_rows
+    levels = {
+        name: access.exact_table((name,)) / n
+        for name, column in access.schema.columns.items()
+        if not isinstance(column, Numeric)
+    }
+    plan = row_plan(access.schema, levels)
+    moments = access.exact_moments(plan).astype(np.float64)[1:, 1:] / 4.0**BITS / n
+    sensitivity = published_gradient_sensitivity(d, n, settings.clip)
+    delta = Fraction(settings.question_delta).limit_denominator(10**15)
+    initial = float(budget.epsilon) / settings.iterations
+    reported = 0.0
+
+    def loss_gradient(weights: Floats, k: int) -> Floats:
+        nonlocal reported
+        epsilon = epsilon_at(settings.schedule, initial, k, settings.iterations)
+        reported += epsilon
+        # the analytic Gaussian mechanism: the mu whose (epsilon, delta) curve passes through this point
+        mu = math.sqrt(mu_squared_of(Budget(Fraction(epsilon), delta)))
+        mean = np.clip(-(moments @ (np.eye(d) - weights)), -settings.clip, settings.clip)
+        return np.asarray(mean + access.rng.normal(0.0, sensitivity / mu, (d, d)))
+
+    def curvature(direction: Floats, k: int) -> float:
+        return float(np.trace(direction.T @ moments @ direction))
+
+    forbidden = forbidden_entries(columns, knowledge)
+    counts = (settings.iterations, settings.outer)
+    weights = descend(d, loss_gradient, curvature, *counts, settings.penalty, forbidden, progress)
+    total_delta = settings.iterations * settings.question_delta
+    findings = (
+        f"{settings.iterations} gradients were asked.",
+        tell_direction(settings.schedule, initial),
+        f"The publication would report epsilon {reported:.4g} and delta {total_delta:.3g} here; that is not true.",
+    )
+    graph = read_graph(columns, weights, settings.threshold, knowledge)
+    return Asked(graph, (), findings, settings.iterations, (), (reported, total_delta))
