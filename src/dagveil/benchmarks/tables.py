@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dagveil.benchmarks.faithful import AUTHORS_SECONDS, EXACT_F1, EXACT_QUESTIONS, FIGURES, TOTALS, Comparison
+from dagveil.benchmarks.networks import NETWORK_NAMES, load_network
 from dagveil.benchmarks.speed import Timing
-from dagveil.benchmarks.utility import Summary
+from dagveil.benchmarks.utility import Cell, Summary
+from dagveil.privacy.receipt import Calibration
 
 
 def pivot(
@@ -54,9 +56,10 @@ def methods_page(summaries: Sequence[Summary], command: str) -> str:
     """Write the page that sets the sound methods beside each other, and beside what was published."""
     first = summaries[0]
     parts = [
-        "# Every method, sound",
+        "# Methods side by side",
         f"n = {first.cell.n_rows}, add/remove, δ = {first.cell.delta:g}, {first.runs} runs per cell on the same "
-        "samples for every method, each with its default settings. Every total was fixed before the run. Written by",
+        "samples for every method, sound and with its default settings where nothing else is said. Every total was "
+        "fixed before the run. Written by",
         f"    {command}",
     ]
     for epsilon in dict.fromkeys(s.cell.epsilon for s in summaries):
@@ -64,15 +67,18 @@ def methods_page(summaries: Sequence[Summary], command: str) -> str:
         parts.append(f"## Skeleton F1 at ε = {epsilon:g} (± standard error)")
         table = pivot(
             chosen,
-            lambda s: f"`{s.cell.method}`",
+            lambda s: _name_method(s.cell),
             lambda s: s.cell.source,
             lambda s: f"{s.mean.f1:.2f} ± {s.f1_error:.2f}",
             "method",
         )
+        table += "\n" + _floor([s.cell.source for s in chosen])
         if epsilon in TOTALS:
             networks = list(dict.fromkeys(s.cell.source for s in chosen))
             place = TOTALS.index(epsilon)
             for method, figures in FIGURES.items():
+                if method not in {s.cell.method for s in chosen}:
+                    continue
                 cells = [figures.get(network, (None,) * 3)[place] for network in networks]
                 shown = " | ".join("" if figure is None else f"{figure:.2f}" for figure in cells)
                 table += f"\n| {method} as published, claimed | {shown} |"
@@ -81,7 +87,7 @@ def methods_page(summaries: Sequence[Summary], command: str) -> str:
     parts.append(
         pivot(
             [s for s in summaries if s.mean.questions],
-            lambda s: f"`{s.cell.method}`, ε = {s.cell.epsilon:g}",
+            lambda s: f"{_name_method(s.cell)}, ε = {s.cell.epsilon:g}",
             lambda s: s.cell.source,
             lambda s: f"{s.mean.questions:.0f}",
             "method",
@@ -92,6 +98,27 @@ def methods_page(summaries: Sequence[Summary], command: str) -> str:
         "programs do not support; `dagveil bench faithful` sets ours beside them."
     )
     return "\n\n".join(parts)
+
+
+def _name_method(cell: Cell) -> str:
+    """Name a method with what was chosen for it."""
+    parts = [f"{name}={value}" for name, value in cell.options]
+    if cell.calibration is Calibration.PAPER:
+        parts.append("as published")
+    return f"`{cell.method}`" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _floor(sources: Sequence[str]) -> str:
+    """Write the row of the complete graph, which needs no data; the empty graph scores 0."""
+    cells = []
+    for source in dict.fromkeys(sources):
+        if source not in NETWORK_NAMES:
+            cells.append("")
+            continue
+        dag = load_network(source).dag()
+        pairs = len(dag.nodes) * (len(dag.nodes) - 1) // 2
+        cells.append(f"{2 * len(dag.edges) / (len(dag.edges) + pairs):.2f}")
+    return "| the complete graph | " + " | ".join(cells) + " |"
 
 
 def faithful_page(comparisons: Sequence[Comparison], quiet: Sequence[Summary], command: str) -> str:

@@ -13,7 +13,7 @@ import click
 
 from dagveil.benchmarks.faithful import EXACT_F1, EXACT_QUESTIONS, FIGURES, compare, run_without_noise
 from dagveil.benchmarks.networks import NETWORK_NAMES, load_network
-from dagveil.benchmarks.speed import time_loading, time_methods, time_runs
+from dagveil.benchmarks.speed import LINEAR, time_loading, time_methods, time_runs
 from dagveil.benchmarks.tables import (
     faithful_page,
     methods_page,
@@ -24,13 +24,15 @@ from dagveil.benchmarks.tables import (
 )
 from dagveil.benchmarks.utility import Cell, Summary, run_study
 from dagveil.cli.failure import PlainGroup
+from dagveil.cli.options import read_options
 from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.lap_mech import MOST_CELLS
+from dagveil.privacy.receipt import Calibration
 
-COUNTING = tuple(name for name in METHODS if name != "priv-pc-star")
-"""Methods that take tables of levels."""
+COUNTING = tuple(name for name in METHODS if name not in LINEAR)
+"""Methods that count levels."""
 
 SMALL = ("cancer", "earthquake", "survey", "asia", "sachs", "child")
 
@@ -144,12 +146,22 @@ def methods(
     names: str, networks: str, epsilons: str, rows: int, runs: int, seed: int, workers: int, output: str | None
 ) -> None:
     """Score the sound calibration of every method on known networks, on the same samples."""
+    chosen = [_read_method(item.strip()) for item in names.split(",")]
     cells = [
-        Cell(network.strip(), rows, epsilon, method=method_named(name.strip()).name)
-        for epsilon, name, network in product(_numbers(epsilons), names.split(","), networks.split(","))
-        if _fits(name.strip(), network.strip())
+        Cell(network.strip(), rows, epsilon, 1e-6, *method)
+        for epsilon, method, network in product(_numbers(epsilons), chosen, networks.split(","))
+        if _fits(method[0], network.strip())
     ]
     _publish(methods_page(_run(cells, runs, seed, workers), _command()), output)
+
+
+def _read_method(item: str) -> tuple[str, Calibration, tuple[tuple[str, Any], ...]]:
+    """Read NAME, NAME:paper or NAME:setting=value; parts after colons may be repeated."""
+    name, *parts = item.split(":")
+    calibration = Calibration.PAPER if "paper" in parts else Calibration.SOUND
+    options = read_options(tuple(part for part in parts if part != "paper"))
+    method_named(name).read_settings(calibration, options)
+    return name, calibration, tuple(options.items())
 
 
 def _fits(method: str, network: str) -> bool:

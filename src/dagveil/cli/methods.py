@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import re
 
@@ -54,6 +55,8 @@ def _tell(method: Method) -> None:
 def _shown(value: object) -> str:
     if value is None:
         return "by rule"
+    if isinstance(value, enum.Enum):
+        return str(value.value)
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

@@ -27,6 +27,9 @@ MAX_LEVELS: Final = 1000
 MAX_LEVEL_LENGTH: Final = 200
 """The longest name of a level, in characters."""
 
+LARGEST_SCORE: Final = 1e100
+"""The largest score of a level: its square is still a number."""
+
 NORMAL_QUARTILE: Final = 0.674
 """The upper quartile of the standard normal distribution, to three digits."""
 
@@ -288,6 +291,8 @@ def _checked_scores(scores: Sequence[float], n_levels: int) -> tuple[float, ...]
         raise SchemaError(f"{len(numbers)} scores are declared for {n_levels} levels; give one number for each level")
     if not all(math.isfinite(number) for number in numbers):
         raise SchemaError("scores must be finite numbers")
+    if max(map(abs, numbers)) > LARGEST_SCORE:
+        raise SchemaError(f"a score is larger than {LARGEST_SCORE:g}; scale the scores down")
     if len(numbers) > 1 and len(set(numbers)) == 1:
         raise SchemaError("all scores are the same number, so the column could never vary; give different numbers")
     return numbers

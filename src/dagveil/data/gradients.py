@@ -55,20 +55,34 @@ class GradientPlan:
         return math.floor(Fraction(self.clip) * (1 << 2 * self.rows.bits))
 
 
-def sum_gradients(columns: Sequence[NDArray[np.float64]], plan: GradientPlan, *, n_rows: int) -> NDArray[np.int64]:
+def sum_gradients(
+    columns: Sequence[NDArray[np.float64]],
+    plan: GradientPlan,
+    *,
+    n_rows: int,
+    multiplicities: NDArray[np.float64] | None = None,
+) -> NDArray[np.int64]:
     """Give the exact sum over rows of the integer outer products u vᵀ ≈ 4**bits · clip(z rᵀ), in the shape (d, d).
 
-    The gradient of the loss is minus this. float64 is exact here as in `sum_outer_products`.
+    The gradient of the loss is minus this. float64 is exact here as in `sum_outer_products`; with multiplicities, the
+    caller has checked `weighs_exactly`.
     """
     if n_rows > 2**62 // plan.cap():
         raise DataError(f"this gradient plan sums at most {2**62 // plan.cap()} rows exactly and the table is larger")
     weights = np.array(plan.weights)
     width = len(columns)
     total = np.zeros((width, width), dtype=np.int64)
-    for scaled in _scaled_blocks(columns, plan.rows, n_rows):
+    for block, scaled in _scaled_blocks(columns, plan.rows, n_rows):
         left, right = _clip_products(scaled, _residuals(scaled, weights), plan)
+        if multiplicities is not None:
+            left *= multiplicities[block]
         total += (left @ right.T).astype(np.int64)
     return total
+
+
+def weighs_exactly(largest: int, n_rows: int) -> bool:
+    """Tell whether a sum over so many rows of integers up to `largest` is exact in float64 in any order."""
+    return n_rows * largest <= 2**53
 
 
 def sum_curvatures(
@@ -78,26 +92,28 @@ def sum_curvatures(
     cap: float,
     *,
     n_rows: int,
+    multiplicities: NDArray[np.float64] | None = None,
 ) -> int:
     """Give the sum over rows of ⌊2**bits · min(‖z P‖², cap)⌋ for a direction P: the curvature of the loss along it."""
     total = 0
-    for scaled in _scaled_blocks(columns, plan, n_rows):
+    for block, scaled in _scaled_blocks(columns, plan, n_rows):
         squares = np.zeros(scaled.shape[1])
         for column in _products(scaled, direction):
             squares += np.square(column)
-        total += int(np.floor(np.minimum(squares, cap) * 2.0**plan.bits).astype(np.int64).sum())
+        integers = np.floor(np.minimum(squares, cap) * 2.0**plan.bits).astype(np.int64)
+        total += int((integers if multiplicities is None else integers * multiplicities[block].astype(np.int64)).sum())
     return total
 
 
 def _scaled_blocks(
     columns: Sequence[NDArray[np.float64]], plan: MomentPlan, n_rows: int
-) -> Iterator[NDArray[np.float64]]:
+) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     for start in range(0, n_rows, _BLOCK_ROWS):
-        stop = min(start + _BLOCK_ROWS, n_rows)
-        block = np.empty((len(columns), stop - start))
+        rows = slice(start, min(start + _BLOCK_ROWS, n_rows))
+        block = np.empty((len(columns), rows.stop - start))
         for position, column in enumerate(columns):
-            block[position] = column[start:stop]
-        yield scale_rows(block, plan, block)
+            block[position] = column[rows]
+        yield rows, scale_rows(block, plan, block)
 
 
 def _products(scaled: NDArray[np.float64], matrix: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:

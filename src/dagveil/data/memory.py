@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.data.bundles import bundle_columns
-from dagveil.data.column import Numeric
+from dagveil.data.column import Column, Numeric
 from dagveil.data.distinct import WeightedRows, mix_codes, shrink_rows
 from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode
-from dagveil.data.gradients import GradientPlan, sum_curvatures, sum_gradients
+from dagveil.data.gradients import GradientPlan, sum_curvatures, sum_gradients, weighs_exactly
 from dagveil.data.moments import MomentPlan, sum_outer_products
 from dagveil.data.products import PairTables, count_pairs, pays
 from dagveil.data.reading import read_source
@@ -114,11 +114,19 @@ class MemoryTable:
     def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
         """Sum the clipped gradients of all rows, in fixed point, in the shape (d, d)."""
         check_columns(self._schema, plan.rows.columns)
+        distinct = self._distinct_numbers(plan.rows.columns)
+        if distinct is not None and weighs_exactly(plan.cap(), self._n_rows):
+            columns, weights = distinct
+            return sum_gradients(columns, plan, n_rows=len(weights), multiplicities=weights)
         return sum_gradients([self._encoded_numbers(name) for name in plan.rows.columns], plan, n_rows=self._n_rows)
 
     def curvature(self, plan: MomentPlan, direction: NDArray[np.float64], cap: float) -> int:
         """Sum the clipped squared lengths of all rows' images under a direction, in fixed point."""
         check_columns(self._schema, plan.columns)
+        distinct = self._distinct_numbers(plan.columns)
+        if distinct is not None:
+            columns, weights = distinct
+            return sum_curvatures(columns, plan, direction, cap, n_rows=len(weights), multiplicities=weights)
         columns = [self._encoded_numbers(name) for name in plan.columns]
         return sum_curvatures(columns, plan, direction, cap, n_rows=self._n_rows)
 
@@ -179,6 +187,15 @@ class MemoryTable:
             raise SchemaError(f"column {column!r} is not numeric, so it has no sums; declare it numeric, or count it")
         return self._values[column]
 
+    def _distinct_numbers(self, names: Sequence[str]) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]] | None:
+        """Return the numbers of distinct rows with multiplicities, where all columns have levels and that pays."""
+        columns = self._schema.columns
+        rows = self._distinct_rows()
+        if rows.weights is None or any(isinstance(columns[name], Numeric) for name in names):
+            return None
+        numbers = [np.array(_level_numbers(columns[name]))[rows.codes[name]] for name in names]
+        return numbers, rows.weights
+
     def _encoded_numbers(self, column: str) -> NDArray[np.float64]:
         """Return a number for each row: its own, or the declared one of its level."""
         declared = self._schema.columns[column]
@@ -186,7 +203,7 @@ class MemoryTable:
             return self._numbers(column)
         # rows were put in another order if they were reduced to distinct ones, but the same for all columns with levels
         codes = self._codes[column] if self._codes is not None else self._rows.codes[column]
-        numbers = np.array(declared.numbers)[codes]
+        numbers = np.array(_level_numbers(declared))[codes]
         if self._codes is None and self._rows.weights is not None:
             numbers = np.repeat(numbers, self._rows.weights.astype(np.int64))
         return numbers
@@ -219,3 +236,9 @@ def _sum_down(wide: NDArray[np.int64], columns: tuple[str, ...], wanted: tuple[s
     kept = [name for name in columns if name in wanted]
     narrow = wide.sum(axis=tuple(axis for axis, name in enumerate(columns) if name not in wanted), dtype=np.int64)
     return np.ascontiguousarray(narrow.transpose([kept.index(name) for name in wanted]))
+
+
+def _level_numbers(column: Column) -> tuple[float, ...]:
+    if isinstance(column, Numeric):
+        raise SchemaError("a numeric column has numbers of its own")
+    return column.numbers

@@ -108,7 +108,12 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
     def digest(self) -> str:
         """Give the SHA-256 of the schema's canonical JSON: equal schemas have equal digests."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+        fields = msgspec.to_builtins(self)
+        for column in fields["columns"].values():
+            # declared scores came later: a schema without any keeps its digest
+            if column.get("scores", ()) is None:
+                del column["scores"]
+        return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
 
 class _Dataset(msgspec.Struct, forbid_unknown_fields=True):

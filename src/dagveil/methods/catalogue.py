@@ -124,6 +124,7 @@ _XU = "Xu, Yuan and Wu, Differential privacy preserving causal graph discovery, 
 _WANG = "Wang, Pang and Song, Towards practical differentially private causal graph discovery, NeurIPS 2020"
 _BHATTACHARJEE = "Bhattacharjee and Tandon, CURATE: scaling-up differentially private causal graph discovery, 2024"
 _MA = "Ma, Ji, Pang and Wang, NoLeaks: differentially private causal discovery under functional causal model, 2022"
+_ZHENG = "Zheng, Aragam, Ravikumar and Xing, DAGs with NO TEARS: continuous optimization for structure learning, 2018"
 _COUNTED = "categorical, ordinal, yes/no, and numeric with bins"
 
 _ALL = (
@@ -152,7 +153,7 @@ _ALL = (
     Method(
         "measure-notears",
         "noisy second moments once, then a linear model without cycles",
-        None,
+        _ZHENG,
         "numeric, and levels by their scores",
         "one to three releases",
         measure_notears.MeasureNotearsSettings,

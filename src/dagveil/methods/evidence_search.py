@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from dagveil._version import __version__
+from dagveil.data.column import Numeric
 from dagveil.errors import EvidenceError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.moments import MomentEvidence
@@ -138,7 +139,13 @@ def _search_linear(
             "this evidence holds no second moments, which NOTEARS needs; release them with --method measure-notears, "
             "or search it by tests or by score"
         )
-    scales = np.array(moments[-1].spreads)
+    # numbers keep their units, as published; scores of levels have none, so they count in spreads
+    scales = np.array(
+        [
+            spread if isinstance(evidence.schema.columns[name], Numeric) else 1.0
+            for name, spread in zip(moments[-1].columns, moments[-1].spreads, strict=True)
+        ]
+    )
 
     def find(tests: Independence) -> Cpdag:
         if not isinstance(tests, MomentEvidence):

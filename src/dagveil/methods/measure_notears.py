@@ -104,7 +104,7 @@ def publish(
     }
     plan = row_plan(schema, levels, WHOLE_RADIUS)
     moments = access.exact_moments(plan).astype(np.float64) / 4.0**BITS
-    n = moments[0, 0]
+    n = max(moments[0, 0], 1.0)
     mean = moments[0, 1:] / n
     # in the units of the data, as published
     covariance = (moments[1:, 1:] / n - np.outer(mean, mean)) * np.outer(plan.spreads, plan.spreads)

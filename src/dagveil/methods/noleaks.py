@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -41,6 +42,12 @@ from dagveil.search.score.threshold import weights_to_dag
 from dagveil.statistics.gradients import published_gradient_sensitivity
 
 Floats = NDArray[np.float64]
+
+Clip = Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)]
+"""A length that fixed point can hold, however many columns there are."""
+
+Initial = Annotated[float, msgspec.Meta(ge=0.001, le=1000.0)]
+"""A first epsilon; beyond this, the multiplicative schedule would leave nothing to some iterations."""
 
 FLAW = (
     "the mean gradient is clipped instead of each record's, so one record moves it by many times the stated "
@@ -82,9 +89,9 @@ class NoleaksSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     iterations: Count = 30
     outer: Count = 5
-    penalty: NotNegative = 0.05
-    clip: Positive = 1.0
-    threshold: Positive = 0.15
+    penalty: NotNegative = 0.01
+    clip: Clip = 1.0
+    threshold: Positive = 0.05
 
 
 class CurateScoreSettings(NoleaksSettings, frozen=True, kw_only=True):
@@ -109,7 +116,7 @@ class CurateScoreSettings(NoleaksSettings, frozen=True, kw_only=True):
     """
 
     schedule: Schedule = Schedule.ADDITIVE
-    initial: Positive | None = None
+    initial: Initial | None = None
 
 
 class NoleaksPublished(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +143,7 @@ class NoleaksPublished(msgspec.Struct, frozen=True, kw_only=True):
     iterations: Count = 30
     outer: Count = 5
     penalty: NotNegative = 0.1
-    clip: Positive = 2.0
+    clip: Clip = 2.0
     question_delta: Positive = 1e-4
     threshold: Positive = 0.15
     schedule: Schedule = Schedule.UNIFORM
@@ -331,7 +338,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progr
     descent = curator.descent(plan)
     rising = settings if isinstance(settings, CurateScoreSettings) else None
     schedule = rising.schedule if rising is not None else Schedule.UNIFORM
-    initial = float(curator.accounting.budget.epsilon) / settings.iterations
+    initial = min(max(float(curator.accounting.budget.epsilon) / settings.iterations, 0.001), 1000.0)
     initial = rising.initial if rising is not None and rising.initial is not None else initial
     rows = float(schema.nominal_rows or 0)
     plans: list[Stage] = []
@@ -368,7 +375,9 @@ def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progr
 
 def read_graph(columns: tuple[str, ...], weights: Floats, threshold: float, knowledge: Knowledge) -> Cpdag:
     """Return the CPDAG of the DAG that is left of the weights above the threshold."""
-    arcs = weights_to_dag(weights, threshold)
+    place = {name: position for position, name in enumerate(columns)}
+    required = [(place[cause], place[effect]) for cause, effect in sorted(knowledge.required)]
+    arcs = weights_to_dag(weights, threshold, required=required)
     return knowledge.orient(Dag(columns, frozenset((columns[i], columns[j]) for i, j in arcs)).cpdag())
 
 
@@ -377,7 +386,7 @@ def publish(
 ) -> Asked:
     """Run the published method: the mean gradient is clipped, and the exact loss sets the steps."""
     columns = tuple(access.schema.columns)
-    d, n = len(columns), access.n_rows
+    d, n = len(columns), max(access.n_rows, 1)
     levels = {
         name: access.exact_table((name,)) / n
         for name, column in access.schema.columns.items()

@@ -90,7 +90,7 @@ def tell_direction(schedule: Schedule, initial: float) -> str:
     """
     if schedule is Schedule.MULTIPLICATIVE and initial < 1.0:
         return (
-            "Later iterations get less budget than earlier ones: multiplication falls for an initial epsilon below 1."
+            "Later iterations get less budget than earlier ones: this schedule falls for an initial epsilon below 1."
         )
     if schedule is Schedule.UNIFORM or (initial == 1.0 and schedule is Schedule.MULTIPLICATIVE):
         return "Every iteration gets the same budget."
