@@ -117,7 +117,7 @@ class TestSettings:
             (("--method", "svt-pc", "--set", "level"), "--set takes NAME=VALUE", "--set level=0.05"),
             (("--method", "svt-pc", "--set", "=3"), "--set takes NAME=VALUE", "--set level=0.05"),
             (("--method", "svt-pc", "--set", "colour=red"), "has no setting 'colour'", "statistic, level"),
-            (("--method", "svt-pc", "--set", "level=high"), "cannot be read", r"\$\.level"),
+            (("--method", "svt-pc", "--set", "level=high"), "cannot be read", "level: expected"),
             (("--method", "svt-pc", "--set", "statistic=chi-square"), "cannot be asked about", "reconciled"),
             (("--method", "svt-pc", "--set", "statistic=median-g"), "noise whose scale depends", "reconciled-g"),
             (("--method", "lap-mech", "--set", "level=0.1"), r"lap-mech \(sound\) has no setting", "none"),

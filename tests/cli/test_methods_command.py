@@ -57,7 +57,9 @@ def test_defaults_are_shown_as_they_are_set(desk: Desk) -> None:
 
 def test_unknown_names(desk: Desk) -> None:
     result = desk.run("methods", "magic")
-    desk.check_refused(result, "no method is called 'magic'", "choose one of measure, measure-ges, measure-notears, em-pc")
+    desk.check_refused(
+        result, "no method is called 'magic'", "choose one of measure, measure-ges, measure-notears, em-pc"
+    )
 
 
 def test_nothing_is_spent_and_no_ledger_is_made(desk: Desk) -> None:

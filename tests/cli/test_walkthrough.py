@@ -133,9 +133,9 @@ class TestDiscover:
             assert edge["source"] in result.stdout
         assert re.search(r"\d edges among 8 columns", result.stdout)
         assert "Who is protected: every row in asia-sample" in result.stdout
-        assert "How strongly: epsilon 5, delta 1e-6." in result.stdout
+        assert "How strongly: epsilon 5, delta 0." in result.stdout
         assert str(asia.out / "report.html") in result.stdout
-        assert "spent epsilon 5, delta 1e-6" in result.stderr
+        assert "spent epsilon 5, delta 0" in result.stderr
         page = (asia.out / "report.html").read_text(encoding="utf-8")
         assert page.lower().startswith("<!doctype html>")
         assert "<svg" in page

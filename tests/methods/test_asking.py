@@ -39,7 +39,7 @@ from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.statistic import Statistic
 
-ASKING = [name for name, method in METHODS.items() if method.ask is not None]
+ASKING = [name for name, method in METHODS.items() if method.ask and "statistic" in method.settings.__struct_fields__]
 every_method = pytest.mark.parametrize("method", ASKING)
 Ask = Callable[..., tuple[Asked, Curator]]
 Log = list[tuple[str, tuple[object, ...], object, tuple[Event, ...]]]
@@ -251,10 +251,10 @@ def test_a_small_plan_ends_the_search_and_says_so(
         joined = {frozenset(edge) for edge in asked.graph.directed} | set(asked.graph.undirected)
         for x, y, order in asked.unanswered:
             assert {x, y} <= names
-            assert order == asked.unanswered[0][2]
+            assert order - asked.unanswered[0][2] in (0, 1)
             assert frozenset((x, y)) in joined
         (told,) = [finding for finding in asked.findings if "ended the search" in finding]
-        assert all(f"{x} – {y}" in told for x, y, _ in asked.unanswered)
+        assert all(" – ".join(sorted((x, y))) in told for x, y, _ in asked.unanswered)
 
 
 @every_method

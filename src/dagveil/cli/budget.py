@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import click
 from rich.table import Table
 
@@ -79,16 +81,20 @@ def history(dataset: str | None, ledger: str) -> None:
     for heading in ("run", "data set", "started", "method", "state", "epsilon", "delta", "charges"):
         table.add_column(heading)
     for run in runs:
-        charges = ", ".join(event.label for event in run.events) or "none"
+        charges = ", ".join(
+            label if (times := len(list(same))) == 1 else f"{label} ×{times}"
+            for label, same in groupby(event.label for event in run.events)
+        )
+        state = f"{run.state.value}, unbounded" if run.cost.unbounded else run.state.value
         table.add_row(
             str(run.id),
             clean_text(run.dataset),
             run.started,
             run.method,
-            run.state.value,
+            state,
             round_up(run.budget.epsilon, 4),
             round_up(run.budget.delta, 4),
-            clean_text(charges),
+            clean_text(charges or "none"),
         )
     open_console().print(table)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from dagveil.cli.account import describe
 from dagveil.cli.options import (
@@ -129,9 +130,10 @@ def discover(
     if evidence is not None:
         with show_progress() as progress:
             result = search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
+    _keep_adaptive(folder / "result.json")
+    if evidence is not None:
         result.save(folder / "result.json")
     else:
-        _keep_earlier(folder / "result.json")
         _save_paid(result, folder / "result.json")
     write_svg(result, folder / "graph.svg")
     write_report(result, folder / "report.html")
@@ -262,6 +264,16 @@ def _save_paid(paid: Evidence | Result, path: Path) -> None:
             f"cannot write {path}: {error.strerror}. The budget is spent, so the {path.stem} was saved as {refuge}: "
             f"move it to a safe place and {use}."
         ) from error
+
+
+def _keep_adaptive(path: Path) -> None:
+    """Move a result that was paid for question by question aside: nothing else could give it back."""
+    try:
+        head = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return
+    if isinstance(head, dict) and head.get("questions") is not None:
+        _keep_earlier(path)
 
 
 def _keep_earlier(path: Path) -> None:

@@ -131,8 +131,8 @@ _SEARCH_OPTIONS = (
     click.option(
         "--search",
         type=click.Choice([rule.value for rule in SearchRule]),
-        help="What the search goes by: independence tests (PC), a noise-aware score (GES), or NOTEARS, for moments only.  "
-        "[default: by method]",
+        help="What the search goes by: independence tests (PC), a noise-aware score (GES), or NOTEARS, for moments "
+        "only.  [default: by method]",
     ),
     click.option(
         "--redraws",

@@ -53,6 +53,7 @@ class NoisyCovariance:
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         sampling = _symmetric(rng, d) / np.sqrt(self.n_rows)
         moved = self.matrix + root @ sampling @ root.T + self.deviation * _symmetric(rng, d)
+        _raise_variances(moved, self.deviation)
         return replace(self, matrix=moved)
 
 
@@ -63,10 +64,14 @@ def covariance_from_moments(release: NoisyMoments) -> NoisyCovariance:
     means = matrix[0, 1:] / (release.constant * n_rows)
     covariance = matrix[1:, 1:] / n_rows - np.outer(means, means)
     deviation = release.deviation / n_rows
-    d = len(release.columns)
-    floor = np.maximum(np.diag(covariance), max(np.sqrt(2) * deviation, 1e-9))
-    covariance[np.arange(d), np.arange(d)] = floor
-    return NoisyCovariance(release.columns, covariance, deviation, n_rows, deviation * np.sqrt(d))
+    _raise_variances(covariance, deviation)
+    ridge = deviation * np.sqrt(len(release.columns))
+    return NoisyCovariance(release.columns, covariance, deviation, n_rows, ridge)
+
+
+def _raise_variances(covariance: Floats, deviation: float) -> None:
+    """Raise variances that noise has pushed below its own size, in place: none may be negative."""
+    np.fill_diagonal(covariance, np.maximum(np.diag(covariance), max(np.sqrt(2) * deviation, 1e-9)))
 
 
 class MomentEvidence:

@@ -254,9 +254,10 @@ def tell_sweep(columns: Sequence[str], sweep: Sweep, knowledge: Knowledge) -> tu
     by_order = ", ".join(f"{count} of order {order}" for order, count in enumerate(sweep.asked))
     findings = [f"{sweep.questions} questions were decided: {by_order or 'none'}."]
     if sweep.unanswered:
-        pairs = ", ".join(f"{x} – {y}" for x, y, _ in sweep.unanswered)
+        pairs = ", ".join(dict.fromkeys(" – ".join(sorted(edge[:2])) for edge in sweep.unanswered))
         findings.append(
-            f"The budget ended the search at order {sweep.unanswered[0][2]}: these edges were kept without the "
-            f"questions that were still to be asked about them: {pairs}."
+            f"The budget, as it was divided, ended the search at order {sweep.unanswered[0][2]}: these edges were kept "
+            f"without the questions that were still to be asked about them: {pairs}. Their arrows mean little. A "
+            "larger epsilon, or fewer columns, would answer more."
         )
     return graph, tuple(findings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -100,7 +101,11 @@ class Method:
         try:
             settings = msgspec.convert(options, kind, strict=False)
         except msgspec.ValidationError as error:
-            raise MethodError(f"a setting of {self.name} cannot be read: {error}") from error
+            place = re.fullmatch(r"(.*) - at `\$\.(\w+)[^`]*`", str(error))
+            what = f"{place[2]}: {place[1].lower()}" if place else str(error)
+            raise MethodError(
+                f"a setting of {self.name} cannot be read: {what}; `dagveil methods {self.name}` lists the settings"
+            ) from error
         for name in known:
             value = getattr(settings, name)
             numbers = value if isinstance(value, tuple) else (value,)

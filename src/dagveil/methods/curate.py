@@ -195,7 +195,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
     distance = median(desk.threshold((x, y, ())) for x, y in pairs)
     pure = isinstance(curator.accounting, PureFilter)
     low, high = 1.0 - settings.margins[0], 1.0 + settings.margins[1]
-    stages: list[Stage] = []
+    planned: list[tuple[int, Fraction]] = []
     declined: list[str] = []
     epsilon = Fraction(0)
 
@@ -218,10 +218,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
                 "edge that is left was kept without them."
             )
             return False
-        price = curator.accounting.cost(DiscreteLaplace("question", 1, epsilon))
-        share = float(asked[0] * price / curator.accounting.total)
-        why = f"epsilon {float(epsilon):.3g} for each question, at most {asked[0]} of them"
-        stages.append(Stage(f"order {order}", asked[0], asked[0], share, 2**0.5 / float(epsilon), why))
+        planned.append((asked[0], epsilon))
         return True
 
     def is_independent(question: Question) -> bool:
@@ -235,7 +232,24 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
         columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, start_order, progress=progress
     )
     graph, findings = tell_sweep(columns, sweep, knowledge)
-    return Asked(graph, (*desk.plan, *stages), (*findings, *declined), desk.interview.asked, sweep.unanswered)
+    return Asked(
+        graph,
+        (*desk.plan, *_tell_orders(curator, planned, sweep.asked)),
+        (*findings, *declined),
+        desk.interview.asked,
+        sweep.unanswered,
+    )
+
+
+def _tell_orders(curator: Curator, planned: Sequence[tuple[int, Fraction]], asked: Sequence[int]) -> list[Stage]:
+    """Say what each order asked, and what that cost."""
+    stages = []
+    for order, ((most, epsilon), questions) in enumerate(zip(planned, asked, strict=False)):
+        price = curator.accounting.cost(DiscreteLaplace("question", 1, epsilon))
+        share = float(questions * price / curator.accounting.total)
+        why = f"epsilon {float(epsilon):.3g} for each question; there was room for {most}"
+        stages.append(Stage(f"order {order}", questions, questions, share, 2**0.5 / float(epsilon), why))
+    return stages
 
 
 def publish(

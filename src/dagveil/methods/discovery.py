@@ -92,6 +92,7 @@ def measure_source(
     Evidence
         Released tables or moments with their receipt.
     """
+    noise = NoiseKind(noise)
     chosen = method_named(method)
     if chosen.release is None:
         raise MethodError(f"{method} asks adaptively and leaves no evidence to search; use `discover` with it")
@@ -99,6 +100,7 @@ def measure_source(
     run = prepare_run(source, schema, Budget.of(epsilon, delta), chosen, ledger, noise, seed, accept_draft, knowledge)
     run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
     accounting = chosen.accounting(run.budget, run.schema, settings, run.knowledge)
+    run = run.charged_by(accounting)
     table = run.table()
     with run.reserve(chosen) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)
@@ -162,6 +164,7 @@ def discover(
     >>> [(edge.source, edge.target, edge.kind) for edge in result.graph.edges]
     [('a', 'b', 'undirected')]
     """
+    calibration, noise = Calibration(calibration), NoiseKind(noise)
     chosen = method_named(method)
     if chosen.release is not None and calibration is Calibration.SOUND:
         evidence = measure_source(
@@ -226,6 +229,7 @@ def ask_source(
         accounting: Filter = PureFilter(budget)
     else:
         accounting = method.accounting(budget, run.schema, options, run.knowledge)
+        run = run.charged_by(accounting)
     table = run.table()
     with run.reserve(method) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)

@@ -42,7 +42,7 @@ class EmPcSettings(msgspec.Struct, frozen=True, kw_only=True):
     level
         Level of the noiseless test behind the threshold.
     order_shares
-        Shares of the budget for order 0, 1, …; their number is the number of orders.
+        Shares of the budget for order 0, 1, …, in proportion; their number is the number of orders.
     number_share
         Share of each node's budget for the choice of how many neighbours to drop; the rest is for which.
     """
@@ -102,7 +102,9 @@ def ask(curator: Curator, knowledge: Knowledge, settings: EmPcSettings, progress
         amount = left * Fraction(999, 1000) / len(nodes)
         epsilon = epsilon_for(curator.accounting, amount * number_share, ExponentialChoice)
         why = f"{len(nodes)} nodes, epsilon {float(epsilon):.3g} for how many neighbours go and as much for which"
-        stages.append(Stage(f"order {order}", len(nodes), len(nodes), share / whole, 0.0, why))
+        stages.append(
+            Stage(f"order {order}", len(nodes), len(nodes), desk.share * share / whole, 2.0 / float(epsilon), why)
+        )
         for place, x in enumerate(nodes):
             progress(f"order {order}", place, len(nodes))
             if len(graph.neighbours(x)) <= order or not graph.removable(x):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import Method
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.events import Event
-from dagveil.privacy.filter import Filter
+from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.ledger.book import Ledger, LedgerRun
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
@@ -51,6 +52,12 @@ class PreparedRun:
             )
         return self.source
 
+    def charged_by(self, accounting: Filter) -> PreparedRun:
+        """Return the run with the delta that the accounting uses: plain addition uses none, and promises more."""
+        if not isinstance(accounting, PureFilter):
+            return self
+        return replace(self, budget=Budget(self.budget.epsilon, Fraction(0)))
+
     def reserve(self, method: Method) -> LedgerRun:
         """Reserve the whole budget in the ledger."""
         return self.books.reserve(self.schema.dataset, self.budget, method.name, f"dagveil {__version__}")
@@ -64,8 +71,9 @@ class PreparedRun:
             what = "the paper calibration" if calibration is Calibration.PAPER else "a run with seeded noise"
             raise MethodError(
                 f"{self.schema.dataset!r} has a lifetime budget, and {what} claims no guarantee: after it no total "
-                "could be stated any more. Use the sound calibration and real noise; or declare the data set public "
-                "in the schema; or accept that (--accept-no-guarantee), and the ledger records the run as unbounded."
+                "could be stated any more. Use the sound calibration and real noise. If anyone may see the rows, "
+                "declare the data set public in the schema. Or accept that (--accept-no-guarantee, in Python "
+                "accept_no_guarantee=True), and the ledger records the run as unbounded."
             )
 
     def receipt(

@@ -89,9 +89,7 @@ def tell_direction(schedule: Schedule, initial: float) -> str:
     'Later iterations get less budget than earlier ones: this schedule falls for an initial epsilon below 1.'
     """
     if schedule is Schedule.MULTIPLICATIVE and initial < 1.0:
-        return (
-            "Later iterations get less budget than earlier ones: this schedule falls for an initial epsilon below 1."
-        )
+        return "Later iterations get less budget than earlier ones: this schedule falls for an initial epsilon below 1."
     if schedule is Schedule.UNIFORM or (initial == 1.0 and schedule is Schedule.MULTIPLICATIVE):
         return "Every iteration gets the same budget."
     return "Later iterations get more budget than earlier ones."

@@ -131,5 +131,6 @@ def _say(receipt: Record) -> tuple[str, ...]:
 
 def _as_sentence(text: str, stop: str = ".") -> str:
     text = text.strip()
-    text = text[:1].upper() + text[1:]
+    if not text.startswith("zCDP"):
+        text = text[:1].upper() + text[1:]
     return text if not stop or text.endswith((".", "!", "?")) else text + stop

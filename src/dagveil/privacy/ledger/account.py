@@ -84,7 +84,7 @@ class Account:
         spent = f"spent epsilon {round_up(self.spent_epsilon, 4)}, delta {round_up(self.spent_delta, 4)}"
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         if self.unbounded:
-            spent = f"unbounded: a release without guarantee was made; besides it {spent}"
+            spent = f"unbounded: a release without guarantee was made, so no total holds; counted: {spent}"
         if self.budget is None:
             return f"{self.dataset}: {spent} in {runs}; no lifetime budget is set"
         return f"{self.dataset}: {spent} in {runs}; lifetime {self.budget.words}"

@@ -168,13 +168,19 @@ def prune(
                         graph.remove(x, y, given)
                         break
             except BudgetExceededError:
-                return Sweep(graph.skeleton(), tuple(asked), _left(graph, order, traversal, (x, y)))
+                return Sweep(graph.skeleton(), tuple(asked), _left(graph, order, largest_order, traversal, (x, y)))
     return Sweep(graph.skeleton(), tuple(asked))
 
 
 def _left(
-    graph: Pruning, order: int, traversal: Traversal, stopped_at: tuple[str, str]
+    graph: Pruning, order: int, largest_order: int, traversal: Traversal, stopped_at: tuple[str, str]
 ) -> tuple[tuple[str, str, int], ...]:
-    """Return the edges that were still to be tested at this order."""
+    """Return the edges that were still to be tested, at this order or, if that was done, at the next one."""
     pairs = list(graph.open_pairs(order, traversal))
-    return tuple((x, y, order) for x, y in pairs[pairs.index(stopped_at) :])
+    place = pairs.index(stopped_at)
+    left = [(x, y, order) for x, y in pairs[place:]]
+    if order < largest_order:
+        waiting = {frozenset(pair) for pair in pairs[place:]}
+        later = graph.open_pairs(order + 1, traversal)
+        left += [(x, y, order + 1) for x, y in later if frozenset((x, y)) not in waiting]
+    return tuple(left)
