@@ -164,13 +164,9 @@ def _measure(
             order.budget.delta,
             method=method.name,
             options=given,
-            ledger=order.books,
-            noise=order.noise,
-            seed=order.seed,
-            accept_draft=order.accept_draft,
-            accept_no_guarantee=order.accept_no_guarantee,
             knowledge=knowledge,
             progress=progress,
+            **order.arguments,
         )
     order.tell_account()
     return evidence
@@ -198,13 +194,9 @@ def _ask(
             method=method.name,
             calibration=calibration,
             options=given,
-            ledger=order.books,
-            noise=order.noise,
-            seed=order.seed,
-            accept_draft=order.accept_draft,
-            accept_no_guarantee=order.accept_no_guarantee,
             knowledge=knowledge,
             progress=progress,
+            **order.arguments,
         )
     order.tell_account()
     return result
@@ -222,6 +214,17 @@ class _Order:
     seed: int | None
     accept_draft: bool
     accept_no_guarantee: bool
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What every run takes, whatever its method."""
+        return {
+            "ledger": self.books,
+            "noise": self.noise,
+            "seed": self.seed,
+            "accept_draft": self.accept_draft,
+            "accept_no_guarantee": self.accept_no_guarantee,
+        }
 
     def tell_account(self) -> None:
         """Say what the data set has spent."""

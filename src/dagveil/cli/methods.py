@@ -63,7 +63,10 @@ def _shown(value: object) -> str:
 
 
 def _meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Read what settings mean from the numpydoc section of their class."""
-    _, _, section = (inspect.getdoc(kind) or "").partition("Parameters\n----------\n")
-    found = re.findall(r"^(\w+)\n((?:    .*\n?)+)", section, flags=re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in found}
+    """Read what settings mean from the numpydoc sections of their class and of those that it extends."""
+    meanings: dict[str, str] = {}
+    for part in reversed(kind.__mro__):
+        _, _, section = inspect.cleandoc(part.__doc__ or "").partition("Parameters\n----------\n")
+        found = re.findall(r"^(\w+)\n((?:    .*\n?)+)", section, flags=re.MULTILINE)
+        meanings |= {name: " ".join(text.split()) for name, text in found}
+    return meanings

@@ -103,16 +103,6 @@ class CurateScoreSettings(NoleaksSettings, frozen=True, kw_only=True):
         How the budget rises: additive, exponential or multiplicative.
     initial
         ε₀ of the schedule's formula; only the multiplicative schedule depends on it. None takes epsilon/iterations.
-    iterations
-        Gradients that the budget is divided into.
-    outer
-        Rounds of the augmented Lagrangian; each has the same number of iterations.
-    penalty
-        λ of the ℓ₁ penalty.
-    clip
-        Largest length of one record's gradient, per column.
-    threshold
-        Smallest weight that counts as an edge.
     """
 
     schedule: Schedule = Schedule.ADDITIVE
@@ -150,25 +140,7 @@ class NoleaksPublished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CurateScorePublished(NoleaksPublished, frozen=True, kw_only=True):
-    """Constants of the published program; parameters as in `NoleaksPublished`.
-
-    Parameters
-    ----------
-    iterations
-        Gradients of the run.
-    outer
-        Rounds of the augmented Lagrangian.
-    penalty
-        λ of the ℓ₁ penalty.
-    clip
-        Entries of the *mean* gradient are clipped to this.
-    question_delta
-        δ of each gradient.
-    threshold
-        Smallest weight that counts as an edge.
-    schedule
-        How the budget of each iteration follows from the first one's.
-    """
+    """Constants of the published program: those of `noleaks`, but for the schedule."""
 
     schedule: Schedule = Schedule.MULTIPLICATIVE
 
