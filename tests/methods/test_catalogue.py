@@ -34,7 +34,8 @@ def test_every_setting_is_explained_and_has_a_default(method: Method) -> None:
     for kind in (method.settings, method.published):
         if kind is None:
             continue
-        text = inspect.getdoc(kind) or ""
+        # a setting may be explained by the class that it is inherited from
+        text = "\n".join(inspect.cleandoc(part.__doc__ or "") for part in kind.__mro__)
         for field in msgspec.structs.fields(kind):
             assert f"\n{field.name}\n" in text
             assert not field.required
