@@ -70,6 +70,24 @@ Order = Annotated[int, msgspec.Meta(ge=0)]
 """The size of a conditioning set."""
 
 
+class AskingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the methods that follow PC's questions have in common.
+
+    Parameters
+    ----------
+    statistic
+        What is compared with the threshold.
+    level
+        Level of the noiseless test behind the threshold.
+    largest_order
+        Size of the largest conditioning set.
+    """
+
+    statistic: str = "kendall"
+    level: Level = 0.01
+    largest_order: Order = 2
+
+
 class Needs(enum.Enum):
     """What a method needs of its statistic."""
 

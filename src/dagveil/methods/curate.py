@@ -18,12 +18,12 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import (
     Asked,
+    AskingSettings,
     Count,
     Desk,
     Level,
     Needs,
     NotNegative,
-    Order,
     Positive,
     asking_filter,
     count_pairs,
@@ -43,17 +43,11 @@ FLAW = (
 )
 
 
-class CurateSettings(msgspec.Struct, frozen=True, kw_only=True):
+class CurateSettings(AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `curate`.
 
     Parameters
     ----------
-    statistic
-        What is compared with the threshold.
-    level
-        Level of the noiseless test behind the threshold.
-    largest_order
-        Size of the largest conditioning set.
     margins
         β₁ and β₂: inside threshold·(1 − β₁) … threshold·(1 + β₂) a coin decides.
     band
@@ -66,9 +60,6 @@ class CurateSettings(msgspec.Struct, frozen=True, kw_only=True):
         An order above 0 whose noise scale exceeds so many thresholds is not run.
     """
 
-    statistic: str = "kendall"
-    level: Level = 0.01
-    largest_order: Order = 2
     margins: tuple[NotNegative, NotNegative] = (0.2, 0.2)
     band: tuple[NotNegative, NotNegative] = (1.0, 1.0)
     slack: float = 0.5

@@ -15,11 +15,11 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import (
     Asked,
+    AskingSettings,
     Count,
     Desk,
     Level,
     Needs,
-    Order,
     Part,
     Positive,
     Rate,
@@ -45,17 +45,11 @@ FLAW = (
 )
 
 
-class PrivPcSettings(msgspec.Struct, frozen=True, kw_only=True):
+class PrivPcSettings(AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `priv-pc`.
 
     Parameters
     ----------
-    statistic
-        What is compared with the threshold.
-    level
-        Level of the noiseless test behind the threshold.
-    largest_order
-        Size of the largest conditioning set.
     rounds
         Rounds of sieve and examination that the budget is divided into. None takes one and a half times the pairs.
     sieve_share
@@ -68,9 +62,6 @@ class PrivPcSettings(msgspec.Struct, frozen=True, kw_only=True):
         Share of the records in each sub-sample. 1 is the most accurate: a smaller one only saves time.
     """
 
-    statistic: str = "kendall"
-    level: Level = 0.01
-    largest_order: Order = 2
     rounds: Count | None = None
     sieve_share: Part = 0.5
     tweak: float = 1.0

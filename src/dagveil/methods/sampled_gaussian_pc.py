@@ -14,11 +14,11 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import (
     Asked,
+    AskingSettings,
     Count,
     Desk,
     Level,
     Needs,
-    Order,
     Rate,
     check_countable,
     count_pairs,
@@ -37,17 +37,11 @@ from dagveil.statistics.kendall import published_p_value_sensitivity
 FLAW = "one record moves the p-value by far more than the stated sensitivity"
 
 
-class SampledGaussianSettings(msgspec.Struct, frozen=True, kw_only=True):
+class SampledGaussianSettings(AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `sampled-gaussian-pc`.
 
     Parameters
     ----------
-    statistic
-        What is compared with the threshold.
-    level
-        Level of the noiseless test behind the threshold.
-    largest_order
-        Size of the largest conditioning set.
     rate
         Probability with which each record is kept for a question.
     questions
@@ -56,9 +50,6 @@ class SampledGaussianSettings(msgspec.Struct, frozen=True, kw_only=True):
         By how many noise deviations a score may pass its threshold and still count as independent.
     """
 
-    statistic: str = "kendall"
-    level: Level = 0.01
-    largest_order: Order = 2
     rate: Rate = 0.25
     questions: Count | None = None
     slack: float = 0.5

@@ -12,11 +12,11 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import (
     Asked,
+    AskingSettings,
     Count,
     Desk,
     Level,
     Needs,
-    Order,
     Positive,
     asking_filter,
     count_pairs,
@@ -39,26 +39,17 @@ FLAW = (
 )
 
 
-class SvtPcSettings(msgspec.Struct, frozen=True, kw_only=True):
+class SvtPcSettings(AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `svt-pc`.
 
     Parameters
     ----------
-    statistic
-        What is compared with the threshold.
-    level
-        Level of the noiseless test behind the threshold.
-    largest_order
-        Size of the largest conditioning set.
     rounds
         Rounds that the budget is divided into; one is spent for each removed edge. None takes the number of pairs.
     slack
         By how many noise scales a score may pass its threshold and still count as independent.
     """
 
-    statistic: str = "kendall"
-    level: Level = 0.01
-    largest_order: Order = 2
     rounds: Count | None = None
     slack: float = 0.5
 
