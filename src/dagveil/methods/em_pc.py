@@ -61,7 +61,9 @@ class EmPcPublished(msgspec.Struct, frozen=True, kw_only=True):
     level
         Of the G test.
     node_epsilon
-        Epsilon of each node and order, half for each kind of choice. None takes ε/15, as the publication does.
+        ε₁ + ε₂ of each node and order. None takes ε/15, as the publication does.
+    number_share
+        Share of it for the number of neighbours to drop, which is ε₂; the rest, ε₁, is for which.
     node_limit
         Nodes that may be treated before the budget is spent. None takes 15 if node_epsilon is None, else no limit.
     whole_domain
@@ -70,6 +72,7 @@ class EmPcPublished(msgspec.Struct, frozen=True, kw_only=True):
 
     level: Level = 0.10
     node_epsilon: Positive | None = None
+    number_share: Part = 0.5
     node_limit: Count | None = None
     whole_domain: bool = False
 
@@ -151,6 +154,7 @@ def publish(
     tests = PublishedTests(access)
     graph = Pruning(columns, knowledge)
     epsilon = settings.node_epsilon or float(budget.epsilon) / 15.0
+    split = (epsilon * settings.number_share, epsilon * (1.0 - settings.number_share))
     limit = settings.node_limit or (15 if settings.node_epsilon is None else None)
     distances: dict[Question, int] = {}
     p_values: dict[Question, tuple[float, float]] = {}
@@ -189,7 +193,7 @@ def publish(
                 questions[-1] += len(asked)
                 best = max(asked, key=merit)
                 chosen[y] = (x, y, best[2])
-            _drop_neighbours(graph, chosen, distance, epsilon, settings.whole_domain, access.rng)
+            _drop_neighbours(graph, chosen, distance, split, settings.whole_domain, access.rng)
         order += 1
     sweep = Sweep(graph.skeleton(), tuple(questions), tuple(unanswered))
     return tell_published(access.schema, sweep, knowledge, (treated * epsilon, 0.0))
@@ -199,17 +203,17 @@ def _drop_neighbours(
     graph: Pruning,
     chosen: dict[str, Question],
     distance: Callable[[Question], int],
-    epsilon: float,
+    epsilons: tuple[float, float],
     whole_domain: bool,
     rng: np.random.Generator,
 ) -> None:
-    """Draw how many neighbours go and which, each with half of epsilon, as published."""
+    """Draw how many neighbours go, with the first epsilon, and which, with the second, as published."""
     scores = {y: distance(question) for y, question in chosen.items()}
     best = sorted(scores.values(), reverse=True)
-    number = _draw(number_scores(best, whole_domain), epsilon / 2.0, rng)
+    number = _draw(number_scores(best, whole_domain), epsilons[0], rng)
     for _ in range(number):
         rest = list(scores)
-        y = rest[_draw([scores[name] for name in rest], epsilon / 2.0 / number, rng)]
+        y = rest[_draw([scores[name] for name in rest], epsilons[1] / number, rng)]
         x, _, given = chosen[y]
         graph.remove(x, y, given)
         del scores[y]
