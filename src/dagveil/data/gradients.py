@@ -22,6 +22,9 @@ _BLOCK_ROWS: Final = 2**12
 LARGEST_CAP: Final = 2**40
 """With blocks of 2**12 rows every sum of products stays below 2**53, where float64 is exact."""
 
+_MOST_BITS: Final = 20
+"""A millionth of a spread is finer than anything that noise leaves visible."""
+
 
 @dataclass(frozen=True, slots=True)
 class GradientPlan:
@@ -73,7 +76,7 @@ def sum_gradients(
     width = len(columns)
     total = np.zeros((width, width), dtype=np.int64)
     for block, scaled in _scaled_blocks(columns, plan.rows, n_rows):
-        left, right = _clip_products(scaled, _residuals(scaled, weights), plan)
+        left, right = _clip_products(scaled, scaled - _products(scaled, weights, plan.rows), plan)
         if multiplicities is not None:
             left *= multiplicities[block]
         total += (left @ right.T).astype(np.int64)
@@ -98,7 +101,7 @@ def sum_curvatures(
     total = 0
     for block, scaled in _scaled_blocks(columns, plan, n_rows):
         squares = np.zeros(scaled.shape[1])
-        for column in _products(scaled, direction):
+        for column in _products(scaled, direction, plan):
             squares += np.square(column)
         integers = np.floor(np.minimum(squares, cap) * 2.0**plan.bits).astype(np.int64)
         total += int((integers if multiplicities is None else integers * multiplicities[block].astype(np.int64)).sum())
@@ -116,17 +119,26 @@ def _scaled_blocks(
         yield rows, scale_rows(block, plan, block)
 
 
-def _products(scaled: NDArray[np.float64], matrix: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """Yield the columns of z P; elementwise, so that a row's result does not depend on the rows beside it."""
-    for j in range(matrix.shape[1]):
-        column = np.zeros(scaled.shape[1])
-        for i in np.flatnonzero(matrix[:, j]):
-            column += matrix[i, j] * scaled[i]
-        yield column
+def _products(scaled: NDArray[np.float64], matrix: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.float64]:
+    """Return the columns of z P in fixed point: exact, so that a row's result does not depend on the rows beside it."""
+    unit = 2.0 ** _product_bits(matrix, plan)
+    products: NDArray[np.float64] = np.rint(matrix.T * unit) @ np.rint(scaled * unit)
+    return products / unit**2
 
 
-def _residuals(scaled: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.stack([scaled[j] - column for j, column in enumerate(_products(scaled, weights))])
+def _product_bits(matrix: NDArray[np.float64], plan: MomentPlan) -> int:
+    """Return to how many bits z and P are rounded, so that no sum of products of their integers can reach 2**53.
+
+    A product of matrices in float64 is then exact in whatever order it adds up: by Cauchy and Schwarz every partial sum
+    is at most (2**b ‖z‖ + √d/2)(2**b ‖P_j‖ + √d/2), √d/2 being the most that rounding adds.
+    """
+    reach = math.sqrt(plan.radius_squared) * 1.001
+    longest = float(np.linalg.norm(matrix, axis=0).max(initial=0.0)) * 1.001
+    rounding = math.sqrt(len(matrix)) / 2.0
+    for bits in range(_MOST_BITS, 0, -1):
+        if (2.0**bits * reach + rounding) * (2.0**bits * longest + rounding) < 2.0**53:
+            return bits
+    raise SchemaError(f"weights of length {longest:g} are too large for an exact gradient; choose smaller ones")
 
 
 def _clip_products(
@@ -138,11 +150,10 @@ def _clip_products(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # the product is split so that both factors have the same length, at most √clip
         half = np.sqrt(np.minimum(product, plan.clip))
-        left = np.where(length_z > 0.0, half / length_z, 0.0)
-        right = np.where(length_r > 0.0, half / length_r, 0.0)
-    unit = 2.0**plan.rows.bits
-    u = np.trunc(np.nan_to_num(z * left * unit))
-    v = np.trunc(np.nan_to_num(r * right * unit))
+        unit = 2.0**plan.rows.bits
+        left, right = (unit * np.nan_to_num(half / length) for length in (length_z, length_r))
+    u = np.trunc(z * left)
+    v = np.trunc(r * right)
     enforce_cap(u, plan.cap())
     enforce_cap(v, plan.cap())
     return u, v
