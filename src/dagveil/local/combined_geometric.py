@@ -1,0 +1,238 @@
+"""The bounded geometric mechanism over the product of all columns, never written out.
+
+A report's probability depends on its distance from the true record only, so a record's law is a law of distances: how
+many records lie at each distance is counted column by column. A distance is drawn, then a record at that distance, all
+of them equally likely.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement, product
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.errors import BudgetError
+from dagveil.local.channel import WHOLE, Channel, channel_from_weights
+from dagveil.local.geometric import find_rate
+from dagveil.local.randomised_response import check_truth
+from dagveil.local.record import Norm, Undo, check_records
+from dagveil.privacy.noise.source import NoiseSource
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+MOST_CLASSES: Final = 100_000
+"""Records that are alike by symmetry count once; of more classes than this ε is not computed."""
+
+MOST_WRITTEN_OUT: Final = 4096
+"""Largest product of columns whose matrix is written out, for the metric parameter."""
+
+MOST_RECORDS: Final = 2**52
+"""Largest product of columns: numbers of records at a distance must be exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """The law of distances from one record.
+
+    Attributes
+    ----------
+    weights
+        Of each distance, in units of 2⁻⁵³.
+    counts
+        How many records lie at each distance, after the first columns, after one more, …; the last is of all columns.
+    """
+
+    weights: Integers
+    counts: tuple[Integers, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CombinedGeometric:
+    """P(y | x) = p exp(−ε_x ‖y − x‖) over the product of all columns.
+
+    Parameters
+    ----------
+    levels
+        Levels of each column.
+    truth_probability
+        p, the probability of the true record.
+    norm
+        Of the distance between records, in steps of their codes.
+
+    Examples
+    --------
+    >>> channel = CombinedGeometric((3, 3), 0.5, Norm.MANHATTAN)
+    >>> round(channel.truth(), 6), channel.epsilon() > 1.0
+    (0.5, True)
+    """
+
+    levels: tuple[int, ...]
+    truth_probability: float
+    norm: Norm
+    _laws: dict[tuple[int, ...], Law] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        check_truth(self.size, self.truth_probability)
+        if self.size > MOST_RECORDS:
+            raise BudgetError(
+                f"the product of all columns has {self.size} records, more than 2**52; group levels, or choose "
+                "component-wise noise"
+            )
+
+    @property
+    def size(self) -> int:
+        """How many records there are."""
+        return math.prod(self.levels)
+
+    def truth(self) -> float:
+        """Return the probability of the true record."""
+        return max(int(law.weights[0]) for _, law in self._classes()) / WHOLE
+
+    def epsilon(self) -> float:
+        """Return the exact ε of local privacy: the truth against the least likely report of any record."""
+        least, most = math.inf, 0.0
+        for _, law in self._classes():
+            present = law.counts[-1] > 0
+            shares = law.weights[present] / WHOLE / law.counts[-1][present]
+            least, most = min(least, float(shares.min())), max(most, float(shares.max()))
+        return math.log(most / least) * (1.0 + 1e-13) + 1e-13
+
+    def metric_parameter(self, norm: Norm) -> float:
+        """Return the exact parameter of metric privacy, for products that can be written out."""
+        if self.size > MOST_WRITTEN_OUT:
+            raise BudgetError(
+                f"the metric parameter of a combined geometric channel compares all pairs of {self.size} records, and "
+                f"the limit is {MOST_WRITTEN_OUT}; ask for epsilon, or choose component-wise noise"
+            )
+        records = np.array(list(product(*(range(k) for k in self.levels))), dtype=np.int64)
+        return self.write_out().metric_parameter(distances_between(records, records, norm))
+
+    def write_out(self) -> Channel:
+        """Return the channel over all records, in row-major order, up to rounding: for small products and for tests."""
+        records = np.array(list(product(*(range(k) for k in self.levels))), dtype=np.int64)
+        raw = np.empty((len(records), len(records)))
+        for row, record in enumerate(records):
+            law = self._law(tuple(record.tolist()))
+            steps = _steps(np.abs(records - record), self.norm)
+            raw[row] = (law.weights / np.maximum(law.counts[-1], 1))[steps]
+        return channel_from_weights(raw)
+
+    def report(self, records: Integers, noise: NoiseSource) -> Integers:
+        """Draw a report for each record: a distance, then a record at that distance."""
+        check_records(records, self.levels)
+        reports = np.empty_like(records)
+        distinct, places = np.unique(records, axis=0, return_inverse=True)
+        for index, record in enumerate(distinct):
+            chosen = np.flatnonzero(places.reshape(-1) == index)
+            reports[chosen] = self._draw(tuple(record.tolist()), len(chosen), noise)
+        return reports
+
+    def undo(self) -> Undo:
+        """Refuse: what a column reports depends on the true values of all others."""
+        raise BudgetError(
+            "a combined geometric channel has no channel of one column, since its noise depends on the whole record; "
+            "discovery that knows the channel needs component-wise noise or combined randomised response"
+        )
+
+    def _draw(self, record: tuple[int, ...], size: int, noise: NoiseSource) -> Integers:
+        law = self._law(record)
+        left = np.searchsorted(np.cumsum(law.weights), noise.uniform_below(WHOLE, size), side="right")
+        reports = np.empty((size, len(record)), dtype=np.int64)
+        # from the last column to the first: each value in proportion to the records that it leaves for the others
+        for column in range(len(record) - 1, -1, -1):
+            values = np.arange(self.levels[column])
+            away = np.abs(values - record[column])
+            for steps in np.unique(left):
+                chosen = np.flatnonzero(left == steps)
+                rest, ways = self._ways(law.counts[column], away, int(steps))
+                ends = np.cumsum(ways)
+                picked = np.searchsorted(ends, noise.uniform_below(int(ends[-1]), len(chosen)), side="right")
+                reports[chosen, column] = values[picked]
+                left[chosen] = rest[picked]
+        return reports
+
+    def _ways(self, counts: Integers, away: Integers, left: int) -> tuple[Integers, Integers]:
+        """Return, for each value of a column, the distance left for the earlier columns and how many records have it.
+
+        For the largest difference, a negative number −1 − r stands for "at most r": one column has reached r already.
+        """
+        if self.norm is not Norm.CHEBYSHEV:
+            rest = left - (away if self.norm is Norm.MANHATTAN else away**2)
+            inside = (rest >= 0) & (rest < len(counts))
+            return rest, np.where(inside, counts[np.clip(rest, 0, len(counts) - 1)], 0)
+        reach = left if left >= 0 else -1 - left
+        at_most = int(counts[: reach + 1].sum())
+        exactly = int(counts[reach]) if reach < len(counts) else 0
+        if left < 0:
+            return np.full(len(away), left), np.where(away <= reach, at_most, 0)
+        ways = np.where(away < reach, exactly, np.where(away == reach, at_most, 0))
+        return np.where(away == reach, -1 - reach, left), ways
+
+    def _law(self, record: tuple[int, ...]) -> Law:
+        if record not in self._laws:
+            counts = [np.ones(1, dtype=np.int64)]
+            for value, levels in zip(record, self.levels, strict=True):
+                counts.append(_extend(counts[-1], np.abs(np.arange(levels) - value), self.norm))
+            distances = np.arange(len(counts[-1]), dtype=np.float64)
+            if self.norm is Norm.EUCLIDEAN:
+                distances = np.sqrt(distances)
+            rate = find_rate(distances, counts[-1].astype(np.float64), self.truth_probability)
+            raw = np.exp(-rate * distances) * counts[-1]
+            weights = channel_from_weights(np.maximum(raw, 1e-300)[None, :]).weights[0].copy()
+            # distances that no record has
+            spare = counts[-1] == 0
+            weights[0] += int(weights[spare].sum())
+            weights[spare] = 0
+            self._laws[record] = Law(weights, tuple(counts))
+        return self._laws[record]
+
+    def _classes(self) -> Iterator[tuple[tuple[int, ...], Law]]:
+        """Go through records up to symmetry: mirrored values, and exchanged columns with the same number of levels."""
+        groups = sorted({(k, self.levels.count(k)) for k in self.levels})
+        number = math.prod(math.comb((k + 1) // 2 + count - 1, count) for k, count in groups)
+        if number > MOST_CLASSES:
+            raise BudgetError(
+                f"this combined geometric channel has {number} kinds of records, and the limit is {MOST_CLASSES}; "
+                "choose component-wise noise, or fewer columns"
+            )
+        for picks in product(*(combinations_with_replacement(range((k + 1) // 2), count) for k, count in groups)):
+            left = {k: list(pick) for (k, _), pick in zip(groups, picks, strict=True)}
+            record = tuple(left[k].pop() for k in self.levels)
+            yield record, self._law(record)
+
+
+def distances_between(records: Integers, others: Integers, norm: Norm) -> Floats:
+    """Return the distances of all pairs.
+
+    Examples
+    --------
+    >>> distances_between(np.array([[0, 0]]), np.array([[3, 4]]), Norm.EUCLIDEAN).tolist()
+    [[5.0]]
+    """
+    steps = _steps(np.abs(records[:, None, :] - others[None, :, :]), norm).astype(np.float64)
+    return np.sqrt(steps) if norm is Norm.EUCLIDEAN else steps
+
+
+def _steps(away: Integers, norm: Norm) -> Integers:
+    """Distances as whole numbers: squared ones for the Euclidean norm."""
+    if norm is Norm.MANHATTAN:
+        return np.asarray(away.sum(axis=-1))
+    return np.asarray((away**2).sum(axis=-1) if norm is Norm.EUCLIDEAN else away.max(axis=-1, initial=0))
+
+
+def _extend(counts: Integers, away: Integers, norm: Norm) -> Integers:
+    """Count records by distance with one column more."""
+    if norm is Norm.CHEBYSHEV:
+        size = max(len(counts), int(away.max()) + 1)
+        within = np.cumsum(np.pad(counts, (0, size - len(counts))))
+        near = np.cumsum(np.bincount(away, minlength=size))
+        return np.diff(within * near, prepend=0)
+    steps = np.bincount(away if norm is Norm.MANHATTAN else away**2)
+    # int64 convolution is exact
+    return np.convolve(counts, steps)

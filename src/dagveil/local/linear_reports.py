@@ -1,0 +1,132 @@
+"""Fisher's question on randomised reports, with the channel's noise counted: a zero partial correlation of *true* scores.
+
+Columns count by public scores of their levels. A report's image h has the true score as its mean, and q the true
+squared deviation: covariances of columns come from products of h, variances from q (docs/proofs/channel-tests.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dagveil.evidence.questions import Answers, Questions
+from dagveil.local.record import Undo
+from dagveil.local.reports import Reports
+
+Floats = NDArray[np.float64]
+Mean = TypeVar("Mean", float, NDArray[np.float64])
+
+SMALLEST_EIGENVALUE: Final = 1e-3
+"""Floor for the correlation matrix of conditioning columns, which noise may leave indefinite."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearReportEvidence:
+    """Linear independence of true scores, tested on reports.
+
+    Parameters
+    ----------
+    columns
+        Names.
+    reports
+        What was collected.
+    undo
+        Of the channel.
+    scores
+        Public score of each level, for each column.
+    """
+
+    columns: tuple[str, ...]
+    reports: Reports
+    undo: Undo
+    scores: tuple[Floats, ...]
+    _images: Floats = field(init=False, repr=False)
+    _squares: Floats = field(init=False, repr=False)
+    _covariance: Floats = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        codes, kept = self.reports.codes, self.undo.kept
+        weights = self.reports.counts / self.reports.n_records
+        d = len(self.columns)
+        images, squares = np.empty((len(codes), d)), np.empty((len(codes), d))
+        blind, variances = np.empty(d), np.empty(d)
+        for j, (inverse, scores) in enumerate(zip(self.undo.inverses, self.scores, strict=True)):
+            image = inverse @ scores
+            centre = _undo_mean(float(weights @ image[codes[:, j]]), float(image.mean()), kept)
+            square = inverse @ (scores - centre) ** 2
+            images[:, j] = image[codes[:, j]] - centre
+            squares[:, j] = square[codes[:, j]]
+            blind[j] = image.mean() - centre
+            variances[j] = _undo_mean(float(weights @ squares[:, j]), float(square.mean()), kept)
+        products = (images * weights[:, None]).T @ images
+        covariance = _undo_mean(products, np.outer(blind, blind), kept)
+        floor = 1e-9 + np.sqrt(np.diag(products) / self.reports.n_records)
+        np.fill_diagonal(covariance, np.maximum(variances, floor))
+        for name, value in (("_images", images), ("_squares", squares), ("_covariance", covariance)):
+            object.__setattr__(self, name, value)
+
+    def association(self) -> Floats:
+        """Return squared correlations of true scores, less what chance adds."""
+        d = len(self.columns)
+        found = np.zeros((d, d))
+        pairs = Questions.of([(x, y, ()) for x in range(d) for y in range(x)])
+        if len(pairs):
+            values = (self.test(pairs).statistic - 1.0) / self.reports.n_records
+            found[pairs.x, pairs.y] = found[pairs.y, pairs.x] = values
+        return found
+
+    def strength(self, questions: Questions) -> Floats:
+        """Return the statistic per record."""
+        return self.test(questions).statistic / self.reports.n_records
+
+    def answers(self, questions: Questions) -> NDArray[np.bool_]:
+        """One matrix answers every question."""
+        return np.ones(len(questions), dtype=np.bool_)
+
+    def joint(self, questions: Questions) -> NDArray[np.bool_]:
+        """Only main effects are seen."""
+        return np.zeros(len(questions), dtype=np.bool_)
+
+    def redraw(self, rng: np.random.Generator) -> LinearReportEvidence:
+        """Return evidence from reports drawn again."""
+        return LinearReportEvidence(self.columns, self.reports.redraw(rng), self.undo, self.scores)
+
+    def test(self, questions: Questions) -> Answers:
+        """Test each question by the squared partial covariance over its variance, that of the channel included."""
+        statistic = np.array(
+            [
+                self._ask(int(x), int(y), [int(z) for z in given])
+                for x, y, given in zip(questions.x, questions.y, questions.given, strict=True)
+            ]
+        )
+        return Answers(statistic, np.ones(len(statistic)), special.chdtrc(1.0, statistic))
+
+    def _ask(self, x: int, y: int, given: list[int]) -> float:
+        n, kept = self.reports.n_records, self.undo.kept
+        weights = self.reports.counts / n
+        left, right = self._images[:, x], self._images[:, y]
+        influence = left * right
+        value = float(self._covariance[x, y])
+        if given:
+            block = self._covariance[np.ix_(given, given)]
+            scale = np.sqrt(np.diag(block))
+            values, vectors = np.linalg.eigh(block / np.outer(scale, scale))
+            inverse = (vectors / np.maximum(values, SMALLEST_EIGENVALUE)) @ vectors.T / np.outer(scale, scale)
+            u, v = inverse @ self._covariance[given, x], inverse @ self._covariance[given, y]
+            value += float(u @ block @ v - u @ self._covariance[given, y] - v @ self._covariance[given, x])
+            inner = self._images[:, given]
+            influence = (left - inner @ u) * (right - inner @ v)
+            # the square of an image is not the image of the square
+            influence += (self._squares[:, given] - inner**2) @ (u * v)
+        mean = float(weights @ influence)
+        variance = (float(weights @ influence**2) - mean**2) / (n * kept**2)
+        return value**2 / variance if variance > 0.0 else 0.0
+
+
+def _undo_mean(seen: Mean, blind: Mean, kept: float) -> Mean:
+    """Mean over true records from that over reports and that over all records, equally likely."""
+    return (seen - (1.0 - kept) * blind) / kept

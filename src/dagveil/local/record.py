@@ -1,0 +1,340 @@
+"""Channels for whole records: one per column, or one for the product of all columns."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.errors import BudgetError
+from dagveil.local.channel import Channel, distances_on_line
+from dagveil.local.geometric import bounded_geometric, geometric_with_epsilon
+from dagveil.local.randomised_response import (
+    check_truth,
+    epsilon_of_response,
+    randomised_response,
+    response_with_truth,
+    truth_of_response,
+)
+from dagveil.privacy.noise.source import NoiseSource
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Norm(enum.Enum):
+    """How far two records are apart."""
+
+    MANHATTAN = "1"
+    EUCLIDEAN = "2"
+    CHEBYSHEV = "inf"
+
+
+class Split(enum.Enum):
+    """How columns share the ε of a record."""
+
+    UNIFORM = "uniform"
+    BY_LEVELS = "levels"
+    """In proportion to their numbers of levels, as published."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Undo:
+    """How averages over true records follow from averages over reports.
+
+    A report is, with probability `kept`, what a channel for each column made of the record, and otherwise any record at
+    all, all of them equally likely.
+
+    Attributes
+    ----------
+    inverses
+        Inverse of each column's matrix, in the shape (reports, values).
+    kept
+        Probability that the report has to do with the record.
+    """
+
+    inverses: tuple[Floats, ...]
+    kept: float = 1.0
+
+
+class RecordChannel(Protocol):
+    """Randomises whole records, given as codes in the shape (records, columns)."""
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Levels of each column."""
+        ...
+
+    def epsilon(self) -> float:
+        """Return the exact ε of local privacy for a record, rounded up."""
+        ...
+
+    def truth(self) -> float:
+        """Return how often the true record is reported: the attacker's best success if every record is as likely."""
+        ...
+
+    def metric_parameter(self, norm: Norm) -> float:
+        """Return the parameter of metric privacy for distances of codes in this norm, rounded up."""
+        ...
+
+    def report(self, records: Integers, noise: NoiseSource) -> Integers:
+        """Draw a report for each record."""
+        ...
+
+    def undo(self) -> Undo:
+        """Return how averages over true records follow from averages over reports."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComponentWise:
+    """One channel for each column, with independent noise.
+
+    Examples
+    --------
+    >>> channel = ComponentWise((response_with_truth(2, 0.75), response_with_truth(2, 0.75)))
+    >>> round(channel.epsilon(), 4) == round(2 * math.log(3), 4), channel.truth()
+    (True, 0.5625)
+    """
+
+    channels: tuple[Channel, ...]
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Levels of each column."""
+        return tuple(channel.n_values for channel in self.channels)
+
+    def epsilon(self) -> float:
+        """Return the sum of the columns' ε: a report exists that is the worst for every column at once."""
+        return math.fsum(channel.epsilon() for channel in self.channels)
+
+    def truth(self) -> float:
+        """Return the product of the columns' probabilities of the truth, for the value where it is most likely."""
+        return math.prod(channel.success() for channel in self.channels)
+
+    def metric_parameter(self, norm: Norm) -> float:
+        """Return the largest sum of log-ratios per unit of distance (docs/proofs/channels.md)."""
+        reach = [widest_gaps(channel) for channel in self.channels]
+        if norm is Norm.MANHATTAN:
+            # a mean of ratios is at most the largest of them: one column alone is the worst
+            return max(float((gaps[1:] / np.arange(1, len(gaps))).max(initial=0.0)) for gaps in reach)
+        if norm is Norm.CHEBYSHEV:
+            longest = max(len(gaps) for gaps in reach)
+            return max(
+                (math.fsum(float(gaps[: apart + 1].max()) for gaps in reach) / apart for apart in range(1, longest)),
+                default=0.0,
+            )
+        # squared distance → largest sum of gaps, column by column
+        best = np.zeros(1)
+        for gaps in reach:
+            longer = np.full(len(best) + (len(gaps) - 1) ** 2, -np.inf)
+            for apart, gap in enumerate(gaps):
+                stretch = slice(apart**2, apart**2 + len(best))
+                longer[stretch] = np.maximum(longer[stretch], best + gap)
+            best = longer
+        return float((best[1:] / np.sqrt(np.arange(1, len(best)))).max(initial=0.0))
+
+    def report(self, records: Integers, noise: NoiseSource) -> Integers:
+        """Draw a report for each record, column by column."""
+        check_records(records, self.levels)
+        columns = [channel.report(records[:, j], noise) for j, channel in enumerate(self.channels)]
+        return np.stack(columns, axis=1) if columns else np.empty((len(records), 0), dtype=np.int64)
+
+    def undo(self) -> Undo:
+        """Return the inverses of the columns' matrices."""
+        return Undo(tuple(invert(channel.matrix) for channel in self.channels))
+
+
+@dataclass(frozen=True, slots=True)
+class CombinedResponse:
+    """Randomised response over the product of all columns, never written out: the truth, or any other record.
+
+    Parameters
+    ----------
+    levels
+        Levels of each column.
+    truth_weight
+        Probability of the true record in units of 2⁻⁶².
+
+    Examples
+    --------
+    >>> combined_response((2, 3), 0.5).epsilon() > math.log(5) - 1e-9
+    True
+    """
+
+    levels: tuple[int, ...]
+    truth_weight: int
+
+    @property
+    def size(self) -> int:
+        """How many records there are."""
+        return math.prod(self.levels)
+
+    def epsilon(self) -> float:
+        """Return the logarithm of the ratio of the truth's probability to that of any other record."""
+        if self.size == 1:
+            return 0.0
+        others = (2**62 - self.truth_weight) / (self.size - 1)
+        return math.log(self.truth_weight / others) * (1.0 + 1e-13) + 1e-13
+
+    def truth(self) -> float:
+        """Return the probability of the true record."""
+        return self.truth_weight / 2**62
+
+    def metric_parameter(self, norm: Norm) -> float:
+        """Return ε: neighbours at distance 1 differ by as much as any two records."""
+        return self.epsilon()
+
+    def report(self, records: Integers, noise: NoiseSource) -> Integers:
+        """Draw a report for each record."""
+        check_records(records, self.levels)
+        reports = records.copy()
+        lies = np.flatnonzero(noise.uniform_below(2**62, len(records)) >= self.truth_weight)
+        while len(lies):
+            # any record but the true one: draw again where the draw is the truth
+            for column, levels in enumerate(self.levels):
+                reports[lies, column] = noise.uniform_below(levels, len(lies))
+            lies = lies[(reports[lies] == records[lies]).all(axis=1)]
+        return reports
+
+    def undo(self) -> Undo:
+        """Return the share of records that are kept: the others are drawn from all records, the true one included."""
+        kept = (self.truth() * self.size - 1.0) / max(self.size - 1, 1)
+        if kept <= 1e-12:
+            raise BudgetError("these reports have nothing to do with the records; raise epsilon")
+        return Undo(tuple(np.eye(k) for k in self.levels), kept)
+
+
+def combined_response(levels: Sequence[int], truth: float) -> CombinedResponse:
+    """Return randomised response over the product of columns that tells the true record with this probability."""
+    size = math.prod(levels)
+    check_truth(size, truth)
+    if size > 2**52:
+        raise BudgetError(
+            f"the product of all columns has {size} records, more than 2**52; group levels, or choose "
+            "component-wise noise"
+        )
+    return CombinedResponse(tuple(levels), math.floor(truth * 2**62))
+
+
+def component_wise_response(levels: Sequence[int], epsilon: float, split: Split) -> ComponentWise:
+    """Return randomised response for each column; the shares of ε follow the split.
+
+    Examples
+    --------
+    >>> component_wise_response((2, 4), 3.0, Split.BY_LEVELS).epsilon() <= 3.0 + 1e-9
+    True
+    """
+    shares = split_epsilon(levels, epsilon, split)
+    return ComponentWise(tuple(randomised_response(k, share) for k, share in zip(levels, shares, strict=True)))
+
+
+def component_wise_geometric(levels: Sequence[int], epsilon: float, split: Split) -> ComponentWise:
+    """Return the bounded geometric mechanism for each column, its exact ε at most the column's share."""
+    shares = split_epsilon(levels, epsilon, split)
+    return ComponentWise(tuple(geometric_with_epsilon(k, share) for k, share in zip(levels, shares, strict=True)))
+
+
+def split_epsilon(levels: Sequence[int], epsilon: float, split: Split) -> list[float]:
+    """Divide ε among columns.
+
+    Examples
+    --------
+    >>> split_epsilon((2, 6), 4.0, Split.BY_LEVELS)
+    [1.0, 3.0]
+    """
+    weights = [1 if split is Split.UNIFORM else k for k in levels]
+    return [epsilon * weight / sum(weights) for weight in weights]
+
+
+def truths_of_columns(levels: Sequence[int], truth: float, split: Split) -> list[float]:
+    """Return with which probability each column tells the truth, so that the record is true with this probability.
+
+    The columns are those of randomised response whose ε is divided by the split (section 4 of the publication, `Priv`).
+
+    Examples
+    --------
+    >>> [round(p, 4) for p in truths_of_columns((2, 2), 0.64, Split.UNIFORM)]
+    [0.8, 0.8]
+    """
+    check_truth(math.prod(levels), truth)
+    low, high = 0.0, 1.0
+    while math.prod(_truths(levels, high, split)) < truth:
+        high *= 2.0
+    for _ in range(200):
+        middle = (low + high) / 2.0
+        if math.prod(_truths(levels, middle, split)) < truth:
+            low = middle
+        else:
+            high = middle
+    return _truths(levels, low, split)
+
+
+def response_of_truth(levels: Sequence[int], truth: float, split: Split) -> ComponentWise:
+    """Return component-wise randomised response that tells the true record with this probability."""
+    truths = truths_of_columns(levels, truth, split)
+    return ComponentWise(tuple(response_with_truth(k, p) for k, p in zip(levels, truths, strict=True)))
+
+
+def geometric_of_truth(levels: Sequence[int], truth: float, split: Split) -> ComponentWise:
+    """Return component-wise geometric channels that tell the true record with this probability.
+
+    Each column protects as well as that of `response_of_truth`, against an attacker who takes every value for equally
+    likely.
+    """
+    truths = truths_of_columns(levels, truth, split)
+    return ComponentWise(tuple(bounded_geometric(k, p) for k, p in zip(levels, truths, strict=True)))
+
+
+def equal_epsilon(levels: Sequence[int], truth: float) -> float:
+    """Return the ε of combined randomised response that tells the true record with this probability."""
+    return epsilon_of_response(math.prod(levels), truth)
+
+
+def widest_gaps(channel: Channel) -> Floats:
+    """Return for each distance 0, 1, … of two values the largest log-ratio of their probabilities of one report."""
+    k = channel.n_values
+    distances = distances_on_line(k).astype(np.int64)
+    with np.errstate(divide="ignore"):
+        logs = np.log(channel.weights.astype(np.float64))
+    gaps = np.abs(logs[:, None, :] - logs[None, :, :]).max(axis=2)
+    widest = np.zeros(k)
+    np.maximum.at(widest, distances.ravel(), gaps.ravel())
+    return widest * (1.0 + 1e-13)
+
+
+def invert(matrix: Floats) -> Floats:
+    """Return the inverse of a channel's matrix, or say that its reports do not tell values apart."""
+    if np.linalg.cond(matrix) > 1e12:
+        raise BudgetError("this channel reports some values alike, so nothing can be learned about them; raise epsilon")
+    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+
+
+def join(matrices: Sequence[Floats]) -> Floats:
+    """Return the matrix of several independent channels together, codes in row-major order.
+
+    Examples
+    --------
+    >>> join([np.eye(2), np.ones((1, 1))]).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    return reduce(lambda left, right: np.kron(left, right).astype(np.float64), matrices, np.ones((1, 1)))
+
+
+def check_records(records: Integers, levels: tuple[int, ...]) -> None:
+    """Refuse records that are not codes of these levels."""
+    if records.ndim != 2 or records.shape[1] != len(levels):
+        raise BudgetError(f"records must be codes in the shape (records, {len(levels)})")
+    if len(records) and ((records < 0).any() or (records >= np.array(levels)).any()):
+        raise BudgetError("some records have codes outside of the declared levels")
+
+
+def _truths(levels: Sequence[int], epsilon: float, split: Split) -> list[float]:
+    shares = split_epsilon(levels, epsilon, split)
+    return [truth_of_response(k, share) for k, share in zip(levels, shares, strict=True)]

@@ -1,0 +1,204 @@
+"""Tests of independence on randomised reports, whose null hypothesis knows the channel.
+
+For (x, y, given S) let g be the unbiased image of a report: its mean, given the record, is the record's one-hot vector.
+Then U = Σ_s E[g_s (g_x − p_{x|s})(g_y − p_{y|s})ᵀ] is the pooled dependence of *true* values, its influence function is
+what stands in the brackets, and its covariance is that of the brackets over reports: docs/proofs/channel-tests.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dagveil.evidence.questions import Answers, Questions
+from dagveil.local.record import Undo, join
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+MOST_CELLS: Final = 20_000
+"""Cells of x, y and the given columns together, beyond which a question is not answered."""
+
+SURE_STRATA: Final = 4.0
+"""A stratum takes part if its share is so many standard errors above zero."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reports:
+    """Distinct reports and how often each came.
+
+    Attributes
+    ----------
+    codes
+        In the shape (distinct reports, columns).
+    counts
+        Of each.
+    """
+
+    codes: Integers
+    counts: Floats
+
+    @classmethod
+    def of(cls, codes: Integers) -> Reports:
+        """Count equal reports.
+
+        >>> Reports.of(np.array([[0, 1], [0, 1], [1, 1]])).counts.tolist()
+        [2.0, 1.0]
+        """
+        distinct, counts = np.unique(codes, axis=0, return_counts=True)
+        return cls(distinct, counts.astype(np.float64))
+
+    @property
+    def n_records(self) -> float:
+        """How many records reported."""
+        return float(self.counts.sum())
+
+    def table(self, columns: Sequence[int], levels: Sequence[int]) -> Floats:
+        """Count reports by some columns, in their shape."""
+        shape = tuple(levels[column] for column in columns)
+        if not shape:
+            return np.array(self.n_records)
+        cells = np.ravel_multi_index(tuple(self.codes[:, column] for column in columns), shape)
+        table = np.bincount(cells, weights=self.counts, minlength=math.prod(shape))
+        return table.astype(np.float64).reshape(shape)
+
+    def redraw(self, rng: np.random.Generator) -> Reports:
+        """Draw as many reports again from these."""
+        counts = rng.multinomial(int(self.n_records), self.counts / self.counts.sum())
+        return Reports(self.codes, counts.astype(np.float64))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportEvidence:
+    """Independence of true values, tested on reports.
+
+    Parameters
+    ----------
+    columns
+        Names.
+    levels
+        Levels of each column.
+    reports
+        What was collected.
+    undo
+        Of the channel.
+    """
+
+    columns: tuple[str, ...]
+    levels: tuple[int, ...]
+    reports: Reports
+    undo: Undo
+    _known: dict[tuple[int, int, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict, repr=False)
+
+    def association(self) -> Floats:
+        """Return the χ² of every pair per record, less what chance adds; chance includes the channel."""
+        d = len(self.columns)
+        found = np.zeros((d, d))
+        for x in range(d):
+            for y in range(x):
+                statistic, freedom = self._ask(x, y, ())
+                found[x, y] = found[y, x] = (statistic - freedom) / self.reports.n_records
+        return found
+
+    def strength(self, questions: Questions) -> Floats:
+        """Return the statistic per record."""
+        return self.test(questions).statistic / self.reports.n_records
+
+    def answers(self, questions: Questions) -> NDArray[np.bool_]:
+        """Tell which tables are small enough."""
+        sizes = np.array(self.levels, dtype=np.float64)
+        cells = sizes[questions.x] * sizes[questions.y] * sizes[questions.given].prod(axis=1)
+        return np.asarray(cells <= MOST_CELLS)
+
+    def joint(self, questions: Questions) -> NDArray[np.bool_]:
+        """Every conditioning set counts as one column."""
+        return np.ones(len(questions), dtype=np.bool_)
+
+    def redraw(self, rng: np.random.Generator) -> ReportEvidence:
+        """Return evidence from reports drawn again."""
+        return ReportEvidence(self.columns, self.levels, self.reports.redraw(rng), self.undo)
+
+    def test(self, questions: Questions) -> Answers:
+        """Test each question by a χ² whose covariance knows the channel."""
+        rows = [
+            self._ask(int(x), int(y), tuple(int(z) for z in given))
+            for x, y, given in zip(questions.x, questions.y, questions.given, strict=True)
+        ]
+        statistic, freedom = np.array(rows).reshape(-1, 2).T
+        return Answers(statistic, freedom, special.chdtrc(freedom, statistic))
+
+    def _ask(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
+        question = (min(x, y), max(x, y), tuple(sorted(given)))
+        if question not in self._known:
+            self._known[question] = self._test(*question)
+        return self._known[question]
+
+    def _test(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
+        table = self.reports.table((x, y, *given), self.levels)
+        table = table.reshape(self.levels[x], self.levels[y], -1) / self.reports.n_records
+        strata = join([self.undo.inverses[z] for z in given])
+        return score_table(
+            table, self.undo.inverses[x], self.undo.inverses[y], strata, self.undo.kept, self.reports.n_records
+        )
+
+
+def score_table(
+    shares: Floats, inverse_x: Floats, inverse_y: Floats, strata: Floats, kept: float, n_records: float
+) -> tuple[float, float]:
+    """Return the pooled χ² of true values and its degrees of freedom.
+
+    Parameters
+    ----------
+    shares
+        Of reports, in the shape (reports of x, of y, of the strata).
+    inverse_x, inverse_y, strata
+        Images of reports, in the shape (reports, values).
+    kept
+        Probability that a report has to do with its record.
+    n_records
+        How many records reported.
+
+    Examples
+    --------
+    >>> shares = np.array([[[0.4], [0.1]], [[0.1], [0.4]]])
+    >>> statistic, freedom = score_table(shares, np.eye(2), np.eye(2), np.ones((1, 1)), 1.0, 100.0)
+    >>> round(statistic, 2), freedom
+    (56.25, 1.0)
+    """
+    blind = (1.0 - kept) / shares.size
+    of_strata = shares.sum(axis=(0, 1))
+    cells = (of_strata @ strata - (1.0 - kept) / len(of_strata)) / kept
+    spread = np.maximum(of_strata @ strata**2 - (of_strata @ strata) ** 2, 0.0) / (n_records * kept**2)
+    sure = cells > SURE_STRATA * np.sqrt(spread)
+    if not sure.any():
+        return 0.0, 1.0
+    strata = strata[:, sure]
+    means = []
+    for axis, inverse in ((1, inverse_x), (0, inverse_y)):
+        side = shares.sum(axis=axis)
+        joint = (inverse.T @ side @ strata - (1.0 - kept) / side.size) / kept
+        conditional = np.maximum(joint / cells[sure], 0.0)
+        means.append((conditional / np.maximum(conditional.sum(axis=0), 1e-12)).T)
+    # the last level follows from the others
+    left = inverse_x[:, None, :-1] - means[0][None, :, :-1]
+    right = inverse_y[:, None, :-1] - means[1][None, :, :-1]
+    products = np.einsum("asi,bsj->sabij", left, right)
+    influence = np.tensordot(strata, products, axes=(1, 0)).transpose(1, 2, 0, 3, 4)
+    freedom = left.shape[2] * right.shape[2]
+    if freedom == 0:
+        return 0.0, 1.0
+    flat = influence.reshape(shares.size, freedom)
+    weights = shares.reshape(-1)
+    mean = weights @ flat
+    dependence = (mean - blind * flat.sum(axis=0)) / kept
+    covariance = ((flat * weights[:, None]).T @ flat - np.outer(mean, mean)) / (n_records * kept**2)
+    values, vectors = np.linalg.eigh(covariance)
+    seen = values > max(float(values.max()), 1e-300) * 1e-9
+    along = dependence @ vectors[:, seen]
+    return float((along**2 / values[seen]).sum()), float(seen.sum())

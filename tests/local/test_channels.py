@@ -1,0 +1,240 @@
+"""Channels: what is computed from the matrix against brute force, and the matrix against draws."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dagveil.errors import BudgetError
+from dagveil.local.channel import WHOLE, Channel, channel_from_weights, distances_on_line
+from dagveil.local.combined_geometric import CombinedGeometric, distances_between
+from dagveil.local.geometric import bounded_geometric, geometric_with_epsilon, published_parameter
+from dagveil.local.randomised_response import epsilon_of_response, randomised_response, response_with_truth
+from dagveil.local.record import (
+    ComponentWise,
+    Norm,
+    Split,
+    combined_response,
+    component_wise_geometric,
+    component_wise_response,
+    geometric_of_truth,
+    join,
+    response_of_truth,
+)
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
+
+DRAWS = 1_000_000
+
+
+def brute_epsilon(matrix: np.ndarray) -> float:
+    return max(
+        math.log(matrix[x, y] / matrix[other, y])
+        for y in range(matrix.shape[1])
+        for x in range(len(matrix))
+        for other in range(len(matrix))
+    )
+
+
+def brute_metric(matrix: np.ndarray, distances: np.ndarray) -> float:
+    return max(
+        abs(math.log(matrix[x, y] / matrix[other, y])) / distances[x, other]
+        for y in range(matrix.shape[1])
+        for x in range(len(matrix))
+        for other in range(len(matrix))
+        if x != other
+    )
+
+
+def write_out(channel: ComponentWise) -> np.ndarray:
+    return join([part.matrix for part in channel.channels])
+
+
+def all_records(levels: tuple[int, ...]) -> np.ndarray:
+    return np.array(list(product(*(range(k) for k in levels))), dtype=np.int64)
+
+
+def misfit(reports: np.ndarray, law: np.ndarray) -> float:
+    """p-value of the draws under this law."""
+    counts = np.bincount(reports, minlength=len(law))
+    return float(stats.chisquare(counts, law * len(reports)).pvalue)
+
+
+KINDS = {
+    "response": lambda k: randomised_response(k, 1.3),
+    "geometric": lambda k: bounded_geometric(k, 0.45),
+}
+
+
+@pytest.mark.parametrize("k", [3, 7])
+@pytest.mark.parametrize("kind", KINDS)
+def test_matrix_against_a_million_draws(kind: str, k: int) -> None:
+    channel = KINDS[kind](k)
+    noise = noise_source(NoiseKind.SEEDED, seed=20261)
+    value = k // 3
+    reports = channel.report(np.full(DRAWS, value), noise)
+    assert misfit(reports, channel.matrix[value]) > 1e-6
+    # a channel with one wrong probability is caught
+    wrong = channel.matrix[value].copy()
+    wrong[value] -= 0.004
+    wrong[-1] += 0.004
+    assert misfit(reports, wrong) < 1e-6
+
+
+@given(st.integers(2, 12), st.floats(0.01, 6.0))
+def test_response_epsilon_is_the_brute_force_maximum_and_never_above_the_asked(k: int, epsilon: float) -> None:
+    channel = randomised_response(k, epsilon)
+    assert channel.epsilon() == pytest.approx(brute_epsilon(channel.matrix), rel=1e-9, abs=1e-9)
+    assert channel.epsilon() <= epsilon + 2e-13
+    assert channel.epsilon() == pytest.approx(epsilon, rel=1e-6, abs=1e-9)
+
+
+@settings(deadline=None)
+@given(st.integers(2, 12), st.floats(0.0, 1.0))
+def test_geometric_against_brute_force(k: int, share: float) -> None:
+    truth = 1.0 / k + share * (0.95 - 1.0 / k)
+    channel = bounded_geometric(k, truth)
+    distances = distances_on_line(k)
+    assert np.diag(channel.matrix) == pytest.approx(truth, abs=1e-9)
+    assert channel.epsilon() == pytest.approx(brute_epsilon(channel.matrix), rel=1e-9, abs=1e-9)
+    assert channel.metric_parameter(distances) == pytest.approx(
+        brute_metric(channel.matrix, distances), rel=1e-9, abs=1e-9
+    )
+    # the largest ε_x, which the publication takes for it, is never above the truth of the matter
+    assert published_parameter(k, truth) <= channel.metric_parameter(distances) + 1e-6
+
+
+def test_published_metric_parameter_understates() -> None:
+    exact = bounded_geometric(100, 0.05).metric_parameter(distances_on_line(100))
+    assert exact / published_parameter(100, 0.05) == pytest.approx(2.16, abs=0.005)
+
+
+def test_truth_below_blind_guessing_is_refused() -> None:
+    with pytest.raises(BudgetError, match="blind guessing"):
+        bounded_geometric(10, 0.05)
+    with pytest.raises(BudgetError, match="blind guessing"):
+        response_with_truth(10, 0.05)
+
+
+def test_success_of_an_attacker_with_a_prior() -> None:
+    channel = randomised_response(3, 0.5)
+    assert channel.success() == pytest.approx(channel.matrix[0, 0])
+    prior = np.array([0.9, 0.05, 0.05])
+    best = sum(max(prior[x] * channel.matrix[x, y] for x in range(3)) for y in range(3))
+    assert channel.success(prior) == pytest.approx(best)
+    assert channel.success(prior) == pytest.approx(0.9)  # the report does not change the attacker's mind
+    with pytest.raises(BudgetError, match="prior"):
+        channel.success(np.array([0.9, 0.2, 0.05]))
+
+
+def test_channels_are_checked() -> None:
+    with pytest.raises(BudgetError, match="add up"):
+        Channel(np.array([[WHOLE - 1, 0]], dtype=np.int64))
+    with pytest.raises(BudgetError, match="negative"):
+        Channel(np.array([[WHOLE + 1, -1]], dtype=np.int64))
+    with pytest.raises(BudgetError, match="outside"):
+        randomised_response(3, 1.0).report(np.array([3]), noise_source(NoiseKind.EXACT))
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.integers(2, 4), min_size=1, max_size=3), st.floats(0.2, 5.0), st.sampled_from(list(Split)))
+def test_component_wise_against_the_written_out_channel(levels: list[int], epsilon: float, split: Split) -> None:
+    for make in (component_wise_response, component_wise_geometric):
+        channel = make(levels, epsilon, split)
+        matrix = write_out(channel)
+        records = all_records(channel.levels)
+        assert channel.epsilon() <= epsilon * (1 + 1e-9) + 1e-9
+        assert channel.epsilon() == pytest.approx(brute_epsilon(matrix), rel=1e-9, abs=1e-9)
+        for norm in Norm:
+            slow = brute_metric(matrix, distances_between(records, records, norm))
+            assert channel.metric_parameter(norm) == pytest.approx(slow, rel=1e-9, abs=1e-9)
+
+
+def test_component_wise_reports_have_the_product_law() -> None:
+    channel = component_wise_response((2, 3), 2.0, Split.BY_LEVELS)
+    records = np.tile([1, 2], (200_000, 1))
+    reports = channel.report(records, noise_source(NoiseKind.SEEDED, seed=20262))
+    assert misfit(reports @ [3, 1], write_out(channel)[5]) > 1e-6
+
+
+@pytest.mark.parametrize("norm", list(Norm))
+def test_combined_geometric_against_brute_force(norm: Norm) -> None:
+    levels, truth = (3, 2, 4), 0.3
+    channel = CombinedGeometric(levels, truth, norm)
+    records = all_records(levels)
+    distances = distances_between(records, records, norm)
+    slow = np.empty_like(distances)
+    for row, apart in enumerate(distances):
+        low, high = 0.0, 50.0
+        for _ in range(100):
+            middle = (low + high) / 2
+            low, high = (middle, high) if np.exp(-middle * apart).sum() > 1 / truth else (low, middle)
+        slow[row] = truth * np.exp(-low * apart)
+    assert channel.write_out().matrix == pytest.approx(slow, abs=1e-9)
+    assert channel.epsilon() == pytest.approx(brute_epsilon(slow), rel=1e-6)
+    assert channel.metric_parameter(norm) == pytest.approx(brute_metric(slow, distances), rel=1e-6)
+    assert channel.truth() == pytest.approx(truth, abs=1e-9)
+    row = 13
+    reports = channel.report(np.tile(records[row], (100_000, 1)), noise_source(NoiseKind.SEEDED, seed=20263))
+    codes = np.ravel_multi_index(reports.T, levels)
+    assert misfit(codes, slow[row]) > 1e-6
+    wrong = slow[row].copy()
+    wrong[row] -= 0.02
+    wrong[0] += 0.02
+    assert misfit(codes, wrong) < 1e-6
+
+
+def test_combined_channels_of_a_domain_that_fits_nowhere() -> None:
+    levels = (10,) * 11
+    noise = noise_source(NoiseKind.SEEDED, seed=20264)
+    records = np.full((500, 11), 4)
+    response = combined_response(levels, 0.05)
+    assert response.epsilon() == pytest.approx(epsilon_of_response(10**11, 0.05), rel=1e-6)
+    assert response.epsilon() == pytest.approx(22.4, abs=0.05)
+    assert (response.report(records, noise) == records).all(axis=1).mean() == pytest.approx(0.05, abs=0.04)
+    geometric = CombinedGeometric(levels, 0.05, Norm.EUCLIDEAN)
+    assert (geometric.report(records, noise) == records).all(axis=1).mean() == pytest.approx(0.05, abs=0.04)
+    assert geometric.truth() == pytest.approx(0.05, abs=1e-6)
+    assert math.isfinite(geometric.epsilon())
+    with pytest.raises(BudgetError, match="100000000000 records"):
+        geometric.metric_parameter(Norm.EUCLIDEAN)
+    with pytest.raises(BudgetError, match="component-wise"):
+        geometric.undo()
+    with pytest.raises(BudgetError, match="more than 2"):
+        combined_response((10,) * 20, 0.05)
+
+
+def test_combined_response_is_a_mixture_of_truth_and_blindness() -> None:
+    channel = combined_response((2, 3), 0.4)
+    reports = channel.report(np.tile([1, 2], (200_000, 1)), noise_source(NoiseKind.SEEDED, seed=20265))
+    kept = channel.undo().kept
+    law = np.full(6, (1.0 - kept) / 6)
+    law[5] += kept
+    assert law[5] == pytest.approx(0.4)
+    assert misfit(reports @ [3, 1], law) > 1e-6
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(2, 6), min_size=1, max_size=4), st.floats(0.02, 0.98), st.sampled_from(list(Split)))
+def test_equal_protection(levels: list[int], share: float, split: Split) -> None:
+    blind = 1.0 / math.prod(levels)
+    truth = blind + share * (0.99 - blind)
+    for channel in (response_of_truth(levels, truth, split), geometric_of_truth(levels, truth, split)):
+        assert channel.truth() == pytest.approx(truth, rel=1e-6)
+        assert write_out(channel).max(axis=0).sum() / math.prod(levels) == pytest.approx(truth, rel=1e-6)
+
+
+def test_rounding_never_leaves_a_zero() -> None:
+    channel = channel_from_weights(np.array([[1.0, 1e-30], [0.5, 0.5]]))
+    assert channel.weights.min() == 1
+    assert math.isfinite(channel.epsilon())
+
+
+def test_geometric_with_an_epsilon_uses_it() -> None:
+    for epsilon in (0.1, 1.0, 4.0):
+        assert geometric_with_epsilon(6, epsilon).epsilon() == pytest.approx(epsilon, rel=1e-6)
