@@ -1,4 +1,4 @@
-"""Fisher's question on randomised reports, with the channel's noise counted: a zero partial correlation of *true* scores.
+"""Partial correlations of *true* scores, tested on randomised reports: Fisher's question with the channel's noise counted.
 
 Columns count by public scores of their levels. A report's image h has the true score as its mean, and q the true
 squared deviation: covariances of columns come from products of h, variances from q (docs/proofs/channel-tests.md).
