@@ -1,4 +1,4 @@
-"""Partial correlations of *true* scores, tested on randomised reports: Fisher's question with the channel's noise counted.
+"""Partial correlations of *true* scores, tested on randomised reports: Fisher's question, knowing the channel.
 
 Columns count by public scores of their levels. A report's image h has the true score as its mean, and q the true
 squared deviation: covariances of columns come from products of h, variances from q (docs/proofs/channel-tests.md).
