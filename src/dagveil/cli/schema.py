@@ -1,19 +1,26 @@
-"""`dagveil schema draft` and `dagveil schema check`."""
+"""`dagveil schema draft`, `dagveil schema bounds` and `dagveil schema check`."""
 
 from __future__ import annotations
 
+import os
 import shlex
+import tempfile
 from pathlib import Path
 
 import click
 
+from dagveil.cli.account import describe
 from dagveil.cli.failure import PlainGroup
+from dagveil.cli.options import name_ledger, open_ledger, run_options
 from dagveil.cli.output import check_writable
-from dagveil.cli.summary import count
+from dagveil.cli.summary import count, open_console, print_receipt, print_written
 from dagveil.data.check import check_source
 from dagveil.data.draft import draft_schema
-from dagveil.data.schema import load_schema, save_schema
-from dagveil.errors import SchemaError
+from dagveil.data.schema import Schema, load_schema, save_schema
+from dagveil.errors import DataError, SchemaError
+from dagveil.methods.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.report.labels import clean_text
 
 
 @click.group(cls=PlainGroup)
@@ -36,9 +43,7 @@ def draft(file: str, output: str, dataset: str | None, force: bool) -> None:
     replaced them by what is public knowledge. A run refuses an unreviewed schema unless told --accept-draft.
     """
     path = Path(output)
-    if path.exists() and not force:
-        raise SchemaError(f"{path} exists; choose another output, or --force to replace it")
-    check_writable(path)
+    _check_free(path, force=force)
     drafted = draft_schema(file, dataset)
     save_schema(drafted, path)
     next_step = shlex.join(["dagveil", "schema", "check", file, "--schema", str(path)])
@@ -48,6 +53,88 @@ def draft(file: str, output: str, dataset: str | None, force: bool) -> None:
         "Next: replace levels and bounds by what is public knowledge, declare nominal_rows, and set reviewed = true.\n"
         f"`{next_step}` then tells you what does not fit."
     )
+
+
+@schema.command(short_help="Find bounds of numeric columns privately, where nobody knows any.")
+@click.argument("file")
+@run_options
+@click.option(
+    "--columns",
+    metavar="NAMES",
+    multiple=True,
+    help="Columns to find, with commas or given several times; those that have bounds are found anew.  "
+    "[default: all numeric columns without bounds]",
+)
+@click.option(
+    "--coverage",
+    type=float,
+    metavar="SHARE",
+    default=1.0,
+    show_default=True,
+    help="Share of the rows that the bounds need to hold, for example 0.999: leaves out outer cells with few rows.",
+)
+@click.option("-o", "--output", metavar="FILE", required=True, help="Where the schema with bounds goes.")
+@click.option("--force", is_flag=True, help="Replace an existing schema.")
+@click.pass_context
+def bounds(
+    context: click.Context,
+    /,
+    file: str,
+    output: str,
+    force: bool,
+    columns: tuple[str, ...],
+    coverage: float,
+    schema_path: str | None,
+    epsilon: str | None,
+    delta: str,
+    ledger: str,
+    noise: str,
+    seed: int | None,
+    accept_draft: bool,
+    accept_no_guarantee: bool,
+) -> None:
+    """Find bounds of numeric columns of FILE privately, and write a schema that has them.
+
+    This spends budget, as a run of its own. The schema is one in which numeric columns lack bounds; their center, if
+    declared, is where the search starts. What is found is public from now on.
+
+    An unreviewed schema is taken too, but its numbers for these columns are not used unless told --accept-draft. The
+    exit code is 1 if some columns still lack bounds.
+    """
+    if schema_path is None or epsilon is None:
+        raise click.UsageError("finding bounds needs --schema and --epsilon, for example --epsilon 0.5")
+    path = Path(output)
+    _check_free(path, force=force)
+    declared = load_open_schema(schema_path)
+    books = open_ledger(ledger)
+    found = find_bounds(
+        file,
+        declared,
+        epsilon,
+        delta,
+        columns=_split_names(columns, declared) if columns else None,
+        coverage=coverage,
+        ledger=books,
+        noise=NoiseKind(noise),
+        seed=seed,
+        accept_draft=accept_draft,
+        accept_no_guarantee=accept_no_guarantee,
+    )
+    _save_paid(found, path)
+    click.echo(f"ledger {name_ledger(ledger)}: {describe(books.account(declared.dataset))}", err=True)
+    _print_found(found)
+    print_receipt(found.receipt)
+    still_open = list_open_columns(found.schema)
+    hint = (
+        f"Next: declare bounds for {', '.join(still_open)}."
+        if still_open
+        else f"Next: `{shlex.join(['dagveil', 'schema', 'check', file, '--schema', str(path)])}` shows what they clip."
+        if found.schema.reviewed
+        else "Next: review the other columns, and set reviewed = true."
+    )
+    print_written([path], clean_text(hint))
+    if still_open:
+        context.exit(1)
 
 
 @schema.command(short_help="Tell the custodian what in a table does not fit its schema.")
@@ -62,7 +149,50 @@ def check(context: click.Context, file: str, schema_path: str) -> None:
     For the custodian's eyes only: these are exact counts without noise. A run does not need a perfect fit, since the
     schema says where other and missing values go. The exit code is 1 if something does not fit.
     """
+    still_open = list_open_columns(load_open_schema(schema_path))
+    if still_open:
+        raise SchemaError(
+            f"{', '.join(map(repr, still_open))}: bounds are missing. Declare the lowest and the highest value, or let "
+            "`dagveil schema bounds` find them privately"
+        )
     report = check_source(file, load_schema(schema_path))
     click.echo("\n".join(report.words()))
     if not report.fits:
         context.exit(1)
+
+
+def _check_free(path: Path, *, force: bool) -> None:
+    if path.exists() and not force:
+        raise SchemaError(f"{path} exists; choose another output, or --force to replace it")
+    check_writable(path)
+
+
+def _split_names(texts: tuple[str, ...], declared: Schema) -> list[str]:
+    """Split names at commas, but for names that hold a comma themselves."""
+    named = [[text] if text in declared.columns else [part.strip() for part in text.split(",")] for text in texts]
+    return [name for names in named for name in names]
+
+
+def _save_paid(found: FoundBounds, path: Path) -> None:
+    """Save what has cost budget; if its place fails now (a full disk), save it elsewhere."""
+    try:
+        found.save(path)
+    except OSError as error:
+        handle, refuge = tempfile.mkstemp(prefix="dagveil-schema-", suffix=".toml")
+        os.close(handle)
+        found.save(refuge)
+        raise DataError(
+            f"cannot write {path}: {error.strerror}. The budget is spent, so the schema was saved as {refuge}: move it "
+            "to a safe place."
+        ) from error
+
+
+def _print_found(found: FoundBounds) -> None:
+    console = open_console()
+    for column in found.columns:
+        facts = [f"bounds {column.bounds[0]:g} to {column.bounds[1]:g}", f"center {column.center:g}"]
+        facts += [] if column.spread is None else [f"spread {column.spread:g}"]
+        console.print(clean_text(f"{column.column}: {', '.join(facts)}"))
+    for finding in found.findings:
+        console.print(clean_text(finding))
+    console.print()

@@ -216,6 +216,11 @@ def _read_column(name: str, fields: object) -> Column:
         # msgspec cannot say which kind a Boolean without any other key is, so a missing kind gets its own words
         if not isinstance(fields, dict) or "kind" not in fields:
             raise SchemaError('kind is missing; write kind = "categorical", "ordinal", "boolean" or "numeric"')
+        if fields["kind"] == "numeric" and "bounds" not in fields:
+            raise SchemaError(
+                "bounds are missing; declare the lowest and the highest value, or let `dagveil schema bounds` find "
+                "them privately"
+            )
         return msgspec.convert(fields, Column)  # type: ignore[arg-type, no-any-return, unused-ignore]
     except msgspec.ValidationError as error:
         raise SchemaError(f"columns.{name}: {_name_path(error)}") from None
