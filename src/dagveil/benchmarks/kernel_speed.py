@@ -1,0 +1,135 @@
+"""How fast one exact kernel test is, beside causal-learn's, on the same rows in the same process.
+
+All of them test x and y given columns that both depend on, without privacy. Seconds depend on the machine and its other
+work; ratios of the same run are what counts. Nothing here asserts a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.benchmarks.speed import Timing
+from dagveil.errors import MissingExtraError
+from dagveil.statistics.rcit import RcitSettings, exact_rcit, feature_rcit
+
+OURS: Final = ("dagveil exact RCIT", "dagveil feature RCIT")
+"""Labels of our programs; ratios are taken to each."""
+
+PEERS: Final = {"causal-learn KCI": "kci", "causal-learn FastKCI": "fastkci", "causal-learn RCIT": "rcit"}
+"""Peers, and what causal-learn calls them; each with its defaults."""
+
+LONG: Final = 5.0
+"""Seconds after which a program is not tried again."""
+
+
+def compare(
+    rows: int, permutations: int, conditioners: Sequence[int], tries: int, told: Callable[[str, int, int], None]
+) -> list[Timing]:
+    """Time one test by each program.
+
+    Parameters
+    ----------
+    rows
+        Rows of the sample.
+    permutations
+        Of our tests; the peers' null laws come from approximations of their own.
+    conditioners
+        Numbers of conditioning columns: one case each.
+    tries
+        The best try counts; a program that takes over 5 seconds is tried once.
+    told
+        Told after each program.
+    """
+    timings = []
+    total = len(conditioners) * (len(OURS) + len(PEERS))
+    for count in conditioners:
+        sample = draw_sample(rows, count, np.random.default_rng(count))
+        programs: dict[str, Callable[[], object]] = {
+            OURS[0]: _ours(exact_rcit, sample, permutations),
+            OURS[1]: _ours(feature_rcit, sample, permutations),
+        }
+        programs |= {label: _causal_learn(name, sample) for label, name in PEERS.items()}
+        for program, run in programs.items():
+            timings.append(Timing(f"{rows} rows, {count} given", program, _best(run, tries)))
+            told("timing", len(timings), total)
+    return timings
+
+
+def draw_sample(rows: int, conditioners: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return x, y and the conditioning columns: x and y are sines of their sum with uniform noise, within ±1."""
+    given = rng.uniform(-0.5, 0.5, (rows, conditioners))
+    common = np.sin(given.sum(axis=1))
+    noise = rng.uniform(-0.5, 0.5, (rows, 2)) * rng.uniform(0.5, 1.0, 2)
+    return np.column_stack([(common[:, None] + noise) / 1.5, given])
+
+
+def kernel_speed_page(timings: Sequence[Timing], command: str) -> str:
+    """Write the page: seconds, and how many times longer each peer takes."""
+    cases = list(dict.fromkeys(timing.case for timing in timings))
+    seconds = {(timing.case, timing.program): timing.seconds for timing in timings}
+    programs = list(dict.fromkeys(timing.program for timing in timings))
+    head = " | ".join(cases)
+    table = [f"| program | {head} |", "|---" * (len(cases) + 1) + "|"]
+    for program in programs:
+        table.append(f"| {program} | " + " | ".join(f"{seconds[case, program]:.3f} s" for case in cases) + " |")
+    ratios = [f"| ratio | {head} |", "|---" * (len(cases) + 1) + "|"]
+    for ours in OURS:
+        for peer in (program for program in programs if program not in OURS):
+            cells = [f"{seconds[case, peer] / seconds[case, ours]:.1f} ×" for case in cases]
+            ratios.append(f"| {peer} / {ours} | " + " | ".join(cells) + " |")
+    return "\n\n".join(
+        [
+            "# Speed of kernel tests",
+            "One exact conditional independence test on the same rows in one process, without privacy: ours with all "
+            "their permutations, causal-learn's with its defaults. The best of several tries counts, but a program "
+            "that takes over 5 seconds is tried once, so its ratios carry the noise of a single try and lean in our "
+            "favour on a busy machine. Written by",
+            f"    {command}",
+            "\n".join(table),
+            "\n".join(ratios),
+            "Exact RCIT reads a Gram matrix through a factor of low rank where that is exact to 1e-10, so that a "
+            "permutation costs rank² per row, and solves the whole system for more than three conditioning columns. "
+            "Feature RCIT is linear in the rows. KCI, FastKCI and causal-learn's RCIT are other statistics for the "
+            "same question; FastKCI runs in several processes.\n",
+        ]
+    )
+
+
+def _ours(test: Callable[..., object], sample: NDArray[np.float64], permutations: int) -> Callable[[], object]:
+    x, y, given = sample[:, 0].copy(), sample[:, 1].copy(), sample[:, 2:].copy()
+    settings = RcitSettings(permutations=permutations)
+    return lambda: test(x, y, given, settings, np.random.default_rng(1))
+
+
+def _causal_learn(name: str, sample: NDArray[np.float64]) -> Callable[[], object]:
+    try:
+        from causallearn.utils.cit import CIT
+    except ImportError as error:
+        raise MissingExtraError("the comparison needs causal-learn: pip install 'dagveil[peers]'") from error
+    # a new object for each try, since it remembers answers
+    return lambda: CIT(sample, name)(0, 1, tuple(range(2, sample.shape[1])))
+
+
+def _best(run: Callable[[], object], tries: int) -> float:
+    """Seconds of the best try; no further one after a long one."""
+    best = float("inf")
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(tries):
+                start = time.perf_counter()
+                run()
+                best = min(best, time.perf_counter() - start)
+                if best > LONG:
+                    break
+    finally:
+        logging.disable(logging.NOTSET)
+    return best

@@ -1,0 +1,132 @@
+"""Residuals of kernel ridge regression, and how far one slot moves those of the others (docs/proofs/residuals.md).
+
+Regression minimises ½λ‖w‖² + mean (w·φ(z) − x)² over feature maps of length at most 1, with |x| ≤ 1. Predictions are
+clipped to [−1, 1], so residuals lie in [−2, 2].
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from dagveil.errors import EvidenceError
+from dagveil.statistics.kernels import Floats, check_bandwidth, gaussian_gram, kernel_features
+
+FREQUENCIES: Final = 128
+"""Frequencies of the features of several given columns; each has a cosine and a sine."""
+
+SEED: Final = 0
+"""Public: frequencies may be known to everyone."""
+
+
+def ridge_residuals(given: Floats, target: Floats, penalty: float, bandwidth: float) -> Floats:
+    """Return the residuals of kernel ridge regression with a Gaussian kernel: exact, cubic in the rows.
+
+    Parameters
+    ----------
+    given
+        The columns to regress on, one row per slot.
+    target
+        One column, or several at once.
+    penalty
+        λ, which weighs the length of the function against the mean square.
+    bandwidth
+        Of the Gaussian kernel.
+
+    Examples
+    --------
+    >>> rows = np.linspace(-1, 1, 50)
+    >>> float(np.abs(ridge_residuals(rows[:, None], np.sin(3 * rows), 1e-4, 0.5)).max()) < 0.05
+    True
+    """
+    ridge = _ridge(len(given), penalty)
+    gram = gaussian_gram(given, bandwidth)
+    gram[np.diag_indices_from(gram)] += ridge
+    factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+    return clip_residuals(target, ridge * cho_solve(factor, target, check_finite=False))
+
+
+def ridge_residuals_by_features(given: Floats, target: Floats, penalty: float, bandwidth: float) -> Floats:
+    """Return residuals of the same regression with public Fourier features: linear in the rows.
+
+    This is kernel ridge regression with another kernel, whose features have length 1 too: the same sensitivity.
+
+    Examples
+    --------
+    >>> rows = np.linspace(-1, 1, 50)
+    >>> float(np.abs(ridge_residuals_by_features(rows[:, None], np.sin(3 * rows), 1e-4, 0.5)).max()) < 0.05
+    True
+    """
+    return residuals_of_features(fourier_features(given, bandwidth), target, penalty)
+
+
+def residuals_of_features(features: Floats, target: Floats, penalty: float) -> Floats:
+    """Return the residuals of linear ridge regression on the rows of a feature matrix."""
+    ridge = _ridge(len(features), penalty)
+    products = features.T @ features
+    products[np.diag_indices_from(products)] += ridge
+    factor = cho_factor(products, lower=True, overwrite_a=True, check_finite=False)
+    weights = cho_solve(factor, features.T @ target, check_finite=False)
+    return clip_residuals(target, target - features @ weights)
+
+
+def fourier_features(given: Floats, bandwidth: float) -> Floats:
+    """Return features of length 1 whose products are close to the Gaussian kernel.
+
+    One column has the certified features of `kernel_features`. Several have frequencies from a scrambled Sobol sequence
+    with a public seed, transformed to normal ones.
+    """
+    check_bandwidth(bandwidth)
+    n_rows, width = given.shape
+    if width == 1:
+        return kernel_features(bandwidth, 2.0).map(given[:, 0])
+    points = qmc.Sobol(width, rng=SEED).random(FREQUENCIES)
+    angles = given @ (ndtri(points).T / bandwidth)
+    features = np.empty((n_rows, 2 * FREQUENCIES))
+    np.cos(angles, out=features[:, :FREQUENCIES])
+    np.sin(angles, out=features[:, FREQUENCIES:])
+    features /= math.sqrt(FREQUENCIES)
+    return features
+
+
+def residual_sensitivity(slots: int, penalty: float) -> float:
+    """Return how far one changed slot moves the residual of any *other* slot: min(2, 4(1 + W)/(mλ + 4)).
+
+    W = √((m − 1)/(2mλ)) bounds what the other slots predict. The changed slot's own residual moves by up to 4.
+
+    Examples
+    --------
+    >>> round(residual_sensitivity(1000, 1.0), 5)
+    0.0068
+    """
+    _ridge(slots, penalty)
+    largest = math.sqrt((slots - 1) / (2.0 * slots * penalty))
+    return min(2.0, 4.0 * (1.0 + largest) / (slots * penalty + 4.0))
+
+
+def published_residual_bound(slots: int, penalty: float) -> float:
+    """Return 8/(mλ^1.5), published for the residual of every record. False for the changed record itself.
+
+    Examples
+    --------
+    >>> published_residual_bound(400, 1.0)
+    0.02
+    """
+    return 8.0 / (slots * penalty * math.sqrt(penalty))
+
+
+def clip_residuals(target: Floats, residuals: Floats) -> Floats:
+    """Return the residuals that are left when predictions are clipped to [−1, 1]."""
+    return target - np.clip(target - residuals, -1.0, 1.0)
+
+
+def _ridge(slots: int, penalty: float) -> float:
+    """Return mλ/2, what is added to the diagonal, or refuse a penalty that is not positive."""
+    if not (0.0 < penalty < math.inf):
+        raise EvidenceError(f"the penalty is {penalty}, but must be positive; the published one is 1")
+    return 0.5 * slots * penalty
