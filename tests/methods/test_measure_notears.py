@@ -103,6 +103,13 @@ class TestRelease:
         assert isinstance(moments, NoisyMoments)
         assert moments.columns == tuple(schema.columns)
 
+    def test_rare_levels_do_not_reach_far(self) -> None:
+        column = Boolean("false")
+        center, spread = measure_notears.widen_levels(column, 0.01, 0.0995)
+        assert center == 0.01
+        assert max(abs(number - center) for number in column.numbers) / spread == pytest.approx(2.0)
+        assert measure_notears.widen_levels(column, 0.5, 0.5) == (0.5, 0.8)
+
     def test_what_is_charged_fits(self, mixed: MemoryTable) -> None:
         found = measure_source(mixed, mixed.schema, 1, method="measure-notears", noise=NoiseKind.EXACT)
         spent, total = float_of(found.receipt.accounting_spent), float_of(found.receipt.accounting_total)
@@ -149,6 +156,13 @@ class TestSearches:
         graph = search_evidence(found, SearchSettings(search=rule, redraws=0)).graph.cpdag
         assert frozenset(("size", "weight")) in graph.skeleton()
         assert frozenset(("weight", "ill")) in graph.skeleton()
+
+    def test_weak_edges_between_levels_are_found(self, sampled: Any) -> None:
+        """Correlations of 0.03 to 0.1, far below what a threshold on weights would let through."""
+        table = sampled("cancer", 100_000)
+        found = measure_source(table, table.schema, 5, method="measure-notears", **SEEDED)
+        graph = search_evidence(found, SearchSettings(redraws=0)).graph.cpdag
+        assert graph.skeleton() == {frozenset(("Cancer", name)) for name in ("Pollution", "Smoker", "Xray", "Dyspnoea")}
 
     def test_moments_of_measure_will_do(self) -> None:
         table, _ = make_table()
@@ -214,11 +228,28 @@ class TestExact:
         assert frozenset(("x1", "x2")) not in graph.skeleton()
         assert all(KNOWLEDGE.allows(*arc) for arc in graph.directed)
 
-    def test_an_empty_table(self) -> None:
+    @pytest.mark.parametrize("rule", measure_notears.Rule)
+    def test_an_empty_table(self, rule: measure_notears.Rule) -> None:
         table, _ = make_table()
         empty = MemoryTable.from_source({name: np.zeros(0) for name in table.schema.columns}, table.schema)
-        result = discover(empty, table.schema, 1, method="measure-notears", calibration=Calibration.PAPER)
+        options = {"rule": rule.value}
+        result = discover(
+            empty, table.schema, 1, method="measure-notears", calibration=Calibration.PAPER, options=options
+        )
         assert result.graph.edges == ()
+
+    def test_the_rule_of_the_noise_is_a_ceiling_on_levels(self, publish_method: Any, sampled: Any) -> None:
+        """Effects of levels are small in the units of the data: as published they stay below the threshold."""
+        table = sampled("cancer", 100_000)
+        truth = {frozenset(("Cancer", name)) for name in ("Pollution", "Smoker", "Xray", "Dyspnoea")}
+        assert self.publish(table, publish_method).graph.skeleton() == frozenset()
+        assert self.publish(table, publish_method, rule="noise").graph.skeleton() == truth
+
+    def test_the_rule_of_the_noise_obeys_knowledge(self, publish_method: Any) -> None:
+        table, _ = make_table()
+        graph = self.publish(table, publish_method, rule="noise", knowledge=KNOWLEDGE).graph
+        assert ("x4", "x5") in graph.directed
+        assert all(KNOWLEDGE.allows(*arc) for arc in graph.directed)
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_outside_of_their_domains_measures_are_infinite() -> None:
     assert measure_by_log_determinant(twice)[0] == math.inf
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0.0, 1.0))
 def test_minimise_equals_bounded_minimisation(seed: int, penalty: float) -> None:
     rng = np.random.default_rng(seed)

@@ -29,8 +29,8 @@ from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.colliders import orient_by_separating_sets
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 from dagveil.search.score.hybrid import ScoreSearchSettings, search_by_score
-from dagveil.search.score.notears import NotearsSettings, find_weights, forbidden_entries
-from dagveil.search.score.threshold import pose, weights_to_dag
+from dagveil.search.score.linear import find_linear_dag
+from dagveil.search.score.notears import forbidden_entries
 
 METHOD_RULES = {"measure-ges": SearchRule.SCORE, "measure-notears": SearchRule.NOTEARS}
 """What the search over a method's evidence goes by, where it is not by tests."""
@@ -78,7 +78,7 @@ def search_evidence(
         if rule is SearchRule.NOTEARS:
             find = _search_linear(columns, evidence, knowledge)
         else:
-            find = _search(columns, settings, rule, knowledge, skeleton_settings)
+            find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
         graph = find(tests)
         shares = redraw_graphs(tests, find, settings.redraws, progress)
     progress("searching", 1, 1)
@@ -107,13 +107,30 @@ def search_evidence(
     )
 
 
-def _search(
+def search_by(
     columns: tuple[str, ...],
     settings: SearchSettings,
     rule: SearchRule,
     knowledge: Knowledge,
     skeleton_settings: SkeletonSettings,
+    score: Callable[[Independence, Knowledge, Cpdag], Cpdag],
 ) -> Callable[[Independence], Cpdag]:
+    """Return the search by tests or by score, for any tests.
+
+    Parameters
+    ----------
+    columns
+        Of the graph; tests may cover fewer.
+    settings, skeleton_settings
+        Of the search by tests.
+    rule
+        Tests or score.
+    knowledge
+        Background knowledge about the columns.
+    score
+        The search by score, given the tests, what is known about their columns, and the graph of the tests.
+    """
+
     def find(tests: Independence) -> Cpdag:
         # columns that nothing was measured about have edges by knowledge only
         known = knowledge.within(tests.columns)
@@ -123,11 +140,15 @@ def _search(
         else:
             graph = orient_by_separating_sets(tests.columns, skeleton, known)
         if rule is SearchRule.SCORE:
-            graph = search_by_score(tests, known, ScoreSearchSettings(), graph)
+            graph = score(tests, known, graph)
         whole = Cpdag(columns, graph.directed, graph.undirected)
         return whole if tests.columns == columns else knowledge.orient(whole)
 
     return find
+
+
+def _search_released(tests: Independence, knowledge: Knowledge, tested: Cpdag) -> Cpdag:
+    return search_by_score(tests, knowledge, ScoreSearchSettings(), tested)
 
 
 def _search_linear(
@@ -140,23 +161,18 @@ def _search_linear(
             "or search it by tests or by score"
         )
     # numbers keep their units, as published; scores of levels have none, so they count in spreads
-    scales = np.array(
-        [
-            spread if isinstance(evidence.schema.columns[name], Numeric) else 1.0
-            for name, spread in zip(moments[-1].columns, moments[-1].spreads, strict=True)
-        ]
-    )
+    names, spreads = moments[-1].columns, np.array(moments[-1].spreads)
+    unitless = np.array([not isinstance(evidence.schema.columns[name], Numeric) for name in names], dtype=np.bool_)
+    scales = np.where(unitless, 1.0, spreads)
 
     def find(tests: Independence) -> Cpdag:
         if not isinstance(tests, MomentEvidence):
             raise EvidenceError("NOTEARS searches second moments only")
         known = knowledge.within(tests.columns)
-        problem = pose(tests.covariance, scales)
-        settings = NotearsSettings(penalty=problem.penalty)
-        weights = find_weights(problem.covariance, settings, forbidden_entries(tests.columns, known))
         place = {name: i for i, name in enumerate(tests.columns)}
         required = [(place[cause], place[effect]) for cause, effect in sorted(known.required)]
-        edges = weights_to_dag(weights, problem.threshold, problem.scales, required)
+        forbidden = forbidden_entries(tests.columns, known)
+        edges = find_linear_dag(tests.covariance, scales, unitless, forbidden, required)
         arcs = frozenset((tests.columns[i], tests.columns[j]) for i, j in edges)
         found = Dag(tests.columns, arcs).cpdag()
         return knowledge.orient(Cpdag(columns, found.directed, found.undirected))
