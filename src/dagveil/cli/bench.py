@@ -1,18 +1,27 @@
-"""`dagveil bench utility | numeric | methods | faithful | speed | methods-speed`."""
+"""`dagveil bench`: studies on data whose truth is known, each a command that writes its page."""
 
 from __future__ import annotations
 
 import math
 import os
 import sys
+from collections.abc import Mapping
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from dagveil.benchmarks.faithful import EXACT_F1, EXACT_QUESTIONS, FIGURES, compare, run_without_noise
+from dagveil.benchmarks.local_aware import aware_page, list_aware_settings, measure_size, run_aware_study
+from dagveil.benchmarks.local_figures import draw_figures
+from dagveil.benchmarks.local_study import list_settings, run_local_study
+from dagveil.benchmarks.local_tables import local_csv, local_page
 from dagveil.benchmarks.networks import NETWORK_NAMES, load_network
+from dagveil.benchmarks.notears_peers import Error, comparison_page, list_cases
+from dagveil.benchmarks.notears_peers import compare as compare_notears
+from dagveil.benchmarks.score_speed import Peer, score_speed_page, time_scores
 from dagveil.benchmarks.speed import LINEAR, time_loading, time_methods, time_runs
 from dagveil.benchmarks.tables import (
     faithful_page,
@@ -30,6 +39,9 @@ from dagveil.cli.progress import show_progress
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.lap_mech import MOST_CELLS
 from dagveil.privacy.receipt import Calibration
+from dagveil.search.score.acyclicity import Acyclicity
+
+Chosen = TypeVar("Chosen")
 
 COUNTING = tuple(name for name in METHODS if name not in LINEAR)
 """Methods that count levels."""
@@ -58,7 +70,7 @@ _output_option = click.option(
 )
 
 
-def _study_options(command: Any) -> Any:
+def _study_options(command: Any, runs: int = 20) -> Any:
     """Add the options of a study with repetitions."""
     for option in (
         _output_option,
@@ -73,7 +85,7 @@ def _study_options(command: Any) -> Any:
             "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of samples and of noise."
         ),
         click.option(
-            "--runs", type=click.IntRange(1), default=20, show_default=True, help="Runs per cell of the table."
+            "--runs", type=click.IntRange(1), default=runs, show_default=True, help="Runs per cell of the table."
         ),
     ):
         command = option(command)
@@ -220,6 +232,163 @@ def methods_speed(tries: int, epsilon: float, output: str | None) -> None:
     _publish(methods_speed_page(timings, _command()), output)
 
 
+@bench.command(short_help="Compare NOTEARS with gCastle's on random graphs.")
+@click.option("--nodes", metavar="NUMBERS", default="10,20,50", show_default=True, help="Sizes of the graphs.")
+@click.option("--rows", type=click.IntRange(2), default=1000, show_default=True, help="Rows of each sample.")
+@click.option(
+    "--many-rows",
+    type=click.IntRange(0),
+    default=100_000,
+    show_default=True,
+    help="Rows of one more sample per shape, with the most nodes; 0: none.",
+)
+@click.option(
+    "--errors",
+    metavar="NAMES",
+    default=",".join(law.name.lower() for law in Error),
+    show_default=True,
+    help="Laws of the errors.",
+)
+@click.option(
+    "--measures",
+    metavar="NAMES",
+    default=",".join(measure.value for measure in Acyclicity),
+    show_default=True,
+    help="Our measures of cycles.",
+)
+@click.option("--edges", type=click.IntRange(1), default=2, show_default=True, help="Edges per node.")
+@click.option(
+    "--runs",
+    metavar="NUMBERS",
+    default="5",
+    show_default=True,
+    help="Samples per setting: one number, or one per size.",
+)
+@click.option("--seed", type=click.IntRange(0), default=101, show_default=True, help="Seed of the first sample.")
+@click.option(
+    "--limit",
+    type=click.FloatRange(0),
+    default=600.0,
+    show_default=True,
+    help="CPU seconds after which a fit of gCastle is given up; 0: no gCastle.",
+)
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Samples at the same time.")
+@_output_option
+def notears(
+    nodes: str,
+    rows: int,
+    many_rows: int,
+    errors: str,
+    measures: str,
+    edges: int,
+    runs: str,
+    seed: int,
+    limit: float,
+    workers: int,
+    output: str | None,
+) -> None:
+    """Fit linear NOTEARS and gCastle's, which must be installed with PyTorch, to the same rows of random graphs."""
+    sizes = [int(number) for number in _numbers(nodes)]
+    counts = [int(number) for number in _numbers(runs)]
+    counts = counts * len(sizes) if len(counts) == 1 else counts
+    if len(counts) != len(sizes) or min(counts) < 1:
+        raise click.UsageError(f"--runs must be one number or {len(sizes)}, one for each size, all 1 or more")
+    laws = [_choose(name, {law.name.lower(): law for law in Error}) for name in errors.split(",")]
+    tried = [_choose(name, {measure.value: measure for measure in Acyclicity}) for name in measures.split(",")]
+    cases = list_cases(dict(zip(sizes, counts, strict=True)), rows, many_rows, laws, edges)
+    fits = compare_notears(
+        cases, list(cases.values()), seed, limit, lambda fit: click.echo(fit, err=True), tried, workers
+    )
+    _publish(comparison_page(fits, _command()), output)
+
+
+@bench.command("score-speed", short_help="Time measure-ges beside causal-learn's GES, and on many columns.")
+@click.option("--network", default="child", show_default=True, help="Network whose rows both programs get.")
+@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="How many.")
+@click.option("--nodes", type=click.IntRange(2), default=200, show_default=True, help="Numeric columns.")
+@click.option("--sizes", metavar="NUMBERS", default="10000,100000", show_default=True, help="Rows of numeric columns.")
+@click.option(
+    "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
+)
+@click.option("--tries", type=click.IntRange(1), default=5, show_default=True, help="The best of so many counts.")
+@click.option(
+    "--peer",
+    type=click.Choice([peer.value for peer in Peer]),
+    default=Peer.CAUSAL_LEARN.value,
+    show_default=True,
+    help="What to compare with.",
+)
+@_output_option
+def score_speed(
+    network: str, rows: int, nodes: int, sizes: str, epsilon: float, tries: int, peer: str, output: str | None
+) -> None:
+    """Time `measure-ges` beside causal-learn's non-private GES on the same rows, and on many numeric columns."""
+    counts = [int(number) for number in _numbers(sizes)]
+    with show_progress() as progress:
+        outcomes = time_scores(network, rows, nodes, counts, epsilon, tries, Peer(peer), progress)
+    _publish(score_speed_page(outcomes, epsilon, _command()), output)
+
+
+@bench.command(short_help="Run nine algorithms on locally randomised records.")
+@click.option(
+    "--data",
+    metavar="NAMES",
+    default="sachs,galton,synth10,synth5,pairs",
+    show_default=True,
+    help="Data sets; the first two and pairs ship in other packages and have stand-ins such as sachs-simulated.",
+)
+@click.option(
+    "--p-max", metavar="NUMBERS", default="0.05,0.1,0.5", show_default=True, help="Probabilities of the true record."
+)
+@click.option("--algorithms", metavar="NAMES", default=None, show_default="all", help="Names of algorithms.")
+@click.option("--most-rows", type=click.IntRange(10), default=1000, show_default=True, help="Rows of each pair.")
+@click.option("--most-bins", type=click.IntRange(2, 100), default=20, show_default=True, help="Bins of each pair.")
+@partial(_study_options, runs=5)
+def local(
+    data: str,
+    p_max: str,
+    algorithms: str | None,
+    most_rows: int,
+    most_bins: int,
+    runs: int,
+    seed: int,
+    workers: int,
+    output: str | None,
+) -> None:
+    """Run nine algorithms on records that four local mechanisms have randomised, at equal protection.
+
+    With -o, a CSV file and a figure for each data set are written beside the page.
+    """
+    names = [name.strip() for name in data.split(",")]
+    chosen = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
+    settings = list_settings(names, _numbers(p_max), most_rows, most_bins)
+    with show_progress() as progress:
+        outcomes = run_local_study(settings, runs, seed, workers, progress, chosen)
+    figures, file = {}, None
+    if output:
+        stem = Path(output).with_suffix("")
+        file = f"{stem.name}.csv"
+        stem.with_name(file).write_text(local_csv(outcomes), encoding="utf-8")
+        figures = draw_figures(outcomes, stem)
+    _publish(local_page(outcomes, _command(), figures, file), output)
+
+
+@bench.command("local-aware", short_help="Compare PC that knows a local channel with blind PC.")
+@click.option("--epsilons", metavar="NUMBERS", default="5,10", show_default=True, help="Exact ε per record.")
+@click.option("--sizes", metavar="NUMBERS", default="5000,50000,500000", show_default=True, help="Records.")
+@click.option("--repeats", type=click.IntRange(10), default=2000, show_default=True, help="Samples for the size.")
+@partial(_study_options, runs=50)
+def local_aware(
+    epsilons: str, sizes: str, repeats: int, runs: int, seed: int, workers: int, output: str | None
+) -> None:
+    """Search the same reports with and without knowledge of their channel, and measure the size of both tests."""
+    counts = [int(number) for number in _numbers(sizes)]
+    with show_progress() as progress:
+        outcomes = run_aware_study(list_aware_settings(_numbers(epsilons), counts), runs, seed, workers, progress)
+        found = [size for n in counts for size in measure_size(n, repeats, seed)]
+    _publish(aware_page(outcomes, found, _command()), output)
+
+
 def _run(cells: list[Cell], runs: int, seed: int, workers: int) -> list[Summary]:
     with show_progress() as progress:
         return run_study(cells, runs, seed, workers, progress)
@@ -229,6 +398,12 @@ def _publish(page: str, output: str | None) -> None:
     click.echo(page)
     if output:
         Path(output).write_text(page + "\n", encoding="utf-8")
+
+
+def _choose(name: str, choices: Mapping[str, Chosen]) -> Chosen:
+    if name.strip() not in choices:
+        raise click.UsageError(f"{name.strip()!r} is none of {', '.join(choices)}")
+    return choices[name.strip()]
 
 
 def _numbers(text: str) -> list[float]:
