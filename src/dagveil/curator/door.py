@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from dagveil.curator.descent import Descent
 from dagveil.curator.interview import Interview
+from dagveil.curator.laboratory import Laboratory
 from dagveil.curator.published import PublishedAccess
+from dagveil.data.features import FeaturePlan
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table, table_shape
@@ -30,7 +32,13 @@ from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.receipt import SEEDED
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMagnitudes, NoisyMoments
+from dagveil.privacy.release import (
+    NoisyCounts,
+    NoisyFeatureMoments,
+    NoisyInteractions,
+    NoisyMagnitudes,
+    NoisyMoments,
+)
 from dagveil.statistics.contingency import (
     centre_counts,
     changed_cells,
@@ -38,6 +46,7 @@ from dagveil.statistics.contingency import (
     counts_squared_sensitivity,
     interaction_squared_sensitivity,
 )
+from dagveil.statistics.features import feature_moments_squared_sensitivity
 from dagveil.statistics.moments import moments_squared_sensitivity
 from dagveil.statistics.statistic import Statistic
 
@@ -162,26 +171,27 @@ class Curator:
     def moments(self, plan: MomentPlan, share: Fraction, label: str) -> NoisyMoments:
         """Release the second moments of clipped rows."""
         sensitivity = moments_squared_sensitivity(self.relation, plan)
-        exact = self._table.moments(plan)
-        deviation = deviation_for(self.accounting, sensitivity, share * self.accounting.total)
-        variance = self._noise.representable_variance(Fraction(deviation**2))
-        diagonal_variance = self._noise.representable_variance(2 * variance)
-        rows, columns = np.triu_indices(exact.shape[0])
-        on_diagonal = rows == columns
-        self._charge(DiscreteGaussian(label, len(rows), sensitivity, variance))
-        values = exact[rows, columns]
-        values[on_diagonal] += self._noise.discrete_gaussian(diagonal_variance, int(on_diagonal.sum()))
-        values[~on_diagonal] += self._noise.discrete_gaussian(variance, int((~on_diagonal).sum()))
+        noisy = self._release_symmetric(self._table.moments(plan), sensitivity, share, label)
         return NoisyMoments(
+            plan.columns, plan.centers, plan.spreads, plan.radius_squared, plan.constant, plan.bits, *noisy
+        )
+
+    def features(self, plan: FeaturePlan, share: Fraction, label: str) -> NoisyFeatureMoments:
+        """Release the second moments of public features of clipped columns."""
+        size = 1 + len(plan.rows.columns)
+        self._check_cells(label, size * (size + 1) // 2, 1)
+        sensitivity = feature_moments_squared_sensitivity(self.relation, plan)
+        noisy = self._release_symmetric(self._table.feature_moments(plan), sensitivity, share, label)
+        return NoisyFeatureMoments(
             plan.columns,
             plan.centers,
-            plan.spreads,
+            plan.reaches,
+            plan.basis.value,
+            plan.degree,
             plan.radius_squared,
             plan.constant,
             plan.bits,
-            variance,
-            diagonal_variance,
-            tuple(values.tolist()),
+            *noisy,
         )
 
     def interview(self, statistic: Statistic) -> Interview:
@@ -198,6 +208,10 @@ class Curator:
         """Return a descent: adaptive gradients, each charged to this curator's filter."""
         return Descent(self._table, self.relation, rows, self.accounting, self._charge, self._noise)
 
+    def laboratory(self, slots: int) -> Laboratory:
+        """Return a laboratory: kernel questions on levelled rows, each charged to this curator's filter."""
+        return Laboratory(self._table, self.relation, slots, self._charge, self._noise)
+
     def open_as_published(self, reason: str, rng: np.random.Generator) -> PublishedAccess:
         """Give exact access to a `paper` calibration, after the ledger knows that it is unbounded.
 
@@ -210,6 +224,21 @@ class Curator:
         """
         self._write(Unbounded("as published", reason))
         return PublishedAccess(self._table, rng)
+
+    def _release_symmetric(
+        self, exact: NDArray[np.int64], sensitivity: Fraction, share: Fraction, label: str
+    ) -> tuple[Fraction, Fraction, tuple[int, ...]]:
+        """Release the upper triangle of a symmetric matrix: variance off the diagonal, twice that on it, values."""
+        deviation = deviation_for(self.accounting, sensitivity, share * self.accounting.total)
+        variance = self._noise.representable_variance(Fraction(deviation**2))
+        diagonal_variance = self._noise.representable_variance(2 * variance)
+        rows, columns = np.triu_indices(exact.shape[0])
+        on_diagonal = rows == columns
+        self._charge(DiscreteGaussian(label, len(rows), sensitivity, variance))
+        values = exact[rows, columns]
+        values[on_diagonal] += self._noise.discrete_gaussian(diagonal_variance, int(on_diagonal.sum()))
+        values[~on_diagonal] += self._noise.discrete_gaussian(variance, int((~on_diagonal).sum()))
+        return variance, diagonal_variance, tuple(values.tolist())
 
     def _release_counts(
         self, names: Sequence[tuple[str, ...]], exact: Sequence[np.ndarray], share: Fraction, label: str

@@ -65,6 +65,10 @@ class PublishedAccess:
         """Sum the outer products of the rows, in fixed point."""
         return self._table.moments(plan)
 
+    def exact_rows(self, columns: Sequence[str]) -> NDArray[np.float64]:
+        """Return the rows themselves, scaled to [-1, 1] by bounds and scores, in the shape (rows, k)."""
+        return self._table.levelled_rows(columns, max(self.n_rows, 1))[: self.n_rows]
+
     def subsample(self, size: int) -> PublishedAccess:
         """Draw so many rows without replacement."""
 

@@ -13,7 +13,9 @@ from dagveil.data.bundles import bundle_columns
 from dagveil.data.column import Column, Numeric
 from dagveil.data.distinct import WeightedRows, mix_codes, shrink_rows
 from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode
+from dagveil.data.features import FeaturePlan, sum_feature_products
 from dagveil.data.gradients import GradientPlan, sum_curvatures, sum_gradients, weighs_exactly
+from dagveil.data.levelled import check_slots, level_column
 from dagveil.data.moments import MomentPlan, sum_outer_products
 from dagveil.data.products import PairTables, count_pairs, pays
 from dagveil.data.reading import read_source
@@ -43,8 +45,8 @@ class MemoryTable:
         self._n_rows = encoded.n_rows
         self._values = dict(encoded.values)
         self._rows = WeightedRows(codes=dict(encoded.codes), weights=None, n_rows=encoded.n_rows)
-        # beside numbers, codes must stay in the order of the rows
-        self._codes = dict(encoded.codes) if encoded.values else None
+        # codes in the order of the rows, beside numbers and for levelled rows; a part of a table has none
+        self._codes: dict[str, Codes] | None = dict(encoded.codes)
         self._shrunk = False
         self._pair_tables: PairTables | None = None
         self._owners: NDArray[np.int64] | None = None
@@ -111,6 +113,11 @@ class MemoryTable:
         check_columns(self._schema, plan.columns)
         return sum_outer_products([self._encoded_numbers(name) for name in plan.columns], plan, n_rows=self._n_rows)
 
+    def feature_moments(self, plan: FeaturePlan) -> NDArray[np.int64]:
+        """Sum the outer products of the quantised features of rows, exactly, in the shape (1 + d k, 1 + d k)."""
+        check_columns(self._schema, plan.columns)
+        return sum_feature_products([self._encoded_numbers(name) for name in plan.columns], plan, n_rows=self._n_rows)
+
     def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
         """Sum the clipped gradients of all rows, in fixed point, in the shape (d, d)."""
         check_columns(self._schema, plan.rows.columns)
@@ -129,6 +136,18 @@ class MemoryTable:
             return sum_curvatures(columns, plan, direction, cap, n_rows=len(weights), multiplicities=weights)
         columns = [self._encoded_numbers(name) for name in plan.columns]
         return sum_curvatures(columns, plan, direction, cap, n_rows=self._n_rows)
+
+    def levelled_rows(self, columns: Sequence[str], slots: int) -> NDArray[np.float64]:
+        """Give the first rows, scaled to [-1, 1], and public filler in the slots that are left, (slots, k)."""
+        check_columns(self._schema, columns)
+        check_slots(slots)
+        if self._codes is None:
+            raise DataError("a part of a table keeps no order of rows, so it cannot be levelled; ask the whole table")
+        levelled = np.empty((slots, len(columns)))
+        for position, name in enumerate(columns):
+            numbers = self._encoded_numbers(name)
+            levelled[:, position] = level_column(numbers, name, self._schema.columns[name], slots)
+        return levelled
 
     def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:
         """Count values between public edges; the first and the last cell are open-ended."""
@@ -180,6 +199,7 @@ class MemoryTable:
         part = MemoryTable(EncodedColumns(n_rows=n_rows, codes=codes, values={}), self._schema)
         part._rows = WeightedRows(codes=codes, weights=multiplicity[kept].astype(np.float64), n_rows=len(kept))
         part._shrunk = True
+        part._codes = None
         return part
 
     def _numbers(self, column: str) -> NDArray[np.float64]:
@@ -201,7 +221,7 @@ class MemoryTable:
         declared = self._schema.columns[column]
         if isinstance(declared, Numeric):
             return self._numbers(column)
-        # rows were put in another order if they were reduced to distinct ones, but the same for all columns with levels
+        # a part's rows are distinct ones, in another order, but the same for all columns with levels
         codes = self._codes[column] if self._codes is not None else self._rows.codes[column]
         numbers = np.array(_level_numbers(declared))[codes]
         if self._codes is None and self._rows.weights is not None:

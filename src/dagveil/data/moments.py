@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -145,8 +145,16 @@ def enforce_cap(vectors: NDArray[np.float64], cap: int) -> None:
         vectors[:, row] = [math.copysign(abs(int(entry)) * root // norm, entry) for entry in vectors[:, row].tolist()]
 
 
-def sum_outer_products(columns: Sequence[NDArray[np.float64]], plan: MomentPlan, *, n_rows: int) -> NDArray[np.int64]:
+def sum_outer_products(
+    columns: Sequence[NDArray[np.float64]],
+    plan: MomentPlan,
+    *,
+    n_rows: int,
+    expand: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+) -> NDArray[np.int64]:
     """Give the exact sum over rows of the outer product of each quantised row with itself, (1 + d, 1 + d).
+
+    `expand`, if given, turns a block of raw columns into the plan's columns, row by row (`dagveil.data.features`).
 
     Why float64 is exact here: for a block of b rows with squared norms at most c, every partial sum of products
     q_i q_j, in any order and with fused or split multiplications, is an integer of absolute value at most b c
@@ -158,14 +166,14 @@ def sum_outer_products(columns: Sequence[NDArray[np.float64]], plan: MomentPlan,
             f"this moment plan sums at most {plan.max_rows()} rows exactly and the table is larger; "
             f"choose fewer bits than {plan.bits}, or a smaller radius"
         )
-    width = len(columns)
-    total = np.zeros((1 + width, 1 + width), dtype=np.int64)
+    size = 1 + len(plan.columns)
+    total = np.zeros((size, size), dtype=np.int64)
     # 2**12 rows times a cap of at most 2**40 stays below 2**53
     for start in range(0, n_rows, _BLOCK_ROWS):
         stop = min(start + _BLOCK_ROWS, n_rows)
-        block = np.empty((width, stop - start))
+        block = np.empty((len(columns), stop - start))
         for position, column in enumerate(columns):
             block[position] = column[start:stop]
-        quantised = _quantise(block, plan)
+        quantised = _quantise(block if expand is None else expand(block), plan)
         total += (quantised @ quantised.T).astype(np.int64)
     return total

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.data.features import FeaturePlan
 from dagveil.data.gradients import GradientPlan
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
@@ -42,11 +43,21 @@ class Table(Protocol):
     def moments(self, plan: MomentPlan) -> NDArray[np.int64]:
         """Sum the outer products of the quantised clipped rows, exactly, in the shape (1 + d, 1 + d)."""
 
+    def feature_moments(self, plan: FeaturePlan) -> NDArray[np.int64]:
+        """Sum the outer products of the quantised features of rows, exactly, in the shape (1 + d k, 1 + d k)."""
+
     def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
         """Sum the clipped gradients of all rows, in fixed point, in the shape (d, d)."""
 
     def curvature(self, plan: MomentPlan, direction: NDArray[np.float64], cap: float) -> int:
         """Sum the clipped squared lengths of all rows' images under a direction, in fixed point."""
+
+    def levelled_rows(self, columns: Sequence[str], slots: int) -> NDArray[np.float64]:
+        """Give the rows as a fixed number of slots, scaled to [-1, 1], in the shape (slots, k).
+
+        The first rows in the order of the source, then public filler (`dagveil.data.levelled`). A part of a table has
+        no such order and refuses.
+        """
 
     def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:
         """Count values between public edges.

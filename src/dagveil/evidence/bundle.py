@@ -10,6 +10,7 @@ import msgspec
 
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, EvidenceError
+from dagveil.evidence.features import FeatureEvidence, covariance_from_features
 from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.moments import MomentEvidence, covariance_from_moments
@@ -17,7 +18,14 @@ from dagveil.evidence.questions import Independence
 from dagveil.evidence.tables import NoisyTable, combine, join_margins
 from dagveil.privacy import fraction_json
 from dagveil.privacy.receipt import Receipt
-from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMagnitudes, NoisyMoments, Release
+from dagveil.privacy.release import (
+    NoisyCounts,
+    NoisyFeatureMoments,
+    NoisyInteractions,
+    NoisyMagnitudes,
+    NoisyMoments,
+    Release,
+)
 
 EVIDENCE_FORMAT = "dagveil-evidence"
 EVIDENCE_VERSION = 1
@@ -70,6 +78,9 @@ class Evidence(msgspec.Struct, frozen=True):
 
 def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -> Independence | None:
     """Return tests on releases, or None if nothing about pairs was released."""
+    features = [release for release in releases if isinstance(release, NoisyFeatureMoments)]
+    if features:
+        return FeatureEvidence(covariance_from_features(features[-1]))
     moments = [release for release in releases if isinstance(release, NoisyMoments)]
     if moments:
         return MomentEvidence(covariance_from_moments(moments[-1]))
@@ -131,9 +142,10 @@ def _check_release(release: Release, schema: Schema) -> None:
             for name, levels in zip(columns, release.shape, strict=True)
         )
         fits = fits and release.lattice > 0
-    elif isinstance(release, NoisyMoments):
-        size = len(columns) + 1
-        fits = len(release.values) == size * (size + 1) // 2
+    elif isinstance(release, NoisyMoments | NoisyFeatureMoments):
+        degree = release.degree if isinstance(release, NoisyFeatureMoments) else 1
+        size = len(columns) * degree + 1
+        fits = len(release.values) == size * (size + 1) // 2 and degree > 0 and release.constant > 0
     else:
         fits = len(release.values) > 0 and release.lattice > 0
     if not (fits and release.variance > 0 and all(name in schema.columns for name in columns)):

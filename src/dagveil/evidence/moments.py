@@ -51,8 +51,8 @@ class NoisyCovariance:
         d = len(self.columns)
         values, vectors = np.linalg.eigh(self.matrix)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
-        sampling = _symmetric(rng, d) / np.sqrt(self.n_rows)
-        moved = self.matrix + root @ sampling @ root.T + self.deviation * _symmetric(rng, d)
+        sampling = draw_symmetric(rng, d) / np.sqrt(self.n_rows)
+        moved = self.matrix + root @ sampling @ root.T + self.deviation * draw_symmetric(rng, d)
         _raise_variances(moved, self.deviation)
         return replace(self, matrix=moved)
 
@@ -148,7 +148,7 @@ class MomentEvidence:
         return cross / np.sqrt(su * sv), sigma**2 * (uu * vv + uv**2) / (su * sv)
 
 
-def _symmetric(rng: np.random.Generator, d: int) -> Floats:
+def draw_symmetric(rng: np.random.Generator, d: int) -> Floats:
     """Symmetric noise with unit deviation off the diagonal and √2 on it."""
     gauss: Floats = rng.standard_normal((d, d)) / np.sqrt(2.0)
     return gauss + gauss.T

@@ -19,8 +19,10 @@ from dagveil.methods import (
     em_pc,
     lap_mech,
     measure,
+    measure_features,
     measure_notears,
     noleaks,
+    pcd,
     priv_pc,
     priv_pc_star,
     sampled_gaussian_pc,
@@ -130,6 +132,7 @@ _WANG = "Wang, Pang and Song, Towards practical differentially private causal gr
 _BHATTACHARJEE = "Bhattacharjee and Tandon, CURATE: scaling-up differentially private causal graph discovery, 2024"
 _MA = "Ma, Ji, Pang and Wang, NoLeaks: differentially private causal discovery under functional causal model, 2022"
 _ZHENG = "Zheng, Aragam, Ravikumar and Xing, DAGs with NO TEARS: continuous optimization for structure learning, 2018"
+_ZHANG = "Zhang, Xia, Ren, Guan and Zhou, Differentially private nonlinear causal discovery from numerical data, 2023"
 _COUNTED = "categorical, ordinal, yes/no, and numeric with bins"
 
 _ALL = (
@@ -168,6 +171,17 @@ _ALL = (
         published=measure_notears.ExactNotearsSettings,
         publish=measure_notears.publish,
         flaw=measure_notears.NOT_PRIVATE,
+    ),
+    Method(
+        "measure-features",
+        "noisy moments of nonlinear features once, then any search for free",
+        None,
+        "numeric",
+        "one to three releases",
+        measure_features.MeasureFeaturesSettings,
+        measure_features.accounting,
+        measure_features.check,
+        release=measure_features.release,
     ),
     Method(
         "em-pc",
@@ -294,6 +308,20 @@ _ALL = (
         published=curate.CuratePublished,
         publish=curate.publish,
         flaw=curate.FLAW,
+    ),
+    Method(
+        "pcd",
+        "PC by kernel tests of regression residuals",
+        _ZHANG,
+        "numeric, and levels by their scores",
+        "every question",
+        pcd.PcdSettings,
+        pcd.accounting,
+        pcd.check,
+        ask=pcd.ask,
+        published=pcd.PcdPublished,
+        publish=pcd.publish,
+        flaw=pcd.FLAW,
     ),
 )
 

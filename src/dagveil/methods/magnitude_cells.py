@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy import special
 
 from dagveil.data.column import OWN_LEVEL, Numeric
 from dagveil.data.schema import Schema
@@ -98,7 +98,7 @@ def find_threshold(accounting: Filter, schema: Schema) -> float:
         rows = math.ceil(-scale * math.log(tail * (1.0 + math.exp(-1.0 / scale)))) - 0.5
     else:
         deviation = math.sqrt(counts_squared_sensitivity(relation, tables) / accounting.total)
-        rows = deviation * float(norm.isf(tail))
+        rows = deviation * -float(special.ndtri(tail))
     # where there is hardly any noise, a cell still needs a row
     return max(rows, 0.5)
 

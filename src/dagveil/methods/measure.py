@@ -16,6 +16,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
+from dagveil.evidence.features import FeatureEvidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.evidence.triples import TripleEvidence
@@ -44,6 +45,8 @@ PAIRS_LEVEL = 1e-5
 MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
 """Search constants for numeric columns: their marginal tests have one degree of freedom and more power."""
 
+FEATURE_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3, removal_order=RemovalOrder.WEAKEST_EDGE)
+"""Search constants for features of numeric columns."""
 
 MOST_JOINT_CELLS = 2**14
 """Cells of the table of all columns up to which one release of it is considered."""
@@ -62,6 +65,8 @@ def search_defaults(tests: Independence) -> SkeletonSettings:
     """
     if isinstance(tests, MomentEvidence):
         return MOMENT_SEARCH
+    if isinstance(tests, FeatureEvidence):
+        return FEATURE_SEARCH
     if isinstance(tests, TripleEvidence):
         return TABLE_SEARCH
     return replace(TABLE_SEARCH, conditional_level=PAIRS_LEVEL, removal_order=RemovalOrder.WEAKEST_EDGE)
@@ -138,6 +143,16 @@ def check_measurable(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse, before anything is reserved, what no run could do."""
     if len(schema.columns) < 2:
         raise MethodError(f"the schema has {len(schema.columns)} column; a causal graph needs at least 2")
+    endless = [
+        name
+        for name, column in schema.columns.items()
+        if isinstance(column, Numeric) and not math.isfinite(column.bounds[1] - column.bounds[0])
+    ]
+    if endless:
+        raise MethodError(
+            f"the bounds of {', '.join(endless)} are too far apart to compute with; declare closer ones, or let "
+            "`dagveil schema bounds` find them privately"
+        )
     knowledge.check(schema.columns)
 
 

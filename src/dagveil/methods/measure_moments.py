@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -59,34 +60,24 @@ def measure_moments(
     Parameters are those of `measure_tables`; one matrix answers everything, so `knowledge` and `settings` change
     nothing. `levels` has centre and spread of each column with levels that is to take part.
     """
-    levels = levels or {}
-    columns = {name: column for name, column in curator.schema.columns.items() if isinstance(column, Numeric)}
-    releases: list[Release] = []
-    plan: list[Stage] = []
-    findings: list[str] = []
-    centers = {name: _center(column) for name, column in columns.items()}
-    spreads = {name: column.spread for name, column in columns.items() if column.spread is not None}
-    unknown = {name: center for name, center in centers.items() if name not in spreads}
-    centers |= {name: center for name, (center, _) in levels.items()}
-    spreads |= {name: spread for name, (_, spread) in levels.items()}
-    left = share
-    if unknown:
-        left -= share * SIZES_SHARE
-        progress("finding the sizes of columns", 0, len(unknown))
-        widest = max(_reach(columns[name], center) for name, center in unknown.items())
-        top = math.ceil(math.log2(widest))
-        sizes = curator.magnitudes(unknown, range(top - EXPONENTS_BELOW, top + 1), share * SIZES_SHARE)
-        progress("finding the sizes of columns", len(unknown), len(unknown))
-        releases.extend(sizes)
-        spreads |= {size.column: spread_of(size, _reach(columns[size.column], size.center)) for size in sizes}
-        deviation = math.sqrt(sizes[0].variance) / sizes[0].lattice
-        why = f"the schema declares no spread for {len(unknown)} columns"
-        cells = sum(len(size.values) for size in sizes)
-        plan.append(Stage("sizes of columns", len(sizes), cells, float(share * SIZES_SHARE), deviation, why))
-        findings.append(
-            f"The spread of {len(unknown)} columns was estimated privately; declaring center and spread in the schema "
-            "saves a tenth of the budget."
-        )
+    return release_moments(curator, rows, scale_columns(curator, share, progress), progress, levels)
+
+
+def release_moments(
+    curator: Curator,
+    rows: int,
+    scaled: ScaledColumns,
+    progress: Progress,
+    levels: Mapping[str, tuple[float, float]] | None = None,
+) -> Measured:
+    """Release the second moments of columns whose centres and spreads are known, with all that is left.
+
+    Parameters are those of `measure_moments`.
+    """
+    releases, plan, findings = list(scaled.releases), list(scaled.plan), list(scaled.findings)
+    centers = scaled.centers | {name: center for name, (center, _) in (levels or {}).items()}
+    spreads = scaled.spreads | {name: spread for name, (_, spread) in (levels or {}).items()}
+    left = scaled.left
     names = tuple(name for name in curator.schema.columns if name in centers)
     radius_squared = choose_radius(len(names), rows, float(left * curator.accounting.total))
     moment_plan = MomentPlan(
@@ -113,6 +104,43 @@ def measure_moments(
             "edges. A larger epsilon or fewer columns would show more."
         )
     return Measured(tuple(releases), tuple(plan), tuple(findings))
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledColumns:
+    """Centre and spread of every numeric column, the share of the budget that is left, and what was released for it."""
+
+    centers: dict[str, float]
+    spreads: dict[str, float]
+    left: Fraction
+    releases: tuple[Release, ...]
+    plan: tuple[Stage, ...]
+    findings: tuple[str, ...]
+
+
+def scale_columns(curator: Curator, share: Fraction, progress: Progress) -> ScaledColumns:
+    """Return centres and spreads of numeric columns: the declared ones, and private ones where none are declared."""
+    columns = {name: column for name, column in curator.schema.columns.items() if isinstance(column, Numeric)}
+    centers = {name: _center(column) for name, column in columns.items()}
+    spreads = {name: column.spread for name, column in columns.items() if column.spread is not None}
+    unknown = {name: center for name, center in centers.items() if name not in spreads}
+    if not unknown:
+        return ScaledColumns(centers, spreads, share, (), (), ())
+    progress("finding the sizes of columns", 0, len(unknown))
+    widest = max(_reach(columns[name], center) for name, center in unknown.items())
+    top = math.ceil(math.log2(widest))
+    sizes = curator.magnitudes(unknown, range(top - EXPONENTS_BELOW, top + 1), share * SIZES_SHARE)
+    progress("finding the sizes of columns", len(unknown), len(unknown))
+    spreads |= {size.column: spread_of(size, _reach(columns[size.column], size.center)) for size in sizes}
+    deviation = math.sqrt(sizes[0].variance) / sizes[0].lattice
+    why = f"the schema declares no spread for {len(unknown)} columns"
+    cells = sum(len(size.values) for size in sizes)
+    stage = Stage("sizes of columns", len(sizes), cells, float(share * SIZES_SHARE), deviation, why)
+    told = (
+        f"The spread of {len(unknown)} columns was estimated privately; declaring center and spread in the schema "
+        "saves a tenth of the budget."
+    )
+    return ScaledColumns(centers, spreads, share - share * SIZES_SHARE, sizes, (stage,), (told,))
 
 
 def choose_radius(columns: int, rows: int, mu_squared: float) -> float:

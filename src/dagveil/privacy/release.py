@@ -88,11 +88,37 @@ class NoisyMoments(msgspec.Struct, frozen=True, tag="moments"):
     @property
     def matrix(self) -> NDArray[np.float64]:
         """The noisy moment matrix in the units of the scaled columns."""
-        size = len(self.columns) + 1
-        matrix = np.zeros((size, size))
-        matrix[np.triu_indices(size)] = np.array(self.values, dtype=np.float64) / 4.0**self.bits
-        upper = np.triu(matrix, 1)
-        return matrix + upper.T
+        return _unfold(self.values, len(self.columns) + 1, self.bits)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise off the diagonal, in the units of `matrix`."""
+        return math.sqrt(self.variance) / 4.0**self.bits
+
+
+class NoisyFeatureMoments(msgspec.Struct, frozen=True, tag="feature-moments"):
+    """Second moments of public features of clipped columns, in fixed point, in the order of `NoisyMoments`.
+
+    Each column has `degree` features, which stand together, after the constant. A value x enters as (x − center)/reach,
+    cut to [−1, 1], through the functions of `basis`.
+    """
+
+    columns: tuple[str, ...]
+    centers: tuple[float, ...]
+    reaches: tuple[float, ...]
+    basis: str
+    degree: int
+    radius_squared: float
+    constant: float
+    bits: int
+    variance: Fraction
+    diagonal_variance: Fraction
+    values: tuple[int, ...]
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """The noisy moment matrix in the units of the features."""
+        return _unfold(self.values, len(self.columns) * self.degree + 1, self.bits)
 
     @property
     def deviation(self) -> float:
@@ -116,4 +142,11 @@ class NoisyMagnitudes(msgspec.Struct, frozen=True, tag="magnitudes"):
         return np.array(self.values, dtype=np.float64) / self.lattice
 
 
-Release = NoisyCounts | NoisyInteractions | NoisyMoments | NoisyMagnitudes
+Release = NoisyCounts | NoisyInteractions | NoisyMoments | NoisyFeatureMoments | NoisyMagnitudes
+
+
+def _unfold(values: tuple[int, ...], size: int, bits: int) -> NDArray[np.float64]:
+    """Return the symmetric matrix whose upper triangle these fixed-point values are."""
+    matrix = np.zeros((size, size))
+    matrix[np.triu_indices(size)] = np.array(values, dtype=np.float64) / 4.0**bits
+    return matrix + np.triu(matrix, 1).T

@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from dagveil.errors import EvidenceError
 from dagveil.statistics.kernels import Floats, check_bandwidth, gaussian_gram, kernel_features
@@ -85,7 +84,11 @@ def fourier_features(given: Floats, bandwidth: float) -> Floats:
     n_rows, width = given.shape
     if width == 1:
         return kernel_features(bandwidth, 2.0).map(given[:, 0])
-    points = qmc.Sobol(width, rng=SEED).random(FREQUENCIES)
+    # half a second of imports that only regressions on several columns need
+    from scipy.stats import qmc
+
+    # `seed`, since SciPy before 1.15 knows no `rng`
+    points = qmc.Sobol(width, seed=np.random.default_rng(SEED)).random(FREQUENCIES)
     angles = given @ (ndtri(points).T / bandwidth)
     features = np.empty((n_rows, 2 * FREQUENCIES))
     np.cos(angles, out=features[:, :FREQUENCIES])

@@ -1,0 +1,118 @@
+"""Figures of studies as SVG: lines over budgets, panels side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from dagveil.errors import MissingExtraError
+
+MARKERS = "osD^vP*Xh<>"
+DASHES = ("-", "--", "-.", ":")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333333", "#999999")
+"""Wong's palette, which people with colour blindness can tell apart; markers and dashes differ besides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: a label, heights over the ticks (None where nothing was run), and half-widths of intervals."""
+
+    label: str
+    heights: Sequence[float | None]
+    errors: Sequence[float | None] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One set of axes.
+
+    Attributes
+    ----------
+    title
+        Above it.
+    lines
+        What it shows.
+    levels
+        Horizontal lines with their labels, such as the level of a test.
+    """
+
+    title: str
+    lines: Sequence[Line]
+    levels: Mapping[str, float] = field(default_factory=dict)
+
+
+def draw_panels(
+    panels: Sequence[Panel], ticks: Sequence[str], x_label: str, y_label: str, path: str | Path, columns: int = 2
+) -> None:
+    """Draw panels with common ticks and one legend, as an SVG file that is the same whenever it is drawn.
+
+    Parameters
+    ----------
+    panels
+        From left to right, then down.
+    ticks
+        Labels on the horizontal axis, evenly spaced: budgets grow by factors.
+    x_label, y_label
+        Of the axes.
+    path
+        Of the SVG.
+    columns
+        Panels per row.
+    """
+    figures, matplotlib = _load()
+    rows = -(-len(panels) // columns)
+    with matplotlib.rc_context({"svg.hashsalt": "dagveil", "svg.fonttype": "none", "font.size": 9}):
+        figure, axes = figures.subplots(
+            rows, columns, figsize=(4.6 * columns, 3.2 * rows + 0.8), squeeze=False, sharex=True, sharey=True
+        )
+        for place, axis in enumerate(axes.flat):
+            if place >= len(panels):
+                axis.set_visible(False)
+                continue
+            _draw(axis, panels[place], ticks)
+            axis.set_xlabel(x_label)
+            if place % columns == 0:
+                axis.set_ylabel(y_label)
+        handles: dict[str, Any] = {}
+        for axis in axes.flat:
+            handles |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+        figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=3, frameon=False)
+        figure.tight_layout(rect=(0.0, 0.04 + 0.06 * (len(handles) // 3) / rows, 1.0, 1.0))
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": "dagveil"})
+        figures.close(figure)
+
+
+def _draw(axis: Any, panel: Panel, ticks: Sequence[str]) -> None:
+    for number, line in enumerate(panel.lines):
+        places = [place for place, height in enumerate(line.heights) if height is not None]
+        errors = [line.errors[place] or 0.0 for place in places] if line.errors else None
+        axis.errorbar(
+            places,
+            [line.heights[place] for place in places],
+            yerr=errors,
+            label=line.label,
+            color=COLOURS[number % len(COLOURS)],
+            marker=MARKERS[number % len(MARKERS)],
+            linestyle=DASHES[number % len(DASHES)],
+            markersize=4,
+            linewidth=1.2,
+            capsize=2,
+        )
+    for label, height in panel.levels.items():
+        axis.axhline(height, color="#555555", linewidth=0.8, linestyle=(0, (1, 3)), label=label)
+    axis.set_title(panel.title)
+    axis.set_xticks(range(len(ticks)), ticks)
+    axis.set_ylim(-0.03, 1.03)
+    axis.grid(alpha=0.25, linewidth=0.5)
+
+
+def _load() -> tuple[Any, Any]:
+    try:
+        matplotlib = import_module("matplotlib")
+        matplotlib.use("svg")
+        return import_module("matplotlib.pyplot"), matplotlib
+    except ImportError as error:
+        raise MissingExtraError("figures need matplotlib: pip install 'dagveil[plots]'") from error

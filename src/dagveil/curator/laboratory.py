@@ -1,0 +1,305 @@
+"""Kernel questions about numeric columns, each charged before its noise is drawn.
+
+Rows are levelled to a public number of slots, so neighbours differ in one slot whatever the relation
+(docs/proofs/levelled.md). Every statistic is divided by what one slot can move it, which makes scores of sensitivity 1
+as in an interview, on the same grid. What leaves is a bit, or a score with Laplace noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.curator.interview import RECORD, Question
+from dagveil.curator.residual_sums import NoisySums
+from dagveil.data.levelled import check_slots
+from dagveil.data.table import Table
+from dagveil.errors import MethodError
+from dagveil.privacy.events import DiscreteLaplace, Event
+from dagveil.privacy.mechanisms.laplace import laplace_variance
+from dagveil.privacy.noise.source import NoiseSource
+from dagveil.privacy.relation import Relation
+from dagveil.statistics.additive import AdditiveFunction
+from dagveil.statistics.gcm import gcm_sensitivities
+from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
+from dagveil.statistics.kernels import kernel_features
+from dagveil.statistics.residual_ranks import residual_rank_score, residual_rank_sensitivity
+from dagveil.statistics.residuals import residual_sensitivity, ridge_residuals_by_features
+
+Floats = NDArray[np.float64]
+
+ROUNDING: Final = 1e-6
+"""Sensitivities are raised by this part, and by a thousandth of it, so that float rounding cannot exceed them."""
+
+COLUMN_REACH: Final = 2.0
+RESIDUAL_REACH: Final = 4.0
+"""Largest distance of two values of a column in [-1, 1], and of two residuals in [-2, 2]."""
+
+_PERMUTED_CELLS: Final = 2**22
+
+
+@dataclass(frozen=True, slots=True)
+class Ridge:
+    """Kernel ridge regression with a public penalty and bandwidth; its residuals depend on all rows."""
+
+    penalty: float
+    bandwidth: float
+
+
+class PublicFunctions(Protocol):
+    """Regression functions that were computed from released values. It is told names only, never rows."""
+
+    def function(self, target: str, given: tuple[str, ...]) -> AdditiveFunction:
+        """Give the function that predicts a column from others, in scaled units."""
+        ...
+
+
+Regression = Ridge | PublicFunctions
+
+
+@dataclass(frozen=True, slots=True)
+class HsicTest:
+    """A permutation test of independence by root HSIC; everything here is public.
+
+    Parameters
+    ----------
+    regression
+        What conditional questions take away from both columns.
+    level
+        Probability of calling independent columns dependent, at most.
+    permutations
+        B; `level` times B + 1 must be at least 1.
+    bandwidth
+        Of both Gaussian kernels, in half-widths of the bounds.
+    """
+
+    regression: Regression
+    level: float = 0.05
+    permutations: int = 99
+    bandwidth: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_permutations(self.level, self.permutations)
+
+    @property
+    def largest_rank(self) -> int:
+        """The statistic must be among so many largest of the B + 1."""
+        return _largest_rank(self.level, self.permutations)
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyDifference:
+    """A noisy difference of two scores of dependence, and the scale of its Laplace noise."""
+
+    value: float
+    scale: float
+
+
+class Laboratory:
+    """Questions to one table by kernels and residuals.
+
+    Parameters
+    ----------
+    table
+        The rows.
+    relation
+        Which tables count as neighbours; levelled rows have the same sensitivities under both relations.
+    slots
+        The public number of rows that the table is levelled to.
+    charge
+        Refuses or records an event.
+    noise
+        Where noise and permutations come from.
+    """
+
+    def __init__(
+        self, table: Table, relation: Relation, slots: int, charge: Callable[[Event], None], noise: NoiseSource
+    ) -> None:
+        check_slots(slots)
+        if slots < 2:
+            raise MethodError(
+                f"kernel questions need at least 2 slots, not {slots}; declare nominal_rows in the schema"
+            )
+        self._table = table
+        self._charge = charge
+        self._noise = noise
+        self.relation = relation
+        self.slots = slots
+        self.asked = 0
+
+    def __repr__(self) -> str:
+        return f"Laboratory({self.slots} slots, {self.relation.value}, {self.asked} questions)"
+
+    def permutation_bit(self, question: Question, epsilon: Fraction, test: HsicTest, label: str) -> bool:
+        """Tell whether x and y look dependent given the set, by a private permutation test.
+
+        Noise is added to the statistic and to each permuted one. Given the permutations and the noise of the permuted
+        ones, the bit is a threshold on the statistic less a quantile of the others. One slot moves that by what it
+        moves the statistic and a permuted one by, together, and the noise of the statistic covers it. The same noise on
+        the others keeps the level (docs/proofs/permutation-test.md).
+        """
+        if question[2]:
+            u, v, residual = self._residuals(question, test.regression)
+            kernel = kernel_features(test.bandwidth, RESIDUAL_REACH)
+        else:
+            u, v = self._table.levelled_rows(question[:2], self.slots).T
+            residual, kernel = 0.0, kernel_features(test.bandwidth, COLUMN_REACH)
+        sensitivity = root_hsic_sensitivity(self.slots, kernel, kernel, residual, residual)
+        paired = paired_root_hsic_sensitivity(self.slots, kernel, kernel, residual, residual)
+        # in grid steps: a permuted statistic moves by a record, the statistic itself by less
+        moved = RECORD + min(RECORD, math.ceil(RECORD * _raise(paired) / _raise(sensitivity)))
+        scale = self._noise.representable_scale(moved / epsilon)
+        scores = _to_grid(self._permuted(kernel.map(u), kernel.map(v), test.permutations), sensitivity)
+        self._charge(DiscreteLaplace(label, 1, epsilon))
+        self.asked += 1
+        noisy = scores + self._noise.discrete_laplace(scale, len(scores))
+        return int((noisy[1:] >= noisy[0]).sum()) + 1 <= test.largest_rank
+
+    def gcm(
+        self,
+        question: Question,
+        epsilons: tuple[Fraction, Fraction, Fraction],
+        functions: PublicFunctions,
+        bound: float,
+        label: str,
+    ) -> NoisySums:
+        """Return noisy sums of residual products, of their squares and of residuals, cut to [-bound, bound].
+
+        Parameters
+        ----------
+        question
+            What is asked.
+        epsilons
+            Of the sum of products, of the sum of their squares, and of the two sums of residuals together.
+        functions
+            Regression functions for both columns given the set, which may be empty.
+        bound
+            Where residuals are cut.
+        label
+            What the ledger calls these charges.
+        """
+        u, v, residual = self._residuals(question, functions)
+        first, second = (np.clip(part, -bound, bound) for part in (u, v))
+        products = first * second
+        # rounded once at the end: the order of the slots makes no difference
+        values = [math.fsum(terms.tolist()) for terms in (products, products**2, first, second)]
+        # functions are public, so a slot moves its own residual only
+        sensitivities = (*gcm_sensitivities(self.slots, bound, residual), 2.0 * bound, 2.0 * bound)
+        exact = [int(_to_grid(np.array(value), moved)) for value, moved in zip(values, sensitivities, strict=True)]
+        each = (*epsilons[:2], epsilons[2] / 2, epsilons[2] / 2)
+        scales = [self._noise.representable_scale(RECORD / epsilon) for epsilon in each]
+        for name, draws, epsilon in zip(("products", "squares", "residuals"), (1, 1, 2), epsilons, strict=True):
+            self._charge(DiscreteLaplace(f"{label}, {name}", draws, epsilon))
+        self.asked += 1
+        units = [_raise(moved) / RECORD for moved in sensitivities]
+        drawn = [int(self._noise.discrete_laplace(scale, 1)[0]) for scale in scales]
+        noisy = [(value + noise) * unit for value, noise, unit in zip(exact, drawn, units, strict=True)]
+        variances = [float(laplace_variance(scale)) * unit**2 for scale, unit in zip(scales, units, strict=True)]
+        return NoisySums(*noisy, *variances)
+
+    def hsic_difference(
+        self, x: str, y: str, epsilon: Fraction, regression: Regression, bandwidth: float, label: str
+    ) -> NoisyDifference:
+        """Return the root HSIC of x and the residual of y, less that of y and the residual of x, with noise.
+
+        Below zero speaks for x → y: there the residual is the more independent one.
+        """
+        cause, rest = kernel_features(bandwidth, COLUMN_REACH), kernel_features(bandwidth, RESIDUAL_REACH)
+        nothing = np.empty((0, self.slots), dtype=np.intp)
+        value = sensitivity = 0.0
+        for sign, (source, target) in ((1.0, (x, y)), (-1.0, (y, x))):
+            column, residuals, moved = self._explain(source, target, regression)
+            value += sign * float(root_hsic(cause.map(column), rest.map(residuals), nothing)[0])
+            sensitivity += paired_root_hsic_sensitivity(self.slots, cause, rest, 0.0, moved)
+        return self._release_difference(value, sensitivity, epsilon, label)
+
+    def rank_difference(
+        self, x: str, y: str, epsilon: Fraction, functions: PublicFunctions, label: str
+    ) -> NoisyDifference:
+        """Return the same difference for a score by ranks: how the size of residuals goes with the cause."""
+        value = 0.0
+        for sign, (source, target) in ((1.0, (x, y)), (-1.0, (y, x))):
+            column, residuals, _ = self._explain(source, target, functions)
+            value += sign * residual_rank_score(column, residuals)
+        return self._release_difference(value, 2.0 * residual_rank_sensitivity(self.slots), epsilon, label)
+
+    def _release_difference(self, value: float, sensitivity: float, epsilon: Fraction, label: str) -> NoisyDifference:
+        scale = self._noise.representable_scale(RECORD / epsilon)
+        exact = int(_to_grid(np.array(value), sensitivity))
+        self._charge(DiscreteLaplace(label, 1, epsilon))
+        self.asked += 1
+        noisy = exact + int(self._noise.discrete_laplace(scale, 1)[0])
+        unit = _raise(sensitivity) / RECORD
+        return NoisyDifference(noisy * unit, float(scale) * unit)
+
+    def _explain(self, source: str, target: str, regression: Regression) -> tuple[Floats, Floats, float]:
+        """Return a column, the residual of another given it, and what one slot moves residuals of other slots by."""
+        rows = self._table.levelled_rows((source, target), self.slots)
+        if isinstance(regression, Ridge):
+            residuals = ridge_residuals_by_features(rows[:, :1], rows[:, 1], regression.penalty, regression.bandwidth)
+            return rows[:, 0], residuals, residual_sensitivity(self.slots, regression.penalty)
+        return rows[:, 0], rows[:, 1] - regression.function(target, (source,)).values(rows[:, :1]), 0.0
+
+    def _residuals(self, question: Question, regression: Regression) -> tuple[Floats, Floats, float]:
+        """Return what the set leaves of both columns, and what one slot moves residuals of other slots by."""
+        x, y, given = question
+        rows = self._table.levelled_rows((*given, x, y), self.slots)
+        conditions, targets = rows[:, :-2], rows[:, -2:]
+        if isinstance(regression, Ridge):
+            residuals = ridge_residuals_by_features(conditions, targets, regression.penalty, regression.bandwidth)
+            return residuals[:, 0], residuals[:, 1], residual_sensitivity(self.slots, regression.penalty)
+        u, v = (
+            targets[:, place] - regression.function(name, given).values(conditions) for place, name in enumerate((x, y))
+        )
+        return u, v, 0.0
+
+    def _permuted(self, u: Floats, v: Floats, count: int) -> Floats:
+        """Return the statistic and so many permuted ones, in blocks of bounded memory."""
+        parts = []
+        step = max(1, _PERMUTED_CELLS // self.slots)
+        for start in range(0, count, step):
+            drawn = [self._draw_permutation() for _ in range(min(step, count - start))]
+            values = root_hsic(u, v, np.stack(drawn))
+            parts.append(values if not parts else values[1:])
+        return np.concatenate(parts)
+
+    def _draw_permutation(self) -> NDArray[np.intp]:
+        """Draw an order of the slots, all equally likely.
+
+        It must be secret and uniform: the proof puts the slots of two neighbours in line with each other.
+        """
+        while True:
+            tickets = self._noise.uniform_below(2**63, self.slots)
+            order = np.argsort(tickets)
+            # equal tickets would favour one order: draw again
+            if not (np.diff(tickets[order]) == 0).any():
+                return order
+
+
+def check_permutations(level: float, permutations: int) -> None:
+    """Refuse so few permutations that the test could never reject."""
+    if _largest_rank(level, permutations) < 1:
+        raise MethodError(
+            f"{permutations} permutations cannot reject at level {level:g}: level times (permutations + 1) must be at "
+            f"least 1; choose at least {math.ceil(1 / level) - 1} permutations"
+        )
+
+
+def _largest_rank(level: float, permutations: int) -> int:
+    # decimal fractions such as 0.05 lie a little beside the float: a level times a whole number must not lose a rank
+    return math.floor(Fraction(level).limit_denominator(10**6) * (permutations + 1))
+
+
+def _raise(sensitivity: float) -> float:
+    return sensitivity * (1.0 + ROUNDING) + ROUNDING / 1000.0
+
+
+def _to_grid(values: Floats, sensitivity: float) -> NDArray[np.int64]:
+    """Divide by the sensitivity and round down to the grid: one slot moves the result by at most one record."""
+    return np.floor(values * (RECORD / _raise(sensitivity))).astype(np.int64)

@@ -1,0 +1,86 @@
+"""Levelled rows: every table as the same public number of slots, scaled to [-1, 1].
+
+The first rows fill the slots; where there are fewer rows, public filler records take the slots that are left. Then two
+neighbours, whether a record was added, removed or replaced, differ in one slot only, up to the order of the slots
+(docs/proofs/levelled.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.data.column import Column, Numeric
+from dagveil.errors import SchemaError
+
+MOST_SLOTS: Final = 2**22
+"""The largest number of slots: a mean over as many, summed up in any order, is exact to 1e-9 in float64."""
+
+
+def check_slots(slots: int) -> None:
+    """Refuse a number of slots that has no use."""
+    if not 1 <= slots <= MOST_SLOTS:
+        raise SchemaError(f"rows cannot be levelled to {slots} slots; choose between 1 and {MOST_SLOTS}")
+
+
+def unit_scale(column: Column) -> tuple[float, float]:
+    """Give the centre and the half-width by which a column is scaled to [-1, 1]; a column with one level has width 0.
+
+    Examples
+    --------
+    >>> unit_scale(Numeric(bounds=(0, 20)))
+    (10.0, 10.0)
+    """
+    lower, upper = column.bounds if isinstance(column, Numeric) else (min(column.numbers), max(column.numbers))
+    # halves first: the difference of two large bounds could overflow
+    return upper / 2.0 + lower / 2.0, upper / 2.0 - lower / 2.0
+
+
+def scale_to_unit(values: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
+    """Scale numbers to [-1, 1] by the column's bounds, or by its smallest and largest score.
+
+    Values beyond are clipped, and what is not a number counts as the middle. Elementwise: the result for a row depends
+    on that row alone.
+
+    Examples
+    --------
+    >>> scale_to_unit(np.array([0.0, 5.0, 99.0]), Numeric(bounds=(0, 20))).tolist()
+    [-1.0, -0.5, 1.0]
+    """
+    middle, half = unit_scale(column)
+    if half == 0.0:
+        return np.zeros(len(values))
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = (np.asarray(values, dtype=np.float64) - middle) / half
+    scaled[np.isnan(scaled)] = 0.0
+    return np.clip(scaled, -1.0, 1.0)
+
+
+def fill_slots(name: str, slots: range) -> NDArray[np.float64]:
+    """Give the filler of a column in some slots: as good as uniform in [-1, 1] and independent, yet fixed and public.
+
+    Examples
+    --------
+    >>> filler = fill_slots("age", range(1000))
+    >>> bool(abs(filler.mean()) < 0.1), bool((filler[10:] == fill_slots("age", range(10, 1000))).all())
+    (True, True)
+    """
+    key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+    mixed = np.arange(slots.start, slots.stop, dtype=np.uint64)
+    # the finaliser of splitmix64, once to spread the slots and once after the column's key
+    for shift in (np.uint64(0x9E3779B97F4A7C15), np.uint64(key)):
+        mixed = mixed + shift
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed = mixed ^ (mixed >> np.uint64(31))
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
+
+
+def level_column(values: NDArray[np.float64], name: str, column: Column, slots: int) -> NDArray[np.float64]:
+    """Give a column of the levelled table: its first values, scaled, then filler up to the number of slots."""
+    check_slots(slots)
+    kept = scale_to_unit(values[:slots], column)
+    return np.concatenate([kept, fill_slots(name, range(len(kept), slots))])

@@ -1,0 +1,297 @@
+"""Which of two columns is the cause: the additive noise model, asked privately (Kusner and others 2016).
+
+If y = f(x) + noise, with noise that is independent of x, then the residual of y given x is independent of x, and seldom
+is the residual of x given y independent of y. Both ways are tried; the smaller score of dependence wins.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from dagveil._version import __version__
+from dagveil.curator import Curator
+from dagveil.curator.laboratory import NoisyDifference, Ridge
+from dagveil.data.column import Numeric
+from dagveil.data.memory import MemoryTable
+from dagveil.data.schema import Schema, load_schema
+from dagveil.errors import MethodError
+from dagveil.evidence.bundle import Stage
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.catalogue import Method
+from dagveil.methods.discovery import DEFAULT_DELTA
+from dagveil.methods.measured import Progress, silent
+from dagveil.methods.pcd import Bandwidth, RegressionRule, Rows, count_slots, default_penalty
+from dagveil.methods.regressions import ReleasedFunctions, functions_from_table
+from dagveil.methods.result import SchemaSummary, now
+from dagveil.methods.run import prepare_run, schema_knowledge
+from dagveil.methods.writing import summarise
+from dagveil.privacy import fraction_json
+from dagveil.privacy.budget import Amount, Budget
+from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.mechanisms.laplace import epsilon_for
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.receipt import Calibration, Receipt
+
+DIRECTION_VERSION = 1
+"""Version of the JSON."""
+
+TABLE_SHARE = Fraction(1, 4)
+"""Share of the budget for the table that regressions are computed from."""
+
+BINS = 16
+"""Bins of each column in that table."""
+
+DEGREE = 5
+"""Degree of the regression polynomials."""
+
+MEANING = (
+    "Confidence is the probability that noise of this size has not turned the sign of the difference. It says nothing "
+    "about chance in the rows, nor about whether the additive noise model holds."
+)
+
+_KUSNER = "Kusner, Sun, Sridharan and Weinberger, Private causal inference, AISTATS 2016"
+
+
+class Score(enum.Enum):
+    """How the dependence of a residual on the other column is scored."""
+
+    HSIC = "hsic"
+    """Root HSIC with Gaussian kernels."""
+
+    SPEARMAN = "spearman"
+    """Rank correlations of the residual's size with the column, and with its distance from the middle."""
+
+
+class DirectionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the private direction.
+
+    Parameters
+    ----------
+    score
+        hsic or spearman.
+    regression
+        released: polynomials from a noisy table. ridge: kernel ridge regression on the rows, for hsic only.
+    bandwidth
+        Of all kernels, in half-widths of the bounds.
+    penalty
+        Of ridge regression. None takes a value from the number of rows.
+    rows
+        Rows that are used, at most. None takes all.
+    """
+
+    score: Score = Score.HSIC
+    regression: RegressionRule = RegressionRule.RELEASED
+    bandwidth: Bandwidth = 0.5
+    penalty: float | None = None
+    rows: Rows | None = None
+
+
+class Direction(msgspec.Struct, frozen=True):
+    """Which of two columns looks like the cause, with the receipt of the run.
+
+    Parameters
+    ----------
+    cause, effect
+        The direction that was found.
+    confidence
+        Probability, from ½ to 1, that the noise has not turned the answer.
+    difference
+        Noisy score of dependence for columns[0] → columns[1], less that for the other way: below 0 if the former won.
+    noise_scale
+        Scale of the Laplace noise in it.
+    """
+
+    format: Literal["dagveil-direction"]
+    version: int
+    software: str
+    created: str
+    columns: tuple[str, str]
+    cause: str
+    effect: str
+    confidence: float
+    difference: float
+    noise_scale: float
+    meaning: str
+    settings: dict[str, Any]
+    schema: SchemaSummary
+    plan: tuple[Stage, ...]
+    receipt: Receipt
+
+    def to_json(self) -> str:
+        """Write the answer as JSON."""
+        return msgspec.json.format(fraction_json.encode(self), indent=2).decode()
+
+    def save(self, path: str | Path) -> None:
+        """Write the answer to a file."""
+        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+
+def find_direction(
+    source: Any,
+    schema: Schema | str | Path,
+    x: str,
+    y: str,
+    epsilon: Amount,
+    delta: Amount = DEFAULT_DELTA,
+    *,
+    settings: DirectionSettings | None = None,
+    ledger: Ledger | str | Path | None = None,
+    noise: NoiseKind = NoiseKind.OPENDP,
+    seed: int | None = None,
+    accept_draft: bool = False,
+    accept_no_guarantee: bool = False,
+    progress: Progress = silent,
+) -> Direction:
+    """Find which of two numeric columns is the cause, under the additive noise model.
+
+    Parameters
+    ----------
+    source, schema, epsilon, delta, ledger, noise, seed, accept_draft, accept_no_guarantee, progress
+        As in `dagveil.measure_source`. All noise is Laplace noise, so that delta is not used, and the receipt says 0.
+    x, y
+        Two numeric columns of the schema.
+    settings
+        How dependence is scored.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.linspace(-1, 1, 2000)
+    >>> rows = {"x": x, "y": x**3 + 0.2 * np.sin(1000 * x)}
+    >>> bounds = Numeric(bounds=(-1.5, 1.5))
+    >>> public = Schema(dataset="demo", columns={"x": bounds, "y": bounds}, reviewed=True, nominal_rows=2000)
+    >>> found = find_direction(rows, public, "x", "y", epsilon=20, noise=NoiseKind.SEEDED, seed=1)
+    >>> found.cause, found.confidence > 0.9
+    ('x', True)
+    """
+    settings = settings or DirectionSettings()
+    _check_settings(settings)
+    full = schema if isinstance(schema, Schema) else load_schema(schema)
+    _check_pair(full, x, y)
+    if isinstance(source, MemoryTable):
+        raise MethodError("a direction is found from rows, not from an open table; give the path, frame or array")
+    method = _as_method()
+    narrow = _narrow(full, x, y)
+    run = prepare_run(
+        source, narrow, Budget.of(epsilon, delta), method, ledger, NoiseKind(noise), seed, accept_draft, NO_KNOWLEDGE
+    )
+    run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
+    accounting = _account(run.budget, narrow, settings, NO_KNOWLEDGE)
+    run = run.charged_by(accounting)
+    table = run.table()
+    with run.reserve(method) as record:
+        curator = Curator(table, run.relation, accounting, record, run.noise)
+        found, plan = _compare(curator, x, y, settings, progress)
+    cause, effect = (x, y) if found.value <= 0.0 else (y, x)
+    return Direction(
+        format="dagveil-direction",
+        version=DIRECTION_VERSION,
+        software=__version__,
+        created=now(),
+        columns=(x, y),
+        cause=cause,
+        effect=effect,
+        confidence=1.0 - 0.5 * math.exp(-abs(found.value) / found.scale),
+        difference=found.value,
+        noise_scale=found.scale,
+        meaning=MEANING,
+        settings=msgspec.to_builtins(settings),
+        schema=summarise(full),
+        plan=plan,
+        receipt=run.receipt(accounting, curator.events),
+    )
+
+
+def _compare(
+    curator: Curator, x: str, y: str, settings: DirectionSettings, progress: Progress
+) -> tuple[NoisyDifference, tuple[Stage, ...]]:
+    """Release what regressions need, then the difference of both ways."""
+    slots, stages = count_slots(curator, settings.rows)
+    laboratory = curator.laboratory(slots)
+    functions: ReleasedFunctions | None = None
+    if settings.regression is RegressionRule.RELEASED:
+        progress("table of two columns", 0, 2)
+        (released,) = curator.count_tables([(x, y)], TABLE_SHARE, "table for regressions")
+        functions = functions_from_table(released, DEGREE)
+        why = f"polynomials of degree {DEGREE}, both ways, are computed from it"
+        sd = math.sqrt(released.count_variance)
+        stages.append(Stage("table for regressions", 1, BINS**2, float(TABLE_SHARE), sd, why))
+    progress("direction", 1, 2)
+    epsilon = epsilon_for(curator.accounting, curator.accounting.remaining)
+    label = f"{settings.score.value} both ways"
+    if settings.score is Score.SPEARMAN and functions is not None:
+        found = laboratory.rank_difference(x, y, epsilon, functions, label)
+    else:
+        regression = functions or Ridge(settings.penalty or default_penalty(slots), settings.bandwidth)
+        found = laboratory.hsic_difference(x, y, epsilon, regression, settings.bandwidth, label)
+    share = 1.0 - sum(stage.share for stage in stages)
+    why = f"difference of two scores on {slots} rows, epsilon {float(epsilon):.3g}"
+    stages.append(Stage("direction", 1, 1, share, 2**0.5 * found.scale, why))
+    return found, tuple(stages)
+
+
+def _check_settings(settings: DirectionSettings) -> None:
+    if settings.score is Score.SPEARMAN and settings.regression is RegressionRule.RIDGE:
+        raise MethodError(
+            "spearman with ridge regression has no useful sensitivity: one record moves all residuals, and all ranks "
+            "with them; choose regression=released, or score=hsic"
+        )
+    if settings.penalty is not None and not 0.0 < settings.penalty < math.inf:
+        raise MethodError(f"the penalty is {settings.penalty:g}; choose a positive number")
+
+
+def _check_pair(schema: Schema, x: str, y: str) -> None:
+    """Refuse columns that no additive noise model fits, and pairs whose direction is known."""
+    if x == y:
+        raise MethodError(f"both columns are {x!r}; name two different ones")
+    for name in (x, y):
+        if name not in schema.columns:
+            raise MethodError(f"the schema has no column {name!r}; its columns are {', '.join(schema.columns)}")
+        if not isinstance(schema.columns[name], Numeric):
+            raise MethodError(
+                f"column {name!r} is not numeric, and the additive noise model is about numbers; choose numeric "
+                "columns, or use `discover`"
+            )
+    knowledge = schema_knowledge(schema)
+    possible = [arc for arc in ((x, y), (y, x)) if knowledge.allows(*arc)]
+    if len(possible) < 2:
+        known = f"{possible[0][0]} → {possible[0][1]} is the only direction" if possible else "neither direction is"
+        raise MethodError(
+            f"the schema's background knowledge already answers this: {known} that it allows. Nothing was spent; take "
+            "that knowledge out of the schema to ask the rows."
+        )
+
+
+def _narrow(schema: Schema, x: str, y: str) -> Schema:
+    """Return the schema of the two columns alone, counted in bins of equal width."""
+    columns = {}
+    for name in (x, y):
+        column = schema.columns[name]
+        if isinstance(column, Numeric):
+            # a missing value takes its declared number, and so falls into that number's bin
+            columns[name] = Numeric(bounds=column.bounds, bins=BINS, missing=column.missing_value)
+    return msgspec.structs.replace(schema, columns=columns, tiers=(), forbidden=(), required=())
+
+
+def _account(budget: Budget, schema: Schema, settings: DirectionSettings, knowledge: Knowledge) -> Filter:
+    """Plain addition: two or three Laplace events are cheapest that way."""
+    return PureFilter(budget)
+
+
+def _check_nothing(schema: Schema, knowledge: Knowledge) -> None:
+    """Columns were checked by name already."""
+
+
+def _as_method() -> Method:
+    """Describe this question as runs and ledgers know methods."""
+    title = "which of two numeric columns is the cause"
+    return Method(
+        "direction", title, _KUSNER, "two numeric columns", "two releases", DirectionSettings, _account, _check_nothing
+    )

@@ -1,0 +1,213 @@
+"""The method `measure-features`: second moments of public nonlinear features, released once, then any test for free.
+
+Each numeric column is cut to a public interval and expanded into a few Legendre polynomials. Their noisy second moments
+answer every question by a partial cross-covariance. How many polynomials, and how far rows are shrunk, follows from the
+number of rows, the number of columns and the budget: no row is touched for it.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Annotated
+
+import msgspec
+
+from dagveil.curator import Curator
+from dagveil.data.column import Numeric
+from dagveil.data.features import MOST_FEATURES, Basis, FeaturePlan
+from dagveil.data.schema import Schema
+from dagveil.errors import MethodError
+from dagveil.evidence.bundle import Stage
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.asking import Positive
+from dagveil.methods.measure import ROWS_SHARE, check_measurable, is_numeric, release_rows
+from dagveil.methods.measure_moments import BITS, QUIET, ScaledColumns, release_moments, scale_columns
+from dagveil.methods.measured import Measured, Progress
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import DiscreteGaussian
+from dagveil.privacy.filter import Filter, tightest_filter
+
+Degree = Annotated[int, msgspec.Meta(ge=1, le=MOST_FEATURES)]
+
+REACH = 2.0
+"""Spreads on each side of the centre within which values are told apart, inside the bounds."""
+
+QUIET_PAIR = 1.25
+"""Two features per column pay while the variance of the noise is below this multiple of what sampling makes."""
+
+QUIET_TRIPLE = 0.1
+"""The same for three."""
+
+NARROWEST_PER_FEATURE = 0.75
+"""Squared radius of the ball, per feature, where noise is the main concern; features have mean square 1 or so."""
+
+WIDEST_PER_FEATURE = 2.0
+"""Squared radius per feature beyond which shrinking does little harm."""
+
+CONSTANT_SHARE = 0.1
+"""Squared constant in front of each row, as a share of the squared radius: it holds number of rows and means."""
+
+LINEAR = (
+    "Noise would have drowned nonlinear features here, so the columns themselves were measured, as `measure` does. A "
+    "larger epsilon, more rows or fewer columns would allow features; degree=2 insists on them."
+)
+
+
+class MeasureFeaturesSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of `measure-features`; those of the search apply besides, at no cost.
+
+    Parameters
+    ----------
+    degree
+        Features per column; None chooses 2 or 3, or second moments of the columns themselves where noise would drown
+        features, from the number of rows, the number of columns and the budget.
+    basis
+        Family of functions.
+    radius
+        Squared radius that rows are shrunk to, per feature; None chooses it. From degree + 2 on nothing is shrunk.
+    reach
+        Spreads on each side of the centre within which values are told apart.
+    """
+
+    degree: Degree | None = None
+    basis: Basis = Basis.LEGENDRE
+    radius: Positive | None = None
+    reach: Positive = REACH
+
+
+def check(schema: Schema, knowledge: Knowledge) -> None:
+    """Refuse tables with columns that are not numeric."""
+    check_measurable(schema, knowledge)
+    if not is_numeric(schema):
+        other = next(
+            name
+            for name, column in schema.columns.items()
+            if not isinstance(column, Numeric) or column.bins is not None
+        )
+        raise MethodError(
+            f"measure-features needs numeric columns without bins, and {other!r} is none; choose `measure`, "
+            "which takes any columns, or leave the others out"
+        )
+
+
+def accounting(
+    budget: Budget, schema: Schema, settings: MeasureFeaturesSettings, knowledge: Knowledge = NO_KNOWLEDGE
+) -> Filter:
+    """Gaussian noise only."""
+    return tightest_filter(budget, [DiscreteGaussian])
+
+
+def release(curator: Curator, knowledge: Knowledge, settings: MeasureFeaturesSettings, progress: Progress) -> Measured:
+    """Release the second moments of the features of all columns."""
+    rows, releases, plan = release_rows(curator)
+    scaled = scale_columns(curator, 1 - (ROWS_SHARE if plan else Fraction(0)), progress)
+    columns = tuple(curator.schema.columns)
+    mu_squared = float(scaled.left * curator.accounting.total)
+    degree = settings.degree or choose_degree(len(columns), rows, mu_squared)
+    if settings.degree is None and degree == 1:
+        measured = release_moments(curator, rows, scaled, progress)
+        return Measured((*releases, *measured.releases), (*plan, *measured.plan), (*measured.findings, LINEAR))
+    per_feature = settings.radius or choose_radius(len(columns) * degree, rows, mu_squared)
+    radius_squared = per_feature * len(columns) * degree
+    intervals = [_interval(curator.schema, name, scaled, settings.reach) for name in columns]
+    features = FeaturePlan(
+        columns=columns,
+        centers=tuple((lower + upper) / 2.0 for lower, upper in intervals),
+        reaches=tuple((upper - lower) / 2.0 for lower, upper in intervals),
+        basis=settings.basis,
+        degree=degree,
+        radius_squared=radius_squared,
+        constant=math.sqrt(max(1.0, CONSTANT_SHARE * radius_squared)),
+        bits=BITS,
+    )
+    progress("measuring features", 0, 1)
+    released = curator.features(features, scaled.left, "moments of features")
+    progress("measuring features", 1, 1)
+    why = f"one matrix of {degree} features per column answers every question"
+    stage = Stage("moments of features", 1, len(released.values), float(scaled.left), released.deviation, why)
+    return Measured(
+        (*releases, *scaled.releases, released),
+        (*plan, *scaled.plan, stage),
+        (*scaled.findings, *_tell(features, settings, released.deviation, rows)),
+    )
+
+
+def choose_degree(columns: int, rows: int, mu_squared: float) -> int:
+    """Return the number of features per column, from public facts alone.
+
+    Parameters
+    ----------
+    columns
+        How many columns.
+    rows
+        Nominal or estimated number of rows.
+    mu_squared
+        What the moments may cost.
+
+    Examples
+    --------
+    >>> [choose_degree(20, rows, 0.05) for rows in (1000, 50_000, 1_000_000)]
+    [1, 2, 3]
+    """
+
+    def noise(degree: int) -> float:
+        """Variance of the noise in a moment, if the ball holds a typical row, per row."""
+        deviation = (1.0 + CONSTANT_SHARE) * columns * degree / math.sqrt(2.0 * mu_squared)
+        return deviation**2 / rows
+
+    if noise(3) <= QUIET_TRIPLE:
+        return 3
+    return 2 if noise(2) <= QUIET_PAIR else 1
+
+
+def choose_radius(features: int, rows: int, mu_squared: float) -> float:
+    """Return the squared radius of the ball per feature: as `measure` does for its rows, between other limits.
+
+    Parameters
+    ----------
+    features
+        Features of all columns together.
+    rows, mu_squared
+        As in `choose_degree`.
+
+    Examples
+    --------
+    >>> choose_radius(40, 1000, 0.05), choose_radius(40, 10**8, 0.05)
+    (0.75, 2.0)
+    """
+    quiet = QUIET * math.sqrt(2.0 * mu_squared * rows) / (1.0 + CONSTANT_SHARE) / features
+    return min(max(quiet, NARROWEST_PER_FEATURE), WIDEST_PER_FEATURE)
+
+
+def _interval(schema: Schema, name: str, scaled: ScaledColumns, reach: float) -> tuple[float, float]:
+    """Return where values of a column are told apart: around its centre, inside its bounds."""
+    column = schema.columns[name]
+    if not isinstance(column, Numeric):
+        raise MethodError(f"column {name!r} is not numeric; choose `measure`")
+    center, half = scaled.centers[name], reach * scaled.spreads[name]
+    lower, upper = max(column.bounds[0], center - half), min(column.bounds[1], center + half)
+    return (lower, upper) if lower < upper else column.bounds
+
+
+def _tell(plan: FeaturePlan, settings: MeasureFeaturesSettings, deviation: float, rows: int) -> list[str]:
+    """Say what a reader should know before trusting an edge or a p-value."""
+    chosen = "set" if settings.degree is not None else "chosen from the number of rows, the columns and the budget"
+    findings = [
+        f"Each column entered with {plan.degree} Legendre feature{'s' if plan.degree > 1 else ''} ({chosen}).",
+        "p-values are scores for the graph, not levels: a set of several columns enters without interactions, "
+        f"{plan.degree} features do not take all of a column away, and values beyond {settings.reach:g} spreads from "
+        "the centre are cut.",
+    ]
+    longest = len(plan.columns) * plan.degree * (plan.degree + 2)
+    if plan.radius_squared < longest:
+        findings.append(
+            f"Rows of features longer than {math.sqrt(plan.radius_squared):.1f} were shrunk to that length, which "
+            "joins independent columns a little."
+        )
+    if deviation > rows / 5:
+        findings.append(
+            f"Noise of {deviation:.0f} in each moment is large beside about {rows} rows: expect only strong edges. A "
+            "larger epsilon or fewer columns would show more."
+        )
+    return findings

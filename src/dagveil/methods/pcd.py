@@ -1,0 +1,341 @@
+"""The method `pcd`: PC on numeric columns by tests of regression residuals (Zhang, Xia, Ren, Guan and Zhou 2023)."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.curator import Curator, PublishedAccess, Question
+from dagveil.curator.laboratory import HsicTest, Laboratory, Regression, Ridge, check_permutations
+from dagveil.data.levelled import MOST_SLOTS
+from dagveil.data.schema import Schema
+from dagveil.errors import MethodError
+from dagveil.evidence.bundle import Stage
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.asking import Asked, Count, Level, Order, Positive, count_pairs, tell_sweep
+from dagveil.methods.measure import check_measurable, release_rows
+from dagveil.methods.measured import Progress
+from dagveil.methods.published import tell_published
+from dagveil.methods.regressions import ReleasedFunctions, release_functions
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace
+from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.privacy.mechanisms.laplace import epsilon_for, filter_for
+from dagveil.search.constraint.pc import Traversal, prune
+from dagveil.statistics.gcm import gcm_p_value
+from dagveil.statistics.rcit import RcitSettings, exact_rcit, feature_rcit, published_p_value_sensitivity
+
+FLAW = (
+    "answers that one record is said not to turn are given without noise, and the noise of the others is scaled to the "
+    "rows, by a bound that forgets the changed record's own residual"
+)
+
+MOMENTS_SHARE = Fraction(1, 8)
+"""Share of the budget for the moments that regressions are computed from."""
+
+MOST_RIDGE_ROWS = 5000
+"""Rows that ridge regressions take unless told otherwise: beyond that a run takes minutes."""
+
+SQUARES_SHARE = Fraction(1, 10)
+"""Share of a question's price for the sum of squared products."""
+
+RESIDUALS_SHARE = Fraction(1, 20)
+"""Share of a question's price for the sums of both residuals; the products get the rest."""
+
+MEAN_SPREAD = 0.15
+"""Clipping moves the mean of residuals away from 0 by about so many clips, if they are skewed."""
+
+CLIP = 0.5
+"""Residuals are cut to ± this in products, in half-widths of the bounds."""
+
+
+class ResidualTest(enum.Enum):
+    """How residuals are compared."""
+
+    HSIC = "hsic"
+    """A permutation test of root HSIC, which sees every kind of dependence."""
+
+    GCM = "gcm"
+    """The mean product of residuals, which sees dependence that leaves a covariance."""
+
+
+class RegressionRule(enum.Enum):
+    """Where the regressions of conditional questions come from."""
+
+    RELEASED = "released"
+    """From moments that are released first: public functions, so residuals add nothing to the sensitivity."""
+
+    RIDGE = "ridge"
+    """Kernel ridge regression on the rows, whose residuals all move with one record."""
+
+
+class RcitForm(enum.Enum):
+    """How the published test is computed."""
+
+    EXACT = "exact"
+    """By Gram matrices, as published."""
+
+    FEATURES = "features"
+    """By Fourier features: linear in the rows."""
+
+
+Bandwidth = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]
+"""Of a Gaussian kernel, in half-widths of the bounds."""
+
+Rows = Annotated[int, msgspec.Meta(ge=2)]
+"""A number of rows that a kernel test can use."""
+
+
+class PcdSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the sound `pcd`.
+
+    Parameters
+    ----------
+    test
+        How residuals are compared: gcm or hsic.
+    regression
+        Where residuals come from: released, or ridge.
+    level
+        Of every test, noise included.
+    permutations
+        Of the permutation test; level times permutations + 1 must be at least 1.
+    largest_order
+        Size of the largest conditioning set.
+    questions
+        Questions that the budget is divided into. None takes two for each pair.
+    bandwidth
+        Of all kernels, in half-widths of the bounds.
+    penalty
+        Of ridge regression. None takes a value from the number of rows.
+    rows
+        Rows that are used, at most. None takes all, but 5000 for ridge regression.
+    """
+
+    test: ResidualTest = ResidualTest.GCM
+    regression: RegressionRule = RegressionRule.RELEASED
+    level: Level = 0.05
+    permutations: Count = 99
+    largest_order: Order = 2
+    questions: Count | None = None
+    bandwidth: Bandwidth = 0.5
+    penalty: Positive | None = None
+    rows: Rows | None = None
+
+
+class PcdPublished(msgspec.Struct, frozen=True, kw_only=True):
+    """Constants of the publication.
+
+    Parameters
+    ----------
+    level
+        α.
+    permutations
+        Of HSIC.
+    penalty
+        λ of ridge regression.
+    largest_order
+        Size of the largest conditioning set; None goes on while there are neighbours.
+    statistic
+        exact, or features for speed.
+    question_epsilon
+        ε of every noisy answer. None takes the run's epsilon.
+    """
+
+    level: Level = 0.05
+    permutations: Count = 100
+    penalty: Positive = 1.0
+    largest_order: Order | None = None
+    statistic: RcitForm = RcitForm.EXACT
+    question_epsilon: Positive | None = None
+
+
+def check(schema: Schema, knowledge: Knowledge) -> None:
+    """Refuse what no run could do."""
+    check_measurable(schema, knowledge)
+
+
+def count_questions(settings: PcdSettings, columns: tuple[str, ...], knowledge: Knowledge) -> int:
+    """Return how many questions the budget is divided into."""
+    return settings.questions or 2 * count_pairs(columns, knowledge)
+
+
+def accounting(budget: Budget, schema: Schema, settings: PcdSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
+    """Choose the filter, and refuse settings that do not fit together."""
+    if settings.test is ResidualTest.GCM and settings.regression is RegressionRule.RIDGE:
+        raise MethodError(
+            "gcm needs centred residuals, which ridge regression on the rows does not give; choose regression=released"
+        )
+    if settings.test is ResidualTest.HSIC:
+        check_permutations(settings.level, settings.permutations)
+    if settings.regression is RegressionRule.RELEASED:
+        return tightest_filter(budget, [DiscreteGaussian, DiscreteLaplace])
+    return filter_for(budget, count_questions(settings, tuple(schema.columns), knowledge))
+
+
+def default_penalty(slots: int) -> float:
+    """Return the ridge penalty for so many slots, m^(-1/5): a compromise between the level and the sensitivity.
+
+    The published penalty, 1, underfits: what is left of the conditioning columns in both residuals then looks like
+    dependence. A smaller one lets a record move all residuals further.
+
+    Examples
+    --------
+    >>> round(default_penalty(1000), 3)
+    0.251
+    """
+    return math.exp(-math.log(slots) / 5.0)
+
+
+def count_slots(curator: Curator, most: int | None) -> tuple[int, list[Stage]]:
+    """Return the public number of slots: the nominal number of rows, or else a private count, less three deviations.
+
+    Slots without rows hold filler, and filler is dependence of its own: better a few slots too few.
+    """
+    rows, _, stages = release_rows(curator)
+    rows -= sum(math.ceil(3.0 * stage.noise_sd) for stage in stages)
+    return max(2, min(rows, most or rows, MOST_SLOTS)), stages
+
+
+def ask(curator: Curator, knowledge: Knowledge, settings: PcdSettings, progress: Progress) -> Asked:
+    """Run the sound method."""
+    columns = tuple(curator.schema.columns)
+    ridge = settings.regression is RegressionRule.RIDGE
+    slots, stages = count_slots(curator, settings.rows or (MOST_RIDGE_ROWS if ridge else None))
+    functions = None
+    if settings.regression is RegressionRule.RELEASED:
+        functions, stage = release_functions(curator, MOMENTS_SHARE)
+        stages.append(stage)
+    laboratory = curator.laboratory(slots)
+    questions = count_questions(settings, columns, knowledge)
+    epsilon, decide = divide_rest(curator, laboratory, functions, questions, settings)
+    sweep = prune(columns, decide, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
+    graph, findings = tell_sweep(columns, sweep, knowledge)
+    share = 1.0 - sum(stage.share for stage in stages)
+    why = f"epsilon {float(epsilon):.3g} for each of {questions} questions; {settings.test.value} on {slots} rows"
+    stages.append(Stage("questions", laboratory.asked, laboratory.asked, share, 2**0.5 / float(epsilon), why))
+    return Asked(graph, tuple(stages), findings, laboratory.asked, sweep.unanswered)
+
+
+def divide_rest(
+    curator: Curator,
+    laboratory: Laboratory,
+    functions: ReleasedFunctions | None,
+    questions: int,
+    settings: PcdSettings,
+) -> tuple[Fraction, Callable[[Question], bool]]:
+    """Divide what is left of the budget among so many questions: return the epsilon of one, and how it is decided.
+
+    The decision is true for independence. `functions` are the released regressions, where settings ask for them.
+    """
+    price = curator.accounting.remaining / questions
+    if settings.test is ResidualTest.GCM and functions is not None:
+        shares = (1 - SQUARES_SHARE - RESIDUALS_SHARE, SQUARES_SHARE, RESIDUALS_SHARE)
+        epsilon, squares, residuals = (epsilon_for(curator.accounting, price * part) for part in shares)
+        return epsilon, _decide_by_products(laboratory, (epsilon, squares, residuals), functions, settings)
+    epsilon = epsilon_for(curator.accounting, price)
+    penalty = settings.penalty or default_penalty(laboratory.slots)
+    regression = functions or Ridge(penalty, settings.bandwidth)
+    return epsilon, _decide_by_kernels(laboratory, epsilon, regression, settings)
+
+
+def _decide_by_products(
+    laboratory: Laboratory,
+    epsilons: tuple[Fraction, Fraction, Fraction],
+    functions: ReleasedFunctions,
+    settings: PcdSettings,
+) -> Callable[[Question], bool]:
+    def is_independent(question: Question) -> bool:
+        sums = laboratory.gcm(question, epsilons, functions, CLIP, _label(question))
+        total, variance = sums.centre(laboratory.slots, MEAN_SPREAD * CLIP)
+        p_value = gcm_p_value(total, sums.squares, laboratory.slots, variance, sums.variance_squares)
+        return p_value > settings.level
+
+    return is_independent
+
+
+def _decide_by_kernels(
+    laboratory: Laboratory, epsilon: Fraction, regression: Regression, settings: PcdSettings
+) -> Callable[[Question], bool]:
+    test = HsicTest(regression, settings.level, settings.permutations, settings.bandwidth)
+
+    def is_independent(question: Question) -> bool:
+        return not laboratory.permutation_bit(question, epsilon, test, _label(question))
+
+    return is_independent
+
+
+def _label(question: Question) -> str:
+    return f"question of order {len(question[2])}"
+
+
+class PublishedDecision:
+    """Lines 3-17 of Algorithm 1 as printed, for one question at a time.
+
+    Parameters
+    ----------
+    rows
+        Exact columns.
+    epsilon
+        Of each noisy answer.
+    settings
+        Constants of the publication.
+    rng
+        For noise and permutations.
+    """
+
+    def __init__(
+        self,
+        rows: Mapping[str, NDArray[np.float64]],
+        epsilon: float,
+        settings: PcdPublished,
+        rng: np.random.Generator,
+    ) -> None:
+        self._rows = rows
+        self._n_rows = len(next(iter(rows.values())))
+        self._epsilon = epsilon
+        self._level = settings.level
+        self._test = exact_rcit if settings.statistic is RcitForm.EXACT else feature_rcit
+        self._constants = RcitSettings(settings.penalty, settings.permutations)
+        self._rng = rng
+        self.noisy_answers = 0
+
+    def is_independent(self, question: Question) -> bool:
+        """Decide a question; most answers get no noise at all."""
+        x, y, given = question
+        conditions = np.stack([self._rows[name] for name in given], axis=1) if given else None
+        rcit = self._test(self._rows[x], self._rows[y], conditions, self._constants, self._rng)
+        lowest, highest = published_p_value_sensitivity(rcit, self._n_rows, self._constants)
+        p_value = rcit.p_value
+        if p_value > self._level:  # lines 4-11
+            if lowest > self._level:
+                return True
+            sensitivity = p_value - lowest
+        else:  # lines 12-17
+            if highest < self._level:
+                return False
+            sensitivity = highest - p_value
+        self.noisy_answers += 1
+        noisy = p_value + self._rng.laplace(0.0, 4.0 * sensitivity / self._epsilon)
+        return bool(noisy >= self._level + self._rng.laplace(0.0, 2.0 * sensitivity / self._epsilon))
+
+
+def publish(
+    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: PcdPublished, progress: Progress
+) -> Asked:
+    """Run Algorithm 1 as printed."""
+    columns = tuple(access.schema.columns)
+    if access.n_rows < 2:
+        raise MethodError("the published test needs at least 2 rows; give more rows")
+    rows = dict(zip(columns, access.exact_rows(columns).T, strict=True))
+    epsilon = settings.question_epsilon or float(budget.epsilon)
+    decision = PublishedDecision(rows, epsilon, settings, access.rng)
+    largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
+    sweep = prune(columns, decision.is_independent, largest, knowledge, Traversal.ONCE, progress=progress)
+    return tell_published(access.schema, sweep, knowledge, (decision.noisy_answers * epsilon, 0.0))

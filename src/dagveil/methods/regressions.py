@@ -1,0 +1,138 @@
+"""Regression functions from released values: public functions, so that their residuals cost no privacy.
+
+Each column is predicted from others by an additive function, a Legendre series in each column, fitted to noisy moments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.polynomial import legendre
+from numpy.typing import NDArray
+
+from dagveil.curator import Curator
+from dagveil.data.features import Basis, FeaturePlan
+from dagveil.data.levelled import unit_scale
+from dagveil.evidence.bundle import Stage
+from dagveil.evidence.features import covariance_from_features
+from dagveil.privacy.release import NoisyCounts
+from dagveil.statistics.additive import AdditiveFunction
+
+Floats = NDArray[np.float64]
+
+SMALLEST_RIDGE = 1e-3
+"""Added to variances of features, which are about 1: keeps regressions finite where columns determine each other."""
+
+DEGREE = 2
+"""Features of each column whose moments are released."""
+
+RADIUS_PER_FEATURE = 1.5
+"""Squared radius that rows of features are shrunk to, per feature; a uniform column has 1 on average."""
+
+CONSTANT_SHARE = 0.1
+"""Square of the constant before each row of features, relative to the squared radius; at least 1."""
+
+BITS = 10
+"""Fixed-point bits of features."""
+
+
+class ReleasedFunctions:
+    """Least squares from noisy moments of Legendre features, with a ridge as large as the noise.
+
+    Parameters
+    ----------
+    columns
+        Names.
+    means, covariance
+        Of the features √3 P_1, √5 P_2, … of the first column, then of the second, and so on.
+    deviation
+        Deviation of the noise in an entry of the covariance.
+
+    Examples
+    --------
+    >>> functions = ReleasedFunctions(("x", "y"), np.array([0.0, 0.5]), np.array([[1.0, 0.6], [0.6, 1.0]]), 0.0)
+    >>> round(functions.function("y", ()).constant, 3), round(functions.function("y", ("x",)).series[0][0], 3)
+    (0.289, 0.599)
+    """
+
+    def __init__(self, columns: Sequence[str], means: Floats, covariance: Floats, deviation: float) -> None:
+        self.columns = tuple(columns)
+        self.degree = len(means) // len(self.columns)
+        self._norms = np.sqrt(2.0 * np.arange(1, self.degree + 1) + 1.0)
+        self._means = means
+        self._covariance = covariance
+        self._deviation = deviation
+        self._known: dict[tuple[str, tuple[str, ...]], AdditiveFunction] = {}
+
+    def __repr__(self) -> str:
+        return f"ReleasedFunctions({len(self.columns)} columns, degree {self.degree})"
+
+    def function(self, target: str, given: tuple[str, ...]) -> AdditiveFunction:
+        """Give the function that predicts a column from others, in units scaled to [-1, 1]."""
+        if (target, given) not in self._known:
+            self._known[target, given] = self._fit(target, given)
+        return self._known[target, given]
+
+    def _fit(self, target: str, given: tuple[str, ...]) -> AdditiveFunction:
+        goal = self._places(target)[0]
+        mean = float(self._means[goal])
+        if not given:
+            return AdditiveFunction(mean / float(self._norms[0]))
+        places = np.concatenate([self._places(name) for name in given])
+        block = self._covariance[np.ix_(places, places)]
+        values, vectors = np.linalg.eigh((block + block.T) / 2.0)
+        # the largest eigenvalue of a noise matrix of this size is about 2 deviations times the root of its size
+        ridge = SMALLEST_RIDGE + 2.0 * self._deviation * math.sqrt(len(places))
+        weights = vectors @ ((vectors.T @ self._covariance[places, goal]) / (np.maximum(values, 0.0) + ridge))
+        constant = mean - float(weights @ self._means[places])
+        # from features of mean square 1 to polynomials, and from the first feature of the target to the target
+        series = weights.reshape(len(given), self.degree) * self._norms / self._norms[0]
+        return AdditiveFunction(constant / float(self._norms[0]), tuple(tuple(map(float, row)) for row in series))
+
+    def _places(self, name: str) -> NDArray[np.intp]:
+        start = self.columns.index(name) * self.degree
+        return np.arange(start, start + self.degree)
+
+
+def release_functions(curator: Curator, share: Fraction) -> tuple[ReleasedFunctions, Stage]:
+    """Release second moments of features of all columns, and fit functions to them."""
+    columns = curator.schema.columns
+    scales = [unit_scale(column) for column in columns.values()]
+    radius = RADIUS_PER_FEATURE * DEGREE * len(columns)
+    plan = FeaturePlan(
+        columns=tuple(columns),
+        centers=tuple(center for center, _ in scales),
+        reaches=tuple(reach or 1.0 for _, reach in scales),
+        basis=Basis.LEGENDRE,
+        degree=DEGREE,
+        radius_squared=radius,
+        constant=math.sqrt(max(1.0, CONSTANT_SHARE * radius)),
+        bits=BITS,
+    )
+    released = curator.features(plan, share, "moments for regressions")
+    found = covariance_from_features(released)
+    # means there are divided by the constant
+    functions = ReleasedFunctions(plan.columns, found.means * plan.constant, found.matrix, found.deviation)
+    why = "regressions of conditional questions are computed from these, so residuals cost nothing more"
+    return functions, Stage("moments for regressions", 1, len(released.values), float(share), released.deviation, why)
+
+
+def functions_from_table(table: NoisyCounts, degree: int) -> ReleasedFunctions:
+    """Fit functions to the noisy table of two columns that were counted in bins of equal width between their bounds."""
+    counts = table.counts
+    cells = np.ones((*counts.shape, 1 + 2 * degree))
+    norms = np.sqrt(2.0 * np.arange(1, degree + 1) + 1.0)
+    for axis, levels in enumerate(counts.shape):
+        middles = (2.0 * np.arange(levels) + 1.0) / levels - 1.0
+        features = legendre.legvander(middles, degree)[:, 1:] * norms
+        place = slice(1 + axis * degree, 1 + (axis + 1) * degree)
+        cells[:, :, place] = np.expand_dims(features, 1 - axis)
+    moments = np.einsum("ij,ija,ijb->ab", counts, cells, cells, optimize=True)
+    rows = max(float(moments[0, 0]), 1.0)
+    means = moments[0, 1:] / rows
+    # features have mean square 1 over the cells, so a sum over cells has the noise of the cells together
+    deviation = math.sqrt(table.count_variance * counts.size) / rows
+    return ReleasedFunctions(table.columns, means, moments[1:, 1:] / rows - np.outer(means, means), deviation)

@@ -1,0 +1,88 @@
+"""The door for moments of features: price, noise and order."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dagveil.curator import Curator, door
+from dagveil.data.column import Numeric
+from dagveil.data.features import Basis, FeaturePlan
+from dagveil.data.memory import MemoryTable
+from dagveil.data.schema import Schema
+from dagveil.errors import BudgetError, BudgetExceededError
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import DiscreteGaussian
+from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter, ZcdpFilter
+from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.relation import Relation
+from dagveil.statistics.features import feature_moments_squared_sensitivity
+
+NAMES = tuple(f"x{k}" for k in range(40))
+PLAN = FeaturePlan(NAMES, (0.0,) * 40, (2.0,) * 40, Basis.LEGENDRE, 3, 120.0, 3.0, 10)
+BUDGET = Budget.of(1, 1e-6)
+
+
+@pytest.fixture(scope="module")
+def table() -> MemoryTable:
+    schema = Schema(dataset="numbers", columns={name: Numeric(bounds=(-9, 9)) for name in NAMES}, reviewed=True)
+    rows = np.random.default_rng(4).standard_normal((50, len(NAMES)))
+    return MemoryTable.from_source(dict(zip(NAMES, rows.T, strict=True)), schema)
+
+
+def open_door(table: MemoryTable, accounting: Filter, relation: Relation = Relation.ADD_REMOVE) -> Curator:
+    run = MemoryLedger().reserve("numbers", accounting.budget, "test", "test")
+    return Curator(table, relation, accounting, run, noise_source(NoiseKind.SEEDED, 1))
+
+
+@pytest.mark.parametrize("relation", Relation)
+@pytest.mark.parametrize("kind", [GaussianFilter, ZcdpFilter])
+def test_features_carry_the_declared_noise(
+    table: MemoryTable, kind: type[GaussianFilter | ZcdpFilter], relation: Relation
+) -> None:
+    accounting = kind(BUDGET)
+    curator = open_door(table, accounting, relation)
+    released = curator.features(PLAN, Fraction(1), "features")
+    assert (released.columns, released.degree, released.basis) == (NAMES, 3, "legendre")
+    noise = released.matrix * 4.0**PLAN.bits - table.feature_moments(PLAN)
+    assert noise.shape == (121, 121)
+    assert np.array_equal(noise, noise.T)
+    for part, variance in (
+        (noise[np.triu_indices(121, 1)], released.variance),
+        (np.diag(noise), released.diagonal_variance),
+    ):
+        lower, upper = stats.chi2.ppf([0.0005, 0.9995], len(part))
+        assert lower < float((part**2).sum() / float(variance)) < upper
+    assert released.diagonal_variance >= 2 * released.variance
+    (event,) = curator.events
+    assert isinstance(event, DiscreteGaussian)
+    assert event.squared_sensitivity == feature_moments_squared_sensitivity(relation, PLAN)
+    assert event.variance == released.variance
+
+
+def test_nothing_is_left_after_the_whole_budget(table: MemoryTable) -> None:
+    curator = open_door(table, GaussianFilter(BUDGET))
+    curator.features(PLAN, Fraction(1), "features")
+    with pytest.raises(BudgetExceededError):
+        curator.features(PLAN, Fraction(1, 100), "more")
+    assert len(curator.events) == 1
+
+
+def test_too_many_cells_are_refused_before_rows_are_read(table: MemoryTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    curator = open_door(table, GaussianFilter(BUDGET))
+    monkeypatch.setattr(door, "MAX_RELEASED_CELLS", 100)
+    monkeypatch.setattr(MemoryTable, "feature_moments", None)
+    with pytest.raises(BudgetError, match="the limit is 100"):
+        curator.features(PLAN, Fraction(1), "features")
+    assert curator.events == ()
+
+
+def test_gaussian_noise_has_no_price_under_pure_accounting(table: MemoryTable) -> None:
+    curator = open_door(table, PureFilter(Budget.of(1, 0)))
+    with pytest.raises(BudgetError):
+        curator.features(PLAN, Fraction(1), "features")
+    assert curator.events == ()
