@@ -151,7 +151,7 @@ def _ask_kernel(settings: pcd.PcdSettings) -> Callable[[Columns, Question, float
         functions = None
         # a kernel test without conditions needs no regression, and so all of the budget is its own
         if settings.regression is pcd.RegressionRule.RELEASED and (
-            question[2] or settings.test is pcd.ResidualTest.GCM
+            question[2] or settings.test is not pcd.ResidualTest.HSIC
         ):
             functions, _ = release_functions(curator, pcd.MOMENTS_SHARE)
         laboratory = curator.laboratory(len(columns["x"]))
@@ -190,7 +190,8 @@ def _ask_exactly(penalty: float | None) -> Callable[[Columns, Question, float, n
 
 
 TESTS: Mapping[str, Callable[[Columns, Question, float, np.random.Generator], bool]] = {
-    "private GCM": _ask_kernel(pcd.PcdSettings()),
+    "partial covariance of residuals": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.PARTIAL)),
+    "private GCM": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.GCM)),
     "dpHSIC, released regressions": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.HSIC)),
     "dpHSIC, ridge": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.HSIC, regression=pcd.RegressionRule.RIDGE)),
     "feature moments, linear side": _ask_features,

@@ -11,6 +11,7 @@ from zlib import crc32
 import numpy as np
 
 from dagveil.benchmarks.networks import load_network
+from dagveil.benchmarks.nonlinear import nonlinear_dag, nonlinear_schema, sample_over, with_bins
 from dagveil.benchmarks.simulate import (
     gaussian_schema,
     network_schema,
@@ -33,6 +34,7 @@ from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 
 _SIMULATED = ("random", "gaussian", "gaussian-unscaled")
+_NONLINEAR = ("nonlinear", "nonlinear-binned")
 
 Told = Callable[[str, int, int], None]
 
@@ -45,7 +47,9 @@ class Cell:
     ----------
     source
         Name of a network; "random D S" for a random categorical network of D nodes and sparseness S; "gaussian D S"
-        for a linear Gaussian one, "gaussian-unscaled D S" for one whose spreads the schema does not declare.
+        for a linear Gaussian one, "gaussian-unscaled D S" for one whose spreads the schema does not declare;
+        "nonlinear NAME" for nonlinear numeric columns over the graph of a network, "nonlinear-binned NAME" for the same
+        rows with public bins. NAME may be "sachs-cells": the measured cells instead of a simulation.
     n_rows
         Rows.
     epsilon, delta
@@ -195,6 +199,10 @@ def check_source(source: str) -> None:
             nodes, sparseness = 0, 0.0
         if nodes < 2 or not 0.0 <= sparseness <= 1.0 or len(numbers) != 2:
             raise MethodError(f"{source!r} needs a number of nodes and a sparseness, for example '{kind} 20 0.1'")
+    elif kind in _NONLINEAR:
+        if len(numbers) != 1:
+            raise MethodError(f"{source!r} needs the name of a network, for example '{kind} asia'")
+        nonlinear_dag(numbers[0])
     else:
         load_network(source)
 
@@ -206,6 +214,11 @@ def _sample(cell: Cell, rng: np.random.Generator) -> tuple[MemoryTable, Dag]:
         rows = sample_linear_gaussian(model, cell.n_rows, rng)
         schema = gaussian_schema(model, cell.n_rows, declare_spread=kind == "gaussian")
         return MemoryTable.from_source(dict(zip(model.nodes, rows.T, strict=True)), schema), model.dag()
+    if kind in _NONLINEAR:
+        columns, dag = sample_over(numbers[0], cell.n_rows, rng)
+        schema = nonlinear_schema(columns, len(next(iter(columns.values()))))
+        schema = with_bins(schema) if kind == "nonlinear-binned" else schema
+        return MemoryTable.from_source(columns, schema), dag
     network = (
         random_network(int(numbers[0]), float(numbers[1]), rng, (2, 5)) if kind == "random" else load_network(kind)
     )

@@ -65,15 +65,15 @@ def _check_output(_: click.Context, __: click.Parameter, output: str | None) -> 
     return output
 
 
-_output_option = click.option(
+output_option = click.option(
     "-o", "--output", metavar="FILE", callback=_check_output, help="Also write the tables to this Markdown file."
 )
 
 
-def _study_options(command: Any, runs: int = 20) -> Any:
+def study_options(command: Any, runs: int = 20) -> Any:
     """Add the options of a study with repetitions."""
     for option in (
-        _output_option,
+        output_option,
         click.option(
             "--workers",
             type=click.IntRange(1),
@@ -102,12 +102,12 @@ def _study_options(command: Any, runs: int = 20) -> Any:
 )
 @click.option("--epsilons", metavar="NUMBERS", default="0.01,0.03,0.1,1,10", show_default=True, help="Budgets to try.")
 @click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="Rows of each sample.")
-@_study_options
+@study_options
 def utility(networks: str, epsilons: str, rows: int, runs: int, seed: int, workers: int, output: str | None) -> None:
     """Score the graphs of `measure` on known categorical networks."""
     names = [name.strip() for name in networks.split(",")]
-    cells = [Cell(name, rows, epsilon) for epsilon, name in product(_numbers(epsilons), names)]
-    _publish(utility_page(_run(cells, runs, seed, workers), _command(), "Utility on categorical networks"), output)
+    cells = [Cell(name, rows, epsilon) for epsilon, name in product(read_numbers(epsilons), names)]
+    publish(utility_page(_run(cells, runs, seed, workers), command_line(), "Utility on categorical networks"), output)
 
 
 @bench.command(short_help="Score `measure` on random linear Gaussian networks.")
@@ -118,7 +118,7 @@ def utility(networks: str, epsilons: str, rows: int, runs: int, seed: int, worke
 @click.option("--rows", metavar="NUMBERS", default="1000,10000", show_default=True, help="Rows of each sample.")
 @click.option("--epsilons", metavar="NUMBERS", default="0.1,1,10", show_default=True, help="Budgets to try.")
 @click.option("--unscaled", is_flag=True, help="Do not declare spreads: runs find them privately.")
-@_study_options
+@study_options
 def numeric(
     nodes: str,
     sparseness: str,
@@ -134,9 +134,13 @@ def numeric(
     kind = "gaussian-unscaled" if unscaled else "gaussian"
     cells = [
         Cell(f"{kind} {int(d)} {s:g}", int(n), epsilon)
-        for d, s, n, epsilon in product(_numbers(nodes), _numbers(sparseness), _numbers(rows), _numbers(epsilons))
+        for d, s, n, epsilon in product(
+            read_numbers(nodes), read_numbers(sparseness), read_numbers(rows), read_numbers(epsilons)
+        )
     ]
-    _publish(numeric_page(_run(cells, runs, seed, workers), _command(), "Utility on linear Gaussian networks"), output)
+    publish(
+        numeric_page(_run(cells, runs, seed, workers), command_line(), "Utility on linear Gaussian networks"), output
+    )
 
 
 @bench.command(short_help="Score every method, sound, beside each other.")
@@ -153,7 +157,7 @@ def numeric(
 )
 @click.option("--epsilons", metavar="NUMBERS", default="0.1,1,10", show_default=True, help="Budgets to try.")
 @click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="Rows of each sample.")
-@_study_options
+@study_options
 def methods(
     names: str, networks: str, epsilons: str, rows: int, runs: int, seed: int, workers: int, output: str | None
 ) -> None:
@@ -161,10 +165,10 @@ def methods(
     chosen = [_read_method(item.strip()) for item in names.split(",")]
     cells = [
         Cell(network.strip(), rows, epsilon, 1e-6, *method)
-        for epsilon, method, network in product(_numbers(epsilons), chosen, networks.split(","))
+        for epsilon, method, network in product(read_numbers(epsilons), chosen, networks.split(","))
         if _fits(method[0], network.strip())
     ]
-    _publish(methods_page(_run(cells, runs, seed, workers), _command()), output)
+    publish(methods_page(_run(cells, runs, seed, workers), command_line()), output)
 
 
 def _read_method(item: str) -> tuple[str, Calibration, tuple[tuple[str, Any], ...]]:
@@ -189,7 +193,7 @@ def _fits(method: str, network: str) -> bool:
 )
 @click.option("--networks", metavar="NAMES", default=",".join(EXACT_F1), show_default=True, help="Names of networks.")
 @click.option("--samples", type=click.IntRange(2), default=10, show_default=True, help="Samples of each network.")
-@_study_options
+@study_options
 def faithful(names: str, networks: str, samples: int, runs: int, seed: int, workers: int, output: str | None) -> None:
     """Run the paper calibrations at the reported epsilons of the published figures, and without noise."""
     methods = [method_named(name.strip()).name for name in names.split(",")]
@@ -198,7 +202,7 @@ def faithful(names: str, networks: str, samples: int, runs: int, seed: int, work
         comparisons = compare(methods, sources, samples, runs, seed, workers, progress)
         smaller = [name for name in sources if name in EXACT_QUESTIONS] or sources
         quiet = run_without_noise(methods, smaller, runs, seed, workers, progress)
-    _publish(faithful_page(comparisons, quiet, _command()), output)
+    publish(faithful_page(comparisons, quiet, command_line()), output)
 
 
 @bench.command(short_help="Time private runs beside non-private peers, and loading.")
@@ -210,13 +214,13 @@ def faithful(names: str, networks: str, samples: int, runs: int, seed: int, work
     "--load-rows", type=click.IntRange(1), default=10_000_000, show_default=True, help="Rows of the file to load."
 )
 @click.option("--load-columns", type=click.IntRange(2), default=20, show_default=True, help="Columns of that file.")
-@_output_option
+@output_option
 def speed(tries: int, epsilon: float, load_rows: int, load_columns: int, output: str | None) -> None:
     """Time whole private runs beside non-private peers on the same rows, and loading beside a plain read."""
     with show_progress() as progress:
         runs = time_runs(tries, epsilon, progress)
         loading = time_loading(load_rows, load_columns, min(tries, 3))
-    _publish(speed_page(runs, loading, _command()), output)
+    publish(speed_page(runs, loading, command_line()), output)
 
 
 @bench.command("methods-speed", short_help="Time every method beside a non-private peer.")
@@ -224,12 +228,12 @@ def speed(tries: int, epsilon: float, load_rows: int, load_columns: int, output:
 @click.option(
     "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
 )
-@_output_option
+@output_option
 def methods_speed(tries: int, epsilon: float, output: str | None) -> None:
     """Time every method, in both calibrations, beside causal-learn's non-private PC on the same rows."""
     with show_progress() as progress:
         timings = time_methods(tries, epsilon, progress)
-    _publish(methods_speed_page(timings, _command()), output)
+    publish(methods_speed_page(timings, command_line()), output)
 
 
 @bench.command(short_help="Compare NOTEARS with gCastle's on random graphs.")
@@ -273,7 +277,7 @@ def methods_speed(tries: int, epsilon: float, output: str | None) -> None:
     help="CPU seconds after which a fit of gCastle is given up; 0: no gCastle.",
 )
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Samples at the same time.")
-@_output_option
+@output_option
 def notears(
     nodes: str,
     rows: int,
@@ -288,8 +292,8 @@ def notears(
     output: str | None,
 ) -> None:
     """Fit linear NOTEARS and gCastle's, which must be installed with PyTorch, to the same rows of random graphs."""
-    sizes = [int(number) for number in _numbers(nodes)]
-    counts = [int(number) for number in _numbers(runs)]
+    sizes = [int(number) for number in read_numbers(nodes)]
+    counts = [int(number) for number in read_numbers(runs)]
     counts = counts * len(sizes) if len(counts) == 1 else counts
     if len(counts) != len(sizes) or min(counts) < 1:
         raise click.UsageError(f"--runs must be one number or {len(sizes)}, one for each size, all 1 or more")
@@ -299,7 +303,7 @@ def notears(
     fits = compare_notears(
         cases, list(cases.values()), seed, limit, lambda fit: click.echo(fit, err=True), tried, workers
     )
-    _publish(comparison_page(fits, _command()), output)
+    publish(comparison_page(fits, command_line()), output)
 
 
 @bench.command("score-speed", short_help="Time measure-ges beside causal-learn's GES, and on many columns.")
@@ -318,15 +322,15 @@ def notears(
     show_default=True,
     help="What to compare with.",
 )
-@_output_option
+@output_option
 def score_speed(
     network: str, rows: int, nodes: int, sizes: str, epsilon: float, tries: int, peer: str, output: str | None
 ) -> None:
     """Time `measure-ges` beside causal-learn's non-private GES on the same rows, and on many numeric columns."""
-    counts = [int(number) for number in _numbers(sizes)]
+    counts = [int(number) for number in read_numbers(sizes)]
     with show_progress() as progress:
         outcomes = time_scores(network, rows, nodes, counts, epsilon, tries, Peer(peer), progress)
-    _publish(score_speed_page(outcomes, epsilon, _command()), output)
+    publish(score_speed_page(outcomes, epsilon, command_line()), output)
 
 
 @bench.command(short_help="Run nine algorithms on locally randomised records.")
@@ -343,7 +347,7 @@ def score_speed(
 @click.option("--algorithms", metavar="NAMES", default=None, show_default="all", help="Names of algorithms.")
 @click.option("--most-rows", type=click.IntRange(10), default=1000, show_default=True, help="Rows of each pair.")
 @click.option("--most-bins", type=click.IntRange(2, 100), default=20, show_default=True, help="Bins of each pair.")
-@partial(_study_options, runs=5)
+@partial(study_options, runs=5)
 def local(
     data: str,
     p_max: str,
@@ -361,7 +365,7 @@ def local(
     """
     names = [name.strip() for name in data.split(",")]
     chosen = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
-    settings = list_settings(names, _numbers(p_max), most_rows, most_bins)
+    settings = list_settings(names, read_numbers(p_max), most_rows, most_bins)
     with show_progress() as progress:
         outcomes = run_local_study(settings, runs, seed, workers, progress, chosen)
     figures, file = {}, None
@@ -370,23 +374,23 @@ def local(
         file = f"{stem.name}.csv"
         stem.with_name(file).write_text(local_csv(outcomes), encoding="utf-8")
         figures = draw_figures(outcomes, stem)
-    _publish(local_page(outcomes, _command(), figures, file), output)
+    publish(local_page(outcomes, command_line(), figures, file), output)
 
 
 @bench.command("local-aware", short_help="Compare PC that knows a local channel with blind PC.")
 @click.option("--epsilons", metavar="NUMBERS", default="5,10", show_default=True, help="Exact ε per record.")
 @click.option("--sizes", metavar="NUMBERS", default="5000,50000,500000", show_default=True, help="Records.")
 @click.option("--repeats", type=click.IntRange(10), default=2000, show_default=True, help="Samples for the size.")
-@partial(_study_options, runs=50)
+@partial(study_options, runs=50)
 def local_aware(
     epsilons: str, sizes: str, repeats: int, runs: int, seed: int, workers: int, output: str | None
 ) -> None:
     """Search the same reports with and without knowledge of their channel, and measure the size of both tests."""
-    counts = [int(number) for number in _numbers(sizes)]
+    counts = [int(number) for number in read_numbers(sizes)]
     with show_progress() as progress:
-        outcomes = run_aware_study(list_aware_settings(_numbers(epsilons), counts), runs, seed, workers, progress)
+        outcomes = run_aware_study(list_aware_settings(read_numbers(epsilons), counts), runs, seed, workers, progress)
         found = [size for n in counts for size in measure_size(n, repeats, seed)]
-    _publish(aware_page(outcomes, found, _command()), output)
+    publish(aware_page(outcomes, found, command_line()), output)
 
 
 def _run(cells: list[Cell], runs: int, seed: int, workers: int) -> list[Summary]:
@@ -394,7 +398,8 @@ def _run(cells: list[Cell], runs: int, seed: int, workers: int) -> list[Summary]
         return run_study(cells, runs, seed, workers, progress)
 
 
-def _publish(page: str, output: str | None) -> None:
+def publish(page: str, output: str | None) -> None:
+    """Print a page, and write it where one asked for it."""
     click.echo(page)
     if output:
         Path(output).write_text(page + "\n", encoding="utf-8")
@@ -406,7 +411,8 @@ def _choose(name: str, choices: Mapping[str, Chosen]) -> Chosen:
     return choices[name.strip()]
 
 
-def _numbers(text: str) -> list[float]:
+def read_numbers(text: str) -> list[float]:
+    """Read a list of positive numbers with commas."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
@@ -416,5 +422,6 @@ def _numbers(text: str) -> list[float]:
     return numbers
 
 
-def _command() -> str:
+def command_line() -> str:
+    """Return the command that is running, as a reader would type it."""
     return "dagveil " + " ".join(f'"{part}"' if " " in part or not part else part for part in sys.argv[1:])

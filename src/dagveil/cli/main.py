@@ -8,10 +8,13 @@ import sys
 import click
 
 from dagveil._version import __version__
+from dagveil.cli import bench_nonlinear  # noqa: F401  adds commands to `bench`
 from dagveil.cli.bench import bench
 from dagveil.cli.budget import budget
+from dagveil.cli.direction import direction
 from dagveil.cli.discover import discover, measure
 from dagveil.cli.failure import PlainGroup
+from dagveil.cli.local import local
 from dagveil.cli.methods import methods
 from dagveil.cli.report import report
 from dagveil.cli.sample import sample
@@ -32,7 +35,7 @@ def group() -> None:
     """Causal graph discovery from sensitive tables, under differential privacy."""
 
 
-for command in (schema, budget, discover, measure, methods, report, sample, bench):
+for command in (schema, budget, discover, measure, direction, local, methods, report, sample, bench):
     group.add_command(command)
 
 

@@ -90,6 +90,11 @@ class CombinedGeometric:
         """How many records there are."""
         return math.prod(self.levels)
 
+    @property
+    def n_classes(self) -> int:
+        """How many records there are up to symmetry."""
+        return math.prod(math.comb((k + 1) // 2 + count - 1, count) for k, count in self._groups())
+
     def truth(self) -> float:
         """Return the probability of the true record."""
         return max(int(law.weights[0]) for _, law in self._classes()) / WHOLE
@@ -102,6 +107,10 @@ class CombinedGeometric:
             shares = law.weights[present] / WHOLE / law.counts[-1][present]
             least, most = min(least, float(shares.min())), max(most, float(shares.max()))
         return math.log(most / least) * (1.0 + 1e-13) + 1e-13
+
+    def largest_rate(self) -> float:
+        """Return the largest ε_x, which the publication takes for the parameter of metric privacy."""
+        return max(self._rate(law.counts[-1]) for _, law in self._classes())
 
     def metric_parameter(self, norm: Norm) -> float:
         """Return the exact parameter of metric privacy, for products that can be written out."""
@@ -174,16 +183,19 @@ class CombinedGeometric:
         ways = np.where(away < reach, exactly, np.where(away == reach, at_most, 0))
         return np.where(away == reach, -1 - reach, left), ways
 
+    def _distances(self, counts: Integers) -> Floats:
+        steps = np.arange(len(counts), dtype=np.float64)
+        return np.sqrt(steps) if self.norm is Norm.EUCLIDEAN else steps
+
+    def _rate(self, counts: Integers) -> float:
+        return find_rate(self._distances(counts), counts.astype(np.float64), self.truth_probability)
+
     def _law(self, record: tuple[int, ...]) -> Law:
         if record not in self._laws:
             counts = [np.ones(1, dtype=np.int64)]
             for value, levels in zip(record, self.levels, strict=True):
                 counts.append(_extend(counts[-1], np.abs(np.arange(levels) - value), self.norm))
-            distances = np.arange(len(counts[-1]), dtype=np.float64)
-            if self.norm is Norm.EUCLIDEAN:
-                distances = np.sqrt(distances)
-            rate = find_rate(distances, counts[-1].astype(np.float64), self.truth_probability)
-            raw = np.exp(-rate * distances) * counts[-1]
+            raw = np.exp(-self._rate(counts[-1]) * self._distances(counts[-1])) * counts[-1]
             weights = channel_from_weights(np.maximum(raw, 1e-300)[None, :]).weights[0].copy()
             # distances that no record has
             spare = counts[-1] == 0
@@ -192,15 +204,18 @@ class CombinedGeometric:
             self._laws[record] = Law(weights, tuple(counts))
         return self._laws[record]
 
+    def _groups(self) -> list[tuple[int, int]]:
+        """Numbers of levels, and how many columns have them."""
+        return sorted({(k, self.levels.count(k)) for k in self.levels})
+
     def _classes(self) -> Iterator[tuple[tuple[int, ...], Law]]:
         """Go through records up to symmetry: mirrored values, and exchanged columns with the same number of levels."""
-        groups = sorted({(k, self.levels.count(k)) for k in self.levels})
-        number = math.prod(math.comb((k + 1) // 2 + count - 1, count) for k, count in groups)
-        if number > MOST_CLASSES:
+        if self.n_classes > MOST_CLASSES:
             raise BudgetError(
-                f"this combined geometric channel has {number} kinds of records, and the limit is {MOST_CLASSES}; "
-                "choose component-wise noise, or fewer columns"
+                f"this combined geometric channel has {self.n_classes} kinds of records, and the limit is "
+                f"{MOST_CLASSES}; choose component-wise noise, or fewer columns"
             )
+        groups = self._groups()
         for picks in product(*(combinations_with_replacement(range((k + 1) // 2), count) for k, count in groups)):
             left = {k: list(pick) for (k, _), pick in zip(groups, picks, strict=True)}
             record = tuple(left[k].pop() for k in self.levels)

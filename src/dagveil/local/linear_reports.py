@@ -105,6 +105,15 @@ class LinearReportEvidence:
         )
         return Answers(statistic, np.ones(len(statistic)), special.chdtrc(1.0, statistic))
 
+    def penalty(self, x: int, y: int) -> float:
+        """Return ln(1 + records that would tell as much without a channel): what an edge has to bring, by BIC."""
+        products = self._images[:, x] * self._images[:, y]
+        weights = self.reports.counts / self.reports.n_records
+        variance = float(weights @ products**2) - float(weights @ products) ** 2
+        variance /= self.reports.n_records * self.undo.kept**2
+        one = float(self._covariance[x, x] * self._covariance[y, y])
+        return float(np.log1p(one / variance)) if variance > 0.0 else 0.0
+
     def _ask(self, x: int, y: int, given: list[int]) -> float:
         n, kept = self.reports.n_records, self.undo.kept
         weights = self.reports.counts / n

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError
-from dagveil.local.channel import Channel, distances_on_line
+from dagveil.local.channel import Channel
 from dagveil.local.geometric import bounded_geometric, geometric_with_epsilon
 from dagveil.local.randomised_response import (
     check_truth,
@@ -299,14 +299,11 @@ def equal_epsilon(levels: Sequence[int], truth: float) -> float:
 
 def widest_gaps(channel: Channel) -> Floats:
     """Return for each distance 0, 1, … of two values the largest log-ratio of their probabilities of one report."""
-    k = channel.n_values
-    distances = distances_on_line(k).astype(np.int64)
     with np.errstate(divide="ignore"):
         logs = np.log(channel.weights.astype(np.float64))
-    gaps = np.abs(logs[:, None, :] - logs[None, :, :]).max(axis=2)
-    widest = np.zeros(k)
-    np.maximum.at(widest, distances.ravel(), gaps.ravel())
-    return widest * (1.0 + 1e-13)
+    # one distance at a time: all pairs of a thousand values with all their reports would take gigabytes
+    widest = [0.0, *(float(np.abs(logs[r:] - logs[:-r]).max()) for r in range(1, channel.n_values))]
+    return np.array(widest) * (1.0 + 1e-13)
 
 
 def invert(matrix: Floats) -> Floats:

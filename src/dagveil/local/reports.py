@@ -133,6 +133,32 @@ class ReportEvidence:
         statistic, freedom = np.array(rows).reshape(-1, 2).T
         return Answers(statistic, freedom, special.chdtrc(freedom, statistic))
 
+    def penalty(self, x: int, y: int) -> float:
+        """Return ln det(I + C⁻¹ Σ): what an edge has to bring, in units of the statistic, by BIC.
+
+        C is the covariance of the pair's dependence as reports show it, Σ that of one record without a channel. With no
+        channel it is the degrees of freedom times ln(1 + n); noise makes it smaller, since fewer records could have
+        told as much.
+        """
+        if self.levels[x] * self.levels[y] > MOST_CELLS:
+            return 0.0  # questions about this pair are not answered
+        shares = self.reports.table((x, y), self.levels) / self.reports.n_records
+        kept = self.undo.kept
+        sides, spreads = [], []
+        for column, side in ((x, shares.sum(axis=1)), (y, shares.sum(axis=0))):
+            law = np.maximum((side @ self.undo.inverses[column] - (1.0 - kept) / len(side)) / kept, 1e-6)
+            law = (law / law.sum())[:-1]
+            sides.append(self.undo.inverses[column][:, :-1] - law)
+            spreads.append(np.diag(law) - np.outer(law, law))
+        flat = np.einsum("ai,bj->abij", *sides).reshape(shares.size, -1)
+        if flat.shape[1] == 0:
+            return 0.0
+        weights = shares.reshape(-1)
+        mean = weights @ flat
+        covariance = ((flat * weights[:, None]).T @ flat - np.outer(mean, mean)) / (self.reports.n_records * kept**2)
+        ratios = np.linalg.solve(covariance + 1e-12 * np.eye(len(covariance)), np.kron(*spreads))
+        return float(np.linalg.slogdet(np.eye(len(ratios)) + ratios)[1])
+
     def _ask(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
         question = (min(x, y), max(x, y), tuple(sorted(given)))
         if question not in self._known:

@@ -25,6 +25,16 @@ class Calibration(enum.Enum):
     PAPER = "paper"
 
 
+class Trust(enum.Enum):
+    """Who has to be trusted with records."""
+
+    CURATOR = "curator"
+    """Whoever holds the table: noise is added to what leaves it."""
+
+    NOBODY = "nobody"
+    """Records were randomised before they left the person."""
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The privacy receipt of one result; amounts are exact fractions as text.
 
@@ -56,6 +66,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     public_facts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    trust: Trust = Trust.CURATOR
 
     def __post_init__(self) -> None:
         force_setattr(self, "calibration", Calibration(self.calibration))
@@ -99,6 +110,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             return (f"{NO_GUARANTEE.capitalize()}.", *(f"Why: {reason}" for reason in reasons))
         epsilon, delta = Fraction(self.epsilon), Fraction(self.delta)
         unit = self._noun
+        if self.trust is Trust.NOBODY:
+            return self._local_promise(epsilon, delta)
         sentences = [
             f"Who is protected: every {unit} in {self.dataset}; neighbours: {self.relation.words}.",
             "Against what: anyone who sees this result, whatever else they know and however much they compute.",
@@ -108,6 +121,21 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         ]
         sentences.append(f"Accounting: {self.accounting}; noise: {self.noise}; spent: {self.spent}.")
         return tuple(sentences)
+
+    def _local_promise(self, epsilon: Fraction, delta: Fraction) -> tuple[str, ...]:
+        unit = self._noun
+        return (
+            f"Who is protected: every {unit} that reported to {self.dataset}. Its record was randomised before leaving "
+            "the person; nobody need be trusted, not even whoever collects reports.",
+            "Against what: anyone who sees the reports or this result, whatever else they know and however much they "
+            "compute.",
+            f"How strongly: epsilon {round_up(epsilon, 4)} per record, delta {round_up(delta, 4)}. Any report is at "
+            f"most {_factor(epsilon)} times as likely from one record as from any other.",
+            f"Per person: epsilon {round_up(epsilon, 4)} for one report. Repeated reports add up: two of one person "
+            f"have epsilon {round_up(2 * epsilon, 4)}.",
+            f"What that means: {self._guessing(epsilon, delta)}",
+            f"Accounting: {self.accounting}; noise: {self.noise}; spent: {self.spent}.",
+        )
 
     def _likelihood(self, epsilon: Fraction, delta: Fraction) -> str:
         unit = self._noun
@@ -121,7 +149,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         """Say how well anyone can guess: the bound on the sum of both errors of a test, for an even chance."""
         unit = self._noun
         content = f"someone who guesses which of two values one {unit} has"
-        if self.relation is Relation.REPLACE_ONE:
+        if self.relation is Relation.REPLACE_ONE or self.trust is Trust.NOBODY:
             return f"{content} is right at most {_accuracy(epsilon, delta)} % of the time, where chance gives 50 %."
         # two contents are two steps apart: remove the one, add the other
         twice = delta * (1 + Fraction(math.exp(min(float(epsilon), 700.0))))
@@ -135,6 +163,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         rows = "" if self.nominal_rows is None else f" The nominal number of rows, {self.nominal_rows}, is public."
         if not self.guaranteed:
             return (f"Public facts: {facts}.{rows}",)
+        if self.trust is Trust.NOBODY:
+            return (
+                f"Public facts that it relies on: {facts}.{rows}",
+                f"Not promised: secrecy of these public facts, of patterns that hold without any single {self._noun}, "
+                "or of who reported, from where and when. Whoever reports again spends epsilon again.",
+            )
         return (
             f"Public facts that it relies on: {facts}.{rows}",
             f"Not promised: secrecy of these public facts, of patterns that hold without any single {self._noun}, or "

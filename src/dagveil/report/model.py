@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dagveil.errors import DataError
 from dagveil.methods.result import RESULT_VERSION, Result
+from dagveil.privacy.receipt import Trust
 from dagveil.report.fields import Record
 from dagveil.report.graph import DrawnGraph, EdgeKind, read_graph
 from dagveil.report.spending import Spending, itemise
@@ -175,12 +176,14 @@ def _optional(record: Record, name: str) -> Record:
 
 
 def _list_facts(receipt: Record, schema: Record) -> tuple[tuple[str, str], ...]:
+    trusted = (("trusted with records", "nobody"),) if receipt.content.get("trust") == Trust.NOBODY.value else ()
     return (
         ("epsilon", write_epsilon(receipt.fraction("epsilon"))),
         ("delta", write_delta(receipt.fraction("delta"))),
         ("protected unit", receipt.text("unit")),
         ("neighbours", receipt.text("relation")),
         ("nominal rows", write_count(schema.whole("nominal_rows"))),
+        *trusted,
     )
 
 
@@ -256,7 +259,8 @@ def _list_columns(schema: Record) -> tuple[tuple[str, str], ...]:
 
 def _list_receipt(record: Record, receipt: Record, schema: Record) -> tuple[tuple[str, str], ...]:
     """All fields of the receipt that are one value, then the schema's digest and review."""
-    apart = ("events", "public_facts", "warnings", "words")
+    # who is trusted stands among the facts; receipts of before do not say it
+    apart = ("events", "public_facts", "warnings", "words", "trust")
     rows = [(name, _as_text(value)) for name, value in receipt.content.items() if name not in apart]
     rows.append(("schema digest", schema.text("digest", "–")))
     rows.append(("schema reviewed", "yes" if schema.content.get("reviewed") is True else "no"))

@@ -1,0 +1,156 @@
+"""`dagveil local randomise` and `dagveil local send`: what runs beside the person."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from dagveil.cli.output import check_writable
+from dagveil.cli.summary import count
+from dagveil.errors import DataError
+from dagveil.local.collected import LabelReader
+from dagveil.local.device import NOT_PRIVATE, Device
+from dagveil.local.lines import LineFormat, RecordWriter, guess_format, read_records
+from dagveil.local.protocol import load_protocol
+from dagveil.local.sender import MOST_TRIES, Sender
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
+
+_ENDINGS = {".csv": LineFormat.CSV, ".jsonl": LineFormat.JSON, ".ndjson": LineFormat.JSON, ".json": LineFormat.JSON}
+
+_TOGETHER = 1000
+"""Records of a file that are randomised together; those of a stream go one by one."""
+
+_format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice([form.value for form in LineFormat]),
+    help="How records are written: CSV with a first line of names, or one JSON object per line.  [default: by the "
+    "file's name, or by the first line]",
+)
+
+
+@click.command(short_help="Randomise one record or a stream of them, before they leave the person.")
+@click.argument("records", default="-")
+@click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="How to randomise.")
+@_format_option
+@click.option("-o", "--output", metavar="FILE", default="-", help="Where reports go.  [default: standard output]")
+@click.option("--seed", type=click.IntRange(0), hidden=True, help="For tests only: the reports are not private.")
+def randomise(records: str, protocol_path: str, form: str | None, output: str, seed: int | None) -> None:
+    """Randomise RECORDS, a file or - for standard input.
+
+    Of a stream, each report leaves before the next record is read.
+    Reports have the form of the records: labels of levels, and numbers by the labels of their bins. A value that the
+    schema does not foresee goes where the schema says. The record itself is never printed.
+    """
+    protocol = load_protocol(protocol_path)
+    noise = None if seed is None else noise_source(NoiseKind.SEEDED, seed)
+    device = Device(protocol, noise)
+    names = (*protocol.names, *(() if device.private else (NOT_PRIVATE,)))
+    if not device.private:
+        click.echo("Warning: seeded, so these reports are not private. For tests only.", err=True)
+    with open_lines(records, form) as (lines, found), _open_output(output, records) as stream:
+        # the first line of names is checked before anything is written
+        given = read_records(lines, found, protocol.names)
+        first = list(itertools.islice(given, 1))
+        writer = RecordWriter(stream, found, names)
+        together = 1 if records == "-" else _TOGETHER
+        given = itertools.chain(first, given)
+        while block := list(itertools.islice(given, together)):
+            for report in device.report(block):
+                writer.write(device.label(report))
+
+
+@click.command(short_help="Send randomised records to a collector.")
+@click.argument("reports", default="-")
+@click.option("--to", "url", metavar="URL", required=True, help="The collector, such as http://127.0.0.1:8765.")
+@click.option(
+    "--protocol",
+    "protocol_path",
+    metavar="FILE",
+    help="Of the reports; refused if the collector has another.  [default: the collector's]",
+)
+@_format_option
+@click.option(
+    "--batch-size", type=click.IntRange(1, 10_000), default=500, show_default=True, help="Reports sent together."
+)
+@click.option(
+    "--tries", type=click.IntRange(1, 50), default=MOST_TRIES, show_default=True, help="Of one batch, before giving up."
+)
+def send(reports: str, url: str, protocol_path: str | None, form: str | None, batch_size: int, tries: int) -> None:
+    """Send REPORTS, a file or - for standard input, that `dagveil local randomise` wrote.
+
+    A batch counts as sent when the collector has it on disk. It is sent again after a failure, and stored once.
+    """
+    sender = Sender(url, tries)
+    with contextlib.closing(sender):
+        theirs = sender.fetch_protocol()
+        if protocol_path is not None and load_protocol(protocol_path).digest() != theirs.digest():
+            raise DataError("the collector has another protocol than the one given; nothing was sent")
+        digest, reader = theirs.digest(), LabelReader(theirs)
+        sent, waiting = 0, []
+        try:
+            with open_lines(reports, form) as (lines, found):
+                for place, report in enumerate(read_records(lines, found, theirs.names, (NOT_PRIVATE,)), start=1):
+                    if report.get(NOT_PRIVATE) is not None:
+                        raise DataError("these records were randomised from a seed: they are not private, so not sent")
+                    waiting.append(reader.read(report, place))
+                    if len(waiting) == batch_size:
+                        sender.send(waiting, digest)
+                        sent, waiting = sent + len(waiting), []
+            if waiting:
+                sender.send(waiting, digest)
+                sent += len(waiting)
+        except DataError as error:
+            raise DataError(f"{error} ({count(sent, 'record')} before that were acknowledged)") from None
+    click.echo(f"sent {count(sent, 'record')}; all were acknowledged", err=True)
+
+
+@contextlib.contextmanager
+def open_lines(place: str, form: str | None) -> Iterator[tuple[Iterator[str], LineFormat]]:
+    """Open a file or standard input; give its lines and their format."""
+    path = Path(place)
+    with contextlib.ExitStack() as stack:
+        if place == "-":
+            stream = _as_utf8(sys.stdin)
+        elif form is None and path.suffix.lower() not in _ENDINGS:
+            raise DataError(f"{path.name} must end in {', '.join(_ENDINGS)}; or say --format csv or --format jsonl")
+        else:
+            try:
+                stream = stack.enter_context(path.open(encoding="utf-8", errors="replace", newline=""))
+            except OSError as error:
+                raise DataError(f"cannot read {path}: {error.strerror}; check the path") from None
+        lines: Iterator[str] = iter(stream)
+        if form is not None:
+            yield lines, LineFormat(form)
+        elif place != "-":
+            yield lines, _ENDINGS[path.suffix.lower()]
+        else:
+            guessed, lines = guess_format(lines)
+            yield lines, guessed
+
+
+def _as_utf8(stream: TextIO) -> TextIO:
+    """Let a standard stream carry every label, whatever the terminal's encoding; a bad byte stops nothing."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(encoding="utf-8", errors="replace")
+    return stream
+
+
+@contextlib.contextmanager
+def _open_output(output: str, records: str) -> Iterator[TextIO]:
+    if output == "-":
+        yield _as_utf8(sys.stdout)
+        return
+    path = Path(output)
+    if records != "-" and path.exists() and path.samefile(records):
+        raise DataError("the reports would replace the records; choose another output")
+    check_writable(path)
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        yield stream

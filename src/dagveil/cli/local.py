@@ -1,0 +1,233 @@
+"""`dagveil local`: plan and show a protocol, and discover the graph behind reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from dagveil.cli.collector import collect, export
+from dagveil.cli.device import randomise, send
+from dagveil.cli.failure import PlainGroup
+from dagveil.cli.options import require_schema, search_options, search_settings
+from dagveil.cli.output import check_writable
+from dagveil.cli.progress import show_progress
+from dagveil.cli.summary import open_console, print_result, print_written
+from dagveil.errors import DataError
+from dagveil.local.planning import plan_protocol
+from dagveil.local.protocol import Figures, Form, Mechanism, Protocol, load_protocol
+from dagveil.local.record import Norm, Split
+from dagveil.methods.knowledge_file import load_knowledge
+from dagveil.methods.local import ReportTests, Sight, discover_reports
+from dagveil.methods.run import check_reviewed
+from dagveil.privacy.budget import exact, round_up
+from dagveil.report.html import write_report, write_svg
+from dagveil.report.labels import clean_text
+
+
+@click.group(cls=PlainGroup)
+def local() -> None:
+    """Local privacy: records are randomised before they leave the person, so nobody needs to be trusted.
+
+    \b
+    plan       how records are randomised, and what that promises (everyone)
+    randomise  a record, or a stream of them (a person's device)
+    send       reports to a collector (a person's device)
+    collect    reports over HTTP (a collector)
+    discover   the causal graph behind them (an analyst)
+    """  # noqa: D301
+
+
+@local.command(short_help="Plan how records are randomised, and print what that promises.")
+@click.option("--schema", "schema_path", metavar="SCHEMA.toml", help="Levels and bins of the columns, all public.")
+@click.option(
+    "--mechanism",
+    type=click.Choice([mechanism.value for mechanism in Mechanism]),
+    required=True,
+    help="Randomised response, or the bounded geometric mechanism, whose reports stay near the truth.",
+)
+@click.option(
+    "--form",
+    type=click.Choice([form.value for form in Form]),
+    default=Form.COMPONENT_WISE.value,
+    show_default=True,
+    help="Noise for each column, or for the product of all columns at once.",
+)
+@click.option("--epsilon", metavar="NUMBER", help="Largest epsilon of one report; this or --truth.")
+@click.option(
+    "--truth", type=float, metavar="P", help="Probability that the true record is reported; this or --epsilon."
+)
+@click.option(
+    "--split",
+    type=click.Choice([split.value for split in Split]),
+    default=Split.UNIFORM.value,
+    show_default=True,
+    help="How columns share epsilon: evenly, or in proportion to their levels.",
+)
+@click.option(
+    "--norm",
+    type=click.Choice([norm.value for norm in Norm]),
+    default=Norm.MANHATTAN.value,
+    show_default=True,
+    help="Distance between records, for combined geometric noise and for metric privacy.",
+)
+@click.option("--accept-draft", is_flag=True, help="Use an unreviewed schema as it is; receipts will say so.")
+@click.option(
+    "-o", "--output", metavar="FILE", default="protocol.json", show_default=True, help="Where the protocol goes."
+)
+@click.option("--force", is_flag=True, help="Replace an existing protocol.")
+def plan(
+    schema_path: str | None,
+    mechanism: str,
+    form: str,
+    epsilon: str | None,
+    truth: float | None,
+    split: str,
+    norm: str,
+    accept_draft: bool,
+    output: str,
+    force: bool,
+) -> None:
+    """Write a protocol: a public file from which devices randomise, collectors check and analysts recover.
+
+    It states the exact epsilon of a report, that of each column, how often an attacker guesses right, and the exact
+    parameter of metric privacy beside the published formula's.
+    """
+    if (epsilon is None) == (truth is None):
+        raise click.UsageError("give either --epsilon or --truth, one of the two")
+    path = Path(output)
+    if path.exists() and not force:
+        raise DataError(f"{path} exists, and reports may depend on it; choose another output, or --force to replace it")
+    schema = require_schema(schema_path)
+    check_reviewed(schema, accept_draft=accept_draft)
+    check_writable(path)
+    protocol = plan_protocol(
+        schema,
+        Mechanism(mechanism),
+        Form(form),
+        epsilon=None if epsilon is None else exact(epsilon, "epsilon"),
+        truth=truth,
+        split=Split(split),
+        norm=Norm(norm),
+    )
+    protocol.save(path)
+    print_protocol(protocol)
+    print_written([path], f"Next: give {path} to everyone; `dagveil local randomise --protocol {path}` uses it.")
+
+
+@local.command(short_help="Print what a protocol promises.")
+@click.argument("protocol", metavar="PROTOCOL.json")
+def show(protocol: str) -> None:
+    """Print what a protocol promises, computed again from its probabilities."""
+    print_protocol(load_protocol(protocol))
+
+
+local.add_command(randomise)
+local.add_command(send)
+local.add_command(collect)
+local.add_command(export)
+
+
+@local.command(short_help="Discover the causal graph behind collected reports.")
+@click.argument("reports", metavar="REPORTS")
+@click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="With which the reports were made.")
+@click.option(
+    "--tests",
+    type=click.Choice([tests.value for tests in ReportTests]),
+    default=ReportTests.TABLES.value,
+    show_default=True,
+    help="Tests on tables of levels, or on partial correlations of the levels' scores.",
+)
+@click.option("--blind", is_flag=True, help="Ignore the channel, for comparison: the tests are then wrong.")
+@search_options
+@click.option(
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    default="dagveil-out",
+    show_default=True,
+    help="Folder for result.json, graph.svg and report.html.",
+)
+def discover(
+    reports: str,
+    protocol_path: str,
+    tests: str,
+    blind: bool,
+    knowledge_path: str | None,
+    output: str,
+    **search: Any,
+) -> None:
+    """Discover the causal graph behind REPORTS: a collector's store (.db), or labels (.parquet, .csv).
+
+    The tests know the channel. Nothing is spent: every report has been paid for by whoever sent it.
+    """
+    settings = search_settings(**search)
+    knowledge = load_knowledge(knowledge_path) if knowledge_path else None
+    folder = Path(output)
+    written = [folder / "result.json", folder / "graph.svg", folder / "report.html"]
+    protocol = load_protocol(protocol_path)
+    check_writable(*written)
+    with show_progress() as progress:
+        result = discover_reports(
+            reports,
+            protocol,
+            settings,
+            tests=ReportTests(tests),
+            sight=Sight.BLIND if blind else Sight.AWARE,
+            knowledge=knowledge,
+            progress=progress,
+        )
+    result.save(written[0])
+    write_svg(result, written[1])
+    write_report(result, written[2])
+    print_result(result)
+    print_written(written, f"Next: open {written[2]} in a browser.")
+
+
+def print_protocol(protocol: Protocol) -> None:
+    """Print a protocol as a table, the whole record last."""
+    console = open_console()
+    split = "" if protocol.split is None else f", epsilon split {protocol.split.value}"
+    table = Table(
+        title=clean_text(
+            f"{protocol.schema.dataset}: {protocol.mechanism.value} noise, {protocol.form.value}{split}, "
+            f"{protocol.norm.value}-norm"
+        ),
+        title_justify="left",
+    )
+    table.add_column("column")
+    for heading in ("levels", "epsilon", "guessed right", "by chance", "metric, exact", "as published", "ratio"):
+        table.add_column(heading, justify="right")
+    for column in protocol.columns:
+        levels = len(column.labels)
+        table.add_row(clean_text(column.name), str(levels), *_write_figures(column.figures, 1.0 / levels))
+    chance = 1.0
+    for levels in protocol.levels:
+        chance /= levels
+    table.add_section()
+    table.add_row("record", "", *_write_figures(protocol.record, chance))
+    console.print(table)
+    console.print(
+        f"One report has epsilon {round_up(protocol.epsilon, 4)} and delta 0, whoever collects it. Repeated reports of "
+        f"one person add up: two have {round_up(2 * protocol.epsilon, 4)}."
+    )
+    if protocol.form is Form.COMBINED:
+        console.print("Columns of a combined channel have no epsilon of their own: one column moves it as much as all.")
+    console.print(f"protocol digest {protocol.digest()}")
+
+
+def _write_figures(figures: Figures, chance: float) -> tuple[str, ...]:
+    return (
+        _up(figures.epsilon),
+        "" if figures.success is None else f"{figures.success:.3g}",
+        f"{chance:.3g}",
+        _up(figures.metric),
+        _up(figures.published),
+        "" if figures.ratio is None else f"{figures.ratio:.2f}",
+    )
+
+
+def _up(value: float | None) -> str:
+    return "" if value is None else round_up(value, 4)

@@ -1,0 +1,288 @@
+"""The collector: an HTTP endpoint that takes batches of reports and acknowledges them when they are on disk.
+
+It sees reports only, never records, so nobody has to trust it with anything but keeping them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+from uuid import UUID
+
+import msgspec
+import numpy as np
+
+from dagveil.errors import DataError, MissingExtraError
+from dagveil.local.protocol import Protocol
+from dagveil.local.store import Batch, ReportStore, Totals
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+MOST_BYTES: Final = 4 * 2**20
+"""Of a request's body."""
+
+MOST_REPORTS: Final = 10_000
+"""Of one batch."""
+
+MOST_WAITING: Final = 1024
+"""Batches that wait for the disk; further ones are told to come again."""
+
+MOST_TOGETHER: Final = 256
+"""Batches that are committed together."""
+
+SECONDS_FOR_BODY: Final = 30.0
+"""A client that takes longer to send its body is cut off."""
+
+LARGEST_CODE: Final = 2**15
+
+
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
+    batch: UUID
+    protocol: str
+    reports: list[list[Annotated[int, msgspec.Meta(ge=0, le=LARGEST_CODE)]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a request may bring."""
+
+    bytes: int = MOST_BYTES
+    reports: int = MOST_REPORTS
+    seconds: float = SECONDS_FOR_BODY
+
+
+class Refused(DataError):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, error: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.error, self.detail = status, error, detail
+
+
+def read_batch(body: bytes, protocol: Protocol, digest: str, limits: Limits, store: ReportStore) -> Batch:
+    """Read and check a batch; raise what the client has to be told."""
+    try:
+        message = msgspec.json.decode(body, type=_Message)
+    except msgspec.ValidationError as error:
+        raise Refused(422, "wrong layout", f"{error}; send batch (a UUID), protocol (its digest) and reports") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise Refused(400, "malformed", "the body is not JSON in UTF-8") from None
+    if message.protocol != digest:
+        raise Refused(422, "wrong protocol", f"reports of protocol {digest} are collected here; see GET /protocol")
+    if not message.reports:
+        raise Refused(422, "no reports", "a batch has at least one report")
+    if len(message.reports) > limits.reports:
+        raise Refused(413, "too many reports", f"a batch has at most {limits.reports} reports; send several batches")
+    width = len(protocol.columns)
+    if any(len(report) != width for report in message.reports):
+        raise Refused(422, "wrong length", f"a report has {width} codes, one for each column")
+    codes = np.array(message.reports, dtype=np.int64)
+    if (codes >= np.array(protocol.levels)).any():
+        raise Refused(422, "code out of range", "a code is beyond the levels of its column; see GET /protocol")
+    return store.pack(message.batch, codes)
+
+
+class Writer:
+    """The only one who writes: it commits whatever waits together, then acknowledges it."""
+
+    def __init__(self, store: ReportStore) -> None:
+        self.store = store
+        self._waiting: asyncio.Queue[tuple[Batch, asyncio.Future[bool]]] = asyncio.Queue(MOST_WAITING)
+        self._thread = ThreadPoolExecutor(1, "dagveil-writer")
+
+    async def keep(self, batch: Batch) -> bool:
+        """Return when the batch is on disk; false if its id belongs to other reports."""
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        try:
+            self._waiting.put_nowait((batch, done))
+        except asyncio.QueueFull:
+            raise Refused(503, "busy", "too many batches wait for the disk; send this one again later") from None
+        return await done
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            group = [await self._waiting.get()]
+            while len(group) < MOST_TOGETHER and not self._waiting.empty():
+                group.append(self._waiting.get_nowait())
+            try:
+                kept = await loop.run_in_executor(self._thread, self.store.append, [batch for batch, _ in group])
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                # a full disk, a locked file: nothing of the group is stored, and the clients are told
+                refusal = Refused(503, "not stored", "the batch could not be written; send it again later")
+                for _, done in group:
+                    if not done.done():
+                        done.set_exception(refusal)
+                continue
+            for (_, done), stored in zip(group, kept, strict=True):
+                if not done.done():
+                    done.set_result(stored)
+
+    async def totals(self) -> Totals:
+        """Count what is stored, in turn with the writing."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self.store.totals)
+
+    def close(self) -> None:
+        """Let the thread finish what it has begun."""
+        self._thread.shutdown(wait=True)
+
+
+def make_app(store: ReportStore, limits: Limits | None = None) -> Starlette:
+    """Return the application; it closes the store when it ends.
+
+    Parameters
+    ----------
+    store
+        Where reports go.
+    limits
+        How much a request may bring; None takes the defaults.
+    """
+    try:
+        from starlette.applications import Starlette
+        from starlette.requests import ClientDisconnect
+        from starlette.responses import Response
+        from starlette.routing import Route
+    except ImportError as error:
+        raise _missing() from error
+    limits = limits or Limits()
+    protocol, digest = store.protocol, store.protocol.digest()
+    public = protocol.to_json()
+    writer = Writer(store)
+
+    def answer(status: int, content: object, **headers: str) -> Response:
+        return Response(msgspec.json.encode(content), status, headers, "application/json")
+
+    async def take(request: Request) -> Response:
+        try:
+            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                raise Refused(415, "wrong type", "send JSON, with Content-Type: application/json")
+            batch = read_batch(await _read_body(request, limits), protocol, digest, limits, store)
+            if not await writer.keep(batch):
+                raise Refused(409, "id in use", "this batch id belongs to other reports; make a new one")
+        except Refused as refusal:
+            later = {"retry-after": "1"} if refusal.status == 503 else {}
+            return answer(refusal.status, {"error": refusal.error, "detail": refusal.detail}, **later)
+        except ClientDisconnect:
+            return answer(400, {"error": "incomplete", "detail": "the body ended early"})
+        return answer(200, {"batch": str(batch.id), "reports": batch.n_reports})
+
+    async def show(request: Request) -> Response:
+        return Response(public, media_type="application/json")
+
+    async def health(request: Request) -> Response:
+        totals = await writer.totals()
+        return answer(200, {"status": "ok", "reports": totals.reports, "batches": totals.batches, "protocol": digest})
+
+    @contextlib.asynccontextmanager
+    async def live(app: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(writer.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+            writer.close()
+            store.close()
+
+    routes = [
+        Route("/reports", take, methods=["POST"]),
+        Route("/protocol", show, methods=["GET"]),
+        Route("/health", health, methods=["GET"]),
+    ]
+    return Starlette(routes=routes, lifespan=live)
+
+
+async def _read_body(request: Request, limits: Limits) -> bytes:
+    """Read the body, and stop as soon as it is too large: whatever the header says."""
+    large = Refused(413, "too large", f"a body has at most {limits.bytes} bytes; send several batches")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and (len(declared) > 18 or int(declared) > limits.bytes):
+        raise large
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(limits.seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > limits.bytes:
+                    raise large
+                parts.append(part)
+    except TimeoutError:
+        raise Refused(408, "too slow", f"a body has to arrive within {limits.seconds:g} seconds") from None
+    return b"".join(parts)
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine reaches a host.
+
+    Examples
+    --------
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def serve(store: ReportStore, host: str, port: int, ready: Callable[[str], None]) -> None:
+    """Collect until stopped by a signal.
+
+    Parameters
+    ----------
+    store
+        Where reports go.
+    host, port
+        Where to listen; port 0 takes a free one.
+    ready
+        Told the address once it is bound.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise _missing() from error
+    app = make_app(store)
+    listener = _listen(host, port)
+    with listener:
+        shown = f"[{host}]" if ":" in host else host
+        ready(f"http://{shown}:{listener.getsockname()[1]}")
+        # no access log: it would tell who reported when
+        config = uvicorn.Config(
+            app, access_log=False, log_level="warning", limit_concurrency=MOST_WAITING, timeout_keep_alive=15,
+            server_header=False,
+        )  # fmt: skip
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    # the protocol is named, or else asyncio leaves small answers waiting for the client's delayed acknowledgement
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise DataError(
+            f"cannot listen on {host}, port {port} ({error.strerror}); choose another --port or --host"
+        ) from None
+    return listener
+
+
+def _missing() -> MissingExtraError:
+    return MissingExtraError("the collector needs Starlette and uvicorn: pip install 'dagveil[local]'")

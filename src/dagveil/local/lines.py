@@ -1,0 +1,145 @@
+"""Records as lines of text: CSV with a first line of names, or one JSON object per line.
+
+A line that cannot be read is a record of missing values, as in every table: no record can stop a stream. Messages never
+hold what a line says.
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+import io
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TextIO
+
+import msgspec
+
+from dagveil.errors import DataError
+
+LONGEST_LINE: Final = 2**20
+"""Characters of a line, beyond which it is not read as a record."""
+
+
+class LineFormat(enum.Enum):
+    """How records are written."""
+
+    CSV = "csv"
+    JSON = "jsonl"
+
+
+def guess_format(lines: Iterable[str]) -> tuple[LineFormat, Iterator[str]]:
+    """Look at the first line that is not blank; return the format, and all lines.
+
+    Examples
+    --------
+    >>> guess_format(["a,b"])[0].value, guess_format(['{"a": 1}'])[0].value
+    ('csv', 'jsonl')
+    """
+    source = iter(lines)
+    seen = []
+    for line in source:
+        seen.append(line)
+        if line.strip():
+            break
+    first = seen[-1].lstrip("\ufeff").lstrip() if seen else ""
+    return LineFormat.JSON if first.startswith("{") else LineFormat.CSV, itertools.chain(seen, source)
+
+
+def read_records(
+    lines: Iterable[str], form: LineFormat, columns: Sequence[str], extra: Sequence[str] = ()
+) -> Iterator[dict[str, Any]]:
+    """Read records, one by one as lines come.
+
+    Parameters
+    ----------
+    lines
+        Of text.
+    form
+        How they are written.
+    columns
+        Names that the first line of a CSV must have; of a JSON object, missing ones are missing values.
+    extra
+        Names that are read if they are there.
+
+    Examples
+    --------
+    >>> list(read_records(["a,b", "1,", "broken"], LineFormat.CSV, ["a", "b"]))
+    [{'a': '1', 'b': None}, {'a': None, 'b': None}]
+    """
+    wanted = (*columns, *extra)
+    return _read_json(lines, wanted) if form is LineFormat.JSON else _read_csv(lines, columns, wanted)
+
+
+class RecordWriter:
+    """Writes records in the format they came in, and lets each go at once."""
+
+    def __init__(self, stream: TextIO, form: LineFormat, columns: Sequence[str]) -> None:
+        self._stream = stream
+        self._form = form
+        self._columns = list(columns)
+        if form is LineFormat.CSV:
+            self._row(self._columns)
+
+    def write(self, record: Mapping[str, str]) -> None:
+        """Write one record and flush it."""
+        if self._form is LineFormat.JSON:
+            self._stream.write(msgspec.json.encode({name: record[name] for name in self._columns}).decode() + "\n")
+        else:
+            self._row([record[name] for name in self._columns])
+        self._stream.flush()
+
+    def _row(self, cells: list[str]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerow(cells)
+        self._stream.write(text.getvalue())
+
+
+def _read_json(lines: Iterable[str], wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        text = line.lstrip("\ufeff").strip()
+        if not text:
+            continue
+        try:
+            found = msgspec.json.decode(text) if len(text) <= LONGEST_LINE else None
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            found = None
+        record = found if isinstance(found, dict) else {}
+        yield {name: record.get(name) for name in wanted}
+
+
+def _read_csv(lines: Iterable[str], columns: Sequence[str], wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
+    rows = _rows(lines)
+    header = next((row for row in rows if row), None)
+    if header is None:
+        raise DataError("there is no first line with column names; write one, or give one JSON object per line")
+    header[0] = header[0].lstrip("\ufeff")
+    if len(set(header)) < len(header):
+        # not the names: without a header they are the cells of the first record
+        raise DataError("the first line has a name more than once; write a first line with the names of the columns")
+    lost = [name for name in columns if name not in header]
+    if lost:
+        raise DataError(
+            f"the first line lacks {len(lost)} columns of the schema, the first is {lost[0]!r}; write a first line "
+            "with the names of the columns, or give one JSON object per line"
+        )
+    places = {name: header.index(name) for name in wanted if name in header}
+    for row in rows:
+        if row == [] and len(header) > 1:
+            continue  # an empty line; in a file of one column it is a record whose only value is missing
+        if row is None or len(row) != len(header):
+            yield dict.fromkeys(places)
+        else:
+            yield {name: row[place] or None for name, place in places.items()}
+
+
+def _rows(lines: Iterable[str]) -> Iterator[list[str] | None]:
+    """Yield rows, and None for a line that is no row."""
+    rows = csv.reader(lines)
+    while True:
+        try:
+            yield next(rows)
+        except StopIteration:
+            return
+        except csv.Error:
+            yield None

@@ -1,0 +1,194 @@
+"""From options to a protocol: the channels, and what they promise."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Final
+
+from dagveil._version import __version__
+from dagveil.data.schema import Schema
+from dagveil.errors import BudgetError, SchemaError
+from dagveil.local.channel import Channel
+from dagveil.local.combined_geometric import MOST_WRITTEN_OUT, CombinedGeometric
+from dagveil.local.geometric import published_parameter
+from dagveil.local.protocol import (
+    PROTOCOL_VERSION,
+    Figures,
+    Form,
+    Mechanism,
+    PlannedColumn,
+    Protocol,
+    write_weights,
+)
+from dagveil.local.randomised_response import truth_of_response
+from dagveil.local.record import (
+    ComponentWise,
+    Norm,
+    RecordChannel,
+    Split,
+    combined_response,
+    component_wise_geometric,
+    component_wise_response,
+    geometric_of_truth,
+    response_of_truth,
+    split_epsilon,
+    widest_gaps,
+)
+
+LARGEST_EPSILON: Final = 36.0
+"""Of one channel: beyond it, probabilities of other values than the truth would fall below 2⁻⁵³."""
+
+SMALLEST_EPSILON: Final = 1e-6
+"""Of a record: below it no number of reports would tell anything."""
+
+MOST_BISECTED: Final = 1000
+"""Records, up to symmetry, of a combined geometric channel whose truth is searched for."""
+
+_ROUNDS: Final = 36
+
+_HAIR: Final = 1.0 - 1e-12
+"""The exact ε is rounded up, so a hair less is asked for."""
+
+
+def plan_protocol(
+    schema: Schema,
+    mechanism: Mechanism,
+    form: Form = Form.COMPONENT_WISE,
+    *,
+    epsilon: float | Fraction | None = None,
+    truth: float | None = None,
+    split: Split = Split.UNIFORM,
+    norm: Norm = Norm.MANHATTAN,
+) -> Protocol:
+    """Plan a collection.
+
+    Parameters
+    ----------
+    schema
+        What is public about the records.
+    mechanism, form
+        How records are randomised.
+    epsilon
+        The largest ε of local privacy of a record; give this or `truth`.
+    truth
+        Probability that the true record is reported, as the publication fixes it.
+    split
+        How columns share the ε of a record; for the component-wise form.
+    norm
+        Distance between records, in steps of codes: of the combined geometric mechanism, and of metric privacy.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> schema = Schema(dataset="demo", columns={"a": Boolean("false"), "b": Boolean("false")})
+    >>> plan_protocol(schema, Mechanism.RESPONSE, epsilon=2.0).epsilon <= 2.0
+    True
+    """
+    if (epsilon is None) == (truth is None):
+        raise BudgetError("give either epsilon or the probability of the truth, one of the two")
+    levels = tuple(column.n_levels for column in schema.columns.values())
+    if max(levels) < 2:
+        raise SchemaError("no column has more than one level, so there is nothing to report; declare more levels")
+    if epsilon is not None:
+        epsilon = float(epsilon)
+        shares = split_epsilon(levels, epsilon, split) if form is Form.COMPONENT_WISE else [epsilon]
+        if not (epsilon > 0.0 and max(shares) <= LARGEST_EPSILON):
+            raise BudgetError(
+                f"epsilon is {epsilon:g}; choose a number above 0 that gives no channel more than {LARGEST_EPSILON:g}, "
+                "which already hides nothing"
+            )
+        channel = _with_epsilon(levels, mechanism, form, epsilon * _HAIR, split, norm)
+    else:
+        assert truth is not None
+        channel = _with_truth(levels, mechanism, form, truth, split, norm)
+    if channel.epsilon() < SMALLEST_EPSILON:
+        raise BudgetError("with these options reports have nothing to do with the records; raise epsilon or the truth")
+    own = channel.channels if isinstance(channel, ComponentWise) else (None,) * len(levels)
+    columns = tuple(
+        PlannedColumn(
+            name,
+            column.labels,
+            None if one is None else write_weights(one, mechanism),
+            Figures(None, None, None) if one is None else _column_figures(one, mechanism),
+        )
+        for (name, column), one in zip(schema.columns.items(), own, strict=True)
+    )
+    return Protocol(
+        format="dagveil-protocol",
+        version=PROTOCOL_VERSION,
+        software=__version__,
+        schema=schema,
+        schema_digest=schema.digest(),
+        mechanism=mechanism,
+        form=form,
+        split=split if form is Form.COMPONENT_WISE else None,
+        norm=norm,
+        truth_weight=getattr(channel, "truth_weight", None),
+        truth_probability=getattr(channel, "truth_probability", None),
+        columns=columns,
+        record=_record_figures(channel, norm, columns),
+    )
+
+
+def _with_epsilon(
+    levels: tuple[int, ...], mechanism: Mechanism, form: Form, epsilon: float, split: Split, norm: Norm
+) -> RecordChannel:
+    if form is Form.COMPONENT_WISE:
+        make = component_wise_response if mechanism is Mechanism.RESPONSE else component_wise_geometric
+        return make(levels, epsilon, split)
+    size = math.prod(levels)
+    if mechanism is Mechanism.RESPONSE:
+        return combined_response(levels, max(truth_of_response(size, epsilon), 1.0 / size))
+    return _geometric_with_epsilon(levels, epsilon, norm)
+
+
+def _geometric_with_epsilon(levels: tuple[int, ...], epsilon: float, norm: Norm) -> CombinedGeometric:
+    """Return the combined geometric mechanism whose exact ε is at most this, by bisection over the truth."""
+    low, high = 1.0 / math.prod(levels), 1.0 - 2.0**-40
+    channel = CombinedGeometric(levels, math.nextafter(low, 1.0), norm)
+    if channel.n_classes > MOST_BISECTED:
+        raise BudgetError(
+            f"this combined geometric channel has {channel.n_classes} kinds of records, too many to find the truth for "
+            f"an epsilon (the limit is {MOST_BISECTED}); give --truth P (in Python truth=P) and read the exact epsilon "
+            "from the protocol, or choose component-wise noise"
+        )
+    for _ in range(_ROUNDS):
+        middle = (low + high) / 2.0
+        tried = CombinedGeometric(levels, middle, norm)
+        if tried.epsilon() <= epsilon:
+            low, channel = middle, tried
+        else:
+            high = middle
+    return channel
+
+
+def _with_truth(
+    levels: tuple[int, ...], mechanism: Mechanism, form: Form, truth: float, split: Split, norm: Norm
+) -> RecordChannel:
+    if form is Form.COMPONENT_WISE:
+        make = response_of_truth if mechanism is Mechanism.RESPONSE else geometric_of_truth
+        return make(levels, truth, split)
+    if mechanism is Mechanism.RESPONSE:
+        return combined_response(levels, truth)
+    return CombinedGeometric(levels, truth, norm)
+
+
+def _column_figures(channel: Channel, mechanism: Mechanism) -> Figures:
+    gaps = widest_gaps(channel)
+    metric = max((float(gap) / apart for apart, gap in enumerate(gaps) if apart), default=0.0)
+    published = None
+    if mechanism is Mechanism.GEOMETRIC:
+        published = published_parameter(channel.n_values, channel.success()) if channel.n_values > 1 else 0.0
+    return Figures(channel.epsilon(), channel.success(), metric, published)
+
+
+def _record_figures(channel: RecordChannel, norm: Norm, columns: tuple[PlannedColumn, ...]) -> Figures:
+    epsilon, success = channel.epsilon(), channel.truth()
+    if isinstance(channel, CombinedGeometric):
+        metric = channel.metric_parameter(norm) if channel.size <= MOST_WRITTEN_OUT else None
+        return Figures(epsilon, success, metric, channel.largest_rate())
+    # the publication names a parameter for one value; for records it adds columns up only in the 1-norm: the largest
+    parts = [column.figures.published for column in columns if column.figures.published is not None]
+    published = max(parts) if parts and norm is Norm.MANHATTAN else None
+    return Figures(epsilon, success, channel.metric_parameter(norm), published)

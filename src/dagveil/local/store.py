@@ -1,0 +1,193 @@
+"""Where the collector keeps reports: one SQLite file, written in whole batches.
+
+A batch is one row: its id and its codes, packed. Writing is durable before it returns (write-ahead log, full
+synchronisation), so what was acknowledged survives a kill. No times and no addresses are kept.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+from uuid import UUID
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.errors import DataError
+from dagveil.local.protocol import Protocol, protocol_from_json
+
+STORE_FORMAT: Final = "dagveil-reports 1"
+WAIT_SECONDS: Final = 10.0
+
+_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS batches (
+    number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, reports INTEGER NOT NULL, codes BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS totals (batches INTEGER NOT NULL, reports INTEGER NOT NULL);
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Reports that came together, packed; the id makes it safe to send them twice."""
+
+    id: UUID
+    n_reports: int
+    packed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """How much is stored."""
+
+    batches: int
+    reports: int
+
+
+class ReportStore:
+    """Reports of one protocol in one file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from dagveil.data.column import Boolean
+    >>> from dagveil.data.schema import Schema
+    >>> from dagveil.local.planning import plan_protocol
+    >>> from dagveil.local.protocol import Mechanism
+    >>> schema = Schema(dataset="demo", columns={"a": Boolean("false"), "b": Boolean("false")})
+    >>> protocol = plan_protocol(schema, Mechanism.RESPONSE, epsilon=2.0)
+    >>> with tempfile.TemporaryDirectory() as folder, ReportStore.open(folder + "/r.db", protocol) as store:
+    ...     batch = store.pack(UUID(int=1), [[0, 1], [1, 1]])
+    ...     store.append([batch]), store.append([batch]), store.totals().reports
+    ([True], [True], 2)
+    """
+
+    def __init__(self, connection: sqlite3.Connection, protocol: Protocol) -> None:
+        self._connection = connection
+        self.protocol = protocol
+        self._type = np.dtype("u1") if max(protocol.levels) <= 256 else np.dtype("<u2")
+
+    @classmethod
+    def open(cls, path: str | Path, protocol: Protocol | None = None) -> ReportStore:
+        """Open a store; with a protocol it is made if it does not exist, without one it must.
+
+        Parameters
+        ----------
+        path
+            Of the SQLite file.
+        protocol
+            Of the reports; a store holds those of one protocol only.
+        """
+        if protocol is None and not Path(path).is_file():
+            raise DataError(f"there is no store {path}; give the file that `dagveil local collect --store` writes")
+        try:
+            # one connection, used by one thread at a time
+            connection = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+            try:
+                return cls(connection, _settle(connection, protocol, str(path)))
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise DataError(
+                f"{path} cannot be used as a store of reports ({error}); check the path, its rights and the disk"
+            ) from None
+
+    def pack(self, batch: UUID, reports: Sequence[Sequence[int]] | NDArray[np.int64]) -> Batch:
+        """Pack checked codes."""
+        codes = np.asarray(reports, dtype=self._type)
+        return Batch(batch, len(codes), codes.tobytes())
+
+    def append(self, batches: Sequence[Batch]) -> list[bool]:
+        """Store batches in one transaction; durable when this returns.
+
+        Returns
+        -------
+        list of bool
+            For each batch, whether it is stored now. A batch that is stored already counts as stored, and is not
+            stored again; false means that its id belongs to a batch with other reports.
+        """
+        run = self._connection.execute
+        kept = []
+        new_batches = new_reports = 0
+        run("BEGIN IMMEDIATE")
+        try:
+            for batch in batches:
+                row = (batch.id.bytes, batch.n_reports, batch.packed)
+                if run("INSERT OR IGNORE INTO batches (id, reports, codes) VALUES (?, ?, ?)", row).rowcount == 1:
+                    new_batches, new_reports = new_batches + 1, new_reports + batch.n_reports
+                    kept.append(True)
+                else:
+                    (codes,) = run("SELECT codes FROM batches WHERE id = ?", row[:1]).fetchone()
+                    kept.append(codes == batch.packed)
+            run("UPDATE totals SET batches = batches + ?, reports = reports + ?", (new_batches, new_reports))
+            run("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                run("ROLLBACK")
+            raise
+        return kept
+
+    def totals(self) -> Totals:
+        """Count what is stored."""
+        return Totals(*self._connection.execute("SELECT batches, reports FROM totals").fetchone())
+
+    def read(self) -> Iterator[tuple[UUID, NDArray[np.int64]]]:
+        """Go through the batches; codes in the shape (reports, columns)."""
+        width = len(self.protocol.columns)
+        levels = np.array(self.protocol.levels)
+        try:
+            for key, packed in self._connection.execute("SELECT id, codes FROM batches ORDER BY number"):
+                codes = np.frombuffer(packed, dtype=self._type).reshape(-1, width).astype(np.int64)
+                if (codes >= levels).any():
+                    raise ValueError
+                yield UUID(bytes=key), codes
+        except (sqlite3.Error, ValueError):
+            raise DataError("the store holds what no collector wrote: it is damaged; use a backup") from None
+
+    def codes(self) -> NDArray[np.int64]:
+        """Return all reports, in the shape (reports, columns)."""
+        return np.concatenate([np.empty((0, len(self.protocol.columns)), np.int64), *(c for _, c in self.read())])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def __enter__(self) -> ReportStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _settle(connection: sqlite3.Connection, protocol: Protocol | None, path: str) -> Protocol:
+    """Set the file up, or check whose reports it holds."""
+    run = connection.execute
+    if protocol is not None:
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        run("BEGIN IMMEDIATE")
+        for statement in _TABLES.split(";"):
+            run(statement)
+        if run("SELECT count(*) FROM facts").fetchone() == (0,):
+            facts = (("format", STORE_FORMAT.encode()), ("protocol", protocol.to_json()))
+            connection.executemany("INSERT INTO facts VALUES (?, ?)", facts)
+            run("INSERT INTO totals VALUES (0, 0)")
+        run("COMMIT")
+    facts_found = dict(run("SELECT name, value FROM facts").fetchall())
+    if facts_found.get("format") != STORE_FORMAT.encode():
+        raise DataError(f"{path} is no store of reports that this program knows; choose another file")
+    kept = protocol_from_json(facts_found["protocol"])
+    if protocol is not None and kept.digest() != protocol.digest():
+        raise DataError(
+            f"{path} holds reports of another protocol (digest {kept.digest()[:12]}…, not {protocol.digest()[:12]}…); "
+            "choose another file: reports of two protocols must not be mixed"
+        )
+    return kept

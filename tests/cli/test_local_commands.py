@@ -1,0 +1,206 @@
+"""`dagveil local`: the roles one after the other, what each refuses, and that no true record is printed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from desk import SECRET, Desk
+
+from dagveil.benchmarks.collector_load import Server
+from dagveil.cli.main import group
+from dagveil.local.device import NOT_PRIVATE
+from dagveil.local.protocol import load_protocol
+from dagveil.local.store import ReportStore
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "local.md"
+
+COLUMNS = """
+[columns.a]
+kind = "categorical"
+levels = ["no", "yes"]
+[columns.b]
+kind = "numeric"
+bounds = [0.0, 30.0]
+bins = 3
+"""
+
+
+def plan(desk: Desk, *words: object, columns: str = COLUMNS) -> Path:
+    path = desk.path("protocol.json")
+    schema = desk.write_schema(columns)
+    done = desk.run("local", "plan", "--schema", schema, "--mechanism", "response", *words, "-o", path)
+    assert done.exit_code == 0, done.output
+    return path
+
+
+def randomise(desk: Desk, protocol: Path, text: str, *words: object) -> str:
+    done = CliRunner().invoke(group, ["local", "randomise", "--protocol", str(protocol), *map(str, words)], input=text)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    outputs = {}
+    for line in "".join(blocks).splitlines():
+        program, *arguments = shlex.split(line.removeprefix("$ "))
+        assert program == "dagveil"
+        done = CliRunner().invoke(group, arguments)
+        assert done.exit_code == 0, f"{line}\n{done.output}"
+        outputs[line] = done.output
+    assert len(outputs) == 7
+    shown = next(text for line, text in outputs.items() if " show " in line)
+    assert "One report has epsilon 16 and delta 0" in shown
+    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("out", "by-score", "blind")]
+    aware, _, blind = (len(result["graph"]["edges"]) for result in results)
+    assert blind > aware
+    assert "BLIND" in next(text for line, text in outputs.items() if "--blind" in line)
+    assert "nobody need be trusted" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+def test_every_command_that_the_page_names_exists() -> None:
+    named = set(re.findall(r"dagveil local ([a-z]+)", PAGE.read_text(encoding="utf-8")))
+    assert named == {"plan", "show", "randomise", "send", "collect", "export", "discover"}
+    for command in named:
+        assert CliRunner().invoke(group, ["local", command, "-h"]).exit_code == 0
+
+
+def test_the_plan_is_printed_and_shown_again(desk: Desk) -> None:
+    path = plan(desk, "--epsilon", "4", "--split", "levels")
+    protocol = load_protocol(path)
+    shown = desk.run("local", "show", path)
+    assert protocol.digest() in shown.stdout
+    assert "One report has epsilon 4 and delta 0" in shown.stdout
+    assert "epsilon split levels" in shown.stdout
+    schema = desk.path("schema.toml")
+    words = ("local", "plan", "--schema", schema, "--mechanism", "geometric")
+    for extra, what, step in (
+        ((), "--epsilon or --truth", "one of the two"),
+        (("--epsilon", "1", "--truth", "0.5"), "--epsilon or --truth", "one of the two"),
+        (("--epsilon", "1", "-o", path), "exists", "--force"),
+        (("--epsilon", "-1"), "epsilon is -1", "above 0"),
+        (("--truth", "0.01", "-o", desk.path("p.json")), "blind guessing", "at least"),
+    ):
+        desk.check_refused(desk.run(*words, *extra), what, step)
+    done = desk.run(*words, "--form", "combined", "--truth", "0.4", "-o", desk.path("combined.json"))
+    assert "have no epsilon of their own" in done.stdout
+    draft = desk.write(
+        "draft.toml", desk.path("schema.toml").read_text().replace("reviewed = true", "reviewed = false")
+    )
+    refused = desk.run("local", "plan", "--schema", draft, "--mechanism", "response", "--epsilon", 1)
+    desk.check_refused(refused, "unreviewed", "--accept-draft")
+
+
+def test_streams_of_csv_and_json(desk: Desk) -> None:
+    protocol = plan(desk, "--epsilon", "4")
+    text = randomise(desk, protocol, f"b,a,other\n12,yes,{SECRET}\n{SECRET},{SECRET},x\nbroken\n")
+    header, *rows = list(csv.reader(text.splitlines()))
+    assert header == ["a", "b"]
+    assert len(rows) == 3
+    assert all(a in ("no", "yes", "(other)") and b in ("[0, 10)", "[10, 20)", "[20, 30]") for a, b in rows)
+    assert SECRET not in text
+    lines = randomise(desk, protocol, json.dumps({"a": "yes", "b": 3}) + f"\n{SECRET}\n" + "{}\n").splitlines()
+    # the first line decides the format; a line that is no JSON is a record of missing values
+    assert [list(json.loads(line)) for line in lines] == [["a", "b"]] * 3
+    assert SECRET not in "".join(lines)
+
+
+def test_a_stream_is_answered_line_by_line(desk: Desk) -> None:
+    protocol = plan(desk, "--epsilon", "4")
+    words = [sys.executable, "-m", "dagveil.cli.main", "local", "randomise", "--protocol", str(protocol)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(3):
+            process.stdin.write('{"a": "yes", "b": 3}\n')
+            process.stdin.flush()
+            # this would wait for ever if the report were kept back
+            assert list(json.loads(process.stdout.readline())) == ["a", "b"]
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+def test_a_seed_is_for_tests_and_says_so(desk: Desk) -> None:
+    protocol = plan(desk, "--epsilon", "4")
+    rows = "a,b\n" + "yes,3\n" * 20
+    first, second = (randomise(desk, protocol, rows, "--seed", 7) for _ in range(2))
+    assert first == second
+    assert NOT_PRIVATE in first.splitlines()[0]
+    assert randomise(desk, protocol, rows) != randomise(desk, protocol, rows)
+    assert "--seed" not in desk.run("local", "randomise", "-h").output
+    reports = desk.write("seeded.csv", first)
+    done = desk.run("local", "discover", reports, "--protocol", protocol, "--redraws", 0, "-o", desk.out)
+    assert "No promise holds" in done.output
+
+
+def test_what_randomise_refuses(desk: Desk) -> None:
+    protocol = plan(desk, "--epsilon", "4")
+    rows = desk.write("rows.csv", f"a,x\n{SECRET},1\n")
+    words = ("local", "randomise", "--protocol", protocol)
+    desk.check_refused(desk.run(*words, rows), "lacks 1 columns of the schema.*'b'", "first line")
+    desk.check_refused(desk.run(*words, desk.path("none.csv")), "cannot read", "check the path")
+    desk.check_refused(desk.run(*words, desk.write("rows.txt", "a,b\n")), "must end in", "--format")
+    good = desk.write("good.csv", "a,b\nyes,3\n")
+    desk.check_refused(desk.run(*words, good, "-o", good), "would replace the records", "another output")
+    assert Path(good).read_text() == "a,b\nyes,3\n"
+
+
+def test_reports_reach_the_store_and_the_analyst(desk: Desk) -> None:
+    protocol = plan(desk, "--epsilon", "8")
+    reports = desk.path("reports.jsonl")
+    records = "".join(json.dumps({"a": "yes" if i % 2 else "no", "b": 15 * (i % 2)}) + "\n" for i in range(1200))
+    randomise(desk, protocol, records, "-", "-o", reports)
+    server = Server(desk.folder, load_protocol(protocol))
+    try:
+        server.start()
+        done = desk.run("local", "send", "--to", server.url, "--protocol", protocol, reports)
+        assert done.exit_code == 0, done.output
+        assert "sent 1200 records; all were acknowledged" in done.stderr
+        raw = desk.write("raw.csv", f"a,b\nyes,{SECRET}\n")
+        refused = desk.run("local", "send", "--to", server.url, raw)
+        desk.check_refused(refused, "record 1 is no report", "Randomise records first")
+        seeded = desk.write("seeded.csv", randomise(desk, protocol, "a,b\nyes,3\n", "--seed", 1))
+        desk.check_refused(desk.run("local", "send", "--to", server.url, seeded), "from a seed", "not sent")
+        # while the collector runs
+        done = desk.run("local", "export", "--store", server.store, "-o", desk.path("reports.parquet"))
+        assert "wrote 1200 reports" in done.stdout
+    finally:
+        server.stop()
+    with ReportStore.open(server.store) as store:
+        assert store.totals().batches == 3
+    edges = []
+    for place in (server.store, desk.path("reports.parquet")):
+        done = desk.run("local", "discover", place, "--protocol", protocol, "--redraws", 3, "-o", desk.out)
+        assert done.exit_code == 0, done.output
+        edges.append(json.loads((desk.out / "result.json").read_text())["graph"]["edges"])
+    assert edges[0] == edges[1]
+    assert [(edge["source"], edge["target"]) for edge in edges[0]] == [("a", "b")]
+
+
+def test_other_hosts_need_a_word(desk: Desk) -> None:
+    protocol = plan(desk, "--epsilon", "4")
+    words = ("local", "collect", "--protocol", protocol, "--store", desk.path("r.db"), "--host", "0.0.0.0")
+    desk.check_refused(desk.run(*words), "other machines", "--allow-remote")
+    assert not desk.path("r.db").exists()
+
+
+def test_send_and_discover_refuse_with_a_next_step(desk: Desk) -> None:
+    protocol = plan(desk, "--epsilon", "4")
+    reports = desk.write("r.csv", "a,b\n")
+    refused = desk.run("local", "send", "--to", "http://127.0.0.1:9", "--tries", 1, reports)
+    desk.check_refused(refused, "did not acknowledge after 1 tries", "check that it runs")
+    words = ("local", "discover", "--protocol", protocol, "-o", desk.out)
+    desk.check_refused(desk.run(*words, reports), "there are no reports", "collect")
+    desk.check_refused(desk.run(*words, desk.path("none.db")), "there is no store", "collect --store")
+    raw = desk.write("raw.csv", f"a,b\nyes,{SECRET}\n")
+    desk.check_refused(desk.run(*words, raw), "1 of 1 reports hold no label", "local randomise")
+    desk.check_refused(desk.run(*words, reports, "--search", "notears"), "by tests or by score", "choose")
