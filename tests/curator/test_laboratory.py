@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dagveil.curator import Curator
 from dagveil.curator.interview import RECORD
 from dagveil.curator.laboratory import HsicTest, Laboratory, Ridge
+from dagveil.data.additive import AdditiveFunction
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -26,7 +27,6 @@ from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.noise import source
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.additive import AdditiveFunction
 from dagveil.statistics.gcm import gcm_sums
 from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
 from dagveil.statistics.kernels import kernel_features

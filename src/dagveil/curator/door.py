@@ -22,6 +22,7 @@ from dagveil.curator.laboratory import Laboratory
 from dagveil.curator.published import PublishedAccess
 from dagveil.data.features import FeaturePlan
 from dagveil.data.moments import MomentPlan
+from dagveil.data.residuals import ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table, table_shape
 from dagveil.errors import BudgetError, MethodError
@@ -192,6 +193,15 @@ class Curator:
             plan.constant,
             plan.bits,
             *noisy,
+        )
+
+    def residual_moments(self, plan: ResidualPlan, share: Fraction, label: str) -> NoisyMoments:
+        """Release the second moments of residuals of public functions, and of polynomials of what they fit."""
+        rows = plan.rows
+        sensitivity = moments_squared_sensitivity(self.relation, rows)
+        noisy = self._release_symmetric(self._table.residual_moments(plan), sensitivity, share, label)
+        return NoisyMoments(
+            rows.columns, rows.centers, rows.spreads, rows.radius_squared, rows.constant, rows.bits, *noisy
         )
 
     def interview(self, statistic: Statistic) -> Interview:

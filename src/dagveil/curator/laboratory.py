@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dagveil.curator.interview import RECORD, Question
 from dagveil.curator.residual_sums import NoisySums
+from dagveil.data.additive import AdditiveFunction
 from dagveil.data.levelled import check_slots
 from dagveil.data.table import Table
 from dagveil.errors import MethodError
@@ -25,7 +26,6 @@ from dagveil.privacy.events import DiscreteLaplace, Event
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.additive import AdditiveFunction
 from dagveil.statistics.gcm import gcm_sensitivities
 from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
 from dagveil.statistics.kernels import kernel_features
@@ -261,7 +261,7 @@ class Laboratory:
 
     def _permuted(self, u: Floats, v: Floats, count: int) -> Floats:
         """Return the statistic and so many permuted ones, in blocks of bounded memory."""
-        parts = []
+        parts: list[Floats] = []
         step = max(1, _PERMUTED_CELLS // self.slots)
         for start in range(0, count, step):
             drawn = [self._draw_permutation() for _ in range(min(step, count - start))]

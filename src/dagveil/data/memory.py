@@ -15,10 +15,11 @@ from dagveil.data.distinct import WeightedRows, mix_codes, shrink_rows
 from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode
 from dagveil.data.features import FeaturePlan, sum_feature_products
 from dagveil.data.gradients import GradientPlan, sum_curvatures, sum_gradients, weighs_exactly
-from dagveil.data.levelled import check_slots, level_column
+from dagveil.data.levelled import check_slots, level_column, scale_to_unit
 from dagveil.data.moments import MomentPlan, sum_outer_products
 from dagveil.data.products import PairTables, count_pairs, pays
 from dagveil.data.reading import read_source
+from dagveil.data.residuals import ResidualPlan, sum_residual_products
 from dagveil.data.schema import Schema
 from dagveil.data.table import check_columns, check_edges, check_exponents, table_shape
 from dagveil.errors import DataError, SchemaError
@@ -117,6 +118,12 @@ class MemoryTable:
         """Sum the outer products of the quantised features of rows, exactly, in the shape (1 + d k, 1 + d k)."""
         check_columns(self._schema, plan.columns)
         return sum_feature_products([self._encoded_numbers(name) for name in plan.columns], plan, n_rows=self._n_rows)
+
+    def residual_moments(self, plan: ResidualPlan) -> NDArray[np.int64]:
+        """Sum the outer products of residuals of public functions, in fixed point, the constant first."""
+        check_columns(self.schema, plan.columns)
+        columns = [scale_to_unit(self._encoded_numbers(name), self.schema.columns[name]) for name in plan.columns]
+        return sum_residual_products(columns, plan, n_rows=self._n_rows)
 
     def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
         """Sum the clipped gradients of all rows, in fixed point, in the shape (d, d)."""

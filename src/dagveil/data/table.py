@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from dagveil.data.features import FeaturePlan
 from dagveil.data.gradients import GradientPlan
 from dagveil.data.moments import MomentPlan
+from dagveil.data.residuals import ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import SchemaError
 
@@ -45,6 +46,9 @@ class Table(Protocol):
 
     def feature_moments(self, plan: FeaturePlan) -> NDArray[np.int64]:
         """Sum the outer products of the quantised features of rows, exactly, in the shape (1 + d k, 1 + d k)."""
+
+    def residual_moments(self, plan: ResidualPlan) -> NDArray[np.int64]:
+        """Sum the outer products of residuals of public functions, in fixed point, the constant first."""
 
     def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
         """Sum the clipped gradients of all rows, in fixed point, in the shape (d, d)."""

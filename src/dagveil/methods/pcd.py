@@ -24,6 +24,7 @@ from dagveil.methods.measure import check_measurable, release_rows
 from dagveil.methods.measured import Progress
 from dagveil.methods.published import tell_published
 from dagveil.methods.regressions import ReleasedFunctions, release_functions
+from dagveil.methods.residual_test import partial_p_value, plan_residuals
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace
 from dagveil.privacy.filter import Filter, tightest_filter
@@ -65,6 +66,9 @@ class ResidualTest(enum.Enum):
     GCM = "gcm"
     """The mean product of residuals, which sees dependence that leaves a covariance."""
 
+    PARTIAL = "partial"
+    """The covariance of residuals given what was predicted, with the regressions' own noise in its null law."""
+
 
 class RegressionRule(enum.Enum):
     """Where the regressions of conditional questions come from."""
@@ -99,7 +103,7 @@ class PcdSettings(msgspec.Struct, frozen=True, kw_only=True):
     Parameters
     ----------
     test
-        How residuals are compared: gcm or hsic.
+        How residuals are compared: partial, gcm or hsic.
     regression
         Where residuals come from: released, or ridge.
     level
@@ -168,9 +172,10 @@ def count_questions(settings: PcdSettings, columns: tuple[str, ...], knowledge: 
 
 def accounting(budget: Budget, schema: Schema, settings: PcdSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
     """Choose the filter, and refuse settings that do not fit together."""
-    if settings.test is ResidualTest.GCM and settings.regression is RegressionRule.RIDGE:
+    if settings.test is not ResidualTest.HSIC and settings.regression is RegressionRule.RIDGE:
         raise MethodError(
-            "gcm needs centred residuals, which ridge regression on the rows does not give; choose regression=released"
+            f"{settings.test.value} needs public regressions, which ridge regression on the rows does not give; choose "
+            "regression=released"
         )
     if settings.test is ResidualTest.HSIC:
         check_permutations(settings.level, settings.permutations)
@@ -180,17 +185,17 @@ def accounting(budget: Budget, schema: Schema, settings: PcdSettings, knowledge:
 
 
 def default_penalty(slots: int) -> float:
-    """Return the ridge penalty for so many slots, m^(-1/5): a compromise between the level and the sensitivity.
+    """Return the ridge penalty for so many slots, 0.1/√m: small enough for the level of the test.
 
     The published penalty, 1, underfits: what is left of the conditioning columns in both residuals then looks like
-    dependence. A smaller one lets a record move all residuals further.
+    dependence. A smaller one lets a record move all residuals further, so the test needs more noise.
 
     Examples
     --------
-    >>> round(default_penalty(1000), 3)
-    0.251
+    >>> round(default_penalty(10_000), 6)
+    0.001
     """
-    return math.exp(-math.log(slots) / 5.0)
+    return 0.1 / math.sqrt(slots)
 
 
 def count_slots(curator: Curator, most: int | None) -> tuple[int, list[Stage]]:
@@ -235,6 +240,10 @@ def divide_rest(
     The decision is true for independence. `functions` are the released regressions, where settings ask for them.
     """
     price = curator.accounting.remaining / questions
+    if settings.test is ResidualTest.PARTIAL and functions is not None:
+        share = price / curator.accounting.total
+        decide = _decide_by_moments(curator, share, functions, laboratory.slots, settings)
+        return epsilon_for(curator.accounting, price), decide
     if settings.test is ResidualTest.GCM and functions is not None:
         shares = (1 - SQUARES_SHARE - RESIDUALS_SHARE, SQUARES_SHARE, RESIDUALS_SHARE)
         epsilon, squares, residuals = (epsilon_for(curator.accounting, price * part) for part in shares)
@@ -243,6 +252,17 @@ def divide_rest(
     penalty = settings.penalty or default_penalty(laboratory.slots)
     regression = functions or Ridge(penalty, settings.bandwidth)
     return epsilon, _decide_by_kernels(laboratory, epsilon, regression, settings)
+
+
+def _decide_by_moments(
+    curator: Curator, share: Fraction, functions: ReleasedFunctions, rows: int, settings: PcdSettings
+) -> Callable[[Question], bool]:
+    def is_independent(question: Question) -> bool:
+        plan = plan_residuals(functions, curator.schema, question)
+        release = curator.residual_moments(plan, share, _label(question))
+        return partial_p_value(release, plan, functions, rows) > settings.level
+
+    return is_independent
 
 
 def _decide_by_products(

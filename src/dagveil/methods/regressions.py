@@ -14,17 +14,21 @@ from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
 from dagveil.curator import Curator
+from dagveil.data.additive import AdditiveFunction
 from dagveil.data.features import Basis, FeaturePlan
 from dagveil.data.levelled import unit_scale
 from dagveil.evidence.bundle import Stage
 from dagveil.evidence.features import covariance_from_features
+from dagveil.evidence.moments import draw_symmetric
 from dagveil.privacy.release import NoisyCounts
-from dagveil.statistics.additive import AdditiveFunction
 
 Floats = NDArray[np.float64]
 
 SMALLEST_RIDGE = 1e-3
 """Added to variances of features, which are about 1: keeps regressions finite where columns determine each other."""
+
+SMALLEST_EIGENVALUE = 0.05
+"""Floor for the covariance of features in drawn truths."""
 
 DEGREE = 2
 """Features of each column whose moments are released."""
@@ -62,7 +66,8 @@ class ReleasedFunctions:
         self.columns = tuple(columns)
         self.degree = len(means) // len(self.columns)
         self._norms = np.sqrt(2.0 * np.arange(1, self.degree + 1) + 1.0)
-        self._means = means
+        # features vary by about 1: where noise is larger than that, 0 is the better guess
+        self._means = means / (1.0 + deviation**2)
         self._covariance = covariance
         self._deviation = deviation
         self._known: dict[tuple[str, tuple[str, ...]], AdditiveFunction] = {}
@@ -76,21 +81,58 @@ class ReleasedFunctions:
             self._known[target, given] = self._fit(target, given)
         return self._known[target, given]
 
+    def spread(self, name: str) -> float:
+        """Return the standard deviation of a column in half-widths of its bounds, as noisy as the moments."""
+        place = self._places(name)[0]
+        return math.sqrt(max(float(self._covariance[place, place]), 0.0)) / float(self._norms[0])
+
+    def draw_leftovers(
+        self, x: str, y: str, given: tuple[str, ...], rows: int, draws: int, rng: np.random.Generator
+    ) -> Floats:
+        """Draw what regressions may leave of a common dependence on the given columns, in both residuals.
+
+        True moments are drawn around the released ones, with the law of their noise and of sampling, and no column is
+        explained by more than its variance; the leftover is the covariance of the two errors of prediction.
+        """
+        places = np.concatenate([self._places(name) for name in given])
+        goals = [self._places(name)[0] for name in (x, y)]
+        block = self._covariance[np.ix_(places, places)]
+        spread = math.sqrt(self._deviation**2 + 1.0 / rows)
+        fitted = [self._weigh(places, goal) for goal in goals]
+        found = np.empty(draws)
+        for draw in range(draws):
+            values, vectors = np.linalg.eigh(block + spread * draw_symmetric(rng, len(places)))
+            values = np.maximum(values, SMALLEST_EIGENVALUE)
+            errors = []
+            for goal, weights in zip(goals, fitted, strict=True):
+                across = vectors.T @ (self._covariance[places, goal] + spread * rng.standard_normal(len(places)))
+                explained = float((across**2 / values).sum())
+                most = max(float(self._covariance[goal, goal]), self._deviation, SMALLEST_EIGENVALUE)
+                truth = across / values * min(1.0, math.sqrt(most / explained))
+                errors.append(vectors.T @ weights - truth)
+            found[draw] = float((errors[0] * values) @ errors[1])
+        return found / float(self._norms[0]) ** 2
+
     def _fit(self, target: str, given: tuple[str, ...]) -> AdditiveFunction:
         goal = self._places(target)[0]
         mean = float(self._means[goal])
         if not given:
             return AdditiveFunction(mean / float(self._norms[0]))
         places = np.concatenate([self._places(name) for name in given])
-        block = self._covariance[np.ix_(places, places)]
-        values, vectors = np.linalg.eigh((block + block.T) / 2.0)
-        # the largest eigenvalue of a noise matrix of this size is about 2 deviations times the root of its size
-        ridge = SMALLEST_RIDGE + 2.0 * self._deviation * math.sqrt(len(places))
-        weights = vectors @ ((vectors.T @ self._covariance[places, goal]) / (np.maximum(values, 0.0) + ridge))
+        weights = self._weigh(places, goal)
         constant = mean - float(weights @ self._means[places])
         # from features of mean square 1 to polynomials, and from the first feature of the target to the target
         series = weights.reshape(len(given), self.degree) * self._norms / self._norms[0]
         return AdditiveFunction(constant / float(self._norms[0]), tuple(tuple(map(float, row)) for row in series))
+
+    def _weigh(self, places: NDArray[np.intp], goal: int) -> Floats:
+        """Return the coefficients of ridge regression of one feature on others."""
+        block = self._covariance[np.ix_(places, places)]
+        values, vectors = np.linalg.eigh((block + block.T) / 2.0)
+        # the largest eigenvalue of a noise matrix of this size is about 2 deviations times the root of its size
+        ridge = SMALLEST_RIDGE + 2.0 * self._deviation * math.sqrt(len(places))
+        weights: Floats = vectors @ ((vectors.T @ self._covariance[places, goal]) / (np.maximum(values, 0.0) + ridge))
+        return weights
 
     def _places(self, name: str) -> NDArray[np.intp]:
         start = self.columns.index(name) * self.degree

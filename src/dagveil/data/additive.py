@@ -51,4 +51,4 @@ class AdditiveFunction:
             for k, coefficient in enumerate(coefficients, start=1):
                 total += coefficient * polynomial
                 before, polynomial = polynomial, ((2 * k + 1) * column * polynomial - k * before) / (k + 1)
-        return np.clip(total, -1.0, 1.0)
+        return np.asarray(np.clip(total, -1.0, 1.0), dtype=np.float64)

@@ -1,0 +1,88 @@
+"""Exact sums about residuals of public regression functions, row by row.
+
+A regression function that was computed from released values is public, so a residual is a function of its own row
+alone, and a sum over rows moves by what one row adds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.data.additive import AdditiveFunction
+from dagveil.data.moments import MomentPlan, sum_outer_products
+
+Floats = NDArray[np.float64]
+
+RESIDUAL_SPREAD: Final = 0.5
+"""Spread of a residual, as a share of its column's."""
+
+BITS: Final = 10
+"""Fixed-point bits of each coordinate."""
+
+RADIUS_PER_COORDINATE: Final = 1.0
+"""Squared radius that rows are shrunk to, per coordinate; coordinates have mean square 1 or so."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResidualPlan:
+    """Which residuals are compared; everything here is public.
+
+    A row becomes the residuals of both columns and, where columns are given, three polynomials of each fitted value:
+    the regressions need only be right up to a function of what they fit.
+
+    Parameters
+    ----------
+    pair
+        The two columns.
+    given
+        What is taken away from them.
+    functions
+        Prediction of each column from the given ones, on columns that are scaled to [-1, 1].
+    centers, spreads
+        Of both columns, in the same units.
+    """
+
+    pair: tuple[str, str]
+    given: tuple[str, ...]
+    functions: tuple[AdditiveFunction, AdditiveFunction]
+    centers: tuple[float, float]
+    spreads: tuple[float, float]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that are read: the given ones, then the pair."""
+        return (*self.given, *self.pair)
+
+    @property
+    def rows(self) -> MomentPlan:
+        """How coordinates are shrunk to a ball and quantised."""
+        names = ["first residual", "second residual"]
+        if self.given:
+            names += [f"{side} fit, degree {degree}" for side in ("first", "second") for degree in (1, 2, 3)]
+        radius = RADIUS_PER_COORDINATE * len(names)
+        zeros, ones = (0.0,) * len(names), (1.0,) * len(names)
+        return MomentPlan(tuple(names), zeros, ones, radius, math.sqrt(max(1.0, radius / 10.0)), BITS)
+
+
+def expand_residuals(block: Floats, plan: ResidualPlan) -> Floats:
+    """Turn scaled columns (k + 2, n), the pair last, into coordinates (p, n); elementwise, so row by row."""
+    conditions = block[:-2].T
+    fits = [function.values(conditions) for function in plan.functions]
+    coordinates = [(block[side - 2] - fits[side]) / (RESIDUAL_SPREAD * plan.spreads[side]) for side in (0, 1)]
+    if plan.given:
+        for side in (0, 1):
+            t = (fits[side] - plan.centers[side]) / plan.spreads[side]
+            # Hermite polynomials, scaled to unit variance for a normal fit
+            coordinates += [t, (t * t - 1.0) / math.sqrt(2.0), (t * t * t - 3.0 * t) / math.sqrt(6.0)]
+    return np.stack(coordinates)
+
+
+def sum_residual_products(columns: Sequence[Floats], plan: ResidualPlan, *, n_rows: int) -> NDArray[np.int64]:
+    """Give the exact sum of outer products of quantised coordinates, the constant first."""
+    return sum_outer_products(columns, plan.rows, n_rows=n_rows, expand=lambda block: expand_residuals(block, plan))
