@@ -15,7 +15,7 @@ from dagveil.methods.catalogue import METHODS
 from dagveil.methods.result import load_result
 from dagveil.privacy.ledger import Ledger
 
-COUNTING = [name for name in METHODS if name not in ("measure", "priv-pc-star")]
+COUNTING = [name for name in METHODS if name not in ("measure", "priv-pc-star", "measure-features")]
 CALIBRATED = [
     (name, calibration)
     for name, calibration in product(COUNTING, ["sound", "paper"])
@@ -82,6 +82,12 @@ def test_numeric_columns(desk: Desk) -> None:
         assert result.exit_code == 0, result.output
         edges = read(desk.out / "result.json")["graph"]["edges"]
         assert [{edge["source"], edge["target"]} for edge in edges] == [{"a", "b"}]
+    result = desk.run(
+        *("discover", rows, "--schema", schema, "--epsilon", 5, "-o", desk.out, "--noise", "exact"),
+        *("--method", "measure-features", "--set", "degree=2"),
+    )
+    assert result.exit_code == 0, result.output
+    assert read(desk.out / "result.json")["method"]["name"] == "measure-features"
     for method in [name for name in ASKING if "statistic" in METHODS[name].settings.__struct_fields__]:
         refused = desk.run("discover", rows, "--schema", schema, "--epsilon", 1, "--method", method, "-o", desk.out)
         assert refused.exit_code == 2

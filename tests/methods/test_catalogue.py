@@ -120,7 +120,7 @@ def test_values_out_of_range_cost_nothing(name: str, setting: str, value: Any, s
 
 def test_unknown_methods() -> None:
     with pytest.raises(
-        MethodError, match=r"no method is called 'magic'; choose one of measure, measure-ges, measure-notears, em-pc, "
+        MethodError, match=r"no method is called 'magic'; choose one of measure, measure-ges, measure-notears, measure-features, em-pc, "
     ):
         method_named("magic")
 

@@ -27,7 +27,7 @@ from dagveil.report.html import write_report, write_svg
 from dagveil.report.labels import clean_text
 
 
-@click.group(cls=PlainGroup)
+@click.group(cls=PlainGroup, short_help="Randomise records before they leave the person.")
 def local() -> None:
     """Local privacy: records are randomised before they leave the person, so nobody needs to be trusted.
 
