@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 from collections.abc import Mapping
 from functools import partial
 from itertools import product
@@ -32,9 +30,8 @@ from dagveil.benchmarks.tables import (
     utility_page,
 )
 from dagveil.benchmarks.utility import Cell, Summary, run_study
-from dagveil.cli.failure import PlainGroup
+from dagveil.cli.bench_group import bench, command_line, output_option, publish, read_numbers, study_options
 from dagveil.cli.options import read_options
-from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.lap_mech import MOST_CELLS
@@ -47,49 +44,6 @@ COUNTING = tuple(name for name in METHODS if name not in LINEAR)
 """Methods that count levels."""
 
 SMALL = ("cancer", "earthquake", "survey", "asia", "sachs", "child")
-
-
-@click.group(cls=PlainGroup)
-def bench() -> None:
-    """Measure dagveil on data whose truth is known.
-
-    These studies take minutes to hours with their defaults; fewer runs, networks or rows make them short. Where an
-    option takes a list, write it with commas.
-    """
-
-
-def _check_output(_: click.Context, __: click.Parameter, output: str | None) -> str | None:
-    """Refuse a place that cannot be written before the hours are spent."""
-    if output:
-        check_writable(Path(output))
-    return output
-
-
-output_option = click.option(
-    "-o", "--output", metavar="FILE", callback=_check_output, help="Also write the tables to this Markdown file."
-)
-
-
-def study_options(command: Any, runs: int = 20) -> Any:
-    """Add the options of a study with repetitions."""
-    for option in (
-        output_option,
-        click.option(
-            "--workers",
-            type=click.IntRange(1),
-            default=os.cpu_count() or 1,
-            show_default="all cores",
-            help="Processes that share the work.",
-        ),
-        click.option(
-            "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of samples and of noise."
-        ),
-        click.option(
-            "--runs", type=click.IntRange(1), default=runs, show_default=True, help="Runs per cell of the table."
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 @bench.command()
@@ -398,30 +352,7 @@ def _run(cells: list[Cell], runs: int, seed: int, workers: int) -> list[Summary]
         return run_study(cells, runs, seed, workers, progress)
 
 
-def publish(page: str, output: str | None) -> None:
-    """Print a page, and write it where one asked for it."""
-    click.echo(page)
-    if output:
-        Path(output).write_text(page + "\n", encoding="utf-8")
-
-
 def _choose(name: str, choices: Mapping[str, Chosen]) -> Chosen:
     if name.strip() not in choices:
         raise click.UsageError(f"{name.strip()!r} is none of {', '.join(choices)}")
     return choices[name.strip()]
-
-
-def read_numbers(text: str) -> list[float]:
-    """Read a list of positive numbers with commas."""
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(0 < number < math.inf for number in numbers):
-        raise click.UsageError(f"{text!r} is not a list of positive numbers such as 0.1,1,10")
-    return numbers
-
-
-def command_line() -> str:
-    """Return the command that is running, as a reader would type it."""
-    return "dagveil " + " ".join(f'"{part}"' if " " in part or not part else part for part in sys.argv[1:])

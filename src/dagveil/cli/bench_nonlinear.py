@@ -10,7 +10,7 @@ from dagveil.benchmarks.kernel_speed import compare, kernel_speed_page
 from dagveil.benchmarks.levels import TESTS, Design, draw_levels, levels_page, list_trials, run_trials
 from dagveil.benchmarks.nonlinear_study import CONTENDERS, count_columns, list_cells, nonlinear_page
 from dagveil.benchmarks.utility import run_study
-from dagveil.cli.bench import bench, command_line, output_option, publish, read_numbers, study_options
+from dagveil.cli.bench_group import bench, command_line, output_option, publish, read_numbers, study_options
 from dagveil.cli.progress import show_progress
 
 BUDGETS = "0.1,0.2,0.4,0.8,1,2,4,8"

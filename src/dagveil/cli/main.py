@@ -8,8 +8,7 @@ import sys
 import click
 
 from dagveil._version import __version__
-from dagveil.cli import bench_nonlinear  # noqa: F401  adds commands to `bench`
-from dagveil.cli.bench import bench
+from dagveil.cli.bench_group import bench
 from dagveil.cli.budget import budget
 from dagveil.cli.direction import direction
 from dagveil.cli.discover import discover, measure

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import pdist, squareform
+from scipy import spatial
 from scipy.special import ndtr
 
 from dagveil.errors import EvidenceError
@@ -126,7 +126,7 @@ def median_bandwidth(values: Floats) -> float:
     """
     if values.shape[1] == 1:
         return _median_of_numbers(np.sort(values[:, 0]))
-    distances = pdist(values)
+    distances = spatial.distance.pdist(values)
     median = float(np.median(distances)) if len(distances) else 0.0
     if median == 0.0:
         apart = distances[distances > 0.0]
@@ -144,9 +144,9 @@ def gaussian_gram(values: Floats, bandwidth: float) -> Floats:
            [0.607, 1.   ]])
     """
     check_bandwidth(bandwidth)
-    squares = pdist(values, "sqeuclidean")
+    squares = spatial.distance.pdist(values, "sqeuclidean")
     squares *= -0.5 / bandwidth**2
-    gram: Floats = squareform(np.exp(squares, out=squares))
+    gram: Floats = spatial.distance.squareform(np.exp(squares, out=squares))
     np.fill_diagonal(gram, 1.0)
     return gram
 
