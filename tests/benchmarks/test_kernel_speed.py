@@ -29,7 +29,14 @@ def test_every_program_is_timed_once_per_case(monkeypatch: pytest.MonkeyPatch) -
 
 def test_page() -> None:
     timings = [Timing("case", OURS[0], 0.5), Timing("case", OURS[1], 0.25), Timing("case", "peer", 2.0)]
-    page = kernel_speed_page(timings, "command")
+    page = kernel_speed_page(timings, [Timing("alarm", "ours", 0.5), Timing("alarm", "theirs", 2.0)], "command")
     assert "| peer | 2.000 s |" in page
+    assert "| ours | 0.500 s | 4.0 × |" in page
     assert "| peer / dagveil exact RCIT | 4.0 × |" in page
     assert "| peer / dagveil feature RCIT | 8.0 × |" in page
+
+
+def test_graphs_are_timed_beside_a_linear_peer() -> None:
+    timings = kernel_speed.compare_graphs("cancer", 300, 1, lambda stage, done, total: None)
+    assert [timing.program for timing in timings] == list(kernel_speed.GRAPHS)
+    assert all(timing.seconds > 0.0 for timing in timings)

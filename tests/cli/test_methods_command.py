@@ -58,7 +58,9 @@ def test_defaults_are_shown_as_they_are_set(desk: Desk) -> None:
 def test_unknown_names(desk: Desk) -> None:
     result = desk.run("methods", "magic")
     desk.check_refused(
-        result, "no method is called 'magic'", "choose one of measure, measure-ges, measure-notears, measure-features, em-pc"
+        result,
+        "no method is called 'magic'",
+        "choose one of measure, measure-ges, measure-notears, measure-features, em-pc",
     )
 
 

@@ -15,8 +15,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.benchmarks.nonlinear import nonlinear_schema, sample_over
 from dagveil.benchmarks.speed import Timing
 from dagveil.errors import MissingExtraError
+from dagveil.methods.discovery import discover
+from dagveil.methods.settings import SearchSettings
 from dagveil.statistics.rcit import RcitSettings, exact_rcit, feature_rcit
 
 OURS: Final = ("dagveil exact RCIT", "dagveil feature RCIT")
@@ -24,6 +27,13 @@ OURS: Final = ("dagveil exact RCIT", "dagveil feature RCIT")
 
 PEERS: Final = {"causal-learn KCI": "kci", "causal-learn FastKCI": "fastkci", "causal-learn RCIT": "rcit"}
 """Peers, and what causal-learn calls them; each with its defaults."""
+
+GRAPHS: Final = (
+    "dagveil measure-features, ε = 1",
+    "dagveil measure-features, ε = 1, with 50 redraws for confidence",
+    "causal-learn PC, Fisher's z (linear, not private)",
+)
+"""Programs that go from rows to a graph; the peer last."""
 
 LONG: Final = 5.0
 """Seconds after which a program is not tried again."""
@@ -62,6 +72,44 @@ def compare(
     return timings
 
 
+def compare_graphs(network: str, rows: int, tries: int, told: Callable[[str, int, int], None]) -> list[Timing]:
+    """Time a private nonlinear graph beside causal-learn's linear one, on the same nonlinear rows of a network.
+
+    Parameters
+    ----------
+    network
+        Whose graph the rows follow.
+    rows
+        How many.
+    tries
+        The best try counts.
+    told
+        Told after each program.
+    """
+    columns, _ = sample_over(network, rows, np.random.default_rng(1))
+    schema = nonlinear_schema(columns, rows)
+    matrix = np.column_stack(list(columns.values()))
+
+    def ours(redraws: int) -> Callable[[], object]:
+        settings = SearchSettings(redraws=redraws)
+        return lambda: discover(columns, schema, 1.0, method="measure-features", settings=settings)
+
+    programs = {GRAPHS[0]: ours(0), GRAPHS[1]: ours(50), GRAPHS[2]: _pc(matrix)}
+    timings = []
+    for program, run in programs.items():
+        timings.append(Timing(f"{network}, {rows} rows", program, _best(run, tries)))
+        told("timing graphs", len(timings), len(programs))
+    return timings
+
+
+def graph_speed_table(timings: Sequence[Timing]) -> str:
+    """Write seconds from arrays to a graph, and how many times longer the peer takes."""
+    peer = timings[-1]
+    lines = [f"| {peer.case} | seconds | causal-learn / ours |", "|---|---|---|"]
+    lines += [f"| {t.program} | {t.seconds:.3f} s | {peer.seconds / t.seconds:.1f} × |" for t in timings]
+    return "\n".join(lines)
+
+
 def draw_sample(rows: int, conditioners: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """Return x, y and the conditioning columns: x and y are sines of their sum with uniform noise, within ±1."""
     given = rng.uniform(-0.5, 0.5, (rows, conditioners))
@@ -70,7 +118,7 @@ def draw_sample(rows: int, conditioners: int, rng: np.random.Generator) -> NDArr
     return np.column_stack([(common[:, None] + noise) / 1.5, given])
 
 
-def kernel_speed_page(timings: Sequence[Timing], command: str) -> str:
+def kernel_speed_page(timings: Sequence[Timing], graphs: Sequence[Timing], command: str) -> str:
     """Write the page: seconds, and how many times longer each peer takes."""
     cases = list(dict.fromkeys(timing.case for timing in timings))
     seconds = {(timing.case, timing.program): timing.seconds for timing in timings}
@@ -97,7 +145,9 @@ def kernel_speed_page(timings: Sequence[Timing], command: str) -> str:
             "Exact RCIT reads a Gram matrix through a factor of low rank where that is exact to 1e-10, so that a "
             "permutation costs rank² per row, and solves the whole system for more than three conditioning columns. "
             "Feature RCIT is linear in the rows. KCI, FastKCI and causal-learn's RCIT are other statistics for the "
-            "same question; FastKCI runs in several processes.\n",
+            "same question; FastKCI runs in several processes.",
+            "## From rows to a graph",
+            graph_speed_table(graphs) + "\n",
         ]
     )
 
@@ -106,6 +156,14 @@ def _ours(test: Callable[..., object], sample: NDArray[np.float64], permutations
     x, y, given = sample[:, 0].copy(), sample[:, 1].copy(), sample[:, 2:].copy()
     settings = RcitSettings(permutations=permutations)
     return lambda: test(x, y, given, settings, np.random.default_rng(1))
+
+
+def _pc(matrix: NDArray[np.float64]) -> Callable[[], object]:
+    try:
+        from causallearn.search.ConstraintBased.PC import pc
+    except ImportError as error:
+        raise MissingExtraError("the comparison needs causal-learn: pip install 'dagveil[peers]'") from error
+    return lambda: pc(matrix, alpha=0.01, indep_test="fisherz", show_progress=False)
 
 
 def _causal_learn(name: str, sample: NDArray[np.float64]) -> Callable[[], object]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dagveil.benchmarks.kernel_speed import compare, kernel_speed_page
+from dagveil.benchmarks.kernel_speed import compare, compare_graphs, kernel_speed_page
 from dagveil.benchmarks.levels import TESTS, Design, draw_levels, levels_page, list_trials, run_trials
 from dagveil.benchmarks.nonlinear_study import CONTENDERS, count_columns, list_cells, nonlinear_page
 from dagveil.benchmarks.utility import run_study
@@ -21,13 +21,18 @@ BUDGETS = "0.1,0.2,0.4,0.8,1,2,4,8"
 @click.option("--rows", type=click.IntRange(10), default=2000, show_default=True, help="Rows of the sample.")
 @click.option("--permutations", type=click.IntRange(1), default=100, show_default=True, help="Of our tests.")
 @click.option("--given", metavar="NUMBERS", default="1,5", show_default=True, help="Numbers of conditioning columns.")
+@click.option("--network", default="alarm", show_default=True, help="Graph of the rows for whole searches.")
+@click.option("--graph-rows", type=click.IntRange(10), default=50_000, show_default=True, help="How many.")
 @click.option("--tries", type=click.IntRange(1), default=7, show_default=True, help="The best of so many counts.")
 @output_option
-def kernel_speed(rows: int, permutations: int, given: str, tries: int, output: str | None) -> None:
+def kernel_speed(
+    rows: int, permutations: int, given: str, network: str, graph_rows: int, tries: int, output: str | None
+) -> None:
     """Time exact RCIT and its linear form beside causal-learn's KCI, FastKCI and RCIT on the same rows."""
     with show_progress() as progress:
         timings = compare(rows, permutations, [int(number) for number in read_numbers(given)], tries, progress)
-    publish(kernel_speed_page(timings, command_line()), output)
+        graphs = compare_graphs(network, graph_rows, tries, progress)
+    publish(kernel_speed_page(timings, graphs, command_line()), output)
 
 
 @bench.command(short_help="Measure level and power of private tests.")
