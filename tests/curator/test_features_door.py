@@ -13,7 +13,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.features import Basis, FeaturePlan
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.errors import BudgetError, BudgetExceededError
+from dagveil.errors import BudgetError, BudgetExceededError, SchemaError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter, ZcdpFilter
@@ -86,3 +86,12 @@ def test_gaussian_noise_has_no_price_under_pure_accounting(table: MemoryTable) -
     with pytest.raises(BudgetError):
         curator.features(PLAN, Fraction(1), "features")
     assert curator.events == ()
+
+
+@pytest.mark.parametrize("radius", [1e6, 1e7])
+def test_a_radius_cannot_be_used_to_ask_for_the_number_of_rows(table: MemoryTable, radius: float) -> None:
+    accounting = GaussianFilter(BUDGET)
+    wide = FeaturePlan(NAMES, (0.0,) * 40, (2.0,) * 40, Basis.LEGENDRE, 3, radius, 3.0, 8)
+    with pytest.raises(SchemaError, match="tells nothing about the rows"):
+        open_door(table, accounting).features(wide, Fraction(1), "features")
+    assert accounting.spent == 0

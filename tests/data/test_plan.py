@@ -146,3 +146,10 @@ def test_bad_plans_are_refused(change: dict[str, object], words: str) -> None:
     good = {"columns": ("x",), "centers": (0.0,), "spreads": (1.0,), "radius_squared": 1.0, "constant": 1.0, "bits": 8}
     with pytest.raises(SchemaError, match=words):
         MomentPlan(**(good | change))  # type: ignore[arg-type]
+
+
+def test_no_release_makes_the_number_of_rows_a_free_question() -> None:
+    """A table beyond `max_rows` is refused without a charge, so no release may bring that number within reach."""
+    MomentPlan(("x",), (0.0,), (1.0,), 2.0**33, 1.0, 0).check_reach()
+    with pytest.raises(SchemaError, match="tells nothing about the rows"):
+        MomentPlan(("x",), (0.0,), (1.0,), 2.0**35, 1.0, 0).check_reach()

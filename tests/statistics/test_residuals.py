@@ -157,3 +157,14 @@ def test_bad_penalties_are_refused(penalty: float) -> None:
         ridge_residuals(np.zeros((3, 1)), np.zeros(3), penalty, 1.0)
     with pytest.raises(EvidenceError, match="penalty"):
         residual_sensitivity(3, penalty)
+
+
+def test_penalties_that_leave_the_outcome_to_rounding_are_refused() -> None:
+    """Two tables that differ in one row: with λ = 1e-15 one of them could be solved and the other not."""
+    rows = np.zeros((50, 1))
+    for penalty in (0.0, 1e-15, 1e-10, float("nan"), float("inf")):
+        with pytest.raises(EvidenceError, match="at least 1e-09"):
+            ridge_residuals_by_features(rows, np.ones(50), penalty, 0.5)
+        with pytest.raises(EvidenceError, match="at least 1e-09"):
+            residual_sensitivity(50, penalty)
+    assert np.isfinite(ridge_residuals_by_features(rows, np.ones(50), 1e-9, 0.5)).all()

@@ -76,6 +76,7 @@ class Descent:
             What the ledger calls this charge.
         """
         plan = GradientPlan(self._rows, tuple(tuple(row) for row in weights.tolist()), clip)
+        plan.check_reach()
         exact = self._table.gradients(plan)
         sensitivity = gradient_squared_sensitivity(self._relation, plan)
         noisy, deviation = self._release(exact, sensitivity, share, label)

@@ -171,6 +171,7 @@ class Curator:
 
     def moments(self, plan: MomentPlan, share: Fraction, label: str) -> NoisyMoments:
         """Release the second moments of clipped rows."""
+        plan.check_reach()
         sensitivity = moments_squared_sensitivity(self.relation, plan)
         noisy = self._release_symmetric(self._table.moments(plan), sensitivity, share, label)
         return NoisyMoments(
@@ -179,6 +180,7 @@ class Curator:
 
     def features(self, plan: FeaturePlan, share: Fraction, label: str) -> NoisyFeatureMoments:
         """Release the second moments of public features of clipped columns."""
+        plan.rows.check_reach()
         size = 1 + len(plan.rows.columns)
         self._check_cells(label, size * (size + 1) // 2, 1)
         sensitivity = feature_moments_squared_sensitivity(self.relation, plan)
@@ -198,6 +200,7 @@ class Curator:
     def residual_moments(self, plan: ResidualPlan, share: Fraction, label: str) -> NoisyMoments:
         """Release the second moments of residuals of public functions, and of polynomials of what they fit."""
         rows = plan.rows
+        rows.check_reach()
         sensitivity = moments_squared_sensitivity(self.relation, rows)
         noisy = self._release_symmetric(self._table.residual_moments(plan), sensitivity, share, label)
         return NoisyMoments(

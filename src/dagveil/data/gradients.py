@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.data.moments import MomentPlan, enforce_cap, scale_rows
+from dagveil.data.moments import ROWS_IN_REACH, MomentPlan, enforce_cap, scale_rows
 from dagveil.errors import DataError, SchemaError
 
 _BLOCK_ROWS: Final = 2**12
@@ -52,6 +52,11 @@ class GradientPlan:
             raise SchemaError("the weights of a gradient plan must be finite")
         if not (math.isfinite(self.clip) and self.clip > 0.0) or self.cap() > LARGEST_CAP:
             raise SchemaError(f"the clip of a gradient plan is {self.clip:g}; choose a smaller positive number")
+
+    def check_reach(self) -> None:
+        """Refuse a plan that cannot add up as many rows as any release must."""
+        if self.cap() * ROWS_IN_REACH > 2**62:
+            raise SchemaError(f"the clip of {self.clip:g} is too large for exact sums of many rows; choose less")
 
     def cap(self) -> int:
         """Give the largest length of one record's integer gradient, in units of 4**-bits."""

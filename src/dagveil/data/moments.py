@@ -16,6 +16,10 @@ from dagveil.errors import DataError, SchemaError
 LARGEST_CAP: Final = 2**40
 """The largest squared integer norm that a plan may allow."""
 
+ROWS_IN_REACH: Final = 2**28
+"""Rows that every plan of a release must be able to add up. A table beyond a plan's own number is refused without a
+charge, so a plan that brought this number down to that of real tables would ask for the number of rows for nothing."""
+
 LARGEST_SUM: Final = 2**62
 """The largest absolute value of an entry of the answer: half of what a 64-bit integer holds."""
 
@@ -80,6 +84,14 @@ class MomentPlan:
     def norm_squared_bound(self) -> int:
         """Give the cap on the squared norm of every quantised row, its first coordinate included."""
         return self.integer_constant**2 + self.integer_radius_squared
+
+    def check_reach(self) -> None:
+        """Refuse a plan that cannot add up as many rows as any release must."""
+        if self.max_rows() < ROWS_IN_REACH:
+            raise SchemaError(
+                f"this plan adds up {self.max_rows()} rows exactly, and a release must be able to add up "
+                f"{ROWS_IN_REACH}, so that a refusal tells nothing about the rows; choose a smaller radius"
+            )
 
     def max_rows(self) -> int:
         """Give the largest number of rows whose sum is sure to fit into 64-bit integers (at least 2**22)."""

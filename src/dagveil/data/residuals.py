@@ -72,6 +72,12 @@ class ResidualPlan:
 
 def expand_residuals(block: Floats, plan: ResidualPlan) -> Floats:
     """Turn scaled columns (k + 2, n), the pair last, into coordinates (p, n); elementwise, so row by row."""
+    # a tiny spread may overflow: warnings must not tell that some row did; the ball takes in what is infinite
+    with np.errstate(all="ignore"):
+        return _expand(block, plan)
+
+
+def _expand(block: Floats, plan: ResidualPlan) -> Floats:
     conditions = block[:-2].T
     fits = [function.values(conditions) for function in plan.functions]
     coordinates = [(block[side - 2] - fits[side]) / (RESIDUAL_SPREAD * plan.spreads[side]) for side in (0, 1)]

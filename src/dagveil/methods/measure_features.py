@@ -108,7 +108,12 @@ def release(curator: Curator, knowledge: Knowledge, settings: MeasureFeaturesSet
     if settings.degree is None and degree == 1:
         measured = release_moments(curator, rows, scaled, progress)
         return Measured((*releases, *measured.releases), (*plan, *measured.plan), (*measured.findings, LINEAR))
-    per_feature = settings.radius or choose_radius(len(columns) * degree, rows, mu_squared)
+    # beyond this nothing is shrunk
+    per_feature = (
+        min(settings.radius, degree + 2.0)
+        if settings.radius
+        else choose_radius(len(columns) * degree, rows, mu_squared)
+    )
     radius_squared = per_feature * len(columns) * degree
     intervals = [_interval(curator.schema, name, scaled, settings.reach) for name in columns]
     features = FeaturePlan(

@@ -23,6 +23,10 @@ SEED: Final = 0
 """Public: frequencies may be known to everyone."""
 
 
+SMALLEST_PENALTY: Final = 1e-9
+"""Below this a solver may give up on some tables and not on others, and that it does so would be an answer."""
+
+
 def ridge_residuals(given: Floats, target: Floats, penalty: float, bandwidth: float) -> Floats:
     """Return the residuals of kernel ridge regression with a Gaussian kernel: exact, cubic in the rows.
 
@@ -129,7 +133,9 @@ def clip_residuals(target: Floats, residuals: Floats) -> Floats:
 
 
 def _ridge(slots: int, penalty: float) -> float:
-    """Return mλ/2, what is added to the diagonal, or refuse a penalty that is not positive."""
-    if not (0.0 < penalty < math.inf):
-        raise EvidenceError(f"the penalty is {penalty}, but must be positive; the published one is 1")
+    """Return mλ/2, what is added to the diagonal, or refuse a penalty with which rounding could decide."""
+    if not (SMALLEST_PENALTY <= penalty < math.inf):
+        raise EvidenceError(
+            f"the penalty is {penalty:g}, but must be at least {SMALLEST_PENALTY:g}; the published one is 1"
+        )
     return 0.5 * slots * penalty
