@@ -15,14 +15,21 @@ DASHES = ("-", "--", "-.", ":")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333333", "#999999")
 """Wong's palette, which people with colour blindness can tell apart; markers and dashes differ besides."""
 
+LEVEL_DASHES = ((0, (1, 3)), (0, (6, 2)), (0, (3, 2, 1, 2)), (0, (8, 2, 2, 2)))
+"""Of horizontal lines."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: a label, heights over the ticks (None where nothing was run), and half-widths of intervals."""
+    """One line: a label, heights over the ticks (None where nothing was run), and half-widths of intervals.
+
+    With `places`, heights stand over these numbers of a logarithmic axis instead.
+    """
 
     label: str
     heights: Sequence[float | None]
     errors: Sequence[float | None] = ()
+    places: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,13 @@ class Panel:
 
 
 def draw_panels(
-    panels: Sequence[Panel], ticks: Sequence[str], x_label: str, y_label: str, path: str | Path, columns: int = 2
+    panels: Sequence[Panel],
+    ticks: Sequence[str],
+    x_label: str,
+    y_label: str,
+    path: str | Path,
+    columns: int = 2,
+    limits: tuple[float, float] | None = (-0.03, 1.03),
 ) -> None:
     """Draw panels with common ticks and one legend, as an SVG file that is the same whenever it is drawn.
 
@@ -54,25 +67,33 @@ def draw_panels(
     panels
         From left to right, then down.
     ticks
-        Labels on the horizontal axis, evenly spaced: budgets grow by factors.
+        Labels on the horizontal axis, evenly spaced: budgets grow by factors. None: a logarithmic axis, and every
+        line says where its heights stand.
     x_label, y_label
         Of the axes.
     path
         Of the SVG.
     columns
         Panels per row.
+    limits
+        Of the vertical axis; None: from 0 up, for each panel by itself.
     """
     figures, matplotlib = _load()
     rows = -(-len(panels) // columns)
     with matplotlib.rc_context({"svg.hashsalt": "dagveil", "svg.fonttype": "none", "font.size": 9}):
         figure, axes = figures.subplots(
-            rows, columns, figsize=(4.6 * columns, 3.2 * rows + 0.8), squeeze=False, sharex=True, sharey=True
+            rows,
+            columns,
+            figsize=(4.6 * columns, 3.2 * rows + 0.8),
+            squeeze=False,
+            sharex=True,
+            sharey=limits is not None,
         )
         for place, axis in enumerate(axes.flat):
             if place >= len(panels):
                 axis.set_visible(False)
                 continue
-            _draw(axis, panels[place], ticks)
+            _draw(axis, panels[place], ticks, limits)
             axis.set_xlabel(x_label)
             if place % columns == 0:
                 axis.set_ylabel(y_label)
@@ -85,27 +106,36 @@ def draw_panels(
         figures.close(figure)
 
 
-def _draw(axis: Any, panel: Panel, ticks: Sequence[str]) -> None:
+def _draw(axis: Any, panel: Panel, ticks: Sequence[str], limits: tuple[float, float] | None) -> None:
     for number, line in enumerate(panel.lines):
         places = [place for place, height in enumerate(line.heights) if height is not None]
         errors = [line.errors[place] or 0.0 for place in places] if line.errors else None
         axis.errorbar(
-            places,
+            [line.places[place] for place in places] if line.places else places,
             [line.heights[place] for place in places],
             yerr=errors,
             label=line.label,
             color=COLOURS[number % len(COLOURS)],
             marker=MARKERS[number % len(MARKERS)],
-            linestyle=DASHES[number % len(DASHES)],
+            # moved on with every round of colours, so that no two of 32 lines look alike
+            linestyle=DASHES[(number + number // len(COLOURS)) % len(DASHES)],
             markersize=4,
             linewidth=1.2,
             capsize=2,
         )
-    for label, height in panel.levels.items():
-        axis.axhline(height, color="#555555", linewidth=0.8, linestyle=(0, (1, 3)), label=label)
+    for number, (label, height) in enumerate(panel.levels.items()):
+        dashes = LEVEL_DASHES[number % len(LEVEL_DASHES)]
+        axis.axhline(height, color="#555555", linewidth=0.8, linestyle=dashes, label=label)
     axis.set_title(panel.title)
-    axis.set_xticks(range(len(ticks)), ticks)
-    axis.set_ylim(-0.03, 1.03)
+    if ticks:
+        axis.set_xticks(range(len(ticks)), ticks)
+    else:
+        axis.set_xscale("log")
+        axis.tick_params(labelbottom=True)
+    if limits is not None:
+        axis.set_ylim(*limits)
+    else:
+        axis.set_ylim(bottom=0.0)
     axis.grid(alpha=0.25, linewidth=0.5)
 
 

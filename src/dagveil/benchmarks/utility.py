@@ -112,10 +112,10 @@ def run_cell(cell: Cell, run: int, seed: int) -> Scores:
     key = [seed, run, crc32(cell.source.encode()), cell.n_rows, int(cell.epsilon * 1_000_000)]
     if cell.sample is None:
         rng = np.random.default_rng(key)
-        table, dag = _sample(cell, rng)
+        table, dag = draw_table(cell, rng)
     else:
         rng = np.random.default_rng([*key, cell.sample])
-        table, dag = _sample(cell, np.random.default_rng([seed, cell.sample, *key[2:4]]))
+        table, dag = draw_table(cell, np.random.default_rng([seed, cell.sample, *key[2:4]]))
     method = method_named(cell.method)
     searched = method.release is not None and cell.calibration is Calibration.SOUND
     result = discover(
@@ -207,7 +207,8 @@ def check_source(source: str) -> None:
         load_network(source)
 
 
-def _sample(cell: Cell, rng: np.random.Generator) -> tuple[MemoryTable, Dag]:
+def draw_table(cell: Cell, rng: np.random.Generator) -> tuple[MemoryTable, Dag]:
+    """Draw the rows of a cell, with their true graph."""
     kind, *numbers = cell.source.split()
     if kind.startswith("gaussian"):
         model = random_linear_gaussian(int(numbers[0]), float(numbers[1]), rng)

@@ -14,7 +14,7 @@ from dagveil.cli.lazy import LazyGroup
 from dagveil.cli.output import check_writable
 
 
-@click.group(cls=LazyGroup, modules=("dagveil.cli.bench", "dagveil.cli.bench_nonlinear"))
+@click.group(cls=LazyGroup, modules=("dagveil.cli.bench", "dagveil.cli.bench_nonlinear", "dagveil.cli.bench_study"))
 def bench() -> None:
     """Measure dagveil on data whose truth is known.
 

@@ -11,7 +11,7 @@ import msgspec
 from rich.table import Table
 
 from dagveil.cli.summary import open_console
-from dagveil.methods.catalogue import METHODS, Method, method_named
+from dagveil.methods.catalogue import METHODS, Method, method_named, method_plugins
 
 
 @click.command()
@@ -25,10 +25,16 @@ def methods(name: str | None) -> None:
     table = Table(show_edge=False)
     for heading in ("method", "what it does", "data", "spends on", "calibrations"):
         table.add_column(heading)
-    for method in METHODS.values():
+    plugins = method_plugins()
+    added, broken = plugins.load_all()
+    for method in (*METHODS.values(), *added.values()):
         calibrations = "sound, paper" if method.published is not None else "sound"
         table.add_row(method.name, method.title, method.data, method.cost, calibrations)
     console.print(table)
+    for name in added:
+        console.print(f"\n{name} comes from {plugins.origin(name)}: what it promises is that package's word, not ours.")
+    for reason in broken.values():
+        click.echo(f"Warning: {reason}.", err=True)
     console.print(
         "\nEvery method is sound by default: epsilon and delta are fixed before the run and hold. "
         "`dagveil methods NAME` tells settings and papers."
@@ -39,7 +45,10 @@ def _tell(method: Method) -> None:
     console = open_console()
     console.print(f"{method.name}: {method.title}")
     console.print(f"data: {method.data}\nspends on: {method.cost}")
-    console.print("guarantee: (epsilon, delta) as given, fixed before the run, enforced before every draw")
+    if method.name in METHODS:
+        console.print("guarantee: (epsilon, delta) as given, fixed before the run, enforced before every draw")
+    else:
+        console.print(f"guarantee: that of {method_plugins().origin(method.name)}, which brings this method; not ours")
     if method.paper is not None:
         console.print(f"paper: {method.paper}")
         console.print(f"as published it claims nothing here, because {method.flaw}")

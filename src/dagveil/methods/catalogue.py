@@ -30,6 +30,7 @@ from dagveil.methods import (
 )
 from dagveil.methods.asking import Asked, check_countable
 from dagveil.methods.measured import Measured, Progress
+from dagveil.methods.plugins import Plugins, read_plugins
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.receipt import Calibration
@@ -326,17 +327,40 @@ _ALL = (
 )
 
 METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
-"""Every method, by name."""
+"""Every method of dagveil itself, by name."""
+
+GROUP = "dagveil.methods"
+"""Entry point group by which other packages add methods: each entry is a `Method`, under its own name."""
+
+
+def method_plugins() -> Plugins[Method]:
+    """Return the methods of other packages; their guarantees are those packages' own."""
+    return read_plugins(GROUP, _check_plugin)
 
 
 def method_named(name: str) -> Method:
-    """Return a method, or say which there are.
+    """Return a method of dagveil or of a plug-in, or say which there are.
 
     Examples
     --------
     >>> method_named("measure").cost
     'one to three releases'
     """
-    if name not in METHODS:
-        raise MethodError(f"no method is called {name!r}; choose one of {', '.join(METHODS)}")
-    return METHODS[name]
+    if name in METHODS:
+        return METHODS[name]
+    plugins = method_plugins()
+    if name not in plugins:
+        raise MethodError(f"no method is called {name!r}; choose one of {', '.join((*METHODS, *plugins.names))}")
+    return plugins.load(name)
+
+
+def _check_plugin(name: str, found: object) -> Method:
+    if not isinstance(found, Method):
+        raise MethodError(f"it is of type {type(found).__name__}, not a dagveil.methods.catalogue.Method")
+    if name in METHODS:
+        raise MethodError("dagveil has a method of this name; choose another")
+    if found.name != name:
+        raise MethodError(f"the method calls itself {found.name!r}; name the entry point the same")
+    if found.release is None and found.ask is None and found.publish is None:
+        raise MethodError("it has none of release, ask and publish, so it cannot run")
+    return found

@@ -1,0 +1,74 @@
+"""Peak memory of this process, and what it runs on."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from dagveil._version import __version__
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+PACKAGES = ("numpy", "scipy", "opendp", "pyarrow", "msgspec")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Variables by which libraries of linear algebra are told how many threads to use."""
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+def reset_peak() -> None:
+    """Forget the peak so far, where the system can: elsewhere `read_peak` gives the peak since the process began."""
+    try:
+        _CLEAR.write_text("5", encoding="ascii")
+    except OSError:
+        return
+
+
+def read_peak() -> float:
+    """Return the largest resident size since the last reset, in MiB; NaN where nobody counts it."""
+    try:
+        line = next(line for line in _STATUS.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1024
+    except (OSError, StopIteration, ValueError):
+        if resource is None:
+            return math.nan
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / 2**20 if sys.platform == "darwin" else peak / 1024
+
+
+def describe_software() -> dict[str, str]:
+    """Return the versions that a run depends on."""
+    found = {"dagveil": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def describe_hardware() -> dict[str, str]:
+    """Return what the seconds of a run depend on."""
+    found = {"system": f"{platform.system()} {platform.machine()}", "cores": str(os.cpu_count() or 0)}
+    found["processor"] = _processor() or platform.processor() or "unknown"
+    try:
+        found["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"
+    except (AttributeError, ValueError, OSError):
+        found["memory"] = "unknown"
+    return found
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

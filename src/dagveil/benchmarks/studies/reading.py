@@ -1,0 +1,166 @@
+"""Reads studies from TOML and refuses what cannot be run, with the place of the mistake."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+
+from dagveil.benchmarks.studies.datasets import check_data_source
+from dagveil.benchmarks.studies.plan import LARGE, DataSet, Entry, Role, Study
+from dagveil.errors import DagveilError, DataError, MethodError
+from dagveil.methods.catalogue import method_named
+
+
+def parse_study(text: str) -> Study:
+    """Read a study from TOML; every mistake is told with its place.
+
+    Examples
+    --------
+    >>> study = parse_study('''
+    ... name = "mine"
+    ... title = "measure on Asia"
+    ... data = ["asia"]
+    ... budgets = [0.1, 1]
+    ... rows = [1000]
+    ... [[methods]]
+    ... method = "measure"
+    ... ''')
+    >>> study.repetitions, study.data_sets[0].title
+    (20, 'asia')
+    """
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise MethodError(f"the study is not valid TOML: {error}") from None
+    try:
+        study = msgspec.convert(content, Study, strict=True)
+    except msgspec.ValidationError as error:
+        raise MethodError(f"the study cannot be read: {_name_place(str(error))}") from None
+    check_study(study)
+    return study
+
+
+def load_study(path_or_name: str | Path) -> Study:
+    """Read a study from a file, or one that comes with the package, by its name."""
+    path = Path(path_or_name)
+    if str(path_or_name) in shipped_studies() and not path.exists():
+        return parse_study(shipped_studies()[str(path_or_name)])
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise DataError(
+            f"cannot read the study {path_or_name}: {why}; give a TOML file, or one of {', '.join(shipped_studies())}"
+        ) from error
+    return parse_study(text)
+
+
+def shipped_studies() -> Mapping[str, str]:
+    """Return the studies that come with the package: their TOML by name."""
+    folder = files("dagveil.benchmarks") / "data" / "studies"
+    found = sorted((item for item in folder.iterdir() if item.name.endswith(".toml")), key=lambda item: item.name)
+    return {item.name.removesuffix(".toml"): item.read_text(encoding="utf-8") for item in found}
+
+
+def check_study(study: Study) -> None:
+    """Refuse what cannot be run, before anything is."""
+    data = study.data_sets
+    titles = [item.title for item in data]
+    entries = [entry.title for entry in study.methods]
+    if not data or not study.methods:
+        raise _mistake("data" if not data else "methods", "is empty; name at least one")
+    _check_unique("data", titles)
+    _check_unique("methods", entries)
+    _check_finite("budgets", study.budgets)
+    _check_finite("limit", () if study.limit is None else (study.limit,))
+    for i, item in enumerate(data):
+        with _placed(f"data[{i}]"):
+            for source in (item.source, *item.variants.values()):
+                check_data_source(source)
+    for i, entry in enumerate(study.methods):
+        with _placed(f"methods[{i}]"):
+            _check_entry(entry, data)
+    for i, printed in enumerate(study.published):
+        with _placed(f"published[{i}]"):
+            _check_known("method", printed.method, entries)
+            for label, values in printed.values.items():
+                _check_known("values", label, titles)
+                if len(values) != max(1, len(printed.budgets)):
+                    raise MethodError(f"values.{label} has {len(values)} figures for {len(printed.budgets)} budgets")
+    for label in study.quick.data:
+        with _placed("quick"):
+            _check_known("data", label, titles)
+    for label in study.quick.methods:
+        with _placed("quick"):
+            _check_known("methods", label, entries)
+
+
+def _check_entry(entry: Entry, data: tuple[DataSet, ...]) -> None:
+    method = method_named(entry.method)
+    _check_finite("budgets", entry.budgets)
+    settings = dict(entry.settings)
+    if entry.budget_setting is not None:
+        if entry.budget_setting in settings:
+            raise MethodError(f"settings.{entry.budget_setting} is also the budget_setting; give one of them")
+        settings[entry.budget_setting] = 1.0
+    method.read_settings(entry.calibration, settings)
+    if entry.role is Role.FLOOR:
+        raise MethodError("role: floors are in every study; choose contender or ceiling")
+    for label in entry.data:
+        _check_known("data", label, [item.title for item in data])
+    if entry.variant:
+        lacking = [
+            d.title for d in data if entry.variant not in d.variants and (not entry.data or d.title in entry.data)
+        ]
+        if lacking:
+            raise MethodError(f"variant: {lacking[0]!r} has no variant {entry.variant!r}")
+
+
+def _check_known(place: str, label: str, known: list[str]) -> None:
+    if label not in known:
+        raise MethodError(f"{place}: nothing is called {label!r}; there are: {'; '.join(known)}")
+
+
+def _check_unique(place: str, labels: list[str]) -> None:
+    for i, label in enumerate(labels):
+        if label in labels[:i]:
+            raise _mistake(f"{place}[{i}]", f"is called {label!r} like {place}[{labels.index(label)}]; give it a label")
+
+
+def _check_finite(place: str, numbers: tuple[float, ...]) -> None:
+    if not all(math.isfinite(number) for number in numbers):
+        raise _mistake(place, f'must be finite; {LARGE:g} stands for no noise, and role = "ceiling" takes it by itself')
+
+
+@contextmanager
+def _placed(place: str) -> Iterator[None]:
+    """Put the place before the message of an error."""
+    try:
+        yield
+    except DagveilError as error:
+        raise _mistake(place, str(error)) from error
+
+
+def _mistake(place: str, what: str) -> MethodError:
+    return MethodError(f"the study cannot be run: {place}: {what}")
+
+
+def _name_place(message: str) -> str:
+    """Put the place first.
+
+    Examples
+    --------
+    >>> _name_place("Expected `int` >= 1 - at `$.rows[0]`")
+    'rows[0]: expected `int` >= 1'
+    """
+    found = re.fullmatch(r"(.*) - at `\$\.?([^`]*)`", message, flags=re.DOTALL)
+    what, place = (found[1], found[2]) if found else (message, "")
+    what = what[:1].lower() + what[1:]
+    return f"{place}: {what}" if place else what

@@ -1,0 +1,154 @@
+"""`dagveil bench list | run | table | plot | export`: studies that are data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from dagveil.benchmarks.studies.datasets import data_plugins
+from dagveil.benchmarks.studies.figure import draw_study
+from dagveil.benchmarks.studies.jobs import FILTERS, list_jobs
+from dagveil.benchmarks.studies.metrics import Metric
+from dagveil.benchmarks.studies.page import Form, write_page
+from dagveil.benchmarks.studies.reading import load_study, parse_study, shipped_studies
+from dagveil.benchmarks.studies.runner import run_plan
+from dagveil.benchmarks.studies.store import COLUMNS, Store
+from dagveil.benchmarks.studies.summary import summarise
+from dagveil.cli.bench_group import bench
+from dagveil.cli.output import check_writable
+from dagveil.cli.progress import show_progress
+
+store_argument = click.argument("store", type=click.Path(exists=True, dir_okay=False))
+metric_option = click.option(
+    "--metric",
+    "metrics",
+    type=click.Choice([metric.value for metric in Metric]),
+    multiple=True,
+    help="Metric in place of the study's; may be repeated.",
+)
+
+
+@bench.command("list", short_help="List the studies that come with dagveil.")
+def list_studies() -> None:
+    """List the studies that come with dagveil, and the data sets of plug-ins."""
+    for name, text in shipped_studies().items():
+        study = parse_study(text)
+        quick = study.miniature()
+        click.echo(f"{name}: {study.title} ({len(list_jobs(study))} runs; --quick: {len(list_jobs(quick))})")
+    added, broken = data_plugins().load_all()
+    for name in added:
+        click.echo(f"data set {name} of {data_plugins().origin(name)}")
+    for reason in broken.values():
+        click.echo(f"Warning: {reason}.", err=True)
+
+
+@bench.command(short_help="Run a study; a killed one goes on where it was.")
+@click.argument("study")
+@click.option(
+    "--store", metavar="FILE", help="SQLite file that keeps every run. The study's name with .sqlite if not given."
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=os.cpu_count() or 1,
+    show_default="all cores",
+    help="Processes that share the work.",
+)
+@click.option(
+    "--only",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help=f"Run a part: {', '.join(FILTERS)}; may be repeated. Values of one name are alternatives.",
+)
+@click.option("--quick", is_flag=True, help="Run the study's miniature, into a store of its own.")
+@click.option("--retry", is_flag=True, help="Run again what failed.")
+def run(study: str, store: str | None, workers: int, only: tuple[str, ...], quick: bool, retry: bool) -> None:
+    """Run a study: a TOML file, or the name of one that comes with dagveil.
+
+    Every run is stored when it ends. The same command goes on where a stopped or killed one was.
+    """
+    plan = load_study(study)
+    plan = plan.miniature() if quick else plan
+    path = Path(store or f"{plan.name}.sqlite")
+    check_writable(path)
+    with Store(path, create=True) as kept:
+        try:
+            with show_progress() as progress:
+                tally = run_plan(plan, kept, workers, progress, _read_only(only), retry=retry)
+        except KeyboardInterrupt:
+            click.echo(f"Stopped. Finished runs are in {path}; the same command goes on from there.", err=True)
+            raise click.exceptions.Exit(130) from None
+    click.echo(
+        f"{tally.done} runs done, {tally.before} of {tally.total} were stored before, {tally.failed} failed; "
+        f"`dagveil bench table {path}` shows them"
+    )
+
+
+@bench.command(short_help="Write the tables of a stored study.")
+@store_argument
+@click.option(
+    "--form",
+    type=click.Choice([form.value for form in Form]),
+    default=Form.MARKDOWN.value,
+    show_default=True,
+    help="csv is one long table with every metric.",
+)
+@metric_option
+@click.option("-o", "--output", metavar="FILE", help="Write to this file in place of the terminal.")
+def table(store: str, form: str, metrics: tuple[str, ...], output: str | None) -> None:
+    """Write the tables of a study from its STORE; one that is still running has its means so far."""
+    with Store(store) as kept:
+        plan = kept.study()
+        spots = summarise(plan, kept.outcomes())
+        page = write_page(plan, spots, kept.sessions(), Form(form), [Metric(name) for name in metrics])
+    if output is None:
+        click.echo(page)
+        return
+    check_writable(Path(output))
+    Path(output).write_text(page + "\n", encoding="utf-8")
+
+
+@bench.command(short_help="Draw the figures of a stored study.")
+@store_argument
+@metric_option
+@click.option("-o", "--output", metavar="FOLDER", required=True, help="Folder of the SVG files.")
+def plot(store: str, metrics: tuple[str, ...], output: str) -> None:
+    """Draw the figures of a study from its STORE: a metric over ε, with intervals, ceilings and floors."""
+    with Store(store) as kept:
+        plan = kept.study()
+        spots = summarise(plan, kept.outcomes())
+    for path in draw_study(plan, spots, output, [Metric(name) for name in metrics]):
+        click.echo(f"wrote {path}")
+
+
+@bench.command(short_help="Write all runs of a stored study as Parquet or CSV.")
+@store_argument
+@click.option("-o", "--output", metavar="FILE", required=True, help="A .parquet or .csv file.")
+def export(store: str, output: str) -> None:
+    """Write all runs of a STORE, one row each, with seeds and errors, for other programs."""
+    path = Path(output)
+    if path.suffix not in (".csv", ".parquet"):
+        raise click.UsageError(f"the output {path.name} must end in .csv or .parquet")
+    check_writable(path)
+    with Store(store) as kept:
+        rows = list(kept.rows())
+    runs = pa.table({name: [row[place] for row in rows] for place, name in enumerate(COLUMNS)})
+    if path.suffix == ".parquet":
+        parquet.write_table(runs, path)
+    else:
+        csv.write_csv(runs, path)
+    click.echo(f"wrote {len(rows)} runs to {path}")
+
+
+def _read_only(only: tuple[str, ...]) -> dict[str, list[str]]:
+    chosen: dict[str, list[str]] = {}
+    for item in only:
+        name, mark, value = item.partition("=")
+        if not mark or not value:
+            raise click.UsageError(f"--only takes NAME=VALUE, for example --only data=asia; got {item!r}")
+        chosen.setdefault(name.strip(), []).append(value.strip())
+    return chosen

@@ -1,0 +1,357 @@
+"""Studies that run: scores beside a slow twin, failures that are not fatal, kills that cost nothing, pages, figures."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+from pyarrow import parquet
+
+import dagveil
+from dagveil.benchmarks.networks import load_network
+from dagveil.benchmarks.simulate import network_schema, sample_codes
+from dagveil.benchmarks.studies.figure import list_panels
+from dagveil.benchmarks.studies.jobs import Job, list_jobs
+from dagveil.benchmarks.studies.machine import read_peak, reset_peak
+from dagveil.benchmarks.studies.metrics import Metric
+from dagveil.benchmarks.studies.page import Form, write_page
+from dagveil.benchmarks.studies.plan import Role, Study
+from dagveil.benchmarks.studies.reading import load_study, parse_study, shipped_studies
+from dagveil.benchmarks.studies.runner import run_plan
+from dagveil.benchmarks.studies.store import Store
+from dagveil.benchmarks.studies.summary import estimate_mean, summarise
+from dagveil.benchmarks.studies.trial import Outcome, run_job
+from dagveil.benchmarks.utility import score
+from dagveil.cli.main import group
+from dagveil.data.memory import MemoryTable
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.methods.discovery import discover
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.receipt import Calibration
+
+SOURCE = str(Path(dagveil.__file__).parents[1])
+
+TOML = """
+name = "small"
+title = "A small study"
+reproduces = "Nothing."
+data = ["cancer", "child"]
+budgets = [0.5, 2]
+rows = [300]
+repetitions = 2
+metrics = ["skeleton-f1", "questions", "cpu-seconds"]
+notes = ["A note."]
+[[methods]]
+method = "svt-pc"
+[[methods]]
+method = "lap-mech"
+[[methods]]
+label = "a_b & c"
+method = "measure"
+role = "ceiling"
+[[published]]
+method = "svt-pc"
+metric = "skeleton-f1"
+source = "a table"
+budgets = [2]
+values = { cancer = [0.625] }
+"""
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Show nothing."""
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    """Return a study in which lap-mech fails on child."""
+    return parse_study(TOML)
+
+
+@pytest.fixture(scope="module")
+def outcomes(study: Study) -> dict[str, Outcome]:
+    """Return the outcomes of its runs."""
+    return {job.key: run_job(job) for job in list_jobs(study)}
+
+
+def find(study: Study, **facts: object) -> list[Job]:
+    return [job for job in list_jobs(study) if all(getattr(job, name) == value for name, value in facts.items())]
+
+
+def test_scores_are_those_of_a_run_by_hand(study: Study, outcomes: dict[str, Outcome]) -> None:
+    (job,) = find(study, data="cancer", label="svt-pc", epsilon=2.0, repetition=1)
+    network = load_network("cancer")
+    codes = sample_codes(network, 300, np.random.default_rng(job.sample_seed))
+    table = MemoryTable.from_codes(codes, network_schema(network, 300))
+    result = discover(table, table.schema, 2.0, 1e-6, method="svt-pc", noise=NoiseKind.SEEDED, seed=job.noise_seed)
+    twin, found = score(result.graph.cpdag, network.dag()), outcomes[job.key]
+    assert found.error is None
+    assert [found.of(m) for m in (Metric.SKELETON_F1, Metric.TPR, Metric.FPR, Metric.TDR)] == [
+        twin.f1,
+        twin.tpr,
+        twin.fpr,
+        twin.tdr,
+    ]
+    assert (found.of(Metric.CPDAG_F1), found.of(Metric.SHD)) == (twin.marked_f1, twin.shd)
+    compelled = len(network.dag().cpdag().directed)
+    assert found.of(Metric.ARROW_PRECISION) == (twin.arrow_hits / twin.arrows if twin.arrows else 1.0)
+    assert found.of(Metric.ARROW_RECALL) == twin.arrow_hits / compelled
+    assert found.of(Metric.QUESTIONS) == result.questions
+    assert math.isnan(found.of(Metric.EPSILON_REPORTED))
+    assert found.of(Metric.CPU_SECONDS) > 0 < found.of(Metric.WALL_SECONDS)
+    assert 10 < found.of(Metric.PEAK_MEMORY) < 100_000
+    again = run_job(job)
+    assert all(again.of(m) == found.of(m) for m in Metric if m.is_share)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("measure", {}),
+        ("lap-mech", {}),
+        ("em-pc", {}),
+        ("svt-pc", {}),
+        ("curate", {"statistic": "median-g"}),
+        ("sampled-gaussian-pc", {}),
+    ],
+)
+def test_spent_epsilon_is_above_0_and_within_the_budget(study: Study, method: str, settings: dict[str, str]) -> None:
+    job = replace(find(study, data="cancer")[0], method=method, settings=settings, epsilon=0.7)
+    outcome = run_job(job)
+    assert outcome.error is None
+    assert 0.0 < outcome.of(Metric.EPSILON_SPENT) <= 0.7
+    published = replace(job, method="svt-pc", settings={}, calibration=Calibration.PAPER)
+    assert math.isnan(run_job(published).of(Metric.EPSILON_SPENT))
+    assert run_job(published).of(Metric.EPSILON_REPORTED) > 0
+
+
+def test_floors_are_scored_and_failures_are_outcomes(study: Study, outcomes: dict[str, Outcome]) -> None:
+    for label, graph in (("the complete graph", Cpdag.complete), ("the empty graph", Cpdag.empty)):
+        dag = load_network("child").dag()
+        twin = score(graph(dag.nodes), dag)
+        for job in find(study, data="child", label=label):
+            assert outcomes[job.key].of(Metric.SKELETON_F1) == twin.f1
+            assert outcomes[job.key].of(Metric.SHD) == twin.shd
+            assert math.isnan(outcomes[job.key].of(Metric.CPU_SECONDS))
+    failed = {job.key for job in find(study, data="child", method="lap-mech")}
+    assert {key for key, outcome in outcomes.items() if outcome.error is not None} == failed
+    assert all("MethodError: lap-mech puts noise on every cell" in str(outcomes[key].error) for key in failed)
+
+
+def test_peak_memory_falls_again_after_a_reset() -> None:
+    reset_peak()
+    before = read_peak()
+    block = np.ones(40_000_000)  # 305 MiB
+    high = read_peak()
+    del block
+    reset_peak()
+    assert high > before + 250
+    if Path("/proc/self/clear_refs").exists():
+        assert read_peak() < high - 200
+
+
+def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(5)
+    estimates = [estimate_mean(rng.normal(3.0, 2.0, 6).tolist()) for _ in range(4000)]
+    covered = np.mean([abs(e.mean - 3.0) <= e.half_width for e in estimates])
+    assert 0.938 < covered < 0.962
+    assert math.isnan(estimate_mean([1.0]).half_width)
+
+
+@pytest.mark.parametrize("name", list(shipped_studies()))
+def test_a_miniature_of_each_shipped_study_runs_and_has_its_page(name: str) -> None:
+    study = load_study(name).miniature()
+    found = {job.key: run_job(job) for job in list_jobs(study)}
+    assert [outcome.error for outcome in found.values() if outcome.error] == []
+    spots = summarise(study, found)
+    assert all(spot.stored == spot.planned for spot in spots)
+    page = write_page(study, spots, [], Form.MARKDOWN)
+    assert f"dagveil bench run {name} --quick" in page
+    for entry in study.methods:
+        assert f"| {entry.title} |" in page
+    for metric in study.metrics:
+        assert f"## {metric.title}" in page
+
+
+def test_the_page_has_figures_of_others_failures_and_floors(study: Study, outcomes: dict[str, Outcome]) -> None:
+    page = write_page(study, summarise(study, outcomes), [], Form.MARKDOWN)
+    lines = page.splitlines()
+    assert lines[0] == "# A small study"
+    assert "28 of 28 runs are stored." in page
+    assert "- A note." in lines
+    assert "- Published under 'Skeleton F1': a table." in lines
+    place = lines.index("### cancer, 300 rows")
+    assert lines[place + 2] == "| method | ε = 0.5 | ε = 2 | published |"
+    assert lines[place + 4].startswith("| svt-pc | 0.")
+    assert lines[place + 4].endswith("| 0.625 |")
+    assert "| the complete graph | 0.57 ± 0.00 | 0.57 ± 0.00 |  |" in lines
+    assert "| lap-mech | failed | failed |" in lines[lines.index("### child, 300 rows") :]
+    seconds = lines[lines.index("## CPU seconds of a run") :]
+    assert not any(line.startswith("| the complete graph") for line in seconds)
+    assert lines[lines.index("## Failed runs") + 2].startswith("- lap-mech, 4 runs: MethodError: lap-mech puts noise")
+
+
+def test_half_a_study_has_a_page(study: Study, outcomes: dict[str, Outcome]) -> None:
+    half = {job.key: outcomes[job.key] for job in find(study, repetition=0)}
+    page = write_page(study, summarise(study, half), [], Form.MARKDOWN)
+    assert "14 of 28 runs are stored." in page
+    assert "| the complete graph | 0.57 | 0.57 |  |" in page
+    nothing = write_page(study, summarise(study, {}), [], Form.MARKDOWN)
+    assert "0 of 28 runs are stored." in nothing
+
+
+def test_csv_and_latex(study: Study, outcomes: dict[str, Outcome]) -> None:
+    spots = summarise(study, outcomes)
+    rows = list(csv.DictReader(io.StringIO(write_page(study, spots, [], Form.CSV))))
+    (row,) = [
+        r
+        for r in rows
+        if (r["data"], r["method"], r["epsilon"], r["metric"]) == ("cancer", "svt-pc", "2.0", "skeleton-f1")
+    ]
+    values = [
+        outcomes[job.key].of(Metric.SKELETON_F1) for job in find(study, data="cancer", label="svt-pc", epsilon=2.0)
+    ]
+    assert float(row["mean"]) == pytest.approx(np.mean(values), rel=1e-5)
+    assert float(row["deviation"]) == pytest.approx(np.std(values, ddof=1), rel=1e-5, abs=1e-9)
+    assert (row["runs"], row["failed"], row["published"]) == ("2", "0", "0.625")
+    assert {r["metric"] for r in rows} >= {metric.value for metric in Metric} - {"epsilon-reported"}
+    latex = write_page(study, spots, [], Form.LATEX)
+    assert r"a\_b \& c & " in latex
+    assert r"$\varepsilon$ = 0.5 & $\varepsilon$ = 2 & published \\" in latex
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 6
+
+
+def test_figures_have_intervals_ceilings_floors_and_reported_places(outcomes: dict[str, Outcome], study: Study) -> None:
+    panels = list_panels(study, summarise(study, outcomes), Metric.SKELETON_F1)
+    assert [panel.title for panel in panels] == ["cancer", "child"]
+    assert list(panels[0].levels) == ["a_b & c", "the complete graph", "the empty graph"]
+    assert panels[0].levels["the complete graph"] == pytest.approx(8 / 14)
+    assert [line.label for line in panels[1].lines] == ["svt-pc", "lap-mech"]
+    assert list(panels[0].lines[0].places) == [0.5, 2.0]
+    assert list(panels[1].lines[1].heights) == []
+    assert list(list_panels(study, summarise(study, outcomes), Metric.QUESTIONS)[0].levels) == []
+    (entry, *others) = study.methods
+    paper = replace(entry, calibration=Calibration.PAPER, budget_setting="round_epsilon", label="p")
+    reporting = replace(study, methods=(paper, *others), published=(), data=("cancer",))
+    found = {job.key: run_job(job) for job in list_jobs(reporting)}
+    line = list_panels(reporting, summarise(reporting, found), Metric.SKELETON_F1)[0].lines[0]
+    reported = [
+        np.mean([found[j.key].of(Metric.EPSILON_REPORTED) for j in find(reporting, label="p", epsilon=epsilon)])
+        for epsilon in (0.5, 2.0)
+    ]
+    assert list(line.places) == pytest.approx(reported)
+    assert reported[0] > 0.5
+
+
+def test_all_commands_on_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.toml").write_text(TOML, encoding="utf-8")
+
+    def run(*words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(group, ["bench", *words])
+        assert result.exit_code == code, result.output
+        return result.output
+
+    assert "curate-fig4: F1 against ε on six networks (" in run("list")
+    part = run("run", "small.toml", "--workers", "1", "--only", "data=child", "--only", "method=lap-mech")
+    assert "4 runs done, 0 of 4 were stored before, 4 failed" in part
+    whole = run("run", "small.toml", "--workers", "1")
+    assert "24 runs done, 4 of 28 were stored before, 0 failed" in whole
+    assert "0 runs done, 28 of 28 were stored before" in run("run", "small.toml")
+    again = run("run", "small.toml", "--retry", "--workers", "1")
+    assert "4 runs done, 24 of 28 were stored before, 4 failed" in again
+    page = run("table", "small.sqlite")
+    assert "28 of 28 runs are stored" in page
+    assert f"Run with dagveil {dagveil.__version__}, python " in page
+    assert "processor: " in page
+    run("table", "small.sqlite", "--form", "latex", "--metric", "shd", "-o", "shd.tex")
+    assert "Structural Hamming distance" in Path("shd.tex").read_text(encoding="utf-8")
+    run("export", "small.sqlite", "-o", "runs.parquet")
+    runs = parquet.read_table("runs.parquet")
+    assert runs.num_rows == 32
+    assert set(runs["attempt"].to_pylist()) == {1, 2}
+    assert "must end in .csv or .parquet" in run("export", "small.sqlite", "-o", "runs.txt", code=2)
+    assert "--only takes NAME=VALUE" in run("run", "small.toml", "--only", "child", code=2)
+    assert "holds the study 'small'" in run("run", "headline", "--store", "small.sqlite", code=2)
+    pytest.importorskip("matplotlib")
+    run("plot", "small.sqlite", "-o", "figures")
+    drawn = Path("figures/small-skeleton-f1.svg").read_text(encoding="utf-8")
+    assert all(words in drawn for words in ("svt-pc", "the complete graph", "the empty graph", "cancer", "child", "ε"))
+    first = Path("figures/small-skeleton-f1.svg").read_bytes()
+    run("plot", "small.sqlite", "-o", "figures", "--metric", "skeleton-f1")
+    assert Path("figures/small-skeleton-f1.svg").read_bytes() == first
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
+def test_a_killed_study_goes_on_where_it_was(tmp_path: Path) -> None:
+    text = TOML.replace("rows = [300]", "rows = [10_000]").replace("repetitions = 2", "repetitions = 4")
+    (tmp_path / "small.toml").write_text(text, encoding="utf-8")
+    path = tmp_path / "small.sqlite"
+    command = [sys.executable, "-m", "dagveil.cli.main", "bench", "run", "small.toml", "--workers", "2"]
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    jobs = list_jobs(parse_study(text))
+
+    def stored() -> list[str]:
+        try:
+            with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10) as connection:
+                return [key for (key,) in connection.execute("SELECT key FROM runs ORDER BY rowid")]
+        except sqlite3.OperationalError:  # not made yet
+            return []
+
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    while len(stored()) < 5 and process.poll() is None:
+        time.sleep(0.02)
+    children = _children(process.pid)
+    process.kill()
+    process.wait()
+    before = stored()
+    assert 5 <= len(before) < len(jobs)
+    assert children
+    for child in children:  # orphans end by themselves, so that they do not compete with the next call
+        while _is_alive(child):
+            time.sleep(0.02)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, encoding="utf-8", check=True)
+    assert f"{len(jobs) - len(before)} runs done, {len(before)} of {len(jobs)} were stored before" in done.stdout
+    after = stored()
+    assert after[: len(before)] == before
+    assert sorted(after) == sorted(job.key for job in jobs)
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes of a process, where the system tells."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    except OSError:
+        return []
+    return [int(word) for word in text.split()]
+
+
+def _is_alive(pid: int) -> bool:
+    """Tell whether a process is alive and not merely waiting to be buried."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_runner_counts_what_was_lost(tmp_path: Path, study: Study) -> None:
+    hurried = replace(study, limit=1e-6, repetitions=1, data=("cancer",))
+    with Store(tmp_path / "s.sqlite", create=True) as store:
+        tally = run_plan(hurried, store, 1, silent, {"role": ["ceiling"]})
+        assert (tally.total, tally.done) == (1, 1)
+        (outcome,) = store.outcomes().values()
+    assert outcome.error in (None, "given up after 1e-06 seconds")
+    assert tally.failed == (outcome.error is not None)
+    assert {job.role for job in list_jobs(hurried)} == set(Role)
