@@ -204,3 +204,44 @@ def test_send_and_discover_refuse_with_a_next_step(desk: Desk) -> None:
     raw = desk.write("raw.csv", f"a,b\nyes,{SECRET}\n")
     desk.check_refused(desk.run(*words, raw), "1 of 1 reports hold no label", "local randomise")
     desk.check_refused(desk.run(*words, reports, "--search", "notears"), "by tests or by score", "choose")
+
+
+@pytest.mark.parametrize("bad", [b'yes,"3', b"yes,\r3", b"y\x00es,3", b"\xff,3", b"", b"y" * 2_000_000])
+def test_no_line_joins_or_splits_others_in_files_and_streams(desk: Desk, bad: bytes) -> None:
+    protocol = plan(desk, "--epsilon", "4")
+    other = json.dumps({"a": "yes", "b": 3}).encode()
+    for name, head, good in (("rows.csv", [b"a,b"], b"no,12"), ("rows.jsonl", [], other)):
+        content = b"\n".join([*head, *[good] * 3, bad, *[good] * 40, b""])
+        desk.path(name).write_bytes(content)
+        words = ["local", "randomise", "--protocol", str(protocol)]
+        for given, place in ((None, str(desk.path(name))), (content, "-")):
+            done = CliRunner().invoke(group, [*words, place], input=given)
+            assert done.exit_code == 0, done.output
+            assert len(done.stdout.splitlines()) == len(head) + 44
+
+
+def test_show_prints_what_the_weights_give(desk: Desk) -> None:
+    path = plan(desk, "--epsilon", "4")
+    shown = desk.run("local", "show", path).stdout
+    content = json.loads(path.read_text())
+    content["columns"][0]["figures"]["epsilon"] = 7.5
+    content["record"]["epsilon"] = 8.5
+    modest = desk.write("modest.json", json.dumps(content))
+    again = desk.run("local", "show", modest).stdout
+    assert again.splitlines()[:-1] == shown.splitlines()[:-1]  # but for the digest
+    content["columns"][0]["figures"]["epsilon"] = 0.01
+    lying = desk.write("lying.json", json.dumps(content))
+    desk.check_refused(desk.run("local", "show", lying), "promises epsilon 0.01 for column 'a'", "do not use it")
+
+
+def test_blank_lines_are_no_reports(desk: Desk) -> None:
+    protocol = plan(desk, "--epsilon", "4")
+    server = Server(desk.folder, load_protocol(protocol))
+    try:
+        server.start()
+        reports = desk.write("reports.csv", 'a,b\n\nyes,"[0, 10)"\n\n')
+        done = desk.run("local", "send", "--to", server.url, reports)
+        assert done.exit_code == 0, done.output
+        assert "sent 1 record;" in done.stderr
+    finally:
+        server.stop()

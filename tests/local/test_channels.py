@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 from itertools import product
 
 import numpy as np
@@ -12,15 +13,18 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dagveil.errors import BudgetError
-from dagveil.local.channel import WHOLE, Channel, channel_from_weights, distances_on_line
+from dagveil.local.channel import WHOLE, Channel, channel_from_weights, distances_on_line, widest_gaps
 from dagveil.local.combined_geometric import CombinedGeometric, distances_between
 from dagveil.local.geometric import bounded_geometric, geometric_with_epsilon, published_parameter
 from dagveil.local.randomised_response import epsilon_of_response, randomised_response, response_with_truth
 from dagveil.local.record import (
+    CERTAIN,
+    CombinedResponse,
     ComponentWise,
     Norm,
     Split,
     combined_response,
+    combined_response_with_epsilon,
     component_wise_geometric,
     component_wise_response,
     geometric_of_truth,
@@ -90,7 +94,7 @@ def test_matrix_against_a_million_draws(kind: str, k: int) -> None:
 def test_response_epsilon_is_the_brute_force_maximum_and_never_above_the_asked(k: int, epsilon: float) -> None:
     channel = randomised_response(k, epsilon)
     assert channel.epsilon() == pytest.approx(brute_epsilon(channel.matrix), rel=1e-9, abs=1e-9)
-    assert channel.epsilon() <= epsilon + 2e-13
+    assert channel.epsilon() <= epsilon
     assert channel.epsilon() == pytest.approx(epsilon, rel=1e-6, abs=1e-9)
 
 
@@ -238,3 +242,113 @@ def test_rounding_never_leaves_a_zero() -> None:
 def test_geometric_with_an_epsilon_uses_it() -> None:
     for epsilon in (0.1, 1.0, 4.0):
         assert geometric_with_epsilon(6, epsilon).epsilon() == pytest.approx(epsilon, rel=1e-6)
+
+
+def exact_log(above: int, below: int) -> Decimal:
+    """Return the logarithm of a ratio of whole numbers to 60 digits."""
+    with localcontext() as context:
+        context.prec = 60
+        return (Decimal(above) / Decimal(below)).ln()
+
+
+EPSILONS = st.floats(1e-6, 36.0) | st.sampled_from([1e-6, 10.0, 14.0, 16.0, 20.0, 25.0, 30.0, 33.0, 36.0])
+
+
+@settings(deadline=None)
+@given(st.integers(2, 200), EPSILONS)
+def test_response_keeps_to_every_epsilon_and_wastes_less_than_a_unit(k: int, epsilon: float) -> None:
+    channel = randomised_response(k, epsilon)
+    truth, other = (int(weight) for weight in channel.weights[0, :2])
+    assert exact_log(truth, other) <= Decimal(channel.epsilon())
+    assert channel.epsilon() <= epsilon
+    assert other <= WHOLE / (k - 1 + math.exp(epsilon)) * (1.0 + 1e-10) + 1.0
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(2, 9), min_size=1, max_size=16), EPSILONS)
+def test_combined_response_keeps_to_every_epsilon(levels: list[int], epsilon: float) -> None:
+    channel = combined_response_with_epsilon(levels, epsilon)
+    size = math.prod(levels)
+    truth, others = channel.truth_weight * (size - 1), CERTAIN - channel.truth_weight
+    assert abs(exact_log(truth, others)) <= Decimal(channel.epsilon())
+    # a unit of the weight is all that may be above: 2⁻¹⁰ of chance if there are 2⁵² records
+    unit = size / CERTAIN
+    assert channel.epsilon() <= epsilon or (epsilon < 2 * unit and channel.epsilon() < 2 * unit + 1e-12)
+    # one unit more would be too much; a few of 2⁶² are below the precision of floats
+    less = others - 1 - math.ceil(others * 1e-10)
+    more = channel.truth_weight + 1 + math.ceil(channel.truth_weight * 1e-10)
+    assert less <= 0 or more * (size - 1) / less > math.exp(epsilon)
+
+
+def test_a_truth_that_is_rarer_than_chance_is_no_combined_response() -> None:
+    for levels, weight in (((2,), 1), ((2,), CERTAIN // 2 - 10), ((3, 3), CERTAIN // 9 - 1), ((2,), 0), ((2,), -5)):
+        with pytest.raises(BudgetError, match="rarer than chance"):
+            CombinedResponse(levels, weight)
+    with pytest.raises(BudgetError, match="certainty"):
+        CombinedResponse((2,), CERTAIN)
+    # less than a unit below chance: the ratio counts whichever of the two is larger
+    rounded = CombinedResponse((3, 3), CERTAIN // 9)
+    assert Decimal(rounded.epsilon()) >= -exact_log(rounded.truth_weight * 8, CERTAIN - rounded.truth_weight) > 0
+    assert rounded.metric_parameter(Norm.EUCLIDEAN) == rounded.epsilon()
+    assert rounded.truth() >= 1 / 9
+    many = CombinedResponse((3,) * 32, CERTAIN // 3**32)
+    assert many.epsilon() > 1e-4
+    assert many.truth() > many.truth_weight / CERTAIN
+    assert CombinedResponse((2, 2), CERTAIN // 4).epsilon() == 0.0
+    one = combined_response((1, 1), 0.5)
+    assert one.report(np.zeros((3, 2), dtype=np.int64), noise_source(NoiseKind.EXACT)).tolist() == [[0, 0]] * 3
+
+
+@pytest.mark.parametrize("shift", [1, 2, 3, 7, 31, 10**4, 10**9, 10**14])
+def test_rounding_never_understates(shift: int) -> None:
+    half = WHOLE // 2
+    channel = Channel(np.array([[half + shift, half - shift], [half - shift, half + shift]], dtype=np.int64))
+    exact = exact_log(half + shift, half - shift)
+    assert Decimal(channel.epsilon()) >= exact
+    assert Decimal(channel.metric_parameter(distances_on_line(2))) >= exact
+    assert Decimal(float(widest_gaps(channel)[1])) >= exact
+    for norm in Norm:
+        assert Decimal(ComponentWise((channel,)).metric_parameter(norm)) >= exact
+    assert channel.epsilon() <= float(exact) + 3e-13
+
+
+def test_equal_weights_have_no_gap_and_impossible_reports_none_either() -> None:
+    blind = Channel(np.full((2, 2), WHOLE // 2, dtype=np.int64))
+    never = Channel(np.array([[WHOLE, 0], [WHOLE, 0]], dtype=np.int64))
+    for channel in (blind, never):
+        assert channel.epsilon() == channel.metric_parameter(distances_on_line(2)) == widest_gaps(channel).max() == 0.0
+    assert Channel(np.array([[WHOLE, 0], [WHOLE // 2, WHOLE // 2]], dtype=np.int64)).epsilon() == math.inf
+
+
+@pytest.mark.parametrize("n_columns", [53, 60, 1200, 20_000])
+def test_products_that_are_too_large_are_refused_in_words(n_columns: int) -> None:
+    levels = (2,) * n_columns
+    for make in (
+        lambda: combined_response(levels, 0.5),
+        lambda: combined_response_with_epsilon(levels, 1.0),
+        lambda: CombinedResponse(levels, CERTAIN // 2),
+        lambda: CombinedGeometric(levels, 0.5, Norm.MANHATTAN),
+    ):
+        with pytest.raises(BudgetError, match=r"more than 2\*\*52; group levels"):
+            make()
+    with pytest.raises(BudgetError, match="below 1"):
+        response_of_truth(levels, 1.5, Split.UNIFORM)
+
+
+@pytest.mark.parametrize("law_norm", list(Norm))
+def test_the_metric_parameter_of_combined_noise_is_that_of_what_is_drawn(law_norm: Norm) -> None:
+    """Far records have one unit for all of them: a written-out matrix in units would be wrong about them."""
+    levels = (5, 5, 2)
+    channel = CombinedGeometric(levels, 0.99999, law_norm)
+    records = all_records(levels)
+    matrix = np.empty((len(records), len(records)))
+    steps = distances_between(records, records, law_norm) ** (2 if law_norm is Norm.EUCLIDEAN else 1)
+    for row, record in enumerate(records):
+        law = channel._law(tuple(record.tolist()))
+        matrix[row] = [law.weights[round(s)] / WHOLE / law.counts[-1][round(s)] for s in steps[row]]
+    assert matrix.sum(axis=1) == pytest.approx(1.0)
+    assert channel.epsilon() == pytest.approx(brute_epsilon(matrix), rel=1e-9)
+    for norm in Norm:
+        slow = brute_metric(matrix, distances_between(records, records, norm))
+        assert channel.metric_parameter(norm) == pytest.approx(slow, rel=1e-9)
+        assert channel.metric_parameter(norm) >= slow * (1.0 - 1e-14)

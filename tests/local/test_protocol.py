@@ -16,7 +16,7 @@ from dagveil.local.channel import distances_on_line
 from dagveil.local.combined_geometric import CombinedGeometric
 from dagveil.local.planning import plan_protocol
 from dagveil.local.protocol import Form, Mechanism, Protocol, load_protocol, protocol_from_json
-from dagveil.local.record import ComponentWise, Norm, Split
+from dagveil.local.record import CERTAIN, ComponentWise, Norm, Split
 
 SCHEMA = Schema(
     dataset="survey",
@@ -127,7 +127,7 @@ def test_a_file_cannot_promise_more_than_its_weights_give() -> None:
 @pytest.mark.parametrize(
     ("path", "to", "message"),
     [
-        (("columns", 0, "weights", "truth"), 1, "no channel"),
+        (("columns", 0, "weights", "truth"), 1, "no channel.*column 'z'"),
         (("columns", 0, "weights", "truth"), 2**70, "no channel"),
         (("columns", 0, "weights"), None, "no channel"),
         (("columns", 0, "weights"), {"kind": "matrix", "rows": [[1]]}, "no channel"),
@@ -158,3 +158,119 @@ def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
 def test_the_digest_tells_protocols_apart() -> None:
     digests = {plan(Mechanism.RESPONSE, epsilon=e, split=s).digest() for e in (1.0, 2.0) for s in Split}
     assert len(digests) == 4
+
+
+def booleans(n_columns: int) -> Schema:
+    return Schema(dataset="many", reviewed=True, columns={f"c{i}": Boolean("false") for i in range(n_columns)})
+
+
+def test_a_truth_that_never_comes_is_refused() -> None:
+    """One boolean that is always reported as its negation is not protected by any small number in the file."""
+    protocol = plan_protocol(booleans(1), Mechanism.RESPONSE, Form.COMBINED, epsilon=1.0)
+    content = json.loads(protocol.to_json())
+    content["truth_weight"] = 1
+    content["record"] = {"epsilon": 1e-6, "success": 0.5, "metric": 1e-6, "published": None}
+    with pytest.raises(DataError, match="rarer than chance"):
+        protocol_from_json(json.dumps(content))
+    component_wise = plan_protocol(booleans(1), Mechanism.RESPONSE, epsilon=1.0)
+    weights = json.loads(component_wise.to_json())["columns"][0]["weights"]
+    swapped = {**weights, "truth": weights["other"], "other": weights["truth"]}
+    with pytest.raises(DataError, match="truth is rarer"):
+        protocol_from_json(change(component_wise, "columns", 0, "weights", to=swapped))
+
+
+@pytest.mark.parametrize("form", list(Form))
+@pytest.mark.parametrize("mechanism", list(Mechanism))
+def test_no_figure_may_be_lower_than_the_weights_give(mechanism: Mechanism, form: Form) -> None:
+    protocol = plan(mechanism, form, truth=0.3)
+    content = json.loads(protocol.to_json())
+    places: list[tuple[str | int, ...]] = [("columns", i, "figures") for i in range(3)]
+    checked = 0
+    for place in (("record",), *places):
+        figures = content["record"] if place == ("record",) else content["columns"][place[1]]["figures"]
+        for name, stated in figures.items():
+            if stated is None:
+                with pytest.raises(DataError, match="which has none"):
+                    protocol_from_json(change(protocol, *place, name, to=0.5))
+                continue
+            checked += 1
+            for lower in (stated * (1 - 1e-6), 0.0, -stated):
+                with pytest.raises(DataError, match="but its weights give"):
+                    protocol_from_json(change(protocol, *place, name, to=lower))
+            with pytest.raises(DataError, match="does not say"):
+                protocol_from_json(change(protocol, *place, name, to=None))
+            # one that promises too little does no harm, and what is computed stays what it is
+            again = protocol_from_json(change(protocol, *place, name, to=stated * 2))
+            assert again.record_figures == protocol.record
+            assert again.column_figures == tuple(column.figures for column in protocol.columns)
+    geometric = mechanism is Mechanism.GEOMETRIC
+    assert checked == (3 + geometric) * (4 if form is Form.COMPONENT_WISE else 1)
+
+
+@pytest.mark.parametrize("form", list(Form))
+@pytest.mark.parametrize("mechanism", list(Mechanism))
+def test_weights_fit_the_words(mechanism: Mechanism, form: Form) -> None:
+    protocol = plan(mechanism, form, truth=0.3)
+    other = next(one for one in Mechanism if one is not mechanism)
+    with pytest.raises(DataError, match=r"no channel|lacks the weights"):
+        protocol_from_json(change(protocol, "mechanism", to=other.value))
+    # weights of two channels at once: nobody could tell which of them holds
+    for name, value in (("truth_weight", CERTAIN // 2), ("truth_probability", 0.5)):
+        if json.loads(protocol.to_json())[name] is None:
+            with pytest.raises(DataError, match="no channel"):
+                protocol_from_json(change(protocol, name, to=value))
+    if form is Form.COMBINED:
+        weights = json.loads(plan(mechanism, truth=0.3).to_json())["columns"][1]["weights"]
+        with pytest.raises(DataError, match="columns have none"):
+            protocol_from_json(change(protocol, "columns", 1, "weights", to=weights))
+
+
+def test_a_matrix_that_is_not_geometric_is_refused() -> None:
+    protocol = plan(Mechanism.GEOMETRIC, epsilon=6.0)
+    rows = json.loads(protocol.to_json())["columns"][2]["weights"]["rows"]
+    rows[0][3], rows[0][4] = rows[0][4], rows[0][3]
+    with pytest.raises(DataError, match="not those of the bounded geometric mechanism"):
+        protocol_from_json(change(protocol, "columns", 2, "weights", "rows", to=rows))
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 0.3, 2, 10, 14, 16, 20, 25, 30, 33, 36])
+@pytest.mark.parametrize("form", list(Form))
+@pytest.mark.parametrize("mechanism", list(Mechanism))
+def test_a_plan_never_exceeds_what_was_asked_for(mechanism: Mechanism, form: Form, epsilon: float) -> None:
+    found = plan_protocol(booleans(1), mechanism, form, epsilon=epsilon).epsilon
+    assert found <= epsilon
+    # geometric noise tells the truth with at most 1 − 2⁻⁴⁰
+    assert found > (0.95 * epsilon if mechanism is Mechanism.RESPONSE else min(0.95 * epsilon, 27.0))
+
+
+def test_an_epsilon_between_whole_numbers_is_refused_rather_than_exceeded() -> None:
+    columns = {f"c{i}": Categorical(("a", "b", "c"), outside="a") for i in range(32)}
+    schema = Schema(dataset="fine", reviewed=True, columns=columns)
+    with pytest.raises(BudgetError, match="finer than the whole numbers"):
+        plan_protocol(schema, Mechanism.RESPONSE, Form.COMBINED, epsilon=1e-5)
+    assert 0.9 < plan_protocol(schema, Mechanism.RESPONSE, Form.COMBINED, epsilon=1.0).epsilon <= 1.0
+
+
+@pytest.mark.parametrize("n_columns", [48, 50, 52])
+def test_combined_geometric_noise_of_many_columns_finds_its_truth(n_columns: int) -> None:
+    for epsilon in (0.1, 0.5, 1.0, 5.0):
+        found = plan_protocol(booleans(n_columns), Mechanism.GEOMETRIC, Form.COMBINED, epsilon=epsilon).epsilon
+        assert 0.6 * epsilon < found <= epsilon
+
+
+@pytest.mark.parametrize("n_columns", [60, 1200])
+def test_huge_products_are_refused_in_words(n_columns: int) -> None:
+    schema = booleans(n_columns)
+    for mechanism in Mechanism:
+        for given in ({"epsilon": 1.0}, {"truth": 0.5}):
+            with pytest.raises(BudgetError, match=rf"about 2\*\*{n_columns}.*component-wise"):
+                plan_protocol(schema, mechanism, Form.COMBINED, **given)
+    content = json.loads(plan_protocol(schema, Mechanism.RESPONSE, truth=0.5).to_json())
+    content.update(form="combined", split=None, truth_weight=CERTAIN // 2)
+    nothing = {"epsilon": None, "success": None, "metric": None, "published": None}
+    for column in content["columns"]:
+        column.update(weights=None, figures=nothing)
+    for name, weight in (("response", CERTAIN // 2), ("geometric", None)):
+        content.update(mechanism=name, truth_weight=weight, truth_probability=None if weight else 0.5)
+        with pytest.raises(DataError, match=r"no channel.*more than 2\*\*52"):
+            protocol_from_json(json.dumps(content))

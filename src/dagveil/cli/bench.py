@@ -20,7 +20,7 @@ from dagveil.benchmarks.networks import NETWORK_NAMES, load_network
 from dagveil.benchmarks.notears_peers import Error, comparison_page, list_cases
 from dagveil.benchmarks.notears_peers import compare as compare_notears
 from dagveil.benchmarks.score_speed import Peer, score_speed_page, time_scores
-from dagveil.benchmarks.speed import LINEAR, time_loading, time_methods, time_runs
+from dagveil.benchmarks.speed import FOR_NUMBERS, time_loading, time_methods, time_runs
 from dagveil.benchmarks.tables import (
     faithful_page,
     methods_page,
@@ -40,7 +40,7 @@ from dagveil.search.score.acyclicity import Acyclicity
 
 Chosen = TypeVar("Chosen")
 
-COUNTING = tuple(name for name in METHODS if name not in LINEAR)
+COUNTING = tuple(name for name in METHODS if name not in FOR_NUMBERS)
 """Methods that count levels."""
 
 SMALL = ("cancer", "earthquake", "survey", "asia", "sachs", "child")

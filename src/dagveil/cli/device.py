@@ -17,7 +17,7 @@ from dagveil.cli.summary import count
 from dagveil.errors import DataError
 from dagveil.local.collected import LabelReader
 from dagveil.local.device import NOT_PRIVATE, Device
-from dagveil.local.lines import LineFormat, RecordWriter, guess_format, read_records
+from dagveil.local.lines import LineFormat, RecordWriter, check_labels, guess_format, read_records, split_lines
 from dagveil.local.protocol import load_protocol
 from dagveil.local.sender import MOST_TRIES, Sender
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
@@ -47,7 +47,8 @@ def randomise(records: str, protocol_path: str, form: str | None, output: str, s
 
     Of a stream, each report leaves before the next record is read.
     Reports have the form of the records: labels of levels, and numbers by the labels of their bins. A value that the
-    schema does not foresee goes where the schema says. The record itself is never printed.
+    schema does not foresee goes where the schema says. One line is one record and gives one report, whatever it holds.
+    The record itself is never printed.
     """
     protocol = load_protocol(protocol_path)
     noise = None if seed is None else noise_source(NoiseKind.SEEDED, seed)
@@ -56,6 +57,7 @@ def randomise(records: str, protocol_path: str, form: str | None, output: str, s
     if not device.private:
         click.echo("Warning: seeded, so these reports are not private. For tests only.", err=True)
     with open_lines(records, form) as (lines, found), _open_output(output, records) as stream:
+        check_labels(found, {column.name: column.labels for column in protocol.columns})
         # the first line of names is checked before anything is written
         given = read_records(lines, found, protocol.names)
         first = list(itertools.islice(given, 1))
@@ -97,7 +99,9 @@ def send(reports: str, url: str, protocol_path: str | None, form: str | None, ba
         sent, waiting = 0, []
         try:
             with open_lines(reports, form) as (lines, found):
-                for place, report in enumerate(read_records(lines, found, theirs.names, (NOT_PRIVATE,)), start=1):
+                # a blank line is a record of a person, but no report of one
+                written = (line for line in lines if line.strip())
+                for place, report in enumerate(read_records(written, found, theirs.names, (NOT_PRIVATE,)), start=1):
                     if report.get(NOT_PRIVATE) is not None:
                         raise DataError("these records were randomised from a seed: they are not private, so not sent")
                     waiting.append(reader.read(report, place))
@@ -123,10 +127,10 @@ def open_lines(place: str, form: str | None) -> Iterator[tuple[Iterator[str], Li
             raise DataError(f"{path.name} must end in {', '.join(_ENDINGS)}; or say --format csv or --format jsonl")
         else:
             try:
-                stream = stack.enter_context(path.open(encoding="utf-8", errors="replace", newline=""))
+                stream = stack.enter_context(path.open(encoding="utf-8", errors="replace", newline="\n"))
             except OSError as error:
                 raise DataError(f"cannot read {path}: {error.strerror}; check the path") from None
-        lines: Iterator[str] = iter(stream)
+        lines = split_lines(stream)
         if form is not None:
             yield lines, LineFormat(form)
         elif place != "-":
@@ -137,9 +141,12 @@ def open_lines(place: str, form: str | None) -> Iterator[tuple[Iterator[str], Li
 
 
 def _as_utf8(stream: TextIO) -> TextIO:
-    """Let a standard stream carry every label, whatever the terminal's encoding; a bad byte stops nothing."""
+    """Let a standard stream carry every label, whatever the terminal's encoding; a bad byte stops nothing.
+
+    Only a line feed ends a line, on the way in and on the way out.
+    """
     if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(encoding="utf-8", errors="replace")
+        stream.reconfigure(encoding="utf-8", errors="replace", newline="\n")
     return stream
 
 

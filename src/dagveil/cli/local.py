@@ -16,8 +16,9 @@ from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import open_console, print_result, print_written
 from dagveil.errors import DataError
+from dagveil.local.figures import Figures
 from dagveil.local.planning import plan_protocol
-from dagveil.local.protocol import Figures, Form, Mechanism, Protocol, load_protocol
+from dagveil.local.protocol import Form, Mechanism, Protocol, load_protocol
 from dagveil.local.record import Norm, Split
 from dagveil.methods.knowledge_file import load_knowledge
 from dagveil.methods.local import ReportTests, Sight, discover_reports
@@ -187,7 +188,7 @@ def discover(
 
 
 def print_protocol(protocol: Protocol) -> None:
-    """Print a protocol as a table, the whole record last."""
+    """Print what a protocol's weights give as a table, the whole record last."""
     console = open_console()
     split = "" if protocol.split is None else f", epsilon split {protocol.split.value}"
     table = Table(
@@ -200,18 +201,19 @@ def print_protocol(protocol: Protocol) -> None:
     table.add_column("column")
     for heading in ("levels", "epsilon", "guessed right", "by chance", "metric, exact", "as published", "ratio"):
         table.add_column(heading, justify="right")
-    for column in protocol.columns:
+    for column, figures in zip(protocol.columns, protocol.column_figures, strict=True):
         levels = len(column.labels)
-        table.add_row(clean_text(column.name), str(levels), *_write_figures(column.figures, 1.0 / levels))
+        table.add_row(clean_text(column.name), str(levels), *_write_figures(figures, 1.0 / levels))
     chance = 1.0
     for levels in protocol.levels:
         chance /= levels
     table.add_section()
-    table.add_row("record", "", *_write_figures(protocol.record, chance))
+    table.add_row("record", "", *_write_figures(protocol.record_figures, chance))
     console.print(table)
+    epsilon = protocol.record_figures.epsilon or 0.0
     console.print(
-        f"One report has epsilon {round_up(protocol.epsilon, 4)} and delta 0, whoever collects it. Repeated reports of "
-        f"one person add up: two have {round_up(2 * protocol.epsilon, 4)}."
+        f"One report has epsilon {round_up(epsilon, 4)} and delta 0, whoever collects it. Repeated reports of one "
+        f"person add up: two have {round_up(2 * epsilon, 4)}."
     )
     if protocol.form is Form.COMBINED:
         console.print("Columns of a combined channel have no epsilon of their own: one column moves it as much as all.")

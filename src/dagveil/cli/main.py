@@ -8,6 +8,7 @@ import sys
 import click
 
 from dagveil._version import __version__
+from dagveil.cli.audit import audit
 from dagveil.cli.bench_group import bench
 from dagveil.cli.budget import budget
 from dagveil.cli.direction import direction
@@ -34,7 +35,7 @@ def group() -> None:
     """Causal graph discovery from sensitive tables, under differential privacy."""
 
 
-for command in (schema, budget, discover, measure, direction, local, methods, report, sample, bench):
+for command in (schema, budget, discover, measure, direction, local, methods, report, audit, sample, bench):
     group.add_command(command)
 
 

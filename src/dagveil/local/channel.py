@@ -22,7 +22,7 @@ Integers = NDArray[np.int64]
 WHOLE: Final = 2**53
 """What the weights of one value add up to: certainty."""
 
-_LOG_ERROR: Final = 1e-13
+LOG_ERROR: Final = 1e-13
 """More than float rounding can do to a difference of two logarithms of numbers up to 2⁵³."""
 
 _BLOCK: Final = 2**22
@@ -65,7 +65,10 @@ class Channel:
 
     def epsilon(self) -> float:
         """Return the ε of local privacy, rounded up: the largest log-ratio of two probabilities of one report."""
-        return _round_up(float(np.max(_log(self.weights.max(axis=0)) - _log(self.weights.min(axis=0)))))
+        most, least = self.weights.max(axis=0), self.weights.min(axis=0)
+        # logarithms of numbers that differ may be equal, so the whole numbers tell whether there is a gap
+        differ = most != least
+        return round_up(float((_log(most[differ]) - _log(least[differ])).max())) if differ.any() else 0.0
 
     def metric_parameter(self, distances: Floats) -> float:
         """Return the parameter of metric privacy, rounded up: the largest log-ratio per unit of distance.
@@ -77,18 +80,22 @@ class Channel:
         """
         if distances.shape != (self.n_values, self.n_values):
             raise BudgetError(f"{self.n_values} values need {self.n_values} × {self.n_values} distances")
-        logs = _log(self.weights)
-        worst = 0.0
-        rows = max(1, _BLOCK // max(1, logs.size))
+        worst, logs = 0.0, _log(self.weights)
+        rows = max(1, _BLOCK // max(1, self.weights.size))
         for start in range(0, self.n_values, rows):
             apart = distances[start : start + rows]
-            with np.errstate(invalid="ignore"):
-                gaps = np.nan_to_num(np.abs(logs[start : start + rows, None, :] - logs[None, :, :]), nan=0.0).max(
-                    axis=2
-                )
+            stretch = slice(start, start + rows)
+            gaps = _widest(self.weights[stretch, None], self.weights[None], logs[stretch, None], logs[None])
             compared = apart > 0.0
             worst = max(worst, float((gaps[compared] / apart[compared]).max(initial=0.0)))
-        return _round_up(worst)
+        return worst
+
+    def gap_of_neighbours(self) -> float:
+        """Return the largest log-ratio of two values one step apart, rounded up.
+
+        It is the metric parameter on a line: a log-ratio over several steps is a sum over the steps between.
+        """
+        return float(widest_gaps(self, 1).max())
 
     def success(self, prior: Floats | None = None) -> float:
         """Return how often an attacker guesses the truth from the report, at best.
@@ -134,6 +141,20 @@ def channel_from_weights(raw: Floats) -> Channel:
     return Channel(weights)
 
 
+def widest_gaps(channel: Channel, farthest: int | None = None) -> Floats:
+    """Return for each distance 0, 1, … of two values, up to the farthest, their largest log-ratio, rounded up.
+
+    Examples
+    --------
+    >>> widest_gaps(channel_from_weights(np.ones((3, 4)))).tolist()
+    [0.0, 0.0, 0.0]
+    """
+    weights, logs = channel.weights, _log(channel.weights)
+    # one distance at a time: all pairs of a thousand values with all their reports would take gigabytes
+    steps = range(1, channel.n_values if farthest is None else min(farthest + 1, channel.n_values))
+    return np.array([0.0, *(float(_widest(weights[r:], weights[:-r], logs[r:], logs[:-r]).max()) for r in steps)])
+
+
 def distances_on_line(n_values: int) -> Floats:
     """Return |x − x′| between the positions of values.
 
@@ -144,6 +165,17 @@ def distances_on_line(n_values: int) -> Floats:
     """
     places = np.arange(n_values, dtype=np.float64)
     return np.abs(places[:, None] - places[None, :])
+
+
+def round_up(value: float) -> float:
+    """Return a difference of logarithms with more on top than rounding can have taken from it.
+
+    Examples
+    --------
+    >>> round_up(0.0)
+    1e-13
+    """
+    return value * (1.0 + LOG_ERROR) + LOG_ERROR
 
 
 def _row_sums(weights: Integers) -> Integers:
@@ -157,5 +189,9 @@ def _log(weights: Integers) -> Floats:
     return logs
 
 
-def _round_up(value: float) -> float:
-    return value * (1.0 + _LOG_ERROR) + _LOG_ERROR if value > 0.0 else value
+def _widest(some: Integers, others: Integers, some_logs: Floats, other_logs: Floats) -> Floats:
+    """Return the largest log-ratio over reports, the last axis, rounded up; 0 where the weights are equal."""
+    with np.errstate(invalid="ignore"):
+        # two weights of 0 have no ratio: such a report never comes
+        widest = np.nan_to_num(np.abs(some_logs - other_logs), nan=0.0, posinf=np.inf).max(axis=-1)
+    return np.where((some != others).any(axis=-1), widest * (1.0 + LOG_ERROR) + LOG_ERROR, 0.0)

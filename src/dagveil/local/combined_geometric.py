@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError
-from dagveil.local.channel import WHOLE, Channel, channel_from_weights
+from dagveil.local.channel import WHOLE, Channel, channel_from_weights, round_up
 from dagveil.local.geometric import find_rate
 from dagveil.local.randomised_response import check_truth
-from dagveil.local.record import Norm, Undo, check_records
+from dagveil.local.record import Norm, Undo, check_product, check_records
 from dagveil.privacy.noise.source import NoiseSource
 
 Floats = NDArray[np.float64]
@@ -29,11 +29,11 @@ Integers = NDArray[np.int64]
 MOST_CLASSES: Final = 100_000
 """Records that are alike by symmetry count once; of more classes than this ε is not computed."""
 
+_BLOCK: Final = 2**22
+"""Numbers held at a time when records are compared."""
+
 MOST_WRITTEN_OUT: Final = 4096
 """Largest product of columns whose matrix is written out, for the metric parameter."""
-
-MOST_RECORDS: Final = 2**52
-"""Largest product of columns: numbers of records at a distance must be exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,7 @@ class CombinedGeometric:
     _laws: dict[tuple[int, ...], Law] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        check_truth(self.size, self.truth_probability)
-        if self.size > MOST_RECORDS:
-            raise BudgetError(
-                f"the product of all columns has {self.size} records, more than 2**52; group levels, or choose "
-                "component-wise noise"
-            )
+        check_truth(check_product(self.levels), self.truth_probability)
 
     @property
     def size(self) -> int:
@@ -106,7 +101,7 @@ class CombinedGeometric:
             present = law.counts[-1] > 0
             shares = law.weights[present] / WHOLE / law.counts[-1][present]
             least, most = min(least, float(shares.min())), max(most, float(shares.max()))
-        return math.log(most / least) * (1.0 + 1e-13) + 1e-13
+        return round_up(math.log(most / least))
 
     def largest_rate(self) -> float:
         """Return the largest ε_x, which the publication takes for the parameter of metric privacy."""
@@ -119,12 +114,30 @@ class CombinedGeometric:
                 f"the metric parameter of a combined geometric channel compares all pairs of {self.size} records, and "
                 f"the limit is {MOST_WRITTEN_OUT}; ask for epsilon, or choose component-wise noise"
             )
-        records = np.array(list(product(*(range(k) for k in self.levels))), dtype=np.int64)
-        return self.write_out().metric_parameter(distances_between(records, records, norm))
+        records = self._all_records()
+        logs = np.empty((self.size, self.size))
+        for row, record in enumerate(records):
+            law = self._law_of_class(record)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                by_distance = np.log(law.weights) - np.log(law.counts[-1])
+            logs[row] = by_distance[_steps(np.abs(records - record), self.norm)]
+        widest = float(logs.max() - logs.min())
+        worst = 0.0
+        # a log-ratio over several steps is a sum over steps: neighbours are the worst, but not along Euclid's diagonals
+        for farthest in (1.0, math.inf) if norm is Norm.EUCLIDEAN else (1.0,):
+            for record, _ in self._classes():
+                apart = distances_between(np.array([record]), records, norm)[0]
+                row = int(np.ravel_multi_index(record, self.levels))
+                # no two records differ by more than the widest gap: those far apart need no look
+                near = np.flatnonzero((apart > 0.0) & (apart <= farthest) & (apart * worst < widest))
+                for some in np.array_split(near, max(1, len(near) * self.size // _BLOCK)):
+                    gaps = np.abs(logs[some] - logs[row]).max(axis=1, initial=0.0)
+                    worst = max(worst, float((gaps / apart[some]).max(initial=0.0)))
+        return round_up(worst)
 
     def write_out(self) -> Channel:
         """Return the channel over all records, in row-major order, up to rounding: for small products and for tests."""
-        records = np.array(list(product(*(range(k) for k in self.levels))), dtype=np.int64)
+        records = self._all_records()
         raw = np.empty((len(records), len(records)))
         for row, record in enumerate(records):
             law = self._law(tuple(record.tolist()))
@@ -203,6 +216,16 @@ class CombinedGeometric:
             weights[spare] = 0
             self._laws[record] = Law(weights, tuple(counts))
         return self._laws[record]
+
+    def _law_of_class(self, record: Integers) -> Law:
+        """Return the law of a record's class: the same weights by distance, counted over other columns first."""
+        middle = np.minimum(record, np.array(self.levels) - 1 - record).tolist()
+        left = {k: sorted(v for v, of in zip(middle, self.levels, strict=True) if of == k) for k in self.levels}
+        return self._law(tuple(left[k].pop() for k in self.levels))
+
+    def _all_records(self) -> Integers:
+        """Return all records in row-major order."""
+        return np.array(list(product(*(range(k) for k in self.levels))), dtype=np.int64)
 
     def _groups(self) -> list[tuple[int, int]]:
         """Numbers of levels, and how many columns have them."""

@@ -1,7 +1,7 @@
 """Records as lines of text: CSV with a first line of names, or one JSON object per line.
 
-A line that cannot be read is a record of missing values, as in every table: no record can stop a stream. Messages never
-hold what a line says.
+A line is what ends in a line feed, and one line is one record, whatever it holds: no record can stop a stream, join the
+next one or split in two. A line that cannot be read is a record of missing values. No message holds what a line says.
 """
 
 from __future__ import annotations
@@ -26,6 +26,23 @@ class LineFormat(enum.Enum):
 
     CSV = "csv"
     JSON = "jsonl"
+
+
+def split_lines(stream: TextIO) -> Iterator[str]:
+    r"""Yield lines as they come, without what ends them: a line feed, and a carriage return before it.
+
+    Of a line that is too long to be a record only the beginning is held and yielded.
+
+    Examples
+    --------
+    >>> list(split_lines(io.StringIO("a,b\r\n1,\"2\n3", newline="\n")))
+    ['a,b', '1,"2', '3']
+    """
+    while piece := stream.readline(LONGEST_LINE + 1):
+        rest = piece
+        while not rest.endswith("\n") and (rest := stream.readline(LONGEST_LINE + 1)):
+            pass
+        yield piece.removesuffix("\n").removesuffix("\r") if piece.endswith("\n") else piece
 
 
 def guess_format(lines: Iterable[str]) -> tuple[LineFormat, Iterator[str]]:
@@ -54,7 +71,7 @@ def read_records(
     Parameters
     ----------
     lines
-        Of text.
+        Of text; each is one record, but for a CSV's first line of names.
     form
         How they are written.
     columns
@@ -69,6 +86,21 @@ def read_records(
     """
     wanted = (*columns, *extra)
     return _read_json(lines, wanted) if form is LineFormat.JSON else _read_csv(lines, columns, wanted)
+
+
+def check_labels(form: LineFormat, labels: Mapping[str, Sequence[str]]) -> None:
+    """Refuse CSV for columns whose name or labels have a line feed: a record would not be one line.
+
+    Examples
+    --------
+    >>> check_labels(LineFormat.CSV, {"a": ["no", "yes"]})
+    """
+    split = [name for name, texts in labels.items() if any("\n" in text for text in (name, *texts))]
+    if split and form is LineFormat.CSV:
+        raise DataError(
+            f"{len(split)} columns have a line break in their name or labels, the first is {split[0]!r}; a record is "
+            "one line, so give one JSON object per line"
+        )
 
 
 class RecordWriter:
@@ -98,10 +130,8 @@ class RecordWriter:
 def _read_json(lines: Iterable[str], wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         text = line.lstrip("\ufeff").strip()
-        if not text:
-            continue
         try:
-            found = msgspec.json.decode(text) if len(text) <= LONGEST_LINE else None
+            found = msgspec.json.decode(text) if len(line) <= LONGEST_LINE else None
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             found = None
         record = found if isinstance(found, dict) else {}
@@ -109,9 +139,10 @@ def _read_json(lines: Iterable[str], wanted: Sequence[str]) -> Iterator[dict[str
 
 
 def _read_csv(lines: Iterable[str], columns: Sequence[str], wanted: Sequence[str]) -> Iterator[dict[str, Any]]:
-    rows = _rows(lines)
-    header = next((row for row in rows if row), None)
-    if header is None:
+    source = iter(lines)
+    first = next((line for line in source if line.strip()), None)
+    header = None if first is None else _split_row(first)
+    if not header:
         raise DataError("there is no first line with column names; write one, or give one JSON object per line")
     header[0] = header[0].lstrip("\ufeff")
     if len(set(header)) < len(header):
@@ -124,22 +155,22 @@ def _read_csv(lines: Iterable[str], columns: Sequence[str], wanted: Sequence[str
             "with the names of the columns, or give one JSON object per line"
         )
     places = {name: header.index(name) for name in wanted if name in header}
-    for row in rows:
-        if row == [] and len(header) > 1:
-            continue  # an empty line; in a file of one column it is a record whose only value is missing
+    for line in source:
+        row = _split_row(line)
         if row is None or len(row) != len(header):
             yield dict.fromkeys(places)
         else:
             yield {name: row[place] or None for name, place in places.items()}
 
 
-def _rows(lines: Iterable[str]) -> Iterator[list[str] | None]:
-    """Yield rows, and None for a line that is no row."""
-    rows = csv.reader(lines)
-    while True:
-        try:
-            yield next(rows)
-        except StopIteration:
-            return
-        except csv.Error:
-            yield None
+def _split_row(line: str) -> list[str] | None:
+    """Return the cells of one line, or None if it is no row."""
+    if len(line) > LONGEST_LINE:
+        return None
+    source = iter((line, ""))
+    try:
+        row = next(csv.reader(source))
+    except csv.Error:
+        return None
+    # a quote is open at the end of the line if the reader asked for another
+    return None if next(source, None) is None else row

@@ -9,32 +9,24 @@ from typing import Final
 from dagveil._version import __version__
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, SchemaError
-from dagveil.local.channel import Channel
-from dagveil.local.combined_geometric import MOST_WRITTEN_OUT, CombinedGeometric
-from dagveil.local.geometric import published_parameter
-from dagveil.local.protocol import (
-    PROTOCOL_VERSION,
-    Figures,
-    Form,
-    Mechanism,
-    PlannedColumn,
-    Protocol,
-    write_weights,
-)
-from dagveil.local.randomised_response import truth_of_response
+from dagveil.local.combined_geometric import CombinedGeometric
+from dagveil.local.figures import Figures, column_figures, record_figures
+from dagveil.local.protocol import PROTOCOL_VERSION, Form, Mechanism, PlannedColumn, Protocol
 from dagveil.local.record import (
     ComponentWise,
     Norm,
     RecordChannel,
     Split,
+    check_product,
     combined_response,
+    combined_response_with_epsilon,
     component_wise_geometric,
     component_wise_response,
     geometric_of_truth,
     response_of_truth,
     split_epsilon,
-    widest_gaps,
 )
+from dagveil.local.weights import MatrixWeights, ResponseWeights
 
 LARGEST_EPSILON: Final = 36.0
 """Of one channel: beyond it, probabilities of other values than the truth would fall below 2⁻⁵³."""
@@ -91,26 +83,32 @@ def plan_protocol(
     if max(levels) < 2:
         raise SchemaError("no column has more than one level, so there is nothing to report; declare more levels")
     if epsilon is not None:
-        epsilon = float(epsilon)
-        shares = split_epsilon(levels, epsilon, split) if form is Form.COMPONENT_WISE else [epsilon]
-        if not (epsilon > 0.0 and max(shares) <= LARGEST_EPSILON):
+        asked = float(epsilon)
+        shares = split_epsilon(levels, asked, split) if form is Form.COMPONENT_WISE else [asked]
+        if not (asked > 0.0 and max(shares) <= LARGEST_EPSILON):
             raise BudgetError(
-                f"epsilon is {epsilon:g}; choose a number above 0 that gives no channel more than {LARGEST_EPSILON:g}, "
+                f"epsilon is {asked:g}; choose a number above 0 that gives no channel more than {LARGEST_EPSILON:g}, "
                 "which already hides nothing"
             )
-        channel = _with_epsilon(levels, mechanism, form, epsilon * _HAIR, split, norm)
+        channel = _with_epsilon(levels, mechanism, form, asked * _HAIR, split, norm)
+        if Fraction(channel.epsilon()) > Fraction(epsilon):
+            raise BudgetError(
+                f"epsilon {asked:g} is finer than the whole numbers that reports are drawn with: the nearest channel "
+                f"has {channel.epsilon():.4g}; raise epsilon, or choose fewer levels or component-wise noise"
+            )
     else:
         assert truth is not None
         channel = _with_truth(levels, mechanism, form, truth, split, norm)
     if channel.epsilon() < SMALLEST_EPSILON:
         raise BudgetError("with these options reports have nothing to do with the records; raise epsilon or the truth")
-    own = channel.channels if isinstance(channel, ComponentWise) else (None,) * len(levels)
+    kind = ResponseWeights if mechanism is Mechanism.RESPONSE else MatrixWeights
+    own = [kind.of(one) for one in channel.channels] if isinstance(channel, ComponentWise) else [None] * len(levels)
     columns = tuple(
         PlannedColumn(
             name,
             column.labels,
-            None if one is None else write_weights(one, mechanism),
-            Figures(None, None, None) if one is None else _column_figures(one, mechanism),
+            one,
+            Figures(None, None, None) if one is None else column_figures(one.read(column.n_levels), one),
         )
         for (name, column), one in zip(schema.columns.items(), own, strict=True)
     )
@@ -127,7 +125,7 @@ def plan_protocol(
         truth_weight=getattr(channel, "truth_weight", None),
         truth_probability=getattr(channel, "truth_probability", None),
         columns=columns,
-        record=_record_figures(channel, norm, columns),
+        record=record_figures(channel, norm, [column.figures for column in columns]),
     )
 
 
@@ -137,25 +135,28 @@ def _with_epsilon(
     if form is Form.COMPONENT_WISE:
         make = component_wise_response if mechanism is Mechanism.RESPONSE else component_wise_geometric
         return make(levels, epsilon, split)
-    size = math.prod(levels)
     if mechanism is Mechanism.RESPONSE:
-        return combined_response(levels, max(truth_of_response(size, epsilon), 1.0 / size))
+        return combined_response_with_epsilon(levels, epsilon)
     return _geometric_with_epsilon(levels, epsilon, norm)
 
 
 def _geometric_with_epsilon(levels: tuple[int, ...], epsilon: float, norm: Norm) -> CombinedGeometric:
-    """Return the combined geometric mechanism whose exact ε is at most this, by bisection over the truth."""
-    low, high = 1.0 / math.prod(levels), 1.0 - 2.0**-40
-    channel = CombinedGeometric(levels, math.nextafter(low, 1.0), norm)
+    """Return the combined geometric mechanism whose exact ε is at most this, by bisection over the truth's log-odds.
+
+    Of many records chance is so small that steps of a probability would jump over all that is near it.
+    """
+    chance = 1.0 / check_product(levels)
+    channel = CombinedGeometric(levels, math.nextafter(chance, 1.0), norm)
     if channel.n_classes > MOST_BISECTED:
         raise BudgetError(
             f"this combined geometric channel has {channel.n_classes} kinds of records, too many to find the truth for "
             f"an epsilon (the limit is {MOST_BISECTED}); give --truth P (in Python truth=P) and read the exact epsilon "
             "from the protocol, or choose component-wise noise"
         )
+    low, high = math.log(chance) - math.log1p(-chance), math.log(2.0**40)
     for _ in range(_ROUNDS):
         middle = (low + high) / 2.0
-        tried = CombinedGeometric(levels, middle, norm)
+        tried = CombinedGeometric(levels, 1.0 / (1.0 + math.exp(-middle)), norm)
         if tried.epsilon() <= epsilon:
             low, channel = middle, tried
         else:
@@ -172,23 +173,3 @@ def _with_truth(
     if mechanism is Mechanism.RESPONSE:
         return combined_response(levels, truth)
     return CombinedGeometric(levels, truth, norm)
-
-
-def _column_figures(channel: Channel, mechanism: Mechanism) -> Figures:
-    gaps = widest_gaps(channel)
-    metric = max((float(gap) / apart for apart, gap in enumerate(gaps) if apart), default=0.0)
-    published = None
-    if mechanism is Mechanism.GEOMETRIC:
-        published = published_parameter(channel.n_values, channel.success()) if channel.n_values > 1 else 0.0
-    return Figures(channel.epsilon(), channel.success(), metric, published)
-
-
-def _record_figures(channel: RecordChannel, norm: Norm, columns: tuple[PlannedColumn, ...]) -> Figures:
-    epsilon, success = channel.epsilon(), channel.truth()
-    if isinstance(channel, CombinedGeometric):
-        metric = channel.metric_parameter(norm) if channel.size <= MOST_WRITTEN_OUT else None
-        return Figures(epsilon, success, metric, channel.largest_rate())
-    # the publication names a parameter for one value; for records it adds columns up only in the 1-norm: the largest
-    parts = [column.figures.published for column in columns if column.figures.published is not None]
-    published = max(parts) if parts and norm is Norm.MANHATTAN else None
-    return Figures(epsilon, success, channel.metric_parameter(norm), published)

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
-import numpy as np
 
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, DataError
-from dagveil.local.channel import WHOLE, Channel
+from dagveil.local.channel import Channel
 from dagveil.local.combined_geometric import CombinedGeometric
+from dagveil.local.figures import Figures, column_figures, record_figures
 from dagveil.local.record import CombinedResponse, ComponentWise, Norm, RecordChannel, Split
+from dagveil.local.weights import MatrixWeights, ResponseWeights
 
 PROTOCOL_VERSION: Final = 1
 """Version of the JSON; readers refuse newer ones."""
-
-TOLERANCE: Final = 1e-9
-"""By how much a stated figure may differ from the one computed here: logarithms differ a little between machines."""
 
 
 class Mechanism(enum.Enum):
@@ -47,45 +44,6 @@ class Form(enum.Enum):
 
     COMBINED = "combined"
     """The product of all columns at once."""
-
-
-class ResponseWeights(msgspec.Struct, frozen=True, tag_field="kind", tag="response", forbid_unknown_fields=True):
-    """Randomised response of one column, in units of 2⁻⁵³."""
-
-    truth: int
-    other: int
-
-
-class MatrixWeights(msgspec.Struct, frozen=True, tag_field="kind", tag="matrix", forbid_unknown_fields=True):
-    """Any channel of one column, in units of 2⁻⁵³: the row is the truth, the column the report."""
-
-    rows: tuple[tuple[int, ...], ...]
-
-
-class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a channel promises.
-
-    Attributes
-    ----------
-    epsilon
-        The exact ε of local privacy, rounded up. A column of a combined channel has none of its own.
-    success
-        How often an attacker who takes every value for equally likely guesses right, at best.
-    metric
-        The exact parameter of metric privacy, rounded up; None where too many pairs would have to be compared.
-    published
-        What the publication takes for that parameter, for geometric noise.
-    """
-
-    epsilon: float | None
-    success: float | None
-    metric: float | None
-    published: float | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        """By which factor the publication understates the metric parameter."""
-        return self.metric / self.published if self.metric and self.published else None
 
 
 class PlannedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -136,35 +94,58 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         declared = tuple((name, column.labels) for name, column in self.schema.columns.items())
         if declared != tuple((column.name, column.labels) for column in self.columns):
             raise DataError("the columns of this protocol are not those of its schema; plan it again")
-        stated = self.record.epsilon
-        if stated is None or self.record.success is None:
-            raise DataError("this protocol does not say what it promises; plan it again")
-        if not self._computed <= stated * (1.0 + TOLERANCE) + TOLERANCE:
-            raise DataError(
-                f"this protocol promises epsilon {stated:.6g} for a record, but its weights give {self._computed:.6g}; "
-                "do not use it, ask for the original file"
-            )
+        for column, figures in zip(self.columns, self.column_figures, strict=True):
+            column.figures.check(figures, f"column {column.name!r}")
+        self.record.check(self.record_figures, "a record")
 
     @cached_property
     def channel(self) -> RecordChannel:
         """The channel, from the weights."""
-        levels = self.levels
         try:
             if self.form is Form.COMPONENT_WISE:
-                return ComponentWise(tuple(_read_channel(column) for column in self.columns))
+                return ComponentWise(tuple(self._read_column(column) for column in self.columns))
             if self.mechanism is Mechanism.RESPONSE and self.truth_weight is not None:
-                if not 1 <= self.truth_weight < 2**62:
-                    raise BudgetError("the weight of the truth must lie between 1 and 2**62")
-                return CombinedResponse(levels, self.truth_weight)
+                self._check_bare(self.truth_probability)
+                return CombinedResponse(self.levels, self.truth_weight)
             if self.mechanism is Mechanism.GEOMETRIC and self.truth_probability is not None:
-                return CombinedGeometric(levels, self.truth_probability, self.norm)
+                self._check_bare(self.truth_weight)
+                return CombinedGeometric(self.levels, self.truth_probability, self.norm)
         except BudgetError as error:
             raise DataError(f"the weights of this protocol are no channel: {error}") from None
         raise DataError("this protocol lacks the weights of its channel; plan it again")
 
     @cached_property
-    def _computed(self) -> float:
-        return self.channel.epsilon()
+    def column_figures(self) -> tuple[Figures, ...]:
+        """What each column promises, computed from the weights."""
+        if not isinstance(self.channel, ComponentWise):
+            return (Figures(None, None, None),) * len(self.columns)
+        return tuple(
+            column_figures(channel, column.weights)
+            for channel, column in zip(self.channel.channels, self.columns, strict=True)
+            if column.weights is not None
+        )
+
+    @cached_property
+    def record_figures(self) -> Figures:
+        """What a whole record is promised, computed from the weights."""
+        try:
+            return record_figures(self.channel, self.norm, self.column_figures)
+        except BudgetError as error:
+            raise DataError(f"what this protocol promises cannot be computed: {error}") from None
+
+    def _read_column(self, column: PlannedColumn) -> Channel:
+        kind = ResponseWeights if self.mechanism is Mechanism.RESPONSE else MatrixWeights
+        if not isinstance(column.weights, kind) or (self.truth_weight, self.truth_probability) != (None, None):
+            raise BudgetError(f"column {column.name!r} needs weights of {self.mechanism.value} noise, and nothing else")
+        try:
+            return column.weights.read(len(column.labels))
+        except BudgetError as error:
+            raise BudgetError(f"column {column.name!r}: {error}") from None
+
+    def _check_bare(self, other: float | None) -> None:
+        """Refuse a combined channel that comes with weights of another one: nobody could tell which holds."""
+        if other is not None or any(column.weights is not None for column in self.columns):
+            raise BudgetError(f"combined {self.mechanism.value} noise has one weight, and its columns have none")
 
     @property
     def levels(self) -> tuple[int, ...]:
@@ -179,7 +160,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def epsilon(self) -> float:
         """The exact ε of one report, rounded up: the larger of what is stated and what this machine computes."""
-        return max(self.record.epsilon or 0.0, self._computed)
+        return max(self.record.epsilon or 0.0, self.record_figures.epsilon or 0.0)
 
     def to_json(self) -> bytes:
         """Write the protocol as JSON: the same bytes for the same protocol; columns keep their order, as codes do."""
@@ -219,31 +200,3 @@ def load_protocol(path: str | Path) -> Protocol:
             f"cannot read {path}: {error.strerror}; give a protocol that `dagveil local plan` wrote"
         ) from None
     return protocol_from_json(content)
-
-
-def write_weights(channel: Channel, mechanism: Mechanism) -> ResponseWeights | MatrixWeights:
-    """Write a channel's weights, briefly for randomised response."""
-    if mechanism is Mechanism.RESPONSE:
-        other = int(channel.weights[0, 1]) if channel.n_values > 1 else 0
-        return ResponseWeights(int(channel.weights[0, 0]), other)
-    return MatrixWeights(tuple(tuple(row) for row in channel.weights.tolist()))
-
-
-def _read_channel(column: PlannedColumn) -> Channel:
-    k, weights = len(column.labels), column.weights
-    if isinstance(weights, MatrixWeights):
-        if len(weights.rows) != k or any(len(row) != k for row in weights.rows):
-            raise BudgetError(f"column {column.name!r} needs {k} × {k} weights")
-        _check_range(w for row in weights.rows for w in row)
-        return Channel(np.array(weights.rows, dtype=np.int64))
-    if weights is None:
-        raise BudgetError(f"column {column.name!r} has none")
-    _check_range((weights.truth, weights.other))
-    matrix = np.full((k, k), weights.other, dtype=np.int64)
-    np.fill_diagonal(matrix, weights.truth)
-    return Channel(matrix)
-
-
-def _check_range(weights: Iterable[int]) -> None:
-    if not all(0 <= weight <= WHOLE for weight in weights):
-        raise BudgetError("weights lie between 0 and 2**53")

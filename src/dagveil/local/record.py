@@ -6,26 +6,36 @@ import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import reduce
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError
-from dagveil.local.channel import Channel
+from dagveil.local.channel import Channel, round_up, widest_gaps
 from dagveil.local.geometric import bounded_geometric, geometric_with_epsilon
 from dagveil.local.randomised_response import (
+    HAIR,
     check_truth,
     epsilon_of_response,
+    lower,
     randomised_response,
     response_with_truth,
     truth_of_response,
+    write_size,
 )
 from dagveil.privacy.noise.source import NoiseSource
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+CERTAIN: Final = 2**62
+"""What the weights of combined randomised response add up to."""
+
+MOST_RECORDS: Final = 2**52
+"""Largest product of columns with one channel: numbers of records must be exact, and each must have a weight."""
 
 
 class Norm(enum.Enum):
@@ -120,16 +130,11 @@ class ComponentWise:
 
     def metric_parameter(self, norm: Norm) -> float:
         """Return the largest sum of log-ratios per unit of distance (docs/proofs/channels.md)."""
+        if norm is not Norm.EUCLIDEAN:
+            # steps to a neighbour in one column, or in all columns at once, are the worst
+            steps = [channel.gap_of_neighbours() for channel in self.channels]
+            return max(steps, default=0.0) if norm is Norm.MANHATTAN else math.fsum(steps)
         reach = [widest_gaps(channel) for channel in self.channels]
-        if norm is Norm.MANHATTAN:
-            # a mean of ratios is at most the largest of them: one column alone is the worst
-            return max(float((gaps[1:] / np.arange(1, len(gaps))).max(initial=0.0)) for gaps in reach)
-        if norm is Norm.CHEBYSHEV:
-            longest = max(len(gaps) for gaps in reach)
-            return max(
-                (math.fsum(float(gaps[: apart + 1].max()) for gaps in reach) / apart for apart in range(1, longest)),
-                default=0.0,
-            )
         # squared distance → largest sum of gaps, column by column
         best = np.zeros(1)
         for gaps in reach:
@@ -138,7 +143,7 @@ class ComponentWise:
                 stretch = slice(apart**2, apart**2 + len(best))
                 longer[stretch] = np.maximum(longer[stretch], best + gap)
             best = longer
-        return float((best[1:] / np.sqrt(np.arange(1, len(best)))).max(initial=0.0))
+        return float((best[1:] / np.sqrt(np.arange(1, len(best)))).max(initial=0.0)) * (1.0 + len(reach) * HAIR)
 
     def report(self, records: Integers, noise: NoiseSource) -> Integers:
         """Draw a report for each record, column by column."""
@@ -171,21 +176,32 @@ class CombinedResponse:
     levels: tuple[int, ...]
     truth_weight: int
 
+    def __post_init__(self) -> None:
+        check_product(self.levels)
+        # less than a unit below chance is rounding; a rarer truth would be known by its absence
+        if (self.truth_weight + 1) * self.size <= CERTAIN:
+            raise BudgetError(
+                f"the true record has weight {self.truth_weight} of 2**62, rarer than chance among {self.size} "
+                f"records; it must be at least {-(-CERTAIN // self.size)}"
+            )
+        if self.truth_weight > CERTAIN - min(self.size - 1, 1):
+            raise BudgetError("the weight of the true record must be below 2**62, which is certainty; lower it")
+
     @property
     def size(self) -> int:
         """How many records there are."""
         return math.prod(self.levels)
 
     def epsilon(self) -> float:
-        """Return the logarithm of the ratio of the truth's probability to that of any other record."""
-        if self.size == 1:
-            return 0.0
-        others = (2**62 - self.truth_weight) / (self.size - 1)
-        return math.log(self.truth_weight / others) * (1.0 + 1e-13) + 1e-13
+        """Return the logarithm of the ratio of the truth's probability to that of any other record, or its inverse."""
+        # whole numbers: the truth, and all other records together, in units in which both are exact
+        truth, others = self.truth_weight * (self.size - 1), CERTAIN - self.truth_weight
+        return 0.0 if truth == others or self.size == 1 else round_up(abs(math.log(truth / others)))
 
     def truth(self) -> float:
-        """Return the probability of the true record."""
-        return self.truth_weight / 2**62
+        """Return the probability of the true record, or that of another one if rounding made it likelier."""
+        other = Fraction(CERTAIN - self.truth_weight, max(self.size - 1, 1))
+        return float(max(other, Fraction(self.truth_weight)) / CERTAIN)
 
     def metric_parameter(self, norm: Norm) -> float:
         """Return ε: neighbours at distance 1 differ by as much as any two records."""
@@ -195,7 +211,7 @@ class CombinedResponse:
         """Draw a report for each record."""
         check_records(records, self.levels)
         reports = records.copy()
-        lies = np.flatnonzero(noise.uniform_below(2**62, len(records)) >= self.truth_weight)
+        lies = np.flatnonzero(noise.uniform_below(CERTAIN, len(records)) >= self.truth_weight)
         while len(lies):
             # any record but the true one: draw again where the draw is the truth
             for column, levels in enumerate(self.levels):
@@ -205,7 +221,7 @@ class CombinedResponse:
 
     def undo(self) -> Undo:
         """Return the share of records that are kept: the others are drawn from all records, the true one included."""
-        kept = (self.truth() * self.size - 1.0) / max(self.size - 1, 1)
+        kept = (self.truth_weight * self.size - CERTAIN) / (CERTAIN * max(self.size - 1, 1))
         if kept <= 1e-12:
             raise BudgetError("these reports have nothing to do with the records; raise epsilon")
         return Undo(tuple(np.eye(k) for k in self.levels), kept)
@@ -213,14 +229,44 @@ class CombinedResponse:
 
 def combined_response(levels: Sequence[int], truth: float) -> CombinedResponse:
     """Return randomised response over the product of columns that tells the true record with this probability."""
-    size = math.prod(levels)
+    size = check_product(levels)
     check_truth(size, truth)
-    if size > 2**52:
+    return _combined_response(levels, math.floor(truth * CERTAIN))
+
+
+def combined_response_with_epsilon(levels: Sequence[int], epsilon: float) -> CombinedResponse:
+    """Return randomised response over the product of columns with at most this ε.
+
+    Examples
+    --------
+    >>> 2.9 < combined_response_with_epsilon((2, 3), 3.0).epsilon() <= 3.0
+    True
+    """
+    size = check_product(levels)
+    shrink = math.exp(-lower(epsilon))
+    others = (size - 1) * shrink
+    # the smaller of the two probabilities is rounded, so that both keep their digits
+    if others > 1.0:
+        return _combined_response(levels, math.floor(CERTAIN / (1.0 + others) * (1.0 - HAIR)))
+    return _combined_response(levels, CERTAIN - math.ceil(CERTAIN * others / (1.0 + others) * (1.0 + HAIR)))
+
+
+def check_product(levels: Sequence[int]) -> int:
+    """Return how many records there are; refuse more than the weights of a channel can tell apart."""
+    size = math.prod(levels)
+    if size > MOST_RECORDS:
         raise BudgetError(
-            f"the product of all columns has {size} records, more than 2**52; group levels, or choose "
+            f"the product of all columns has {write_size(size)} records, more than 2**52; group levels, or choose "
             "component-wise noise"
         )
-    return CombinedResponse(tuple(levels), math.floor(truth * 2**62))
+    return size
+
+
+def _combined_response(levels: Sequence[int], truth_weight: int) -> CombinedResponse:
+    """Keep the truth as likely as chance, and every other record possible."""
+    size = math.prod(levels)
+    lies = 0 if size == 1 else max(CERTAIN - truth_weight, 1)
+    return CombinedResponse(tuple(levels), max(CERTAIN - lies, -(-CERTAIN // size)))
 
 
 def component_wise_response(levels: Sequence[int], epsilon: float, split: Split) -> ComponentWise:
@@ -295,15 +341,6 @@ def geometric_of_truth(levels: Sequence[int], truth: float, split: Split) -> Com
 def equal_epsilon(levels: Sequence[int], truth: float) -> float:
     """Return the ε of combined randomised response that tells the true record with this probability."""
     return epsilon_of_response(math.prod(levels), truth)
-
-
-def widest_gaps(channel: Channel) -> Floats:
-    """Return for each distance 0, 1, … of two values the largest log-ratio of their probabilities of one report."""
-    with np.errstate(divide="ignore"):
-        logs = np.log(channel.weights.astype(np.float64))
-    # one distance at a time: all pairs of a thousand values with all their reports would take gigabytes
-    widest = [0.0, *(float(np.abs(logs[r:] - logs[:-r]).max()) for r in range(1, channel.n_values))]
-    return np.array(widest) * (1.0 + 1e-13)
 
 
 def invert(matrix: Floats) -> Floats:
