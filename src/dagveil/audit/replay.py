@@ -1,0 +1,157 @@
+"""Record and replay: a run on one table, then the same run on its neighbour with the answers frozen.
+
+If the second run asks the same questions in the same order, charges the same events, draws the same noise and comes to
+the same result, then it saw the rows through the answers alone. And if no exact answer moved by more than its charge
+covers, the accounting of the run holds for this pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dagveil.audit.doors import AuditedCurator
+from dagveil.audit.movement import find_unpaid, measure_movement
+from dagveil.audit.neighbours import DataKind, Pair
+from dagveil.audit.tape import Exchange, Rule, Tape
+from dagveil.data.table import Table
+from dagveil.errors import DagveilError, MethodError
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.asking import Asked
+from dagveil.methods.catalogue import Method
+from dagveil.methods.measured import Measured, silent
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.receipt import Calibration
+from dagveil.privacy.relation import Relation
+
+ROUNDING: Final = 1e-5
+"""A movement may be above 1 by this much: scores stand on a grid of a millionth, and are read back as floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a replay found.
+
+    Attributes
+    ----------
+    method, relation, kind
+        What was replayed, on which pair.
+    questions
+        Exchanges with the curator.
+    largest
+        The furthest that an exact answer moved, as a part of what was declared.
+    where
+        The door of that answer.
+    doors
+        The furthest movement at each door.
+    violations
+        What breaks the guarantee, in words; empty if nothing was found.
+    """
+
+    method: str
+    relation: Relation
+    kind: DataKind
+    questions: int
+    largest: float
+    where: str
+    doors: tuple[tuple[str, float], ...]
+    violations: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found."""
+        return not self.violations
+
+
+def replay_method(
+    method: Method, pair: Pair, budget: Budget, options: Mapping[str, Any] | None = None, seed: int = 0
+) -> Replay:
+    """Record a method on the first table of a pair and replay it on both.
+
+    Examples
+    --------
+    >>> from dagveil.audit.neighbours import make_pair
+    >>> from dagveil.methods.catalogue import method_named
+    >>> pair = make_pair(DataKind.LEVELS, Relation.ADD_REMOVE)
+    >>> replay_method(method_named("lap-mech"), pair, Budget.of(1, 0)).violations
+    ()
+    """
+    taped = Tape(noise_source(NoiseKind.SEEDED, seed))
+    result = run_method(method, pair.first, pair.relation, budget, options, taped)
+    violations = [f"rows were read outside of a door: {name}" for name in dict.fromkeys(taped.touched)]
+    replays = []
+    for words, table in (("the same", pair.first), ("the neighbouring", pair.second)):
+        tape = Tape(noise_source(NoiseKind.SEEDED, seed + 1), taped.exchanges)
+        try:
+            again = run_method(method, table, pair.relation, budget, options, tape)
+        except DagveilError as problem:
+            violations.append(f"on {words} table the run left the tape: {problem}")
+            continue
+        if len(tape.exchanges) != len(taped.exchanges):
+            violations.append(f"on {words} table the run ended after {len(tape.exchanges)} questions")
+        elif again != result:
+            violations.append(f"on {words} table the result differs, though all answers were the same")
+        else:
+            replays.append(tape.exchanges)
+    doors: dict[str, float] = {}
+    if len(replays) == 2:
+        violations += find_unpaid(replays[0])
+        violations += _find_differences(*replays)
+        doors = _find_largest(*replays)
+    for door, moved in doors.items():
+        if moved > 1.0 + ROUNDING:
+            violations.append(f"{door}: an exact answer moved by {moved:.4g} of what its charge covers")
+    where = max(doors, key=lambda door: doors[door], default="")
+    return Replay(
+        method.name,
+        pair.relation,
+        pair.kind,
+        len(taped.exchanges),
+        doors.get(where, 0.0),
+        where,
+        tuple(doors.items()),
+        tuple(violations),
+    )
+
+
+def run_method(
+    method: Method,
+    table: Table,
+    relation: Relation,
+    budget: Budget,
+    options: Mapping[str, Any] | None,
+    tape: Tape,
+) -> Asked | Measured:
+    """Run the sound calibration of a method at a curator that is on tape."""
+    settings = method.read_settings(Calibration.SOUND, options)
+    knowledge = Knowledge.none()
+    accounting = method.accounting(budget, table.schema, settings, knowledge)
+    curator = AuditedCurator(table, relation, accounting, tape)
+    if method.ask is not None:
+        return method.ask(curator, knowledge, settings, silent)
+    if method.release is not None:
+        return method.release(curator, knowledge, settings, silent)
+    raise MethodError(f"{method.name} neither asks nor releases, so there is nothing to audit")
+
+
+def _find_differences(first: Sequence[Exchange], second: Sequence[Exchange]) -> list[str]:
+    """Return where charges or noise differ between neighbours: both are public, or else they tell about rows."""
+    found = []
+    for place, (one, other) in enumerate(zip(first, second, strict=True), start=1):
+        if one.events != other.events:
+            found.append(f"question {place} ({one.door}): the charge depends on the rows")
+        # the scale of smooth noise is a secret, and its own rule compares it
+        if one.exact.rule is not Rule.SMOOTH and one.draws != other.draws:
+            found.append(f"question {place} ({one.door}): the noise depends on the rows")
+    return found
+
+
+def _find_largest(first: Sequence[Exchange], second: Sequence[Exchange]) -> dict[str, float]:
+    """Return the furthest movement at each door that answers."""
+    doors: dict[str, float] = {}
+    for one, other in zip(first, second, strict=True):
+        if one.exact.rule is not Rule.NOTHING:
+            doors[one.door] = max(doors.get(one.door, 0.0), measure_movement(one, other))
+    return doors

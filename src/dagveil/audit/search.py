@@ -1,0 +1,135 @@
+"""What a search for the worst neighbours looks for, and what it found."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.privacy.relation import Relation
+
+Floats = NDArray[np.float64]
+
+
+class Effort(enum.Enum):
+    """How long an audit may take."""
+
+    QUICK = "quick"
+    FULL = "full"
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of neighbours that are tried for each statistic, about."""
+        return 2_000 if self is Effort.QUICK else 1_000_000
+
+    @property
+    def runs(self) -> int:
+        """Runs on each of two tables that an attack has."""
+        return 200 if self is Effort.QUICK else 10_000
+
+
+class Norm(enum.Enum):
+    """How the change of several numbers is summed up."""
+
+    SIZES = "sum of sizes"
+    SQUARES = "root of the sum of squares"
+    LARGEST = "largest size"
+
+    def measure(self, changes: Floats) -> Floats:
+        """Return the norm of each change; the numbers stand along the last axis.
+
+        Examples
+        --------
+        >>> [float(norm.measure(np.array([3.0, -4.0]))) for norm in Norm]
+        [7.0, 5.0, 4.0]
+        """
+        sizes = np.abs(changes)
+        if self is Norm.SIZES:
+            return np.asarray(sizes.sum(axis=-1))
+        if self is Norm.SQUARES:
+            # scaled, so that squares of large integers keep their digits
+            top = np.maximum(sizes.max(axis=-1, initial=0.0), 1e-300)
+            return np.asarray(top * np.sqrt(((sizes / top[..., None]) ** 2).sum(axis=-1)))
+        return np.asarray(sizes.max(axis=-1, initial=0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The worst neighbours that one search found.
+
+    Attributes
+    ----------
+    change
+        How far they lie apart.
+    pairs
+        How many pairs were tried.
+    words
+        The two, in words. They are made up, never anyone's rows.
+    """
+
+    change: float
+    pairs: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The worst neighbours of a statistic, beside what it declares."""
+
+    statistic: str
+    function: str
+    relation: Relation
+    change: float
+    declared: float
+    pairs: int
+    words: str
+
+    @property
+    def ratio(self) -> float:
+        """The largest change as a part of the declared one: above 1 breaks the guarantee."""
+        return self.change / self.declared
+
+    @property
+    def holds(self) -> bool:
+        """Whether no pair exceeds the declared sensitivity; floats may round by a billionth."""
+        return self.ratio <= 1.0 + 1e-9
+
+
+Look = Callable[[Relation, int, np.random.Generator], tuple[Found, float]]
+"""Searches under a relation with about so many pairs; returns what was found, and the declared sensitivity."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedStatistic:
+    """A statistic whose sensitivity can be searched.
+
+    Parameters
+    ----------
+    name
+        In words; several settings of one statistic share the function.
+    function
+        The sensitivity function, as docs/guarantees.md names it.
+    look
+        The search.
+    relations
+        Under which relations it is declared.
+    """
+
+    name: str
+    function: str
+    look: Look
+    relations: tuple[Relation, ...] = tuple(Relation)
+
+
+def join_looks(looks: Sequence[Look]) -> Look:
+    """Return a search over several settings of a statistic; the worst one, beside what it declares, counts."""
+
+    def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
+        outcomes = [one(relation, max(1, pairs // len(looks)), rng) for one in looks]
+        found, declared = max(outcomes, key=lambda outcome: outcome[0].change / outcome[1])
+        return Found(found.change, sum(other.pairs for other, _ in outcomes), found.words), declared
+
+    return look

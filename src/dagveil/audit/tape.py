@@ -1,0 +1,209 @@
+"""A tape of one run: every question to the curator, what was charged, which noise was drawn, what was answered.
+
+A tape can be played back. Then the questions must be the same ones, the answers are those on the tape, and the noise is
+zero, so that each door tells its exact answer.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+from numpy.typing import NDArray
+
+from dagveil.audit.taped_noise import Divergence, Draw, TapeNoise
+from dagveil.errors import BudgetError
+from dagveil.privacy.events import Event, Unbounded
+from dagveil.privacy.noise.source import NoiseSource
+
+Answer = TypeVar("Answer")
+
+
+class Rule(enum.Enum):
+    """How the exact answers of two neighbours are compared with what was declared."""
+
+    NOTHING = "nothing is answered"
+    WEIGHTED_SQUARES = "Gaussian noise: squares of changes, weighted by the variances"
+    SCALED_SIZES = "Laplace noise: sizes of changes over their scales"
+    SAMPLED = "Gaussian noise on a sub-sample"
+    RECORDS = "scores in records: each moves by at most one"
+    ROUND = "scores in records, compared with a noisy threshold"
+    PERMUTED = "a statistic and permuted ones, in records"
+    SMOOTH = "a median with smooth noise"
+
+
+_NOTED: Final = frozenset({Rule.RECORDS, Rule.ROUND, Rule.PERMUTED})
+"""Rules whose numbers are not in the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """What a door computed before noise, as the noise meets it, and the width of the noise of each number.
+
+    Widths are variances for Gaussian noise and scales for Laplace noise.
+    """
+
+    rule: Rule
+    values: tuple[float, ...] = ()
+    widths: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exchange:
+    """One question and its answer.
+
+    Attributes
+    ----------
+    door
+        The method that was called.
+    asked
+        Its arguments.
+    answer
+        What the run was told; on a replay what the door would have told without noise.
+    exact
+        On a replay the answer before noise. In a first run what the answer tells, noise included.
+    events
+        What was charged.
+    draws
+        The noise that was drawn.
+    luck
+        Random numbers that choose sub-samples, parts and permutations.
+    refusal
+        Why nothing was answered, if the filter refused.
+    """
+
+    door: str
+    asked: tuple[Any, ...]
+    answer: Any
+    exact: Exact
+    events: tuple[Event, ...]
+    draws: tuple[Draw, ...]
+    luck: tuple[NDArray[Any], ...]
+    refusal: str | None
+
+    def __repr__(self) -> str:
+        return f"Exchange({self.door}, {len(self.events)} charges, {len(self.draws)} draws)"
+
+
+class Tape:
+    """Exchanges in their order. It also stands for the ledger, and sees every charge before noise is drawn.
+
+    Parameters
+    ----------
+    source
+        Where noise comes from in a first run.
+    played
+        The exchanges to play back; None for a first run.
+    """
+
+    def __init__(self, source: NoiseSource, played: Sequence[Exchange] | None = None) -> None:
+        self.noise = TapeNoise(source)
+        self.exchanges: list[Exchange] = []
+        self.touched: list[str] = []
+        self._played = played
+        self._events: list[Event] = []
+        self._notes: list[float] = []
+        self._is_open = False
+
+    def __repr__(self) -> str:
+        return f"Tape({len(self.exchanges)} exchanges)"
+
+    @property
+    def is_played(self) -> bool:
+        """Whether this is a replay."""
+        return self._played is not None
+
+    @property
+    def expected(self) -> Exchange | None:
+        """The exchange on the tape that comes next, on a replay."""
+        place = len(self.exchanges)
+        return self._played[place] if self._played is not None and place < len(self._played) else None
+
+    def record(self, event: Event) -> None:
+        """Note a charge, as the ledger would; what only says that noise is seeded is left out."""
+        if not isinstance(event, Unbounded):
+            self._events.append(event)
+
+    def note(self, value: float) -> None:
+        """Note an exact number that the mechanism of the current exchange was given."""
+        self._notes.append(value)
+
+    def touch(self, what: str) -> None:
+        """Note that rows were read; outside of an exchange nobody may."""
+        if not self._is_open:
+            self.touched.append(what)
+
+    def ask(
+        self,
+        door: str,
+        asked: tuple[Any, ...],
+        compute: Callable[[], Answer],
+        read: Callable[[Answer, Tape], Exact],
+    ) -> Answer:
+        """Put one question through a door; on a replay return the answer on the tape.
+
+        Parameters
+        ----------
+        door
+            What is called.
+        asked
+            With which arguments.
+        compute
+            The call itself.
+        read
+            Reads numbers from an answer, with the help of this tape's notes and draws.
+        """
+        expected = self._start(door, asked)
+        try:
+            answer = compute()
+        except BudgetError as refusal:
+            self._close(door, asked, None, Exact(Rule.NOTHING), str(refusal))
+            _check_refusal(door, expected, str(refusal))
+            raise
+        exact = read(answer, self)
+        if not self.is_played and exact.rule in _NOTED:
+            # notes are exact numbers that nobody outside is told
+            exact = Exact(exact.rule)
+        self._close(door, asked, answer, exact, None)
+        _check_refusal(door, expected, None)
+        return answer if expected is None else cast(Answer, expected.answer)
+
+    def open(self, door: str, asked: tuple[Any, ...], make: Callable[[], Answer]) -> Answer:
+        """Open an interview or its like: it may draw parts, but answers nothing, so nothing is frozen."""
+        self._start(door, asked)
+        made = make()
+        self._close(door, asked, None, Exact(Rule.NOTHING), None)
+        return made
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What was charged in the current exchange."""
+        return tuple(self._events)
+
+    @property
+    def notes(self) -> tuple[float, ...]:
+        """The exact numbers of the current exchange."""
+        return tuple(self._notes)
+
+    def _start(self, door: str, asked: tuple[Any, ...]) -> Exchange | None:
+        expected = self.expected
+        if self.is_played:
+            if expected is None:
+                raise Divergence(f"question {len(self.exchanges) + 1} ({door}) was not asked on the first table")
+            if expected.door != door or expected.asked != asked:
+                raise Divergence(f"question {len(self.exchanges) + 1} differs: {expected.door} first, then {door}")
+        self.noise.begin(None if expected is None else expected.luck)
+        self._events, self._notes, self._is_open = [], [], True
+        return expected
+
+    def _close(self, door: str, asked: tuple[Any, ...], answer: Any, exact: Exact, refusal: str | None) -> None:
+        self._is_open = False
+        events, draws, luck = tuple(self._events), tuple(self.noise.draws), tuple(self.noise.luck)
+        self.exchanges.append(Exchange(door, asked, answer, exact, events, draws, luck, refusal))
+
+
+def _check_refusal(door: str, expected: Exchange | None, refusal: str | None) -> None:
+    if expected is not None and expected.refusal != refusal:
+        raise Divergence(f"{door}: one run was refused this question and the other was not")
