@@ -205,7 +205,7 @@ def _question_statistics() -> list[AuditedStatistic]:
     medians = "privacy.mechanisms.smooth_median.smooth_sensitivity"
     audited.append(AuditedStatistic("median of parts", medians, _look_at_medians))
     scores = join_looks([_look_at_scores(name) for name in ("kendall", "g")])
-    audited.append(AuditedStatistic("score in records", "curator.interview.Interview.score", scores))
+    audited.append(AuditedStatistic("score in records", "curator.interview.Interview.answer", scores))
     return audited
 
 

@@ -72,7 +72,8 @@ def methods_page(summaries: Sequence[Summary], command: str) -> str:
             lambda s: f"{s.mean.f1:.2f} ± {s.f1_error:.2f}",
             "method",
         )
-        table += "\n" + _floor([s.cell.source for s in chosen])
+        if any(s.cell.source in NETWORK_NAMES for s in chosen):
+            table += "\n" + _floor([s.cell.source for s in chosen])
         if epsilon in TOTALS:
             networks = list(dict.fromkeys(s.cell.source for s in chosen))
             place = TOTALS.index(epsilon)
