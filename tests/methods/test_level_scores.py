@@ -110,7 +110,8 @@ class TestDeclaredScoresDecide:
         assert isinstance(release, NoisyMoments)
         tests = evidence.independence()
         assert tests is not None
-        correlation = tests.covariance.matrix[0, 1]  # type: ignore[attr-defined]
+        matrix = tests.covariance.matrix  # type: ignore[attr-defined]
+        correlation = matrix[0, 1] / math.sqrt(matrix[0, 0] * matrix[1, 1])
         assert (abs(correlation) > 0.5) == linear
 
     @pytest.mark.parametrize("method", ["noleaks", "curate-score"])

@@ -75,7 +75,7 @@ def run_paper(table: MemoryTable, method: str, ledger: MemoryLedger, **more: Any
 
 
 def test_all_but_measure_come_from_papers() -> None:
-    assert sorted(PUBLISHED) == sorted(set(METHODS) - {"measure", "measure-ges"})
+    assert sorted(PUBLISHED) == sorted(set(METHODS) - {"measure", "measure-ges", "measure-features"})
 
 
 class TestNoGuarantee:
