@@ -17,7 +17,7 @@ from dagveil.local.collected import label_reports
 from dagveil.local.device import NOT_PRIVATE, Device
 from dagveil.local.planning import plan_protocol
 from dagveil.local.protocol import Form, Mechanism, Protocol
-from dagveil.local.scores import ReportScore
+from dagveil.local.scores import report_score
 from dagveil.methods.local import (
     ReportTests,
     Sight,
@@ -166,9 +166,9 @@ def test_penalties_without_a_channel_are_those_of_bic() -> None:
     collected = read_reports(table, protocol)
     for tests, freedom in ((ReportTests.TABLES, 4), (ReportTests.LINEAR, 1)):
         exact = report_evidence(collected, protocol, choose_undo(protocol, Sight.BLIND), tests)
-        score = ReportScore(exact)
+        score = report_score(exact)
         assert score.penalties[0, 1] == pytest.approx(freedom * np.log1p(5000), rel=0.01)
-        noisy = ReportScore(report_evidence(collected, protocol, choose_undo(protocol, Sight.AWARE), tests))
+        noisy = report_score(report_evidence(collected, protocol, choose_undo(protocol, Sight.AWARE), tests))
         assert 0.0 < noisy.penalties[0, 1] < score.penalties[0, 1]
         assert score.score(0, ()) == 0.0
 

@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from dagveil.cli.account import describe
-from dagveil.cli.discover import _keep_earlier
 from dagveil.cli.options import name_ledger, open_ledger, require_schema, run_options
-from dagveil.cli.output import check_writable
+from dagveil.cli.output import check_writable, keep_earlier
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import open_console, print_receipt, print_written
 from dagveil.methods.direction import DirectionSettings, Score, find_direction
@@ -82,7 +81,7 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
     console.print(found.meaning)
     console.print()
     print_receipt(found.receipt)
-    _keep_earlier(path)
+    keep_earlier(path)
     found.save(path)
     print_written([path], "Next: `dagveil discover` finds the graph of all columns.")
 

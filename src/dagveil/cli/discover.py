@@ -26,7 +26,7 @@ from dagveil.cli.options import (
     search_options,
     search_settings,
 )
-from dagveil.cli.output import check_writable
+from dagveil.cli.output import check_writable, keep_earlier
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import count, print_receipt, print_result, print_written
 from dagveil.data.schema import Schema
@@ -125,7 +125,7 @@ def discover(
         written.append(folder / "evidence.json")
         evidence = _measure(file, knowledge, tuple(written), method=chosen, options=options, **run)
         # saved before the search: whatever happens to that, what was paid for is kept
-        _keep_earlier(folder / "evidence.json")
+        keep_earlier(folder / "evidence.json")
         _save_paid(evidence, folder / "evidence.json")
     if evidence is not None:
         with show_progress() as progress:
@@ -276,15 +276,4 @@ def _keep_adaptive(path: Path) -> None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return
     if isinstance(head, dict) and head.get("questions") is not None:
-        _keep_earlier(path)
-
-
-def _keep_earlier(path: Path) -> None:
-    """Move what an earlier run wrote aside: it was paid for."""
-    if not path.exists():
-        return
-    number = 1
-    while (aside := path.with_name(f"{path.stem}-{number}{path.suffix}")).exists():
-        number += 1
-    path.rename(aside)
-    click.echo(f"kept the {path.stem} of an earlier run as {aside}", err=True)
+        keep_earlier(path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
+
 from dagveil.errors import DataError
 
 
@@ -24,3 +26,14 @@ def check_writable(*paths: Path) -> None:
             raise DataError(
                 f"cannot write {path}: {error.strerror}; choose another place with -o. Nothing was spent."
             ) from error
+
+
+def keep_earlier(path: Path) -> None:
+    """Move what an earlier run wrote aside: it was paid for."""
+    if not path.exists():
+        return
+    number = 1
+    while (aside := path.with_name(f"{path.stem}-{number}{path.suffix}")).exists():
+        number += 1
+    path.rename(aside)
+    click.echo(f"kept the {path.stem} of an earlier run as {aside}", err=True)

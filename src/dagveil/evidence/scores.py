@@ -70,7 +70,7 @@ class EvidenceScore:
         self.evidence = evidence
         self.penalties = penalties
         self.left_behind = left_behind
-        self._n_rows = _covariance(evidence).n_rows
+        self._n_rows = _covariance(evidence).n_rows if left_behind > 0.0 else 1.0
 
     @property
     def columns(self) -> tuple[str, ...]:

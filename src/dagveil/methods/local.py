@@ -22,7 +22,7 @@ from dagveil.local.linear_reports import LinearReportEvidence
 from dagveil.local.protocol import Protocol, load_protocol
 from dagveil.local.record import Undo
 from dagveil.local.reports import ReportEvidence, Reports
-from dagveil.local.scores import ReportScore
+from dagveil.local.scores import report_score
 from dagveil.methods.evidence_search import search_by
 from dagveil.methods.measured import Progress, silent
 from dagveil.methods.result import RESULT_VERSION, Confidence, MethodUsed, Result, now
@@ -234,7 +234,7 @@ def local_receipt(protocol: Protocol, collected: Collected, knowledge: Knowledge
 
 def _search_reports(tests: Independence, knowledge: Knowledge, tested: Cpdag) -> Cpdag:
     assert isinstance(tests, ReportEvidence | LinearReportEvidence)
-    return greedy_equivalence_search(ReportScore(tests), tests.columns, knowledge)
+    return greedy_equivalence_search(report_score(tests), tests.columns, knowledge)
 
 
 def _tell_reports(protocol: Protocol, n_reports: int) -> str:
