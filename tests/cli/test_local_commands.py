@@ -57,7 +57,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
         done = CliRunner().invoke(group, arguments)
         assert done.exit_code == 0, f"{line}\n{done.output}"
         outputs[line] = done.output
-    assert len(outputs) == 7
+    assert len(outputs) == 9
     shown = next(text for line, text in outputs.items() if " show " in line)
     assert "One report has epsilon 16 and delta 0" in shown
     results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("out", "by-score", "blind")]
@@ -69,7 +69,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_every_command_that_the_page_names_exists() -> None:
     named = set(re.findall(r"dagveil local ([a-z]+)", PAGE.read_text(encoding="utf-8")))
-    assert named == {"plan", "show", "randomise", "send", "collect", "export", "discover"}
+    assert named == {"plan", "show", "randomise", "send", "collect", "export", "recover", "discover"}
     for command in named:
         assert CliRunner().invoke(group, ["local", command, "-h"]).exit_code == 0
 
@@ -98,6 +98,32 @@ def test_the_plan_is_printed_and_shown_again(desk: Desk) -> None:
     )
     refused = desk.run("local", "plan", "--schema", draft, "--mechanism", "response", "--epsilon", 1)
     desk.check_refused(refused, "unreviewed", "--accept-draft")
+
+
+def test_guesses_with_a_prior(desk: Desk) -> None:
+    path = plan(desk, "--epsilon", "1")
+    priors = desk.write("priors.toml", "[a]\nno = 0.99\nyes = 0.01\n")
+    shown = desk.run("local", "show", path, "--priors", priors)
+    line = next(line for line in shown.stdout.splitlines() if line.split()[1:2] == ["a"])
+    # so little noise as epsilon 0.5 allows tells nothing against such a prior
+    assert line.count("0.99") == 2
+    desk.check_refused(desk.run("local", "show", path, "--priors", desk.write("p.toml", "[a]\nno = 2")), "2", "add up")
+
+
+def test_a_law_is_printed_and_written(desk: Desk) -> None:
+    path = plan(desk, "--epsilon", "12")
+    reports = desk.write("reports.csv", randomise(desk, path, "a,b\n" + "yes,5\n" * 300 + "no,25\n" * 100))
+    words = ("local", "recover", reports, "--protocol", path, "--columns")
+    for rule in ("inverse", "bayes"):
+        law = desk.path(f"{rule}.csv")
+        done = desk.run(*words, "a,b", "--by", rule, "-o", law)
+        assert "400 reports" in done.stdout
+        cells = {(line["a"], line["b"]): float(line["share"]) for line in csv.DictReader(law.open())}
+        assert sum(cells.values()) == pytest.approx(1.0)
+        assert cells["yes", "[0, 10)"] == pytest.approx(0.75, abs=0.1)
+        assert cells["no", "[20, 30]"] == pytest.approx(0.25, abs=0.1)
+    desk.check_refused(desk.run(*words, "a,q"), "no column 'q'", "it has a, b")
+    desk.check_refused(desk.run(*words, "a", "-o", reports.parent), "cannot write", "another place")
 
 
 def test_streams_of_csv_and_json(desk: Desk) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+from pyarrow import csv
 from rich.table import Table
 
 from dagveil.cli.collector import collect, export
@@ -14,18 +20,23 @@ from dagveil.cli.failure import PlainGroup
 from dagveil.cli.options import require_schema, search_options, search_settings
 from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
-from dagveil.cli.summary import open_console, print_result, print_written
+from dagveil.cli.summary import count, open_console, print_result, print_written
 from dagveil.errors import DataError
-from dagveil.local.figures import Figures
+from dagveil.local.figures import Figures, success_with_priors
+from dagveil.local.law import REDRAWS, Rule, recover_law
 from dagveil.local.planning import plan_protocol
+from dagveil.local.priors import load_priors
 from dagveil.local.protocol import Form, Mechanism, Protocol, load_protocol
-from dagveil.local.record import Norm, Split
+from dagveil.local.record import ComponentWise, Norm, Split
 from dagveil.methods.knowledge_file import load_knowledge
 from dagveil.methods.local import ReportTests, Sight, discover_reports
 from dagveil.methods.run import check_reviewed
 from dagveil.privacy.budget import exact, round_up
 from dagveil.report.html import write_report, write_svg
 from dagveil.report.labels import clean_text
+
+SHOWN_CELLS = 64
+"""Cells of a law that are printed; a file has them all."""
 
 
 @click.group(cls=PlainGroup, short_help="Randomise records before they leave the person.")
@@ -37,6 +48,7 @@ def local() -> None:
     randomise  a record, or a stream of them (a person's device)
     send       reports to a collector (a person's device)
     collect    reports over HTTP (a collector)
+    recover    the joint law of some columns (an analyst)
     discover   the causal graph behind them (an analyst)
     """  # noqa: D301
 
@@ -120,15 +132,73 @@ def plan(
 
 @local.command(short_help="Print what a protocol promises.")
 @click.argument("protocol", metavar="PROTOCOL.json")
-def show(protocol: str) -> None:
+@click.option(
+    "--priors",
+    "priors_path",
+    metavar="FILE.toml",
+    help="What an attacker knows before: shares of labels, [column] by [column]. Even where nothing is said.",
+)
+def show(protocol: str, priors_path: str | None) -> None:
     """Print what a protocol promises, computed again from its probabilities."""
-    print_protocol(load_protocol(protocol))
+    loaded = load_protocol(protocol)
+    print_protocol(loaded, load_priors(priors_path, loaded) if priors_path else None)
 
 
 local.add_command(randomise)
 local.add_command(send)
 local.add_command(collect)
 local.add_command(export)
+
+
+@local.command(short_help="Recover the joint law of some columns from collected reports.")
+@click.argument("reports", metavar="REPORTS")
+@click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="With which the reports were made.")
+@click.option("--columns", metavar="NAMES", required=True, help="Columns of the law, separated by commas.")
+@click.option(
+    "--by",
+    type=click.Choice([rule.value for rule in Rule]),
+    default=Rule.INVERSE.value,
+    show_default=True,
+    help="Inverse of the channel: no bias, exact variance. Bayes: the likeliest law, never negative.",
+)
+@click.option(
+    "--redraws",
+    type=click.IntRange(0),
+    default=REDRAWS,
+    show_default=True,
+    help="Redraws behind the standard errors of bayes.",
+)
+@click.option("-o", "--output", metavar="FILE.csv", help="Also write the law to this file.")
+def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: int, output: str | None) -> None:
+    """Recover how true values are distributed behind REPORTS: a collector's store (.db), or labels (.parquet, .csv).
+
+    Nothing is spent: every report has been paid for by whoever sent it.
+    """
+    protocol = load_protocol(protocol_path)
+    names = [name.strip() for name in columns.split(",")]
+    if output:
+        check_writable(Path(output))
+    law = recover_law(reports, protocol, names, Rule(by), redraws=redraws)
+    table = law.to_table()
+    shown = Table(
+        title=clean_text(f"{protocol.schema.dataset}: shares of true values behind {count(law.n_reports, 'report')}"),
+        title_justify="left",
+    )
+    for name in names:
+        shown.add_column(clean_text(name))
+    shown.add_column("share", justify="right")
+    shown.add_column("standard error", justify="right")
+    for line in table.slice(0, SHOWN_CELLS).to_pylist():
+        error = line["standard error"]
+        numbers = (f"{line['share']:.4f}", "" if math.isnan(error) else f"{error:.4f}")
+        shown.add_row(*(clean_text(line[name]) for name in names), *numbers)
+    open_console().print(shown)
+    hidden = table.num_rows - SHOWN_CELLS
+    if hidden > 0:
+        open_console().print(f"and {count(hidden, 'more cell')}; -o FILE.csv writes all")
+    if output:
+        csv.write_csv(table, output)
+        print_written([Path(output)], "Every line is a cell: labels, its share, its standard error.")
 
 
 @local.command(short_help="Discover the causal graph behind collected reports.")
@@ -187,8 +257,8 @@ def discover(
     print_written(written, f"Next: open {written[2]} in a browser.")
 
 
-def print_protocol(protocol: Protocol) -> None:
-    """Print what a protocol's weights give as a table, the whole record last."""
+def print_protocol(protocol: Protocol, priors: Sequence[NDArray[np.float64]] | None = None) -> None:
+    """Print what a protocol's weights give as a table, the whole record last; guesses for these priors."""
     console = open_console()
     split = "" if protocol.split is None else f", epsilon split {protocol.split.value}"
     table = Table(
@@ -201,15 +271,21 @@ def print_protocol(protocol: Protocol) -> None:
     table.add_column("column")
     for heading in ("levels", "epsilon", "guessed right", "by chance", "metric, exact", "as published", "ratio"):
         table.add_column(heading, justify="right")
-    for column, figures in zip(protocol.columns, protocol.column_figures, strict=True):
-        levels = len(column.labels)
-        table.add_row(clean_text(column.name), str(levels), *_write_figures(figures, 1.0 / levels))
-    chance = 1.0
-    for levels in protocol.levels:
-        chance /= levels
+    known = [np.full(levels, 1.0 / levels) for levels in protocol.levels] if priors is None else priors
+    record = protocol.record_figures
+    if priors is not None:
+        record = replace(record, success=success_with_priors(protocol.channel, priors))
+    for place, (column, figures) in enumerate(zip(protocol.columns, protocol.column_figures, strict=True)):
+        if priors is not None and isinstance(protocol.channel, ComponentWise):
+            figures = replace(figures, success=protocol.channel.channels[place].success(known[place]))
+        table.add_row(
+            clean_text(column.name), str(len(column.labels)), *_write_figures(figures, float(known[place].max()))
+        )
     table.add_section()
-    table.add_row("record", "", *_write_figures(protocol.record_figures, chance))
+    table.add_row("record", "", *_write_figures(record, math.prod(float(prior.max()) for prior in known)))
     console.print(table)
+    if priors is not None:
+        console.print("An attacker knows these priors, column by column; by chance is what they tell without a report.")
     epsilon = protocol.record_figures.epsilon or 0.0
     console.print(
         f"One report has epsilon {round_up(epsilon, 4)} and delta 0, whoever collects it. Repeated reports of one "

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Final
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from dagveil.errors import DataError
+from dagveil.errors import BudgetError, DataError
 from dagveil.local.channel import Channel
 from dagveil.local.combined_geometric import MOST_WRITTEN_OUT, CombinedGeometric
 from dagveil.local.geometric import published_parameter
-from dagveil.local.record import Norm, RecordChannel
+from dagveil.local.record import CombinedResponse, ComponentWise, Norm, RecordChannel
 from dagveil.local.weights import MatrixWeights, ResponseWeights
+
+Floats = NDArray[np.float64]
+
+MOST_PRIORS: Final = 2**22
+"""Largest product of columns whose records' prior is written out."""
 
 TOLERANCE: Final = 1e-9
 """By which share a stated figure may be below the one computed here: logarithms differ a little between machines."""
@@ -91,3 +99,41 @@ def record_figures(channel: RecordChannel, norm: Norm, columns: Sequence[Figures
     parts = [figures.published for figures in columns if figures.published is not None]
     published = max(parts) if parts and norm is Norm.MANHATTAN else None
     return Figures(epsilon, success, channel.metric_parameter(norm), published)
+
+
+def success_with_priors(channel: RecordChannel, priors: Sequence[Floats]) -> float:
+    """Return how often an attacker guesses the whole record from its report, at best.
+
+    Parameters
+    ----------
+    channel
+        Of records.
+    priors
+        What the attacker knows before about each column; columns are independent in that knowledge.
+
+    Examples
+    --------
+    >>> from dagveil.local.record import combined_response
+    >>> round(success_with_priors(combined_response((2,), 0.75), [np.array([0.9, 0.1])]), 4)
+    0.9
+    """
+    if isinstance(channel, ComponentWise):
+        return math.prod(one.success(prior) for one, prior in zip(channel.channels, priors, strict=True))
+    size = math.prod(channel.levels)
+    most = MOST_WRITTEN_OUT if isinstance(channel, CombinedGeometric) else MOST_PRIORS
+    if size > most:
+        raise BudgetError(
+            f"the guesses about {size} records cannot be written out, and the limit is {most}; ask without a prior, or "
+            "choose component-wise noise"
+        )
+    prior = reduce(lambda left, right: np.multiply.outer(left, right).ravel(), priors, np.ones(1))
+    if isinstance(channel, CombinedGeometric):
+        return channel.write_out().success(prior)
+    if not isinstance(channel, CombinedResponse):
+        raise BudgetError("success with a prior is known for the channels of this package only")
+    truth, other = channel.probabilities()
+    # of the other records the likeliest is the best guess; for the likeliest report it is the next one
+    order = np.argsort(prior)
+    best = np.full(size, prior[order[-1]])
+    best[order[-1]] = prior[order[-2]] if size > 1 else 0.0
+    return float(np.maximum(prior * truth, best * other).sum())

@@ -198,10 +198,14 @@ class CombinedResponse:
         truth, others = self.truth_weight * (self.size - 1), CERTAIN - self.truth_weight
         return 0.0 if truth == others or self.size == 1 else round_up(abs(math.log(truth / others)))
 
+    def probabilities(self) -> tuple[float, float]:
+        """Return the probability of the true record, and that of each other one."""
+        other = Fraction(CERTAIN - self.truth_weight, max(self.size - 1, 1))
+        return self.truth_weight / CERTAIN, float(other / CERTAIN)
+
     def truth(self) -> float:
         """Return the probability of the true record, or that of another one if rounding made it likelier."""
-        other = Fraction(CERTAIN - self.truth_weight, max(self.size - 1, 1))
-        return float(max(other, Fraction(self.truth_weight)) / CERTAIN)
+        return max(self.probabilities())
 
     def metric_parameter(self, norm: Norm) -> float:
         """Return ε: neighbours at distance 1 differ by as much as any two records."""

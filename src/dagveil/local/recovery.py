@@ -26,7 +26,12 @@ class Recovered:
 
 
 def update_by_bayes(
-    counts: Floats, matrices: Sequence[Floats], tolerance: float = 1e-9, most_rounds: int = 10_000
+    counts: Floats,
+    matrices: Sequence[Floats],
+    tolerance: float = 1e-9,
+    most_rounds: int = 10_000,
+    *,
+    kept: float = 1.0,
 ) -> Floats:
     """Return the likeliest law of true values: iterative Bayesian update.
 
@@ -43,6 +48,8 @@ def update_by_bayes(
         The update ends when a round gains less than this per report in log-likelihood.
     most_rounds
         It also ends after so many.
+    kept
+        Probability that a report has to do with the record; otherwise it is any, all equally likely.
 
     Examples
     --------
@@ -54,12 +61,13 @@ def update_by_bayes(
     law = np.full(counts.shape, 1.0 / counts.size)
     likelihood = -np.inf
     for _ in range(most_rounds):
-        expected = apply_to_axes(law, matrices)
+        expected = kept * apply_to_axes(law, matrices) + (1.0 - kept) / counts.size
         reached = float((observed * np.log(np.maximum(expected, 1e-300))).sum())
         if reached - likelihood < tolerance:
             break
         likelihood = reached
-        law = law * apply_to_axes(observed / np.maximum(expected, 1e-300), [matrix.T for matrix in matrices])
+        excess = observed / np.maximum(expected, 1e-300)
+        law = law * (kept * apply_to_axes(excess, [m.T for m in matrices]) + (1.0 - kept) * excess.mean())
         law /= law.sum()
     return law
 
