@@ -123,7 +123,7 @@ def test_a_law_is_printed_and_written(desk: Desk) -> None:
         assert cells["yes", "[0, 10)"] == pytest.approx(0.75, abs=0.1)
         assert cells["no", "[20, 30]"] == pytest.approx(0.25, abs=0.1)
     desk.check_refused(desk.run(*words, "a,q"), "no column 'q'", "it has a, b")
-    desk.check_refused(desk.run(*words, "a", "-o", reports.parent), "cannot write", "another place")
+    desk.check_refused(desk.run(*words, "a", "-o", path.parent), "cannot write", "another place")
 
 
 def test_streams_of_csv_and_json(desk: Desk) -> None:

@@ -180,10 +180,11 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
         check_writable(Path(output))
     law = recover_law(reports, protocol, names, Rule(by), redraws=redraws)
     table = law.to_table()
-    shown = Table(
-        title=clean_text(f"{protocol.schema.dataset}: shares of true values behind {count(law.n_reports, 'report')}"),
-        title_justify="left",
+    console = open_console()
+    console.print(
+        clean_text(f"{protocol.schema.dataset}: shares of true values behind {count(law.n_reports, 'report')}")
     )
+    shown = Table()
     for name in names:
         shown.add_column(clean_text(name))
     shown.add_column("share", justify="right")
@@ -192,10 +193,10 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
         error = line["standard error"]
         numbers = (f"{line['share']:.4f}", "" if math.isnan(error) else f"{error:.4f}")
         shown.add_row(*(clean_text(line[name]) for name in names), *numbers)
-    open_console().print(shown)
+    console.print(shown)
     hidden = table.num_rows - SHOWN_CELLS
     if hidden > 0:
-        open_console().print(f"and {count(hidden, 'more cell')}; -o FILE.csv writes all")
+        console.print(f"and {count(hidden, 'more cell')}; -o FILE.csv writes all")
     if output:
         csv.write_csv(table, output)
         print_written([Path(output)], "Every line is a cell: labels, its share, its standard error.")
