@@ -17,32 +17,40 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.benchmarks.plots import Line, Panel, draw_panels
+from dagveil.benchmarks.nonlinear import with_bins
 from dagveil.curator import Curator, Question
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
+from dagveil.errors import MethodError
 from dagveil.evidence.features import publishable_evidence
 from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods import measure_features, pcd
+from dagveil.methods.asking import Desk, Needs, asking_filter
 from dagveil.methods.measured import silent
 from dagveil.methods.regressions import release_functions
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.filter import Filter
+from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyFeatureMoments
 from dagveil.statistics.rcit import RcitSettings, exact_rcit
 
 Columns = Mapping[str, NDArray[np.float64]]
+Test = Callable[[Columns, Question, Budget, np.random.Generator], bool]
+"""Decides whether independence is rejected at level 0.05, within a budget."""
 
 LEVEL = 0.05
 DELTA = Fraction(1, 10**6)
 CAUSES = ("z1", "z2", "z3", "z4", "z5")
 UNLIMITED = 1e9
 """Stands for no privacy."""
+
+PUBLISHED = "PCD as published"
+"""Test without a proof: its budget is the price of a noisy answer."""
 
 
 class Design(enum.Enum):
@@ -52,6 +60,17 @@ class Design(enum.Enum):
     CONDITIONAL_POWER = "X ⊥ Y given four of five Z (false)"
     MARGINAL_NULL = "Z1 ⊥ Z2 (true)"
     MARGINAL_POWER = "X ⊥ Y (false)"
+
+    @property
+    def word(self) -> str:
+        """Name of the design in studies.
+
+        Examples
+        --------
+        >>> Design.CONDITIONAL_NULL.word
+        'conditional-null'
+        """
+        return self.name.lower().replace("_", "-")
 
     @property
     def is_null(self) -> bool:
@@ -67,6 +86,14 @@ class Design(enum.Enum):
             Design.MARGINAL_NULL: ("z1", "z2", ()),
             Design.MARGINAL_POWER: ("x", "y", ()),
         }[self]
+
+
+def design_named(word: str) -> Design:
+    """Return a design by its word."""
+    known = {design.word: design for design in Design}
+    if word not in known:
+        raise MethodError(f"no design is called {word!r}; choose one of {', '.join(known)}")
+    return known[word]
 
 
 def draw_design(n_rows: int, rng: np.random.Generator) -> dict[str, NDArray[np.float64]]:
@@ -107,7 +134,7 @@ def run_trial(trial: Trial) -> bool:
     rng = np.random.default_rng([trial.seed, trial.run, trial.n_rows, crc32(trial.design.name.encode())])
     columns = draw_design(trial.n_rows, rng)
     noise = np.random.default_rng([trial.seed, trial.run, crc32(f"{trial.test} {trial.epsilon:g}".encode())])
-    return TESTS[trial.test](columns, trial.design.question, trial.epsilon, noise)
+    return TESTS[trial.test](columns, trial.design.question, Budget(Fraction(trial.epsilon), DELTA), noise)
 
 
 def run_trials(trials: Sequence[Trial], workers: int, told: Callable[[str, int, int], None]) -> dict[Trial, bool]:
@@ -128,11 +155,12 @@ class _Unrecorded:
 
 
 def _open(
-    columns: Columns, epsilon: float, choose: Callable[[Budget, Schema], Filter], rng: np.random.Generator
+    columns: Columns,
+    schema: Schema,
+    budget: Budget,
+    choose: Callable[[Budget, Schema], Filter],
+    rng: np.random.Generator,
 ) -> Curator:
-    n_rows = len(columns["x"])
-    schema = design_schema(n_rows)
-    budget = Budget(Fraction(epsilon), DELTA)
     noise = noise_source(NoiseKind.SEEDED, seed=int(rng.integers(2**62)))
     return Curator(
         MemoryTable.from_source(dict(columns), schema),
@@ -143,11 +171,14 @@ def _open(
     )
 
 
-def _ask_kernel(settings: pcd.PcdSettings) -> Callable[[Columns, Question, float, np.random.Generator], bool]:
+def _ask_kernel(settings: pcd.PcdSettings) -> Test:
     """Return a test that spends its whole budget on one question of `pcd`."""
 
-    def ask(columns: Columns, question: Question, epsilon: float, rng: np.random.Generator) -> bool:
-        curator = _open(columns, epsilon, lambda budget, schema: pcd.accounting(budget, schema, settings), rng)
+    def choose(budget: Budget, schema: Schema) -> Filter:
+        return pcd.accounting(budget, schema, settings)
+
+    def ask(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
+        curator = _open(columns, design_schema(len(columns["x"])), budget, choose, rng)
         functions = None
         # a kernel test without conditions needs no regression, and so all of the budget is its own
         if settings.regression is pcd.RegressionRule.RELEASED and (
@@ -161,10 +192,14 @@ def _ask_kernel(settings: pcd.PcdSettings) -> Callable[[Columns, Question, float
     return ask
 
 
-def _ask_features(columns: Columns, question: Question, epsilon: float, rng: np.random.Generator) -> bool:
+def _ask_features(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
     """Release features of all seven columns, so that every question is answered; the p-value is one to publish."""
     settings = measure_features.MeasureFeaturesSettings(degree=3, radius=5.0)
-    curator = _open(columns, epsilon, lambda budget, schema: measure_features.accounting(budget, schema, settings), rng)
+
+    def choose(total: Budget, schema: Schema) -> Filter:
+        return measure_features.accounting(total, schema, settings)
+
+    curator = _open(columns, design_schema(len(columns["x"])), budget, choose, rng)
     releases = measure_features.release(curator, NO_KNOWLEDGE, settings, silent).releases
     features = next(release for release in releases if isinstance(release, NoisyFeatureMoments))
     tests = publishable_evidence(features)
@@ -174,13 +209,27 @@ def _ask_features(columns: Columns, question: Question, epsilon: float, rng: np.
     return bool(tests.test(asked).p_value[0] <= LEVEL)
 
 
-def _ask_as_published(columns: Columns, question: Question, epsilon: float, rng: np.random.Generator) -> bool:
+def _ask_kendall(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
+    """Ask for a noisy Kendall's τ in public bins; half of the level is for the sample, half for the noise."""
+
+    def choose(total: Budget, schema: Schema) -> Filter:
+        return asking_filter(total, "kendall", 1)
+
+    curator = _open(columns, with_bins(design_schema(len(columns["x"]))), budget, choose, rng)
+    desk = Desk(curator, "kendall", LEVEL / 2, len(CAUSES), Needs.FIXED_NOISE)
+    epsilon = epsilon_for(curator.accounting, curator.accounting.remaining)
+    # Laplace noise of scale 1 exceeds log(1 / (2 p)) with probability p
+    score, threshold = desk.measure(question, epsilon, "question", slack=math.log(1.0 / LEVEL))
+    return score > threshold
+
+
+def _ask_as_published(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
     """Run lines 3-17 of the published algorithm for one question."""
-    return not pcd.PublishedDecision(columns, epsilon, pcd.PcdPublished(), rng).is_independent(question)
+    return not pcd.PublishedDecision(columns, float(budget.epsilon), pcd.PcdPublished(), rng).is_independent(question)
 
 
-def _ask_exactly(penalty: float | None) -> Callable[[Columns, Question, float, np.random.Generator], bool]:
-    def ask(columns: Columns, question: Question, epsilon: float, rng: np.random.Generator) -> bool:
+def _ask_exactly(penalty: float | None) -> Test:
+    def ask(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
         x, y, given = question
         conditions = np.stack([columns[name] for name in given], axis=1) if given else None
         chosen = pcd.default_penalty(len(columns["x"])) if penalty is None else penalty
@@ -189,32 +238,32 @@ def _ask_exactly(penalty: float | None) -> Callable[[Columns, Question, float, n
     return ask
 
 
-TESTS: Mapping[str, Callable[[Columns, Question, float, np.random.Generator], bool]] = {
+TESTS: Mapping[str, Test] = {
     "partial covariance of residuals": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.PARTIAL)),
     "private GCM": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.GCM)),
     "dpHSIC, released regressions": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.HSIC)),
     "dpHSIC, ridge": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.HSIC, regression=pcd.RegressionRule.RIDGE)),
     "feature moments, linear side": _ask_features,
-    "PCD as published": _ask_as_published,
+    "conditional Kendall's τ, public bins": _ask_kendall,
+    PUBLISHED: _ask_as_published,
     "exact RCIT as published (λ = 1)": _ask_exactly(1.0),
     "exact RCIT, smaller λ": _ask_exactly(None),
 }
 """Tests by name."""
 
+CLAIMS = {
+    "partial covariance of residuals": "a level: private GCM whose null counts the noise of its regressions as well",
+    "private GCM": "none, it is a score for graphs: its null does not count the noise of the regressions",
+    "dpHSIC, released regressions": "none, for the same reason",
+    "dpHSIC, ridge": "a level, as far as the regressions take out what is given",
+    "feature moments, linear side": "a level where the given columns act additively; the sine of a sum does not",
+    "conditional Kendall's τ, public bins": "a level for what bins show; columns still vary inside a bin",
+    PUBLISHED: "a level, as printed",
+}
+"""What each private test claims to keep."""
+
 EXACT_TESTS = frozenset(name for name in TESTS if name.startswith("exact"))
 """Tests without noise, whatever the budget."""
-
-
-def standard_error(share: float, runs: int) -> float:
-    """Return the standard error of a share of so many runs, as if the share were at least one run away from 0 and 1.
-
-    Examples
-    --------
-    >>> standard_error(0.5, 100)
-    0.05
-    """
-    inside = min(max(share, 1.0 / runs), 1.0 - 1.0 / runs)
-    return math.sqrt(inside * (1.0 - inside) / runs)
 
 
 def list_trials(
@@ -234,65 +283,3 @@ def list_trials(
         for epsilon in ((UNLIMITED,) if test in EXACT_TESTS else epsilons)
         for run in range(runs)
     ]
-
-
-def levels_page(found: Mapping[Trial, bool], command: str, figure: str | None) -> str:
-    """Write tables of rejections: errors where independence is true, power where it is false."""
-    trials = list(found)
-    runs = 1 + max(trial.run for trial in trials)
-    parts = [
-        "# Level and power of private tests of independence",
-        f"Share of {runs} samples in which independence was rejected at level {LEVEL:g}. ε is the whole budget of one "
-        f"test (δ = {float(DELTA):g}; regressions or features included), add/remove. The standard error at the level "
-        f"is {standard_error(LEVEL, runs):.3f}; **bold** is above the level by more than that. Written by",
-        f"    {command}",
-    ]
-    if figure:
-        parts.append(f"![Rejections over budgets]({figure.rsplit('/', 1)[-1]})")
-    budgets = _budgets(trials)
-    for n_rows in dict.fromkeys(trial.n_rows for trial in trials):
-        for design in Design:
-            shares = rejections(found, n_rows, design)
-            lines = ["| test | " + " | ".join(f"ε = {e:g}" for e in budgets) + " | no noise |"]
-            lines.append("|---" * (len(budgets) + 2) + "|")
-            for test in dict.fromkeys(test for test, _ in shares):
-                row = [_show(shares.get((test, epsilon)), design, runs) for epsilon in (*budgets, UNLIMITED)]
-                lines.append(f"| {test} | " + " | ".join(row) + " |")
-            what = "type I error" if design.is_null else "power"
-            parts += [f"## {n_rows} rows: {design.value}, {what}", "\n".join(lines)]
-    return "\n\n".join(parts)
-
-
-def draw_levels(found: Mapping[Trial, bool], path: str) -> None:
-    """Draw rejections over budgets: one row of panels for each number of rows, one panel for each design."""
-    trials = list(found)
-    budgets = (*_budgets(trials), UNLIMITED)
-    panels = []
-    for n_rows in dict.fromkeys(trial.n_rows for trial in trials):
-        for design in Design:
-            shares = rejections(found, n_rows, design)
-            tests = dict.fromkeys(test for test, _ in shares)
-            lines = [Line(test, [shares.get((test, epsilon)) for epsilon in budgets]) for test in tests]
-            panels.append(Panel(f"n = {n_rows}: {design.value}", lines, {"level": LEVEL} if design.is_null else {}))
-    ticks = [*(f"{epsilon:g}" for epsilon in budgets[:-1]), "none"]
-    draw_panels(panels, ticks, "ε of one test", "rejected", path, columns=len(Design))
-
-
-def rejections(found: Mapping[Trial, bool], n_rows: int, design: Design) -> dict[tuple[str, float], float]:
-    """Return the share of rejections by test and budget."""
-    gathered: dict[tuple[str, float], list[bool]] = {}
-    for trial, rejected in found.items():
-        if (trial.n_rows, trial.design) == (n_rows, design):
-            gathered.setdefault((trial.test, trial.epsilon), []).append(rejected)
-    return {key: sum(values) / len(values) for key, values in gathered.items()}
-
-
-def _budgets(trials: Sequence[Trial]) -> tuple[float, ...]:
-    return tuple(dict.fromkeys(trial.epsilon for trial in trials if trial.epsilon != UNLIMITED))
-
-
-def _show(share: float | None, design: Design, runs: int) -> str:
-    if share is None:
-        return ""
-    above = design.is_null and share > LEVEL + standard_error(LEVEL, runs)
-    return f"**{share:.3f}**" if above else f"{share:.3f}"

@@ -52,7 +52,7 @@ CONTENDERS = (
     Contender("`measure-features`", "measure-features"),
     Contender("`measure`, public bins", "measure", binned=True),
     Contender("`measure`, linear", "measure"),
-    Contender("`pcd`, sound (gcm)", "pcd", most_rows=8000),
+    Contender("`pcd`, sound (gcm)", "pcd"),
     Contender("`pcd`, sound (hsic)", "pcd", options=(("test", "hsic"),), most_columns=20, most_rows=8000),
     Contender("conditional Kendall (`svt-pc`), public bins", "svt-pc", binned=True),
     Contender("`pcd` as published", "pcd", Calibration.PAPER, _LINEAR_TIME, most_columns=20, most_rows=4000),

@@ -16,7 +16,8 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#3
 """Wong's palette, which people with colour blindness can tell apart; markers and dashes differ besides."""
 
 LEVEL_DASHES = ((0, (1, 3)), (0, (6, 2)), (0, (3, 2, 1, 2)), (0, (8, 2, 2, 2)))
-"""Of horizontal lines."""
+LEVEL_COLOURS = ("#555555", "#aa4499", "#117733")
+"""Of horizontal lines; colours change when all dashes have been used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ def draw_panels(
                 continue
             _draw(axis, panels[place], ticks, limits)
             axis.set_xlabel(x_label)
+            if place + columns >= len(panels):  # nothing is drawn below it that would have the ticks
+                axis.tick_params(labelbottom=True)
             if place % columns == 0:
                 axis.set_ylabel(y_label)
         handles: dict[str, Any] = {}
@@ -124,8 +127,9 @@ def _draw(axis: Any, panel: Panel, ticks: Sequence[str], limits: tuple[float, fl
             capsize=2,
         )
     for number, (label, height) in enumerate(panel.levels.items()):
-        dashes = LEVEL_DASHES[number % len(LEVEL_DASHES)]
-        axis.axhline(height, color="#555555", linewidth=0.8, linestyle=dashes, label=label)
+        turn, place = divmod(number, len(LEVEL_DASHES))
+        colour = LEVEL_COLOURS[turn % len(LEVEL_COLOURS)]
+        axis.axhline(height, color=colour, linewidth=0.8, linestyle=LEVEL_DASHES[place], label=label)
     axis.set_title(panel.title)
     if ticks:
         axis.set_xticks(range(len(ticks)), ticks)

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from dagveil.benchmarks.kernel_speed import compare, compare_graphs, kernel_speed_page
-from dagveil.benchmarks.levels import TESTS, Design, draw_levels, levels_page, list_trials, run_trials
+from dagveil.benchmarks.level_tables import draw_levels, levels_page
+from dagveil.benchmarks.levels import TESTS, Design, list_trials, run_trials
 from dagveil.benchmarks.nonlinear_study import CONTENDERS, count_columns, list_cells, nonlinear_page
 from dagveil.benchmarks.utility import run_study
 from dagveil.cli.bench_group import bench, command_line, output_option, publish, read_numbers, study_options
