@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -14,8 +15,15 @@ from dagveil.benchmarks.studies.datasets import data_plugins, sample_source
 from dagveil.benchmarks.studies.reading import parse_study
 from dagveil.benchmarks.studies.store import Store
 from dagveil.cli.main import group
+from dagveil.data.column import Boolean
+from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
 from dagveil.methods.catalogue import METHODS, method_named, method_plugins
+from dagveil.methods.discovery import discover
+from dagveil.methods.result import RESULT_VERSION, load_result, result_from_json
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.report.model import build_model
+from dagveil.report.standing import Standing
 
 PAGE = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
 
@@ -81,6 +89,33 @@ def test_an_added_method_is_listed_told_and_run(site: Path) -> None:
         *("--ledger", "ledger.sqlite", "-o", "out"),
     )
     assert ran.exit_code == 0, ran.output
+    words = "Whose method: mypackage 1.2, a plug-in. What a plug-in promises is its author's word"
+    assert words in ran.stdout
+    result = load_result("out/result.json")
+    assert result.receipt.plugin == "mypackage 1.2"
+    assert result.version == RESULT_VERSION == 1
+    assert sum(words in sentence for sentence in result.receipt.words()) == 1
+    page = build_model(result)
+    assert ("method of", "mypackage 1.2") in page.facts
+    assert page.standing is Standing.CAUTION
+    assert [alarm.headline for alarm in page.alarms] == ["A plug-in"]
+    written = Path("out/report.html").read_text(encoding="utf-8")
+    assert "mypackage 1.2, and what a plug-in promises is its author&#39;s word" in written
+
+
+def test_receipts_of_our_own_methods_and_of_before_name_no_package(site: Path) -> None:
+    schema = Schema(dataset="demo", reviewed=True, columns={"a": Boolean("false"), "b": Boolean("false")})
+    rows = {name: np.arange(300) % 2 == 0 for name in ("a", "b")}
+    for method, origin in (("measure", None), ("svt-pc", None), ("pairs-only", "mypackage 1.2")):
+        result = discover(rows, schema, 1, method=method, noise=NoiseKind.EXACT)
+        assert result.receipt.plugin == origin
+        assert ("Whose method" in " ".join(result.receipt.words())) is (origin is not None)
+        before = json.loads(result.to_json())
+        del before["receipt"]["plugin"]
+        assert result_from_json(json.dumps(before)).receipt.plugin is None
+        page = build_model(before)
+        assert "method of" not in dict(page.facts)
+        assert "plugin" not in dict(page.receipt)
 
 
 def test_a_study_of_plugins_runs_in_other_processes(site: Path) -> None:

@@ -25,13 +25,14 @@ from dagveil.benchmarks.simulate import network_schema, sample_codes
 from dagveil.benchmarks.studies.figure import list_panels
 from dagveil.benchmarks.studies.jobs import Job, list_jobs
 from dagveil.benchmarks.studies.machine import read_peak, reset_peak
-from dagveil.benchmarks.studies.metrics import Metric
+from dagveil.benchmarks.studies.metrics import METRICS_OF, Metric
 from dagveil.benchmarks.studies.page import Form, write_page
 from dagveil.benchmarks.studies.plan import Role, Study
 from dagveil.benchmarks.studies.reading import load_study, parse_study, shipped_studies
 from dagveil.benchmarks.studies.runner import run_plan
 from dagveil.benchmarks.studies.store import Store
 from dagveil.benchmarks.studies.summary import estimate_mean, summarise
+from dagveil.benchmarks.studies.task import Task
 from dagveil.benchmarks.studies.trial import Outcome, run_job
 from dagveil.benchmarks.utility import score
 from dagveil.cli.main import group
@@ -113,7 +114,7 @@ def test_scores_are_those_of_a_run_by_hand(study: Study, outcomes: dict[str, Out
     assert found.of(Metric.CPU_SECONDS) > 0 < found.of(Metric.WALL_SECONDS)
     assert 10 < found.of(Metric.PEAK_MEMORY) < 100_000
     again = run_job(job)
-    assert all(again.of(m) == found.of(m) for m in Metric if m.is_share)
+    assert all(again.of(m) == found.of(m) for m in Metric if m.is_share and not math.isnan(found.of(m)))
 
 
 @pytest.mark.parametrize(
@@ -173,6 +174,8 @@ def test_intervals_cover_the_mean_as_often_as_they_say() -> None:
 @pytest.mark.parametrize("name", list(shipped_studies()))
 def test_a_miniature_of_each_shipped_study_runs_and_has_its_page(name: str) -> None:
     study = load_study(name).miniature()
+    if study.task is Task.LOCAL:
+        pytest.importorskip("causallearn")
     found = {job.key: run_job(job) for job in list_jobs(study)}
     assert [outcome.error for outcome in found.values() if outcome.error] == []
     spots = summarise(study, found)
@@ -226,7 +229,7 @@ def test_csv_and_latex(study: Study, outcomes: dict[str, Outcome]) -> None:
     assert float(row["mean"]) == pytest.approx(np.mean(values), rel=1e-5)
     assert float(row["deviation"]) == pytest.approx(np.std(values, ddof=1), rel=1e-5, abs=1e-9)
     assert (row["runs"], row["failed"], row["published"]) == ("2", "0", "0.625")
-    assert {r["metric"] for r in rows} >= {metric.value for metric in Metric} - {"epsilon-reported"}
+    assert {r["metric"] for r in rows} == {metric.value for metric in METRICS_OF[Task.GRAPH]} - {"epsilon-reported"}
     latex = write_page(study, spots, [], Form.LATEX)
     assert r"a\_b \& c & " in latex
     assert r"$\varepsilon$ = 0.5 & $\varepsilon$ = 2 & published \\" in latex

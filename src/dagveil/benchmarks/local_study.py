@@ -19,12 +19,13 @@ from zlib import crc32
 
 import numpy as np
 
-from dagveil.benchmarks.local_algorithms import COMPARISONS, GRAPH_SEARCHES, Records
+from dagveil.benchmarks.local_algorithms import COMPARISONS, GRAPH_SEARCHES, Records, search_named
 from dagveil.benchmarks.local_data import DATA_SETS, StudyData, load_study_data
 from dagveil.benchmarks.local_pairs import PAIR_SETS, CausePair, load_pairs
 from dagveil.errors import MethodError
 from dagveil.evaluation.reversals import count_wrong_edges
 from dagveil.evaluation.skeleton import skeleton_f1
+from dagveil.graphs.dag import Dag
 from dagveil.local.combined_geometric import CombinedGeometric
 from dagveil.local.record import (
     Integers,
@@ -53,6 +54,17 @@ class Mechanism(enum.Enum):
     RESPONSE_COMBINED = "k-RR Comb"
     GEOMETRIC_MATCHED = "Geo C-wise at the ε of k-RR C-wise"
     """Not in the publication; for graphs only."""
+
+    @property
+    def word(self) -> str:
+        """Name of the mechanism in studies.
+
+        Examples
+        --------
+        >>> Mechanism.RESPONSE_COMBINED.word
+        'response-combined'
+        """
+        return self.name.lower().replace("_", "-")
 
 
 NOISY: Final = tuple(mechanism for mechanism in Mechanism if mechanism is not Mechanism.NONE)
@@ -154,6 +166,19 @@ def make_channel(mechanism: Mechanism, levels: Sequence[int], truth: float) -> R
             raise MethodError("without noise there is no channel; choose a mechanism")
 
 
+def score_search(algorithm: str, records: Records, truth: Dag, seed: int) -> tuple[float, float]:
+    """Return the wrong edges of an algorithm's graph, and its skeleton's F1; the seed is for those that draw."""
+    rng = np.random.default_rng([seed % 2**63, crc32(algorithm.encode())])
+    found = search_named(algorithm)(records, rng)
+    return float(count_wrong_edges(found, truth)), skeleton_f1(found, truth)
+
+
+def score_direction(rule: str, codes: Integers) -> float:
+    """Return 1 if a rule takes the first of two columns for the cause, 0 if the second, ½ if neither."""
+    cause, effect = codes.T.astype(np.float64)
+    return 0.5 + 0.5 * float(np.sign(COMPARISONS[rule](cause, effect)))
+
+
 def run_local_study(
     settings: Sequence[Setting], runs: int, seed: int, workers: int, told: Told, algorithms: Sequence[str] | None = None
 ) -> list[Outcome]:
@@ -183,7 +208,7 @@ def run_local_study(
     for setting in settings:
         parts = [slice(0, 0)]
         if setting.data in PAIR_SETS:
-            count = len(_pairs(setting.data, setting.most_rows, setting.most_bins))
+            count = len(pairs_of(setting.data, setting.most_rows, setting.most_bins))
             parts = [slice(start, start + PAIRS_PER_JOB) for start in range(0, count, PAIRS_PER_JOB)]
         draws = 1 if setting.mechanism is Mechanism.NONE else runs
         jobs += [_Job(setting, part.start, part.stop, draws, seed, chosen) for part in parts]
@@ -208,7 +233,7 @@ class _Job:
 def _run_job(job: _Job) -> list[Outcome]:
     setting = job.setting
     if setting.data in PAIR_SETS:
-        pairs = _pairs(setting.data, setting.most_rows, setting.most_bins)
+        pairs = pairs_of(setting.data, setting.most_rows, setting.most_bins)
         return [outcome for pair in pairs[job.first_pair : job.last_pair] for outcome in _run_pair(job, pair)]
     return _run_graph(job, load_study_data(setting.data))
 
@@ -219,19 +244,17 @@ def _run_graph(job: _Job, data: StudyData) -> list[Outcome]:
         records = Records(data.truth.nodes, data.levels, codes)
         for name in job.algorithms:
             if name in GRAPH_SEARCHES:
-                found = GRAPH_SEARCHES[name](records, np.random.default_rng([seed % 2**63, crc32(name.encode())]))
-                shd, f1 = count_wrong_edges(found, data.truth), skeleton_f1(found, data.truth)
-                outcomes.append(Outcome(job.setting, data.name, name, epsilon, run, seed, float(shd), f1))
+                shd, f1 = score_search(name, records, data.truth, seed)
+                outcomes.append(Outcome(job.setting, data.name, name, epsilon, run, seed, shd, f1))
     return outcomes
 
 
 def _run_pair(job: _Job, pair: CausePair) -> list[Outcome]:
     outcomes = []
     for run, seed, epsilon, codes in _randomise(job, pair.name, pair.levels, pair.codes):
-        cause, effect = codes.T.astype(np.float64)
         for name in job.algorithms:
             if name in COMPARISONS:
-                right = 0.5 + 0.5 * float(np.sign(COMPARISONS[name](cause, effect)))
+                right = score_direction(name, codes)
                 outcome = Outcome(job.setting, pair.name, name, epsilon, run, seed, right=right, weight=pair.weight)
                 outcomes.append(outcome)
     return outcomes
@@ -253,5 +276,6 @@ def _randomise(job: _Job, item: str, levels: Sequence[int], codes: Integers) -> 
 
 
 @lru_cache(maxsize=2)
-def _pairs(name: str, most_rows: int, most_bins: int) -> list[CausePair]:
+def pairs_of(name: str, most_rows: int, most_bins: int) -> list[CausePair]:
+    """Return the pairs of a set as `load_pairs` does, and remember them: a process runs many jobs on them."""
     return load_pairs(name, most_rows, most_bins)

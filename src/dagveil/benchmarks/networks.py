@@ -76,6 +76,11 @@ def load_network(name: str) -> Network:
     """
     if name not in NETWORK_NAMES:
         raise MethodError(f"no network is called {name!r}; choose one of: {', '.join(NETWORK_NAMES)}")
+    return read_network(name)
+
+
+def read_network(name: str) -> Network:
+    """Return the network in the file of this name."""
     content = json.loads((files("dagveil.benchmarks") / "data" / f"{name}.json").read_text(encoding="utf-8"))
     levels = {node["name"]: tuple(node["levels"]) for node in content["nodes"]}
     parents = {node["name"]: tuple(node["parents"]) for node in content["nodes"]}

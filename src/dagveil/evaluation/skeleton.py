@@ -23,9 +23,9 @@ class HasSkeleton(Protocol):
 class SkeletonRates:
     """Rates of a found skeleton against the true one.
 
-    A rate without cases is the rate of a search that made no such mistake: precision, recall, tpr and tdr are 1, and
-    fpr is 0. So two empty graphs agree perfectly; nothing found where there is something has precision 1, recall 0
-    and F1 0.
+    A rate without cases is the rate of a search that made no such mistake: precision, recall, tpr and tdr are 1,
+    fpr and omission are 0. So two empty graphs agree perfectly; nothing found where there is something has precision 1,
+    recall 0 and F1 0.
 
     Attributes
     ----------
@@ -73,6 +73,11 @@ class SkeletonRates:
     def tdr(self) -> float:
         """True discovery rate: another name of the precision."""
         return self.precision
+
+    @property
+    def omission(self) -> float:
+        """False omission rate: share of true edges among the pairs that were found apart."""
+        return rate(self.missed, self.missed + self.absent, empty=0.0)
 
 
 def rate_skeleton(found: HasSkeleton, truth: HasSkeleton) -> SkeletonRates:

@@ -354,6 +354,18 @@ def method_named(name: str) -> Method:
     return plugins.load(name)
 
 
+def method_origin(name: str) -> str | None:
+    """Return the package and version that bring a method; None if dagveil does.
+
+    Examples
+    --------
+    >>> method_origin("measure") is None
+    True
+    """
+    plugins = method_plugins()
+    return plugins.origin(name) if name not in METHODS and name in plugins else None
+
+
 def _check_plugin(name: str, found: object) -> Method:
     if not isinstance(found, Method):
         raise MethodError(f"it is of type {type(found).__name__}, not a dagveil.methods.catalogue.Method")

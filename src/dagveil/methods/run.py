@@ -37,6 +37,8 @@ class PreparedRun:
     noise: NoiseSource
     books: Ledger
     recorded: bool
+    plugin: str | None = None
+    """Package and version that bring the method, if dagveil does not."""
 
     def __repr__(self) -> str:
         return f"PreparedRun({self.schema.dataset!r}, {self.budget.words})"
@@ -117,6 +119,7 @@ class PreparedRun:
             events=events,
             public_facts=tuple(facts),
             warnings=tuple(warnings),
+            plugin=self.plugin,
         )
 
 
@@ -130,8 +133,9 @@ def prepare_run(
     seed: int | None,
     accept_draft: bool,
     knowledge: Knowledge | None,
+    plugin: str | None = None,
 ) -> PreparedRun:
-    """Check everything that can be checked without the rows; parameters as in `measure_source`."""
+    """Check everything that can be checked without the rows; parameters as in `measure_source` and `PreparedRun`."""
     if not isinstance(schema, Schema):
         schema = load_schema(schema)
     check_reviewed(schema, accept_draft=accept_draft)
@@ -140,7 +144,15 @@ def prepare_run(
     draws = noise_source(noise, seed)
     books = MemoryLedger() if ledger is None else ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     return PreparedRun(
-        source, schema, budget, Relation(schema.relation), knowledge, draws, books, recorded=ledger is not None
+        source,
+        schema,
+        budget,
+        Relation(schema.relation),
+        knowledge,
+        draws,
+        books,
+        recorded=ledger is not None,
+        plugin=plugin,
     )
 
 

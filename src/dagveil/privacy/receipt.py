@@ -16,6 +16,7 @@ from dagveil.privacy.relation import Relation
 
 NO_GUARANTEE = "as published: no guarantee claimed"
 SEEDED = "seeded: not private"
+PLUGIN = "what a plug-in promises is its author's word"
 
 
 class Calibration(enum.Enum):
@@ -37,6 +38,8 @@ class Trust(enum.Enum):
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The privacy receipt of one result; amounts are exact fractions as text.
+
+    `plugin` names the package and version that brought the method, if that is not dagveil itself.
 
     Examples
     --------
@@ -67,6 +70,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     public_facts: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     trust: Trust = Trust.CURATOR
+    plugin: str | None = None
 
     def __post_init__(self) -> None:
         force_setattr(self, "calibration", Calibration(self.calibration))
@@ -86,7 +90,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     def words(self) -> tuple[str, ...]:
         """Say the receipt in plain sentences."""
-        return (*self._promise(), *self._limits(), *(f"Warning: {warning}." for warning in self.warnings))
+        return (
+            *self._promise(),
+            *self._origin(),
+            *self._limits(),
+            *(f"Warning: {warning}." for warning in self.warnings),
+        )
 
     def to_json(self) -> bytes:
         """Write the receipt as JSON."""
@@ -101,6 +110,15 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     def _noun(self) -> str:
         """The unit without its article: schemas say "one row"."""
         return self.unit.removeprefix("one ").removeprefix("a ")
+
+    def _origin(self) -> tuple[str, ...]:
+        """Say who answers for a method that dagveil does not bring."""
+        if self.plugin is None:
+            return ()
+        return (
+            f"Whose method: {self.plugin}, a plug-in. {PLUGIN[0].upper()}{PLUGIN[1:]}: dagveil's proofs do not cover "
+            "how it uses the rows.",
+        )
 
     def _promise(self) -> tuple[str, ...]:
         if SEEDED in self.warnings and self.calibration is Calibration.SOUND:

@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from dagveil.benchmarks.adult import PACKAGE, REAL, SIMULATED, adult_network, sample_adult
+from dagveil.benchmarks.local_data import folder_of
+from dagveil.benchmarks.simulate import network_schema, sample_codes
 from dagveil.benchmarks.utility import Cell, check_source, draw_table
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -31,8 +34,10 @@ def data_plugins() -> Plugins[Sampler]:
 
 
 def check_data_source(source: str) -> None:
-    """Refuse a source that nobody can sample, before a study starts."""
-    if _find_plugin(source) is not None:
+    """Refuse a source that nobody can sample, before a study starts; MissingExtraError if it is not installed."""
+    if source == REAL:
+        folder_of(PACKAGE)
+    if source in (REAL, SIMULATED) or _find_plugin(source) is not None:
         return
     try:
         check_source(source)
@@ -49,6 +54,10 @@ def sample_source(source: str, n_rows: int, rng: np.random.Generator) -> tuple[M
     >>> tuple(table.schema.columns) == dag.nodes
     True
     """
+    if source in (REAL, SIMULATED):
+        network = adult_network()
+        codes = sample_adult(n_rows, rng) if source == REAL else sample_codes(network, n_rows, rng)
+        return MemoryTable.from_codes(codes, network_schema(network, len(codes["age"]), source)), network.dag()
     sampler = _find_plugin(source)
     if sampler is None:
         return draw_table(Cell(source, n_rows, 1.0), rng)
@@ -85,6 +94,8 @@ def _find_plugin(source: str) -> Sampler | None:
 
 def _is_ours(name: str) -> bool:
     """Tell whether the benchmarks know a data set or a kind of data sets of this name."""
+    if name in (REAL, SIMULATED):
+        return True
     for form in (name, f"{name} 5 0.1", f"{name} asia"):
         with suppress(MethodError):
             check_source(form)

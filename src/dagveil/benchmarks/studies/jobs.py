@@ -8,14 +8,23 @@ from typing import Any
 
 import msgspec
 
+from dagveil.benchmarks.local_pairs import PAIR_SETS
 from dagveil.benchmarks.studies.plan import LARGE, DataSet, Entry, Role, Study
+from dagveil.benchmarks.studies.task import Task
 from dagveil.errors import MethodError
 from dagveil.privacy.receipt import Calibration
 
 COMPLETE = "complete-graph"
 EMPTY = "empty-graph"
-FLOORS = {COMPLETE: "the complete graph", EMPTY: "the empty graph"}
-"""Graphs that need no rows, with their labels."""
+NO_ROWS = "no-rows"
+COIN = "coin"
+FLOORS = {
+    COMPLETE: "the complete graph",
+    EMPTY: "the empty graph",
+    NO_ROWS: "a test that looks at no rows",
+    COIN: "a coin",
+}
+"""Answers that need no rows, with their labels."""
 
 FILTERS = ("data", "method", "calibration", "epsilon", "rows", "role", "repetition")
 """What runs can be chosen by."""
@@ -34,6 +43,8 @@ class Job(msgspec.Struct, frozen=True):
         Seed of the study, number of the sample, number of the run.
     label, role
         Of the method in tables.
+    task
+        What is run.
     """
 
     data: str
@@ -49,11 +60,12 @@ class Job(msgspec.Struct, frozen=True):
     repetition: int
     label: str
     role: Role
+    task: Task = Task.GRAPH
 
     @property
     def key(self) -> str:
         """Digest of everything that can change the outcome: labels of methods can be mended after a run."""
-        parts = (
+        parts: tuple[object, ...] = (
             self.data,
             self.source,
             self.n_rows,
@@ -66,6 +78,8 @@ class Job(msgspec.Struct, frozen=True):
             self.sample,
             self.repetition,
         )
+        if self.task is not Task.GRAPH:  # keys of stored graphs stay what they were
+            parts = (self.task.value, *parts)
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:24]
 
     @property
@@ -85,11 +99,16 @@ def list_jobs(study: Study) -> list[Job]:
         (data, n_rows, entry, epsilon)
         for data in study.data_sets
         for n_rows in data.rows or study.rows
-        for entry in (*study.methods, *_floors())
+        for entry in (*study.methods, *_floors(study.task, data))
         if entry.takes(data, n_rows)
         for epsilon in _budgets(study, entry)
     ]
-    jobs = [_job(study, *chosen, repetition) for repetition in range(study.repetitions) for chosen in combinations]
+    jobs = [
+        _job(study, *chosen, repetition)
+        for repetition in range(study.repetitions)
+        for chosen in combinations
+        if repetition == 0 or _is_repeated(study.task, chosen[2].role)
+    ]
     seen: dict[str, Job] = {}
     for job in jobs:
         twin = seen.setdefault(job.key, job)
@@ -142,8 +161,24 @@ def _values(job: Job, name: str) -> set[str]:
             return {str(job.repetition)}
 
 
-def _floors() -> tuple[Entry, ...]:
-    return tuple(Entry(method, label=label, role=Role.FLOOR) for method, label in FLOORS.items())
+def _floors(task: Task, data: DataSet) -> tuple[Entry, ...]:
+    chosen: tuple[str, ...] = (COMPLETE, EMPTY)
+    if task is Task.INDEPENDENCE:
+        chosen = (NO_ROWS,)
+    elif task is Task.LOCAL and data.source.split()[0] in PAIR_SETS:
+        chosen = (COIN,)
+    return tuple(Entry(method, label=FLOORS[method], role=Role.FLOOR) for method in chosen)
+
+
+def _is_repeated(task: Task, role: Role) -> bool:
+    """Tell whether another repetition is another run: records of local studies are always the same, noise is not."""
+    match task:
+        case Task.GRAPH:
+            return True
+        case Task.INDEPENDENCE:
+            return role is not Role.FLOOR
+        case Task.LOCAL:
+            return role is Role.CONTENDER
 
 
 def _budgets(study: Study, entry: Entry) -> tuple[float, ...]:
@@ -174,6 +209,7 @@ def _job(study: Study, data: DataSet, n_rows: int, entry: Entry, epsilon: float,
         repetition=repetition,
         label=entry.title,
         role=entry.role,
+        task=study.task,
     )
 
 

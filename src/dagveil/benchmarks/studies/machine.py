@@ -6,6 +6,7 @@ import math
 import os
 import platform
 import sys
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -46,10 +47,21 @@ def read_peak() -> float:
 
 def describe_software() -> dict[str, str]:
     """Return the versions that a run depends on."""
-    found = {"dagveil": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
+    return {"dagveil": __version__, "python": platform.python_version()} | describe_packages(PACKAGES)
+
+
+def describe_packages(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those packages that are installed.
+
+    Examples
+    --------
+    >>> describe_packages(["no-such-package"])
+    {}
+    """
+    found = {}
+    for name in names:
         try:
-            found[package] = version(package)
+            found[name] = version(name)
         except PackageNotFoundError:
             continue
     return found

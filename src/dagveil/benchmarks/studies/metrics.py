@@ -6,6 +6,7 @@ import enum
 import math
 from fractions import Fraction
 
+from dagveil.benchmarks.studies.task import Task
 from dagveil.evaluation.arrows import arrow_precision, arrow_recall, marked_edge_f1
 from dagveil.evaluation.distance import cpdag_shd
 from dagveil.evaluation.skeleton import rate_skeleton
@@ -44,6 +45,21 @@ class Metric(enum.Enum):
     PEAK_MEMORY = "peak-memory"
     """Largest resident size of the process during the run, in MiB, libraries and rows included."""
 
+    REJECTED = "rejected"
+    """Whether independence was rejected: an error where it is true, power where it is not."""
+
+    WRONG_EDGES = "wrong-edges"
+    """Missing, redundant and reversed edges against the true graph; one without direction is not reversed."""
+
+    ACCURACY = "accuracy"
+    """Weighted share of cause-effect pairs whose direction was found; ½ where none was."""
+
+    RECORD_EPSILON = "record-epsilon"
+    """Exact ε of local privacy of the channel, per record; the median over pairs."""
+
+    OMISSION = "omission"
+    """Share of true edges among the pairs that were found apart."""
+
     @property
     def column(self) -> str:
         """Name of its column in the store."""
@@ -74,13 +90,20 @@ SHARES = frozenset(
         Metric.TDR,
         Metric.ARROW_PRECISION,
         Metric.ARROW_RECALL,
+        Metric.REJECTED,
+        Metric.ACCURACY,
+        Metric.OMISSION,
     }
 )
 
-OF_GRAPHS = SHARES | {Metric.SHD}
-"""Metrics of a graph, whoever drew it: the ones that floors have."""
+OF_ANSWERS = SHARES | {Metric.SHD, Metric.WRONG_EDGES}
+"""Metrics of an answer, whoever gave it: the ones that floors have."""
 
-OF_BUDGETS = frozenset({Metric.EPSILON_SPENT, Metric.EPSILON_REPORTED})
+OF_BUDGETS = frozenset({Metric.EPSILON_SPENT, Metric.EPSILON_REPORTED, Metric.RECORD_EPSILON})
+
+_COSTS = frozenset({Metric.CPU_SECONDS, Metric.WALL_SECONDS, Metric.PEAK_MEMORY})
+_OF_TESTS = frozenset({Metric.REJECTED})
+_OF_REPORTS = frozenset({Metric.WRONG_EDGES, Metric.ACCURACY, Metric.RECORD_EPSILON})
 
 TITLES = {
     Metric.SKELETON_F1: "Skeleton F1",
@@ -97,6 +120,11 @@ TITLES = {
     Metric.CPU_SECONDS: "CPU seconds of a run",
     Metric.WALL_SECONDS: "Seconds of a run",
     Metric.PEAK_MEMORY: "Peak memory of the process, MiB",
+    Metric.REJECTED: "Independence rejected (share)",
+    Metric.WRONG_EDGES: "Wrong edges (SHD)",
+    Metric.ACCURACY: "Weighted accuracy of directions",
+    Metric.RECORD_EPSILON: "Exact ε of local privacy, per record",
+    Metric.OMISSION: "False omission rate of the skeleton",
 }
 
 DIGITS = {
@@ -107,7 +135,17 @@ DIGITS = {
     Metric.CPU_SECONDS: 3,
     Metric.WALL_SECONDS: 3,
     Metric.PEAK_MEMORY: 0,
+    Metric.REJECTED: 3,
+    Metric.WRONG_EDGES: 1,
+    Metric.RECORD_EPSILON: 1,
 }
+
+METRICS_OF = {
+    Task.GRAPH: frozenset(Metric) - _OF_TESTS - _OF_REPORTS,
+    Task.INDEPENDENCE: _OF_TESTS | _COSTS,
+    Task.LOCAL: _OF_REPORTS | {Metric.SKELETON_F1} | _COSTS,
+}
+"""What the runs of a task can have."""
 
 
 def score_graph(found: Cpdag, dag: Dag) -> dict[Metric, float]:
@@ -129,6 +167,7 @@ def score_graph(found: Cpdag, dag: Dag) -> dict[Metric, float]:
         Metric.TPR: rates.tpr,
         Metric.FPR: rates.fpr,
         Metric.TDR: rates.tdr,
+        Metric.OMISSION: rates.omission,
         Metric.ARROW_PRECISION: arrow_precision(found, truth),
         Metric.ARROW_RECALL: arrow_recall(found, truth),
     }

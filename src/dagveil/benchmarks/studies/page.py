@@ -8,13 +8,16 @@ import io
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dagveil.benchmarks.studies.metrics import OF_BUDGETS, OF_GRAPHS, Metric
+from dagveil.benchmarks.studies.axis import Axis, choose_axis
+from dagveil.benchmarks.studies.champion import tell_defeats
+from dagveil.benchmarks.studies.metrics import OF_ANSWERS, OF_BUDGETS, Metric
 from dagveil.benchmarks.studies.plan import QUICK, Role, Study
 from dagveil.benchmarks.studies.store import Session
 from dagveil.benchmarks.studies.summary import CONFIDENCE, Estimate, Spot
+from dagveil.benchmarks.studies.task import Task
 
 HEAD = (
     "data",
@@ -54,11 +57,22 @@ class Form(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One table: what stands over it, its heads, and its rows."""
+    """One table: what it shows, of which part of the study, its heads, and its rows."""
 
-    title: str
+    metric: str
+    place: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of a table: what stands over it, and which runs are in it."""
+
+    head: str
+    data: str
+    n_rows: int
+    epsilon: float
 
 
 def write_page(
@@ -81,39 +95,43 @@ def write_page(
     """
     if form is Form.CSV:
         return write_csv(study, spots, metrics or tuple(Metric))
-    sheets = [sheet for metric in metrics or study.metrics for sheet in list_sheets(study, spots, metric)]
+    chosen = metrics or study.metrics
     if form is Form.LATEX:
-        return "\n\n".join(write_latex(sheet) for sheet in sheets)
+        return "\n\n".join(write_latex(sheet) for metric in chosen for sheet in list_sheets(study, spots, metric))
     parts = [
         f"# {study.title}",
         *([study.reproduces] if study.reproduces else []),
         *_tell_study(study, spots, sessions),
     ]
-    title = ""
-    for sheet in sheets:
-        metric, _, place = sheet.title.partition(": ")
-        if metric != title:
-            parts.append(f"## {metric}")
-            title = metric
-        parts += [*([f"### {place}"] if place else []), write_markdown(sheet)]
+    for metric in chosen:
+        sheets = list_sheets(study, spots, metric)
+        parts += [f"## {metric.title}"] if sheets else []
+        for sheet in sheets:
+            parts += [f"### {sheet.place}", write_markdown(sheet)]
+        parts.append(tell_defeats(study, spots, metric))
     return "\n\n".join(part for part in (*parts, *_tell_failures(spots)) if part)
 
 
 def list_sheets(study: Study, spots: Sequence[Spot], metric: Metric) -> list[Sheet]:
-    """Lay one metric out: methods over budgets for each data set, or over data sets if there is one budget."""
+    """Lay one metric out: methods over budgets, over numbers of rows, or over data sets, whatever the study varies."""
     budgets = sorted({spot.epsilon for spot in spots if spot.role is Role.CONTENDER})
-    sheets = []
-    if len(budgets) == 1:
-        for n_rows in dict.fromkeys(spot.n_rows for spot in spots):
-            labels = dict.fromkeys(spot.data for spot in spots if spot.n_rows == n_rows)
-            columns = [(label, label, budgets[0]) for label in labels]
-            place = f"ε = {budgets[0]:g}, {n_rows} rows"
-            sheets.append(_lay_out(study, [s for s in spots if s.n_rows == n_rows], metric, columns, place))
-    else:
-        for data, n_rows in dict.fromkeys((spot.data, spot.n_rows) for spot in spots):
-            columns = [(f"ε = {epsilon:g}", data, epsilon) for epsilon in budgets]
-            chosen = [s for s in spots if (s.data, s.n_rows) == (data, n_rows)]
-            sheets.append(_lay_out(study, chosen, metric, columns, f"{data}, {n_rows} rows"))
+    parts = dict.fromkeys((spot.data, spot.n_rows) for spot in spots)
+    name = study.task.axis
+    layouts: dict[str, list[_Column]] = {}
+    match choose_axis(spots):
+        case Axis.BUDGET:
+            for data, n_rows in parts:
+                columns = [_Column(f"{name} = {epsilon:g}", data, n_rows, epsilon) for epsilon in budgets]
+                layouts[f"{data}, {n_rows} rows"] = columns
+        case Axis.ROWS:
+            data = spots[0].data
+            columns = [_Column(f"{n_rows} rows", data, n_rows, budgets[0]) for _, n_rows in parts]
+            layouts[f"{data}, {name} = {budgets[0]:g}"] = columns
+        case Axis.DATA:
+            for data, n_rows in parts:
+                column = _Column(data, data, n_rows, budgets[0])
+                layouts.setdefault(f"{name} = {budgets[0]:g}, {n_rows} rows", []).append(column)
+    sheets = [_lay_out(study, spots, metric, columns, place) for place, columns in layouts.items()]
     return [sheet for sheet in sheets if sheet.rows]
 
 
@@ -122,7 +140,7 @@ def write_markdown(sheet: Sheet) -> str:
 
     Examples
     --------
-    >>> print(write_markdown(Sheet("F1: asia", ("method", "ε = 1"), (("measure", "0.9"),))))
+    >>> print(write_markdown(Sheet("F1", "asia", ("method", "ε = 1"), (("measure", "0.9"),))))
     | method | ε = 1 |
     |---|---|
     | measure | 0.9 |
@@ -137,7 +155,7 @@ def write_latex(sheet: Sheet) -> str:
 
     Examples
     --------
-    >>> print(write_latex(Sheet("F1: asia", ("method", "ε = 1"), (("a_b", "0.9 ± 0.1"),))))
+    >>> print(write_latex(Sheet("F1", "asia", ("method", "ε = 1"), (("a_b", "0.9 ± 0.1"),))))
     \begin{table}
     \caption{F1: asia}
     \begin{tabular}{lr}
@@ -153,7 +171,7 @@ def write_latex(sheet: Sheet) -> str:
     return "\n".join(
         [
             r"\begin{table}",
-            rf"\caption{{{_escape(sheet.title)}}}",
+            rf"\caption{{{_escape(f'{sheet.metric}: {sheet.place}')}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(sheet.heads) - 1)}}}",
             r"\hline",
             lines[0],
@@ -174,7 +192,7 @@ def write_csv(study: Study, spots: Sequence[Spot], metrics: Sequence[Metric]) ->
     for spot in spots:
         for metric in metrics:
             estimate = spot.estimates.get(metric)
-            printed = find_printed(study, spot.label, metric, spot.data, spot.epsilon)
+            printed = find_printed(study, spot.label, metric, spot.data, spot.epsilon, spot.n_rows)
             if estimate is None and printed is None:
                 continue
             what = (spot.data, spot.n_rows, spot.label, spot.calibration, spot.role.value, spot.epsilon, metric.value)
@@ -183,15 +201,15 @@ def write_csv(study: Study, spots: Sequence[Spot], metrics: Sequence[Metric]) ->
     return text.getvalue().rstrip("\n")
 
 
-def find_printed(study: Study, label: str, metric: Metric, data: str, epsilon: float) -> float | None:
+def find_printed(study: Study, label: str, metric: Metric, data: str, epsilon: float, n_rows: int) -> float | None:
     """Return the published figure beside a number of ours, if there is one."""
-    figures = (p.at(data, epsilon) for p in study.published if p.method == label and p.metric is metric)
+    figures = (p.at(data, epsilon, n_rows) for p in study.published if p.method == label and p.metric is metric)
     return next((figure for figure in figures if figure is not None), None)
 
 
 def is_shown(role: Role, metric: Metric) -> bool:
     """Tell whether a metric means something for a role: floors have no seconds, and budgets of ceilings no meaning."""
-    return metric not in OF_BUDGETS if role is Role.CEILING else role is Role.CONTENDER or metric in OF_GRAPHS
+    return metric not in OF_BUDGETS if role is Role.CEILING else role is Role.CONTENDER or metric in OF_ANSWERS
 
 
 def write_number(value: float, digits: int) -> str:
@@ -205,38 +223,27 @@ def write_number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
-def _lay_out(
-    study: Study, spots: Sequence[Spot], metric: Metric, columns: Sequence[tuple[str, str, float]], place: str
-) -> Sheet:
-    """Set methods over columns of (head, data set, budget); a column with published figures has them beside it."""
-    found = {(s.label, s.data, s.epsilon if s.role is Role.CONTENDER else math.inf): s for s in spots}
-    roles = {s.label: s.role for s in spots}
+def _lay_out(study: Study, spots: Sequence[Spot], metric: Metric, columns: Sequence[_Column], place: str) -> Sheet:
+    """Set methods over columns; a column with published figures has them beside it."""
+    found = {(s.label, s.data, s.n_rows, s.epsilon if s.role is Role.CONTENDER else math.inf): s for s in spots}
+    present = {(column.data, column.n_rows) for column in columns}
+    roles = {s.label: s.role for s in spots if (s.data, s.n_rows) in present}
     labels = [label for label, role in roles.items() if is_shown(role, metric)]
     heads = ["method"]
-    cells: list[Callable[[str], str]] = []
-
-    def ours(data: str, epsilon: float) -> Callable[[str], str]:
-        def write(label: str) -> str:
-            at = epsilon if roles[label] is Role.CONTENDER else math.inf
-            return _write_spot(found.get((label, data, at)), metric)
-
-        return write
-
-    def theirs(data: str, epsilon: float) -> Callable[[str], str]:
-        def write(label: str) -> str:
-            figure = find_printed(study, label, metric, data, epsilon)
-            return "" if figure is None else f"{figure:g}"
-
-        return write
-
-    for head, data, epsilon in columns:
-        heads.append(head)
-        cells.append(ours(data, epsilon))
-        if any(find_printed(study, label, metric, data, epsilon) is not None for label in labels):
+    cells: list[list[str]] = []
+    for column in columns:
+        mine = []
+        for label in labels:
+            at = column.epsilon if roles[label] is Role.CONTENDER else math.inf
+            mine.append(_write_spot(found.get((label, column.data, column.n_rows, at)), metric))
+        heads.append(column.head)
+        cells.append(mine)
+        theirs = [find_printed(study, label, metric, column.data, column.epsilon, column.n_rows) for label in labels]
+        if any(figure is not None for figure in theirs):
             heads.append("published")
-            cells.append(theirs(data, epsilon))
-    rows = [(label, *(write(label) for write in cells)) for label in labels]
-    return Sheet(f"{metric.title}: {place}", tuple(heads), tuple(row for row in rows if any(row[1:])))
+            cells.append(["" if figure is None else f"{figure:g}" for figure in theirs])
+    rows = [(label, *(cell[i] for cell in cells)) for i, label in enumerate(labels)]
+    return Sheet(metric.title, place, tuple(heads), tuple(row for row in rows if any(row[1:])))
 
 
 def _write_spot(spot: Spot | None, metric: Metric) -> str:
@@ -259,11 +266,15 @@ def _write_numbers(estimate: Estimate) -> tuple[int, str, str, str]:
 def _tell_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Session]) -> list[str]:
     planned, stored = sum(s.planned for s in spots), sum(s.stored for s in spots)
     samples = "each on a sample of its own" if not study.samples else f"on {study.samples} samples"
+    samples += "; samples are the same for every method and budget"
+    delta = f", δ = {study.delta:g}"
+    if study.task is Task.LOCAL:
+        samples, delta = "all of the same records; reports are the same for every method", ""
     name = study.name.removesuffix(QUICK)
     command = name if name == study.name else f"{name} --quick"
     lines = [
-        f"{stored} of {planned} runs are stored. Repetitions: {study.repetitions}, {samples}; samples are the same for "
-        f"every method and budget. Seed {study.seed}, δ = {study.delta:g}. ± is the half-width of Student's "
+        f"{stored} of {planned} runs are stored. Repetitions: {study.repetitions}, {samples}. "
+        f"Seed {study.seed}{delta}. ± is the half-width of Student's "
         f"{CONFIDENCE:.0%} interval for the mean. Noise is seeded, so that runs can be repeated. Columns called "
         "published hold figures of others. Written by",
         f"    dagveil bench run {command}\n    dagveil bench table {study.name}.sqlite",

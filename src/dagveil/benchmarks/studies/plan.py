@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from dagveil.benchmarks.studies.metrics import Metric
+from dagveil.benchmarks.studies.task import Task
 from dagveil.privacy.receipt import Calibration
 
 LARGE = 1e6
@@ -33,7 +34,7 @@ class Role(enum.Enum):
     """Run at one very large budget: what is possible without noise."""
 
     FLOOR = "floor"
-    """A graph that needs no rows. Every study has the complete and the empty one."""
+    """An answer that needs no rows: the complete and the empty graph, a coin. Every study has those of its task."""
 
 
 class DataSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,19 +43,24 @@ class DataSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     source
-        What is sampled: a source of `benchmarks.utility.Cell`, or the name of a plug-in with its arguments.
+        What is sampled: a source of `benchmarks.utility.Cell`, or the name of a plug-in with its arguments; the word of
+        a `benchmarks.levels.Design`; or data set and mechanism as in `benchmarks.local_source`.
     label
         As in tables; the source if empty. Samples are seeded by it.
     variants
         Other sources of the same rows, by name, for methods that ask for them: such as rows in public bins.
     rows
         Numbers of rows in place of the study's.
+    stand_in
+        What is sampled in its place where its records are not installed. Tables name it, as simulated if it has no
+        label of its own.
     """
 
     source: Name
     label: str = ""
     variants: dict[str, str] = {}
     rows: tuple[Count, ...] = ()
+    stand_in: DataSet | None = None
 
     @property
     def title(self) -> str:
@@ -134,10 +140,11 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         What they measure.
     source
         Where they are printed, and how they differ from ours.
-    budgets
-        Of the figures; empty if a figure holds for any budget.
+    budgets, rows
+        Of the figures; empty if a figure holds for any budget, or for any number of rows.
     values
-        For each data set one figure per budget, or a single one; nan where none is printed.
+        For each data set one figure per budget, or per number of rows, or a single one; with both, all budgets of the
+        first number of rows come first. nan where none is printed.
     """
 
     method: Name
@@ -145,6 +152,7 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: Name
     values: dict[str, tuple[float | None, ...]]
     budgets: tuple[Positive, ...] = ()
+    rows: tuple[Count, ...] = ()
 
     def __post_init__(self) -> None:
         # TOML has nan and no null, JSON has null and no nan
@@ -154,19 +162,27 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         }
         force_setattr(self, "values", clean)
 
-    def at(self, data: str, epsilon: float) -> float | None:
-        """Return the figure for a data set and budget, if there is one.
+    @property
+    def size(self) -> int:
+        """Figures that each data set has."""
+        return max(1, len(self.budgets)) * max(1, len(self.rows))
+
+    def at(self, data: str, epsilon: float, n_rows: int) -> float | None:
+        """Return the figure for a data set, budget and number of rows, if there is one.
 
         Examples
         --------
         >>> printed = Printed("pc", Metric.SHD, "table 1", {"asia": (3.0, math.nan)}, (0.1, 1.0))
-        >>> printed.at("asia", 0.1), printed.at("asia", 1.0), printed.at("child", 0.1)
+        >>> printed.at("asia", 0.1, 50), printed.at("asia", 1.0, 50), printed.at("child", 0.1, 50)
         (3.0, None, None)
+        >>> printed = Printed("pc", Metric.SHD, "table 2", {"asia": (3.0, 2.0)}, rows=(50, 100))
+        >>> printed.at("asia", 0.1, 100), printed.at("asia", 0.1, 200)
+        (2.0, None)
         """
-        values = self.values.get(data, ())
-        if not self.budgets:
-            return values[0] if values else None
-        return next((v for b, v in zip(self.budgets, values, strict=False) if math.isclose(b, epsilon)), None)
+        budgets = [math.isclose(budget, epsilon) for budget in self.budgets] or [True]
+        rows = [number == n_rows for number in self.rows] or [True]
+        places = [this and that for this in rows for that in budgets]
+        return next((v for v, here in zip(self.values.get(data, ()), places, strict=False) if here), None)
 
 
 class Miniature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -188,6 +204,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         Also of its store.
     title, reproduces, notes
         For people.
+    task
+        What one run is: graph, independence or local.
     data, methods, budgets, rows
         All combinations are run, but where a data set or a method says otherwise.
     repetitions
@@ -202,6 +220,8 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         In tables and figures; the store has them all.
     limit
         Seconds after which a run is given up; none if not given.
+    champion
+        Label of the method about which the page says where others have a higher F1.
     published
         Figures to stand beside ours.
     quick
@@ -214,6 +234,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     methods: tuple[Entry, ...]
     budgets: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]
     rows: Annotated[tuple[Count, ...], msgspec.Meta(min_length=1)]
+    task: Task = Task.GRAPH
     reproduces: str = ""
     repetitions: Count = 20
     samples: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -221,6 +242,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     delta: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 1e-6
     metrics: Annotated[tuple[Metric, ...], msgspec.Meta(min_length=1)] = (Metric.SKELETON_F1,)
     limit: Positive | None = None
+    champion: str = ""
     published: tuple[Printed, ...] = ()
     notes: tuple[str, ...] = ()
     quick: Miniature = Miniature()
@@ -256,6 +278,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
                 for entry in self.methods
                 if not quick.methods or entry.title in quick.methods
             ),
+            champion="" if quick.methods and self.champion not in quick.methods else self.champion,
             published=(),  # figures of others are not of a miniature
         )
 

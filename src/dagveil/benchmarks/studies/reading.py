@@ -12,10 +12,16 @@ from pathlib import Path
 
 import msgspec
 
-from dagveil.benchmarks.studies.datasets import check_data_source
 from dagveil.benchmarks.studies.plan import LARGE, DataSet, Entry, Role, Study
+from dagveil.benchmarks.studies.requirements import (
+    check_budgets_of,
+    check_method_of,
+    check_metrics_of,
+    check_source_of,
+)
+from dagveil.benchmarks.studies.stand_ins import settle_data
+from dagveil.benchmarks.studies.task import Task
 from dagveil.errors import DagveilError, DataError, MethodError
-from dagveil.methods.catalogue import method_named
 
 
 def parse_study(text: str) -> Study:
@@ -43,6 +49,7 @@ def parse_study(text: str) -> Study:
         study = msgspec.convert(content, Study, strict=True)
     except msgspec.ValidationError as error:
         raise MethodError(f"the study cannot be read: {_name_place(str(error))}") from None
+    study = settle_data(study)
     check_study(study)
     return study
 
@@ -80,20 +87,30 @@ def check_study(study: Study) -> None:
     _check_unique("methods", entries)
     _check_finite("budgets", study.budgets)
     _check_finite("limit", () if study.limit is None else (study.limit,))
+    with _placed("budgets"):
+        check_budgets_of(study.task, study.budgets)
+    with _placed("metrics"):
+        check_metrics_of(study)
     for i, item in enumerate(data):
         with _placed(f"data[{i}]"):
             for source in (item.source, *item.variants.values()):
-                check_data_source(source)
+                check_source_of(study.task, source)
+            if item.stand_in is not None:
+                check_source_of(study.task, item.stand_in.source)
     for i, entry in enumerate(study.methods):
         with _placed(f"methods[{i}]"):
-            _check_entry(entry, data)
+            _check_entry(entry, study.task, data)
     for i, printed in enumerate(study.published):
         with _placed(f"published[{i}]"):
             _check_known("method", printed.method, entries)
             for label, values in printed.values.items():
                 _check_known("values", label, titles)
-                if len(values) != max(1, len(printed.budgets)):
-                    raise MethodError(f"values.{label} has {len(values)} figures for {len(printed.budgets)} budgets")
+                if len(values) != printed.size:
+                    counts = f"{len(printed.budgets)} budgets and {len(printed.rows)} numbers of rows"
+                    raise MethodError(f"values.{label} has {len(values)} figures for {counts}")
+    if study.champion:
+        with _placed("champion"):
+            _check_known("method", study.champion, [e.title for e in study.methods if e.role is Role.CONTENDER])
     for label in study.quick.data:
         with _placed("quick"):
             _check_known("data", label, titles)
@@ -102,15 +119,11 @@ def check_study(study: Study) -> None:
             _check_known("methods", label, entries)
 
 
-def _check_entry(entry: Entry, data: tuple[DataSet, ...]) -> None:
-    method = method_named(entry.method)
+def _check_entry(entry: Entry, task: Task, data: tuple[DataSet, ...]) -> None:
     _check_finite("budgets", entry.budgets)
-    settings = dict(entry.settings)
-    if entry.budget_setting is not None:
-        if entry.budget_setting in settings:
-            raise MethodError(f"settings.{entry.budget_setting} is also the budget_setting; give one of them")
-        settings[entry.budget_setting] = 1.0
-    method.read_settings(entry.calibration, settings)
+    check_method_of(task, entry, data)
+    if entry.role is not Role.CEILING:
+        check_budgets_of(task, entry.budgets)
     if entry.role is Role.FLOOR:
         raise MethodError("role: floors are in every study; choose contender or ceiling")
     for label in entry.data:

@@ -185,7 +185,7 @@ class Store:
 
     def outcomes(self) -> dict[str, Outcome]:
         """Return the latest outcome of every run, by key."""
-        names = ", ".join(metric.column for metric in Metric)
+        names = ", ".join(self._select(metric.column) for metric in Metric)
         found = {}
         for key, error, *values in self._connection.execute(f"SELECT key, error, {names} FROM runs ORDER BY attempt"):
             numbers = {m.column: float(value) for m, value in zip(Metric, values, strict=True) if value is not None}
@@ -194,7 +194,8 @@ class Store:
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield all runs as they are stored, oldest first; COLUMNS names their parts."""
-        yield from self._connection.execute(f"SELECT {', '.join(COLUMNS)} FROM runs ORDER BY rowid")
+        names = ", ".join(self._select(name) for name in COLUMNS)
+        yield from self._connection.execute(f"SELECT {names} FROM runs ORDER BY rowid")
 
     def pending(self, jobs: Iterable[Job], *, retry: bool = False) -> list[Job]:
         """Return the jobs without an outcome; with `retry` also those that failed."""
@@ -218,6 +219,22 @@ class Store:
             raise DataError(
                 f"{self._path} has layout {layout}, this program reads {FORMAT}; use the dagveil that wrote it"
             )
+        self._present = {row[1] for row in self._connection.execute("PRAGMA table_info(runs)")}
+        if create and not self._present.issuperset(COLUMNS):
+            self._add_metrics()
+
+    def _add_metrics(self) -> None:
+        """Add columns of metrics that did not exist when the file was made; its runs have none of them."""
+        with self._change() as connection:
+            present = {row[1] for row in connection.execute("PRAGMA table_info(runs)")}
+            for metric in Metric:
+                if metric.column not in present:
+                    connection.execute(f"ALTER TABLE runs ADD COLUMN {metric.column} REAL")
+        self._present.update(COLUMNS)
+
+    def _select(self, name: str) -> str:
+        """Return a column, or nothing under its name where an older file has none and may only be read."""
+        return name if name in self._present else f"NULL AS {name}"
 
     def _count_tables(self) -> int:
         (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
