@@ -14,7 +14,15 @@ from dagveil.cli.lazy import LazyGroup
 from dagveil.cli.output import check_writable
 
 
-@click.group(cls=LazyGroup, modules=("dagveil.cli.bench", "dagveil.cli.bench_nonlinear", "dagveil.cli.bench_study"))
+@click.group(
+    cls=LazyGroup,
+    modules=(
+        "dagveil.cli.bench",
+        "dagveil.cli.bench_nonlinear",
+        "dagveil.cli.bench_study",
+        "dagveil.cli.bench_custodians",
+    ),
+)
 def bench() -> None:
     """Measure dagveil on data whose truth is known.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from pathlib import Path
 from typing import Literal
@@ -46,8 +47,50 @@ class Stage(msgspec.Struct, frozen=True):
     why: str
 
 
+class Study(msgspec.Struct, frozen=True):
+    """The public plan that several custodians agreed on.
+
+    Parameters
+    ----------
+    name
+        Of the study.
+    plan
+        Digest of the plan.
+    sites
+        All sites of the plan.
+    """
+
+    name: str
+    plan: str
+    sites: tuple[str, ...]
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one site put into evidence.
+
+    Parameters
+    ----------
+    site
+        Name of the site in the plan.
+    release
+        Digest of what the site released.
+    nominal_rows
+        Public number of rows of the site.
+    receipt
+        The site's own receipt.
+    """
+
+    site: str
+    release: str
+    nominal_rows: int
+    receipt: Receipt
+
+
 class Evidence(msgspec.Struct, frozen=True):
-    """What `measure` released, with its receipt."""
+    """What `measure` released, with its receipt.
+
+    `study` and `parts` are for evidence that follows an agreed plan: one part for each site's release in it.
+    """
 
     format: Literal["dagveil-evidence"]
     version: int
@@ -59,6 +102,8 @@ class Evidence(msgspec.Struct, frozen=True):
     findings: tuple[str, ...]
     receipt: Receipt
     releases: tuple[Release, ...]
+    study: Study | None = None
+    parts: tuple[Part, ...] = ()
 
     def independence(self) -> Independence | None:
         """Return tests on these releases, or None if nothing about pairs was released.
@@ -74,6 +119,17 @@ class Evidence(msgspec.Struct, frozen=True):
     def save(self, path: str | Path) -> None:
         """Write the evidence to a file."""
         Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+
+def digest_releases(releases: tuple[Release, ...]) -> str:
+    """Return the SHA-256 of releases: with noise in them, no two runs have the same.
+
+    Examples
+    --------
+    >>> digest_releases(())[:8]
+    '4f53cda1'
+    """
+    return hashlib.sha256(fraction_json.encode(releases)).hexdigest()
 
 
 def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -> Independence | None:

@@ -8,6 +8,7 @@ number of rows, the number of columns and the budget: no row is touched for it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated
 
@@ -22,7 +23,7 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Positive
 from dagveil.methods.measure import ROWS_SHARE, check_measurable, is_numeric, release_rows
-from dagveil.methods.measure_moments import BITS, QUIET, ScaledColumns, release_moments, scale_columns
+from dagveil.methods.measure_moments import BITS, QUIET, release_moments, scale_columns, warn_of_moment_noise
 from dagveil.methods.measured import Measured, Progress
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
@@ -108,24 +109,7 @@ def release(curator: Curator, knowledge: Knowledge, settings: MeasureFeaturesSet
     if settings.degree is None and degree == 1:
         measured = release_moments(curator, rows, scaled, progress)
         return Measured((*releases, *measured.releases), (*plan, *measured.plan), (*measured.findings, LINEAR))
-    # beyond this nothing is shrunk
-    per_feature = (
-        min(settings.radius, degree + 2.0)
-        if settings.radius
-        else choose_radius(len(columns) * degree, rows, mu_squared)
-    )
-    radius_squared = per_feature * len(columns) * degree
-    intervals = [_interval(curator.schema, name, scaled, settings.reach) for name in columns]
-    features = FeaturePlan(
-        columns=columns,
-        centers=tuple((lower + upper) / 2.0 for lower, upper in intervals),
-        reaches=tuple((upper - lower) / 2.0 for lower, upper in intervals),
-        basis=settings.basis,
-        degree=degree,
-        radius_squared=radius_squared,
-        constant=math.sqrt(max(1.0, CONSTANT_SHARE * radius_squared)),
-        bits=BITS,
-    )
+    features = plan_features(curator.schema, scaled.centers, scaled.spreads, degree, settings, rows, mu_squared)
     progress("measuring features", 0, 1)
     released = curator.features(features, scaled.left, "moments of features")
     progress("measuring features", 1, 1)
@@ -134,7 +118,52 @@ def release(curator: Curator, knowledge: Knowledge, settings: MeasureFeaturesSet
     return Measured(
         (*releases, *scaled.releases, released),
         (*plan, *scaled.plan, stage),
-        (*scaled.findings, *_tell(features, settings, released.deviation, rows)),
+        (*scaled.findings, *tell_features(features, settings), *warn_of_moment_noise(released.deviation, rows)),
+    )
+
+
+def plan_features(
+    schema: Schema,
+    centers: Mapping[str, float],
+    spreads: Mapping[str, float],
+    degree: int,
+    settings: MeasureFeaturesSettings,
+    rows: int,
+    mu_squared: float,
+) -> FeaturePlan:
+    """Return how rows become features, from public facts alone.
+
+    Parameters
+    ----------
+    schema
+        Of numeric columns.
+    centers, spreads
+        Public, by column.
+    degree
+        Features per column.
+    settings
+        Of the method.
+    rows, mu_squared
+        As in `choose_degree`.
+    """
+    columns = tuple(schema.columns)
+    # beyond this nothing is shrunk
+    per_feature = (
+        min(settings.radius, degree + 2.0)
+        if settings.radius
+        else choose_radius(len(columns) * degree, rows, mu_squared)
+    )
+    radius_squared = per_feature * len(columns) * degree
+    intervals = [_interval(schema, name, centers[name], settings.reach * spreads[name]) for name in columns]
+    return FeaturePlan(
+        columns=columns,
+        centers=tuple((lower + upper) / 2.0 for lower, upper in intervals),
+        reaches=tuple((upper - lower) / 2.0 for lower, upper in intervals),
+        basis=settings.basis,
+        degree=degree,
+        radius_squared=radius_squared,
+        constant=math.sqrt(max(1.0, CONSTANT_SHARE * radius_squared)),
+        bits=BITS,
     )
 
 
@@ -185,17 +214,16 @@ def choose_radius(features: int, rows: int, mu_squared: float) -> float:
     return min(max(quiet, NARROWEST_PER_FEATURE), WIDEST_PER_FEATURE)
 
 
-def _interval(schema: Schema, name: str, scaled: ScaledColumns, reach: float) -> tuple[float, float]:
+def _interval(schema: Schema, name: str, center: float, half: float) -> tuple[float, float]:
     """Return where values of a column are told apart: around its centre, inside its bounds."""
     column = schema.columns[name]
     if not isinstance(column, Numeric):
         raise MethodError(f"column {name!r} is not numeric; choose `measure`")
-    center, half = scaled.centers[name], reach * scaled.spreads[name]
     lower, upper = max(column.bounds[0], center - half), min(column.bounds[1], center + half)
     return (lower, upper) if lower < upper else column.bounds
 
 
-def _tell(plan: FeaturePlan, settings: MeasureFeaturesSettings, deviation: float, rows: int) -> list[str]:
+def tell_features(plan: FeaturePlan, settings: MeasureFeaturesSettings) -> list[str]:
     """Say what a reader should know before trusting an edge or a p-value."""
     chosen = "set" if settings.degree is not None else "chosen from the number of rows, the columns and the budget"
     findings = [
@@ -209,10 +237,5 @@ def _tell(plan: FeaturePlan, settings: MeasureFeaturesSettings, deviation: float
         findings.append(
             f"Rows of features longer than {math.sqrt(plan.radius_squared):.1f} were shrunk to that length, which "
             "joins independent columns a little."
-        )
-    if deviation > rows / 5:
-        findings.append(
-            f"Noise of {deviation:.0f} in each moment is large beside about {rows} rows: expect only strong edges. A "
-            "larger epsilon or fewer columns would show more."
         )
     return findings

@@ -17,6 +17,7 @@ import numpy as np
 from dagveil.curator import Curator
 from dagveil.data.column import Numeric
 from dagveil.data.moments import MomentPlan
+from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measured import Measured, Progress
@@ -79,8 +80,33 @@ def release_moments(
     spreads = scaled.spreads | {name: spread for name, (_, spread) in (levels or {}).items()}
     left = scaled.left
     names = tuple(name for name in curator.schema.columns if name in centers)
-    radius_squared = choose_radius(len(names), rows, float(left * curator.accounting.total))
-    moment_plan = MomentPlan(
+    moment_plan = plan_moments(names, centers, spreads, rows, float(left * curator.accounting.total))
+    progress("measuring second moments", 0, 1)
+    released = curator.moments(moment_plan, left, "second moments")
+    progress("measuring second moments", 1, 1)
+    releases.append(released)
+    why = "one matrix answers every linear question"
+    plan.append(Stage("second moments", 1, len(released.values), float(left), released.deviation, why))
+    findings += [tell_moments(moment_plan), *warn_of_moment_noise(released.deviation, rows)]
+    return Measured(tuple(releases), tuple(plan), tuple(findings))
+
+
+def plan_moments(
+    names: tuple[str, ...], centers: Mapping[str, float], spreads: Mapping[str, float], rows: int, mu_squared: float
+) -> MomentPlan:
+    """Return how rows are scaled, shrunk and rounded for the matrix of second moments, from public facts alone.
+
+    Parameters
+    ----------
+    names
+        The columns.
+    centers, spreads
+        Public, by name.
+    rows, mu_squared
+        As in `choose_radius`.
+    """
+    radius_squared = choose_radius(len(names), rows, mu_squared)
+    return MomentPlan(
         columns=names,
         centers=tuple(centers[name] for name in names),
         spreads=tuple(spreads[name] for name in names),
@@ -88,22 +114,24 @@ def release_moments(
         constant=math.sqrt(max(1.0, radius_squared / 10.0)),
         bits=BITS,
     )
-    progress("measuring second moments", 0, 1)
-    released = curator.moments(moment_plan, left, "second moments")
-    progress("measuring second moments", 1, 1)
-    releases.append(released)
-    why = "one matrix answers every linear question"
-    plan.append(Stage("second moments", 1, len(released.values), float(left), released.deviation, why))
-    findings.append(
-        f"Columns were scaled by public centres and spreads, and rows longer than {math.sqrt(radius_squared):.1f} "
+
+
+def tell_moments(plan: MomentPlan) -> str:
+    """Say what a reader should know about second moments."""
+    return (
+        f"Columns were scaled by public centres and spreads, and rows longer than {math.sqrt(plan.radius_squared):.1f} "
         "spreads were shrunk to that length; dependence that is not linear is not seen."
     )
-    if released.deviation > rows / 5:
-        findings.append(
-            f"Noise of {released.deviation:.0f} in each moment is large beside about {rows} rows: expect only strong "
-            "edges. A larger epsilon or fewer columns would show more."
-        )
-    return Measured(tuple(releases), tuple(plan), tuple(findings))
+
+
+def warn_of_moment_noise(deviation: float, rows: int) -> list[str]:
+    """Say so if the noise in a moment is large beside the number of rows."""
+    if deviation <= rows / 5:
+        return []
+    return [
+        f"Noise of {deviation:.0f} in each moment is large beside about {rows} rows: expect only strong edges. A "
+        "larger epsilon or fewer columns would show more."
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +149,7 @@ class ScaledColumns:
 def scale_columns(curator: Curator, share: Fraction, progress: Progress) -> ScaledColumns:
     """Return centres and spreads of numeric columns: the declared ones, and private ones where none are declared."""
     columns = {name: column for name, column in curator.schema.columns.items() if isinstance(column, Numeric)}
-    centers = {name: _center(column) for name, column in columns.items()}
-    spreads = {name: column.spread for name, column in columns.items() if column.spread is not None}
+    centers, spreads = declared_scales(curator.schema)
     unknown = {name: center for name, center in centers.items() if name not in spreads}
     if not unknown:
         return ScaledColumns(centers, spreads, share, (), (), ())
@@ -141,6 +168,13 @@ def scale_columns(curator: Curator, share: Fraction, progress: Progress) -> Scal
         "saves a tenth of the budget."
     )
     return ScaledColumns(centers, spreads, share - share * SIZES_SHARE, sizes, (stage,), (told,))
+
+
+def declared_scales(schema: Schema) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the centres of all numeric columns, and the spreads of those whose schema declares one."""
+    columns = {name: column for name, column in schema.columns.items() if isinstance(column, Numeric)}
+    centers = {name: _center(column) for name, column in columns.items()}
+    return centers, {name: column.spread for name, column in columns.items() if column.spread is not None}
 
 
 def choose_radius(columns: int, rows: int, mu_squared: float) -> float:

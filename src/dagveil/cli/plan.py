@@ -1,0 +1,175 @@
+"""`dagveil plan`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from dagveil.cli.options import read_options, releasing_options, require_schema
+from dagveil.cli.output import check_writable
+from dagveil.cli.summary import count, open_console, print_written
+from dagveil.data.schema import Schema
+from dagveil.methods.cost import Cost, estimate_cost, tell_bytes, tell_seconds
+from dagveil.methods.forecast import foresee_plan, work_at_site, work_of_search
+from dagveil.methods.machine_speed import Speed, load_speed, measure_speed, save_speed
+from dagveil.methods.plan_file import MeasurementPlan, PlannedSite
+from dagveil.methods.planning import TableRule, plan_measurement
+from dagveil.methods.room import available_memory, suggest
+from dagveil.methods.settings import SearchSettings
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.report.labels import clean_text
+
+
+@click.command(short_help="Fix what will be asked, and what it will cost, before any row is read.")
+@click.option("--schema", "schema_path", metavar="SCHEMA.toml", help="Levels, bounds and public facts of all sites.")
+@click.option("--epsilon", metavar="NUMBER", help="Privacy budget of each site's run, for example 1.")
+@click.option("--delta", default="1e-6", metavar="NUMBER", show_default=True, help="The other half of that budget.")
+@releasing_options
+@click.option(
+    "--site",
+    "sites",
+    multiple=True,
+    metavar="NAME[=ROWS[,EPSILON[,DELTA]]]",
+    help="A custodian, with a public number of rows and, if it differs, its budget. May be given several times.  "
+    "[default: one site, with the schema's name and nominal rows]",
+)
+@click.option(
+    "--tables",
+    type=click.Choice([rule.value for rule in TableRule]),
+    default=TableRule.AUTO.value,
+    show_default=True,
+    help="Pairs only, or all three-way tables besides; auto decides by the noise that these would have.",
+)
+@click.option(
+    "--redraws",
+    type=click.IntRange(0),
+    default=SearchSettings().redraws,
+    show_default=True,
+    metavar="INTEGER",
+    help="Redraws of the search, for the forecast.",
+)
+@click.option(
+    "--noise",
+    type=click.Choice([NoiseKind.OPENDP.value, NoiseKind.EXACT.value]),
+    default=NoiseKind.OPENDP.value,
+    show_default=True,
+    help="Where noise will come from, for the forecast.",
+)
+@click.option("--calibrate", is_flag=True, help="First time this machine, and keep its constants for later plans.")
+@click.option("-o", "--output", metavar="FILE", help="Write the plan, for `dagveil measure --plan`.")
+def plan(
+    schema_path: str | None,
+    epsilon: str | None,
+    delta: str,
+    method: str,
+    options: tuple[str, ...],
+    sites: tuple[str, ...],
+    tables: str,
+    redraws: int,
+    noise: str,
+    calibrate: bool,
+    output: str | None,
+) -> None:
+    """Fix the questions of a measurement, with shares, budgets and sites, before any row is read.
+
+    Shows how many questions there are, how noisy their answers will be, and what time and memory they will take on this
+    machine. With -o the plan goes to a file: custodians who may not pool their rows follow it with `dagveil measure
+    --plan`, and `dagveil combine` adds what they release.
+    """
+    if calibrate:
+        click.echo(f"wrote {save_speed(measure_speed())}: the constants of this machine")
+        if schema_path is None and epsilon is None:
+            return
+    if epsilon is None:
+        raise click.UsageError("a plan needs --epsilon, for example --epsilon 1")
+    schema = require_schema(schema_path)
+    made = plan_measurement(
+        schema,
+        epsilon,
+        delta,
+        method=method,
+        options=read_options(options),
+        sites=[_read_site(text, schema, Budget.of(epsilon, delta)) for text in sites],
+        tables=TableRule(tables),
+    )
+    if output:
+        check_writable(Path(output))
+        made.save(output)
+    _print_plan(made)
+    _print_cost(made, redraws, NoiseKind(noise))
+    if output:
+        first = made.sites[0].name
+        named = shlex.join(["dagveil", "measure", "DATA", "--plan", output, "--site", first, "--schema", "SCHEMA.toml"])
+        print_written([Path(output)], clean_text(f"Next, at each site: `{named}`. Digest of the plan: {made.digest()}"))
+
+
+def _read_site(text: str, schema: Schema, budget: Budget) -> PlannedSite:
+    """Read NAME=ROWS,EPSILON,DELTA; what is left out is the schema's or the plan's."""
+    name, _, facts = text.partition("=")
+    rows, *amounts = [part.strip() for part in facts.split(",")]
+    if len(amounts) > 2 or not name.strip() or not ((rows.isascii() and rows.isdigit()) or not rows):
+        raise click.UsageError(f"--site takes NAME=ROWS,EPSILON,DELTA, for example --site north=20000; got {text!r}")
+    nominal = int(rows) if rows else schema.nominal_rows
+    if nominal is None:
+        raise click.UsageError(f"--site {name}: give its public number of rows, NAME=ROWS, or declare nominal_rows")
+    own = Budget.of(amounts[0] if amounts else budget.epsilon, amounts[1] if len(amounts) > 1 else budget.delta)
+    return PlannedSite(name.strip(), own.epsilon, own.delta, nominal)
+
+
+def _print_plan(plan: MeasurementPlan) -> None:
+    console = open_console()
+    foreseen = foresee_plan(plan)
+    questions = sum(stage.tables for stage in foreseen)
+    several = len(plan.sites) > 1
+    title = f"{plan.name}: {count(questions, 'question')} to {count(len(plan.sites), 'site')}, {plan.method}"
+    table = Table(title=clean_text(title), title_justify="left")
+    for heading in ("stage", "share", "tables", "numbers", "noise at a site", *(["together"] if several else [])):
+        table.add_column(heading, justify="left" if heading == "stage" else "right")
+    for stage in foreseen:
+        low, high = min(stage.site_noise), max(stage.site_noise)
+        own = f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} to {high:.4g}"
+        cells = [stage.stage, f"{float(stage.share):.4g}", str(stage.tables), str(stage.cells), own]
+        table.add_row(*cells, *([f"{stage.noise:.4g}"] if several else []))
+    console.print(table)
+    for site in plan.sites:
+        console.print(clean_text(f"site {site.name}: {site.budget.words}, {site.nominal_rows} nominal rows"))
+    console.print(f"noise: {plan.noise.value}; deviations are in rows for tables and in scaled units for moments")
+
+
+def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind) -> None:
+    console = open_console()
+    speed, measured = load_speed()
+    largest = max(plan.sites, key=lambda site: site.nominal_rows)
+    at_site, searching = work_at_site(plan, largest, noise), work_of_search(plan, redraws)
+    table = Table(title="expected on this machine, memory engine, one core", title_justify="left")
+    for heading in ("step", "time", "memory"):
+        table.add_column(heading, justify="left" if heading == "step" else "right")
+    site_cost, search_cost = estimate_cost(at_site, speed), estimate_cost(searching, speed)
+    for step in site_cost.steps[:4]:
+        table.add_row(f"{step.name}, at the largest site", tell_seconds(step.seconds), tell_bytes(step.memory))
+    for step in search_cost.steps[4:]:
+        table.add_row(step.name, tell_seconds(step.seconds), tell_bytes(step.memory))
+    console.print(table)
+    console.print(
+        "from constants measured on this machine"
+        if measured
+        else "from shipped constants; `dagveil plan --calibrate` measures this machine in a few seconds"
+    )
+    room = available_memory()
+    if room is not None:
+        console.print(f"available memory: {tell_bytes(room)}")
+        _warn_of_room(site_cost, search_cost, room, plan, speed, redraws, noise)
+
+
+def _warn_of_room(
+    site: Cost, search: Cost, room: float, plan: MeasurementPlan, speed: Speed, redraws: int, noise: NoiseKind
+) -> None:
+    largest = max(plan.sites, key=lambda one: one.nominal_rows)
+    for cost, work in ((site, work_at_site(plan, largest, noise)), (search, work_of_search(plan, redraws))):
+        if cost.memory > room:
+            advice = suggest(work, speed, room)
+            click.echo(f"Warning: {tell_bytes(cost.memory)} will not fit here. {advice}", err=True)

@@ -1,0 +1,265 @@
+"""What a run will cost in time and memory, from public facts and constants of the machine, before any row is read.
+
+The number of rows is the schema's nominal one: a forecast, or a refusal, must not depend on the rows.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dagveil.data.bundles import bundle_columns
+from dagveil.data.column import Numeric
+from dagveil.data.products import pays
+from dagveil.data.schema import Schema
+from dagveil.evidence.covariance import LEVELS_KEPT
+from dagveil.methods.machine_speed import SEARCH_GROWTH, Speed
+from dagveil.privacy.noise.kind import NoiseKind
+
+SEARCH_WEIGHT = 3.0
+"""A search over a real network takes so many times that over the chain of the same size that calibration times."""
+
+TRIPLES_WEIGHT = 2.0
+"""With three-way tables it takes this much longer."""
+
+REDRAW_WEIGHT = 1.2
+"""A search over redrawn evidence takes this much longer."""
+
+VARIED_SEARCHES = 4
+"""Searches at neighbouring levels, beside the redraws."""
+
+PROGRAM_BYTES = 250e6
+"""The program itself, with all that it imports."""
+
+CELL_BYTES = 120.0
+"""A released number, as an integer of Python, in the tables of the tests, and in the JSON."""
+
+TEXT_BYTES = 40.0
+"""A cell with levels while a file is read."""
+
+NUMBER_BYTES = 40.0
+"""A number while a file is read."""
+
+ROW_BYTES = 40.0
+"""A row while rows are reduced to the distinct ones."""
+
+BLOCK_COPIES = 8
+"""Copies of the covariance of indicators, or of the matrix of moments, that a search with redraws holds."""
+
+FIXED_TABLES = 80
+"""What a run costs beside its tables, in tables: budgets, ledger, receipt."""
+
+MOST_BUNDLED = 300
+"""Tables by which the number of passes over the rows is guessed."""
+
+BATCH_BYTES = 300e6
+"""Arrays of one batch of questions."""
+
+
+class Engine(enum.Enum):
+    """Where rows are held and counted."""
+
+    MEMORY = "memory"
+
+
+class Search(enum.Enum):
+    """What kind of evidence is searched."""
+
+    JOINT = "joint table"
+    PAIRS = "pair tables"
+    TRIPLES = "three-way tables"
+    MATRIX = "moments"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The size of a run, in public numbers.
+
+    Parameters
+    ----------
+    schema
+        Columns and levels.
+    rows
+        Nominal rows; 0 if they are nowhere declared.
+    counted
+        Sets of columns whose tables are counted.
+    tables, cells
+        Released tables, and numbers in them.
+    features
+        Numbers per row in a matrix of moments; 0 if there is none.
+    search
+        Kind of evidence.
+    redraws
+        How often noise is drawn again for confidence.
+    noise
+        Where noise comes from.
+    held
+        Whether the rows are in memory already.
+    adaptive
+        Whether a first search over what was released chooses the later questions.
+    engine
+        Where rows are counted.
+    """
+
+    schema: Schema
+    rows: int
+    counted: Sequence[tuple[str, ...]]
+    tables: int
+    cells: int
+    features: int
+    search: Search
+    redraws: int
+    noise: NoiseKind = NoiseKind.OPENDP
+    held: bool = False
+    adaptive: bool = False
+    engine: Engine = Engine.MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a run: processor seconds, and the most bytes that it holds."""
+
+    name: str
+    seconds: float
+    memory: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The steps of a run."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Processor seconds of all steps."""
+        return sum(step.seconds for step in self.steps)
+
+    @property
+    def memory(self) -> float:
+        """The most bytes that are held at once."""
+        return max(step.memory for step in self.steps)
+
+
+def estimate_cost(work: Work, speed: Speed) -> Cost:
+    """Foresee time and memory.
+
+    Parameters
+    ----------
+    work
+        Size of the run.
+    speed
+        Constants of the machine.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> schema = Schema(dataset="demo", columns={name: Boolean(outside="false") for name in "abc"})
+    >>> small = Work(schema, 10_000, [("a", "b", "c")], 1, 8, 0, Search.JOINT, redraws=50)
+    >>> large = Work(schema, 10**9, [("a", "b", "c")], 1, 8, 0, Search.JOINT, redraws=50)
+    >>> estimate_cost(small, Speed()).memory < estimate_cost(large, Speed()).memory
+    True
+    """
+    columns = work.schema.columns.values()
+    width = len(work.schema.columns)
+    numbers = sum(isinstance(column, Numeric) for column in columns)
+    texts = width - numbers
+    read = 0.0 if work.held else work.rows * (texts * speed.read_cell + numbers * speed.read_number)
+    read_bytes = 0.0 if work.held else work.rows * (texts * TEXT_BYTES + numbers * NUMBER_BYTES)
+    held = 0.0 if work.held else work.rows * (width + 8.0 * numbers)
+    count, count_bytes = _count_cost(work, speed)
+    draw = speed.draw if work.noise is NoiseKind.OPENDP else speed.exact_draw
+    release = work.cells * draw + (FIXED_TABLES + work.tables) * speed.table
+    block = _block_size(work)
+    one = _search_seconds(work, speed)
+    release += one if work.adaptive else 0.0
+    again = work.redraws * (REDRAW_WEIGHT * one + speed.eigen * block**3) + (
+        VARIED_SEARCHES * one if work.redraws else 0
+    )
+    released = work.cells * CELL_BYTES
+    # float64 copies; a joint table is searched cell by cell
+    matrix = 8.0 * (block**2 + (work.cells if work.search is Search.JOINT else 0)) * BLOCK_COPIES
+    batch = min(BATCH_BYTES, 1e4 * width**2)
+    return Cost(
+        (
+            Step("starting", speed.start, PROGRAM_BYTES),
+            Step("reading", read, PROGRAM_BYTES + read_bytes),
+            Step("counting", count, PROGRAM_BYTES + held + count_bytes),
+            Step("noise", release, PROGRAM_BYTES + held + released),
+            Step("searching", one, PROGRAM_BYTES + released + matrix / 2 + batch),
+            Step("redrawing", again, PROGRAM_BYTES + released + (matrix if work.redraws else matrix / 2) + batch),
+        )
+    )
+
+
+def _count_cost(work: Work, speed: Speed) -> tuple[float, float]:
+    """Return seconds and bytes of the pass that makes rows distinct, of the passes that count, and of moments."""
+    width = len(work.schema.columns)
+    seconds, most = 0.0, 0.0
+    if work.features:
+        seconds += work.rows * work.features * (speed.quantise + work.features * speed.moment)
+        most = 8.0 * 4096 * work.features * 4
+    if not work.counted:
+        return seconds, most
+    levels = {name: column.n_levels for name, column in work.schema.columns.items()}
+    domain = math.prod(levels.values())
+    seconds += work.rows * (width * speed.row_cell + (speed.row if domain > 2**18 else 0.0))
+    distinct = domain if 2 * domain <= work.rows else work.rows
+    most = max(most, 0.0 if work.held else work.rows * ROW_BYTES)
+    pairs = [columns for columns in work.counted if len(columns) == 2]
+    others = [columns for columns in work.counted if len(columns) != 2]
+    if pays(pairs, levels, distinct):
+        seconds += distinct * sum(levels.values()) ** 2 * speed.moment
+    else:
+        seconds += distinct * _passes(pairs, levels, distinct) * speed.count_cell
+    return seconds + distinct * _passes(others, levels, distinct) * speed.count_cell, most
+
+
+def _passes(counted: Sequence[tuple[str, ...]], levels: Mapping[str, int], distinct: int) -> float:
+    """Return how many columns the passes over distinct rows read in all.
+
+    How tables share passes is worked out for some of them only: more would take longer than the forecast is worth.
+    """
+    some = counted[-MOST_BUNDLED:]
+    bundles = bundle_columns(some, levels, n_rows=distinct)
+    return sum(len(bundle.columns) for bundle in bundles) * len(counted) / max(len(some), 1)
+
+
+def _block_size(work: Work) -> float:
+    """Return the size of the matrix that a search works on."""
+    if work.search is Search.MATRIX:
+        return float(work.features)
+    return float(sum(min(column.n_levels, LEVELS_KEPT) - 1 for column in work.schema.columns.values()))
+
+
+def _search_seconds(work: Work, speed: Speed) -> float:
+    width = len(work.schema.columns)
+    weight = SEARCH_WEIGHT * (TRIPLES_WEIGHT if work.search is Search.TRIPLES else 1.0)
+    block = _block_size(work)
+    return weight * speed.search * float(width**SEARCH_GROWTH) + speed.moment * block**2 * 100
+
+
+def tell_bytes(number: float) -> str:
+    """Write a number of bytes for people.
+
+    Examples
+    --------
+    >>> tell_bytes(2.5e9), tell_bytes(3e8)
+    ('2.5 GB', '300 MB')
+    """
+    return f"{number / 1e9:.3g} GB" if number >= 1e9 else f"{number / 1e6:.0f} MB"
+
+
+def tell_seconds(number: float) -> str:
+    """Write seconds for people.
+
+    Examples
+    --------
+    >>> tell_seconds(0.25), tell_seconds(90), tell_seconds(90000)
+    ('0.25 s', '1.5 min', '25 h')
+    """
+    if number < 60:
+        return f"{number:.2g} s"
+    return f"{number / 60:.2g} min" if number < 3600 else f"{number / 3600:.3g} h"

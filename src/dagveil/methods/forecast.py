@@ -1,0 +1,172 @@
+"""What a run or a plan will ask, how noisy the answers will be, and how large the work is, before any row is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations, islice
+
+from dagveil.data.column import Numeric
+from dagveil.data.schema import Schema
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.catalogue import METHODS, Method
+from dagveil.methods.cost import Search, Work
+from dagveil.methods.measure_features import MeasureFeaturesSettings
+from dagveil.methods.plan_file import (
+    Ask,
+    AskFeatures,
+    AskInteractions,
+    AskMoments,
+    MeasurementPlan,
+    NoiseLaw,
+    PlannedSite,
+    count_cells,
+    list_sets,
+)
+from dagveil.methods.planning import pays_for_triples
+from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.privacy.mechanisms.laplace import laplace_variance
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.relation import Relation
+from dagveil.statistics.contingency import (
+    counts_sensitivity,
+    counts_squared_sensitivity,
+    interaction_squared_sensitivity,
+)
+from dagveil.statistics.features import feature_moments_squared_sensitivity
+from dagveil.statistics.moments import moments_squared_sensitivity
+
+SECOND_ROUND = Fraction(3, 8)
+"""Share of the budget that `measure` spends on what its first rounds recommend."""
+
+TRIPLES_PER_COLUMN = 4
+"""Three-way tables that its first rounds recommend, about, per column."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeseenStage:
+    """One stage of a plan in numbers: what each site releases, and the deviation of the noise of all sites together."""
+
+    stage: str
+    share: Fraction
+    tables: int
+    cells: int
+    site_noise: tuple[float, ...]
+
+    @property
+    def noise(self) -> float:
+        """Deviation of the noise in the sum over sites."""
+        return math.sqrt(sum(deviation**2 for deviation in self.site_noise))
+
+
+def foresee_plan(plan: MeasurementPlan) -> tuple[ForeseenStage, ...]:
+    """Tell what a plan asks, and how noisy its answers will be at each site."""
+    stages = []
+    for ask in plan.asks:
+        noise = tuple(foresee_noise(ask, plan.schema, plan.noise, site) for site in plan.sites)
+        tables = 1 if isinstance(ask, AskMoments | AskFeatures) else len(list_sets(ask))
+        stages.append(ForeseenStage(ask.stage, ask.share, tables, count_cells(ask, plan.schema), noise))
+    return tuple(stages)
+
+
+def foresee_noise(ask: Ask, schema: Schema, noise: NoiseLaw, site: PlannedSite) -> float:
+    """Return the deviation of the noise at one site: in rows for counts, in scaled units for moments."""
+    relation = Relation(schema.relation)
+    amount = ask.share * noise.filter(site.budget).total
+    if noise is NoiseLaw.LAPLACE:
+        return math.sqrt(laplace_variance(counts_sensitivity(relation, len(list_sets(ask))) / amount))
+    if isinstance(ask, AskMoments):
+        return math.sqrt(moments_squared_sensitivity(relation, ask.rows) / amount) / 4.0**ask.rows.bits
+    if isinstance(ask, AskFeatures):
+        return math.sqrt(feature_moments_squared_sensitivity(relation, ask.rows) / amount) / 4.0**ask.rows.bits
+    if isinstance(ask, AskInteractions):
+        shapes = [(schema.columns[a].n_levels, schema.columns[b].n_levels) for a, b in ask.pairs]
+        weighted = sum(
+            Fraction(interaction_squared_sensitivity(relation, shape), math.prod(shape) ** 2) for shape in shapes
+        )
+        return math.sqrt(weighted / amount)
+    return math.sqrt(counts_squared_sensitivity(relation, len(ask.sets)) / amount)
+
+
+def work_at_site(plan: MeasurementPlan, site: PlannedSite, noise: NoiseKind, *, held: bool = False) -> Work:
+    """Return the size of one site's run: it reads, counts and draws; the search is someone else's."""
+    return _plan_work(plan, site.nominal_rows, 0, noise, held=held)
+
+
+def work_of_search(plan: MeasurementPlan, redraws: int) -> Work:
+    """Return the size of the search over the evidence of all sites: no rows."""
+    return _plan_work(plan, 0, redraws, NoiseKind.OPENDP, held=True)
+
+
+def _plan_work(plan: MeasurementPlan, rows: int, redraws: int, noise: NoiseKind, *, held: bool) -> Work:
+    counted: list[tuple[str, ...]] = []
+    features = 0
+    for ask in plan.asks:
+        if isinstance(ask, AskMoments | AskFeatures):
+            features = 1 + len(ask.rows.columns) * (ask.rows.degree if isinstance(ask, AskFeatures) else 1)
+        else:
+            counted += list_sets(ask)
+    cells = sum(count_cells(ask, plan.schema) for ask in plan.asks)
+    search = Search.MATRIX if features else _table_search(counted, plan.noise is NoiseLaw.LAPLACE)
+    return Work(plan.schema, rows, counted, max(len(counted), 1), cells, features, search, redraws, noise, held)
+
+
+def _table_search(counted: Sequence[tuple[str, ...]], joint: bool) -> Search:
+    if joint:
+        return Search.JOINT
+    return Search.TRIPLES if max(map(len, counted)) > 2 else Search.PAIRS
+
+
+def work_of_reading(schema: Schema, *, held: bool = False) -> Work:
+    """Return the size of a run whose questions are not known: what is certain is that its rows are read."""
+    return Work(schema, schema.nominal_rows or 0, [], 0, 0, 0, Search.PAIRS, 0, held=held)
+
+
+def work_of_run(
+    schema: Schema,
+    method: Method,
+    accounting: Filter,
+    settings: object,
+    knowledge: Knowledge,
+    *,
+    redraws: int = 0,
+    noise: NoiseKind = NoiseKind.OPENDP,
+    held: bool = False,
+) -> Work:
+    """Return the size of a run that follows no plan file: about, since its later questions follow from answers.
+
+    Parameters
+    ----------
+    schema, method, accounting, settings, knowledge
+        Of the run, settled before a row is touched.
+    redraws
+        Of the search that follows.
+    noise
+        Where noise comes from.
+    held
+        Whether the rows are in memory already.
+    """
+    rows = schema.nominal_rows or 0
+    names = tuple(schema.columns)
+    numeric = all(isinstance(column, Numeric) and column.bins is None for column in schema.columns.values())
+    if method.release is None or method.name not in METHODS:
+        return work_of_reading(schema, held=held)
+    if isinstance(accounting, PureFilter):
+        cells = math.prod(column.n_levels for column in schema.columns.values())
+        return Work(schema, rows, [names], 1, cells, 0, Search.JOINT, redraws, noise, held)
+    if numeric or method.name == "measure-notears":
+        degree = (settings.degree or 2) if isinstance(settings, MeasureFeaturesSettings) else 1
+        size = len(names) * degree + 1
+        return Work(schema, rows, [], 1, size * (size + 1) // 2, size, Search.MATRIX, redraws, noise, held)
+    pairs = [pair for pair in combinations(names, 2) if not knowledge.excludes(*pair)]
+    counted: list[tuple[str, ...]] = [*((name,) for name in names), *pairs]
+    levels = {name: column.n_levels for name, column in schema.columns.items()}
+    cells = sum(math.prod(levels[name] for name in columns) for columns in counted)
+    triples = list(islice(combinations(names, 3), TRIPLES_PER_COLUMN * len(names)))
+    site = PlannedSite(schema.dataset, accounting.budget.epsilon, accounting.budget.delta, max(rows, 1))
+    if pays_for_triples(schema, triples, SECOND_ROUND, [site]):
+        cells += sum(math.prod(levels[name] for name in columns) for columns in triples)
+        return Work(schema, rows, counted, len(counted), cells, 0, Search.TRIPLES, redraws, noise, held, True)
+    return Work(schema, rows, counted, len(counted), cells, 0, Search.PAIRS, redraws, noise, held, True)

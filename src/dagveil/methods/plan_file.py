@@ -1,0 +1,266 @@
+"""The plan of a measurement as a public file: what is asked of each site, fixed before any row is read.
+
+Several custodians who follow the same plan release answers to the same questions, so that their evidence can be added.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from dagveil.data.column import Numeric
+from dagveil.data.features import FeaturePlan
+from dagveil.data.moments import MomentPlan
+from dagveil.data.schema import Schema
+from dagveil.errors import DataError, MethodError, SchemaError
+from dagveil.evidence.bundle import Study
+from dagveil.privacy import fraction_json
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import DiscreteGaussian
+from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
+
+PLAN_FORMAT = "dagveil-plan"
+PLAN_VERSION = 1
+"""Version of the JSON; readers refuse others."""
+
+_OWN_FACTS: dict[str, Any] = {"dataset": "any", "nominal_rows": None, "reviewed": True, "public": False}
+"""What a schema says about one site's table alone, replaced by the same words for all sites."""
+
+
+class NoiseLaw(enum.Enum):
+    """Law of the noise, and with it the accounting."""
+
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+
+    def filter(self, budget: Budget) -> Filter:
+        """Return the filter that pays for noise of this law."""
+        return PureFilter(budget) if self is NoiseLaw.LAPLACE else tightest_filter(budget, [DiscreteGaussian])
+
+
+class AskTables(msgspec.Struct, frozen=True, tag="tables", tag_field="kind"):
+    """Release the tables of counts of these sets of columns, with this share of the budget."""
+
+    stage: str
+    share: Fraction
+    why: str
+    sets: tuple[tuple[str, ...], ...]
+
+
+class AskInteractions(msgspec.Struct, frozen=True, tag="interactions", tag_field="kind"):
+    """Release what the tables of these pairs hold beyond their margins."""
+
+    stage: str
+    share: Fraction
+    why: str
+    pairs: tuple[tuple[str, str], ...]
+
+
+class AskMoments(msgspec.Struct, frozen=True, tag="moments", tag_field="kind"):
+    """Release the second moments of scaled rows."""
+
+    stage: str
+    share: Fraction
+    why: str
+    rows: MomentPlan
+
+
+class AskFeatures(msgspec.Struct, frozen=True, tag="features", tag_field="kind"):
+    """Release the second moments of features."""
+
+    stage: str
+    share: Fraction
+    why: str
+    rows: FeaturePlan
+
+
+Ask = AskTables | AskInteractions | AskMoments | AskFeatures
+
+
+class PlannedSite(msgspec.Struct, frozen=True):
+    """One custodian: a name, what its run may spend, and its public number of rows."""
+
+    name: str
+    epsilon: Fraction
+    delta: Fraction
+    nominal_rows: int
+
+    @property
+    def budget(self) -> Budget:
+        """What the site's run may spend."""
+        return Budget(self.epsilon, self.delta)
+
+
+class MeasurementPlan(msgspec.Struct, frozen=True):
+    """Everything that custodians agree on before anyone looks at rows.
+
+    Parameters
+    ----------
+    schema
+        Of every site; a site's own may differ in the data set's name, the nominal rows and whether they are public.
+    method, settings
+        Method that the evidence is for, and its settings.
+    noise
+        Law of the noise.
+    sites
+        Who takes part.
+    asks
+        The questions, in order, with their shares of each site's budget.
+    """
+
+    format: Literal["dagveil-plan"]
+    version: int
+    software: str
+    created: str
+    schema: Schema
+    method: str
+    settings: dict[str, Any]
+    noise: NoiseLaw
+    sites: tuple[PlannedSite, ...]
+    asks: tuple[Ask, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the study."""
+        return self.schema.dataset
+
+    @property
+    def study(self) -> Study:
+        """What evidence says about the plan that it follows."""
+        return Study(self.name, self.digest(), tuple(site.name for site in self.sites))
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all that decides what is released: equal plans have equal digests."""
+        fields = {
+            "study": self.name,
+            "schema": digest_questions(self.schema),
+            "method": self.method,
+            "settings": self.settings,
+            "noise": self.noise,
+            "sites": self.sites,
+            "asks": self.asks,
+        }
+        plain = msgspec.json.decode(fraction_json.encode(fields))
+        return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
+
+    def site_named(self, name: str | None) -> PlannedSite:
+        """Return a site; the name may be left out if there is one only."""
+        if name is None and len(self.sites) == 1:
+            return self.sites[0]
+        known = ", ".join(site.name for site in self.sites)
+        if name is None:
+            raise MethodError(f"the plan has {len(self.sites)} sites; say which one this is (--site): {known}")
+        for site in self.sites:
+            if site.name == name:
+                return site
+        raise MethodError(f"the plan has no site {name!r}; its sites are {known}")
+
+    def to_json(self) -> str:
+        """Write the plan as JSON."""
+        return msgspec.json.format(fraction_json.encode(self), indent=2).decode()
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan to a file."""
+        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+
+def digest_questions(schema: Schema) -> str:
+    """Return the digest of all that a schema has in common with those of other sites.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> north = Schema(dataset="north", columns={"smokes": Boolean(outside="false")}, nominal_rows=10)
+    >>> digest_questions(north) == digest_questions(msgspec.structs.replace(north, dataset="south", nominal_rows=20))
+    True
+    """
+    return msgspec.structs.replace(schema, **_OWN_FACTS).digest()
+
+
+def check_same_questions(own: Schema, agreed: Schema) -> None:
+    """Refuse a schema under which the plan's questions would mean something else, and say where it differs."""
+    if digest_questions(own) == digest_questions(agreed):
+        return
+    if apart := sorted(set(own.columns) ^ set(agreed.columns)):
+        what = f"only one of the two has {', '.join(apart)}"
+    elif different := [name for name in own.columns if own.columns[name] != agreed.columns[name]]:
+        what = f"it declares {', '.join(different)} otherwise"
+    else:
+        others = ("relation", "unit", "tiers", "forbidden", "required")
+        what = "it differs in " + ", ".join(name for name in others if getattr(own, name) != getattr(agreed, name))
+    raise SchemaError(
+        f"the schema of {own.dataset!r} is not that of the plan: {what}; use the schema that was agreed on"
+    )
+
+
+def list_sets(ask: Ask) -> tuple[tuple[str, ...], ...]:
+    """Return the sets of columns that a stage asks about."""
+    if isinstance(ask, AskMoments | AskFeatures):
+        return (ask.rows.columns,)
+    return ask.sets if isinstance(ask, AskTables) else ask.pairs
+
+
+def count_cells(ask: Ask, schema: Schema) -> int:
+    """Return how many numbers a stage releases."""
+    if isinstance(ask, AskMoments | AskFeatures):
+        degree = ask.rows.degree if isinstance(ask, AskFeatures) else 1
+        size = len(ask.rows.columns) * degree + 1
+        return size * (size + 1) // 2
+    return sum(math.prod(schema.columns[name].n_levels for name in names) for names in list_sets(ask))
+
+
+def plan_from_json(text: str | bytes) -> MeasurementPlan:
+    """Read a plan back."""
+    try:
+        head = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DataError("this is not JSON; give a plan.json that `dagveil plan` wrote") from error
+    if not isinstance(head, dict) or head.get("format") != PLAN_FORMAT:
+        raise DataError("this JSON is not a dagveil plan; give a plan.json that `dagveil plan` wrote")
+    if head.get("version") != PLAN_VERSION:
+        raise DataError(
+            f"this plan has format version {head.get('version')}, this program reads {PLAN_VERSION}; "
+            "use the dagveil that wrote it, or a newer one"
+        )
+    try:
+        plan = fraction_json.decode(text, MeasurementPlan)
+    except msgspec.ValidationError as error:
+        raise DataError(f"this plan is damaged: {error}; ask for it again") from error
+    check_plan(plan)
+    return plan
+
+
+def load_plan(path: str | Path) -> MeasurementPlan:
+    """Read a plan from a file."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}; give the path of a plan.json") from error
+    return plan_from_json(content)
+
+
+def check_plan(plan: MeasurementPlan) -> None:
+    """Refuse a plan that no site could follow."""
+    names = [site.name for site in plan.sites]
+    if not names or not all(name.strip() for name in names) or len(set(names)) < len(names):
+        raise MethodError("a plan needs sites with names of their own; give each --site another name")
+    for site in plan.sites:
+        _ = site.budget  # refuses amounts outside their range
+        if site.nominal_rows < 1:
+            raise MethodError(f"site {site.name!r} has {site.nominal_rows} nominal rows; declare at least 1")
+    shares = sum((ask.share for ask in plan.asks), Fraction(0))
+    if not plan.asks or any(ask.share <= 0 for ask in plan.asks) or shares > 1:
+        raise MethodError(f"the shares of a plan must be above 0 and at most 1 together; these make {float(shares):g}")
+    for ask in plan.asks:
+        moments = isinstance(ask, AskMoments | AskFeatures)
+        names = [name for columns in list_sets(ask) for name in columns]
+        if unknown := [name for name in names if name not in plan.schema.columns]:
+            raise MethodError(f"the plan asks about {unknown[0]!r}, which is no column of its schema")
+        if moments and not all(isinstance(plan.schema.columns[name], Numeric) for name in names):
+            raise MethodError("the plan asks for moments of columns that are not numeric")
