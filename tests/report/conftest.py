@@ -2,92 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-EDGES = [
-    ("either", "dysp", "directed", 0.89, 0.82),
-    ("either", "xray", "directed", 0.974, 0.72),
-    ("tub", "either", "directed", 0.86, 0.59),
-    ("lung", "either", "directed", 0.63, 0.79),
-    ("bronc", "dysp", "directed", 0.57, 0.47),
-    ("lung", "smoke", "undirected", 0.62, 0.82),
-    ("bronc", "smoke", "undirected", None, None),
-]
+sys.path.insert(0, str(Path(__file__).parent))
 
-
-def make_result() -> dict[str, Any]:
-    nodes = ["asia", "tub", "smoke", "lung", "bronc", "either", "xray", "dysp"]
-    names = ("source", "target", "kind", "confidence", "arrow_confidence")
-    return {
-        "format": "dagveil-result",
-        "version": 1,
-        "software": "0.1.0",
-        "created": "2026-11-15T12:00:00Z",
-        "method": {
-            "name": "measure",
-            "calibration": "sound",
-            "settings": {"marginal_level": 0.01, "arrows": "evidence"},
-        },
-        "graph": {"nodes": nodes, "family": "cpdag", "edges": [dict(zip(names, edge, strict=True)) for edge in EDGES]},
-        "near_misses": [{"source": "asia", "target": "tub", "confidence": 0.31}],
-        "confidence": {"redraws": 50, "meaning": "share of redraws in which the edge returned"},
-        "schema": {
-            "dataset": "asia-demo",
-            "digest": "9f2b" * 16,
-            "reviewed": True,
-            "unit": "patient",
-            "nominal_rows": 100_000,
-            "columns": {node: {"kind": "categorical", "levels": 2} for node in nodes},
-        },
-        "plan": [
-            {
-                "stage": "all pairs",
-                "tables": 28,
-                "cells": 112,
-                "share": 0.5,
-                "noise_sd": 31.7,
-                "why": "no edge is missed",
-            }
-        ],
-        "findings": ["28 pair tables were measured."],
-        "receipt": {
-            "calibration": "sound",
-            "epsilon": "1",
-            "delta": "1/1000000",
-            "spent": "epsilon 0.7 of 1",
-            "relation": "add-remove",
-            "unit": "patient",
-            "nominal_rows": 100_000,
-            "accounting": "Gaussian accounting",
-            "accounting_total": "7/125",
-            "accounting_spent": "33/1000",
-            "dataset": "asia-demo",
-            "software": "dagveil 0.1.0",
-            "noise": "OpenDP",
-            "events": [
-                {
-                    "kind": "discrete-gaussian",
-                    "label": "all pairs",
-                    "draws": 112,
-                    "squared_sensitivity": "28",
-                    "variance": "1002",
-                    "changed": 28,
-                },
-                {
-                    "kind": "discrete-gaussian",
-                    "label": "triples",
-                    "draws": 80,
-                    "squared_sensitivity": "10",
-                    "variance": "2002",
-                    "changed": None,
-                },
-            ],
-            "public_facts": ["the column names and levels of the schema"],
-            "warnings": [],
-        },
-    }
+from sample_result import make_result
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def test_the_facts_of_the_result_are_on_the_page(result: dict[str, Any]) -> None
 def test_each_edge_has_a_row(result: dict[str, Any]) -> None:
     page = render_report(result)
     rows = re.findall(
-        r'<tr><td class="name">(.*?)</td>.*?aria-hidden="true">(.*?)</span>.*?class="name">(.*?)</td>', page
+        r'<tr[^>]*><td class="name">(.*?)</td>.*?aria-hidden="true">(.*?)</span>.*?class="name">(.*?)</td>', page
     )
     signs = {"directed": "→", "undirected": "—"}
     edges = {(e["source"], signs[e["kind"]], e["target"]) for e in result["graph"]["edges"]}
@@ -254,3 +254,29 @@ def test_a_damaged_amount_is_refused_without_showing_it(result: dict[str, Any], 
     with pytest.raises(DagveilError, match="epsilon") as caught:
         render_report(result)
     assert "secret" not in str(caught.value)
+
+
+def test_page_one_comes_first(result: dict[str, Any]) -> None:
+    """Who is protected, what was public and what is not promised stand before the graph; sums stand after it."""
+    sections = [attributes["id"] for tag, attributes in Page(render_report(result)).tags if tag == "section"]
+    assert sections[:4] == ["promise", "public", "limits", "graph"]
+    text = Page(render_report(result)).text
+    order = ["Who is protected", "Against what", "How strongly", "Public facts relied on", "What is not promised"]
+    places = [text.index(words) for words in (*order, "The graph", "Where the budget went", "Accounting: ")]
+    assert places == sorted(places)
+
+
+def test_controls_need_the_script_and_the_rest_does_not(result: dict[str, Any]) -> None:
+    """What only a script can do is hidden until the script shows it."""
+    tags = Page(render_report(result)).tags
+    assert [a.get("id") for tag, a in tags if tag == "div" and "hidden" in a] == ["graph-tools"]
+    assert all("hidden" in a for tag, a in tags if "data-copy" in a)
+
+
+def test_without_confidences_there_is_no_slider(result: dict[str, Any]) -> None:
+    assert 'id="least"' in render_report(result)
+    for edge in result["graph"]["edges"]:
+        edge["confidence"] = edge["arrow_confidence"] = None
+    source = render_report(result)
+    assert 'id="least"' not in source
+    assert "There is no slider" in source

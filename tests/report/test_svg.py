@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from dagveil.errors import DagveilError
 from dagveil.methods.result import ResultEdge, ResultGraph
+from dagveil.report.graph import read_graph
 from dagveil.report.html import write_svg
 from dagveil.report.labels import WIDEST_LABEL, clean_text, measure, shorten
+from dagveil.report.legend import Legend, draw_samples
 from dagveil.report.svg import draw_graph
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -106,6 +108,27 @@ def test_the_legend_names_only_what_occurs() -> None:
     assert "direction found" in texts
     assert not any(text and ("hollow" in text or "thicker" in text or "open" in text) for text in texts)
     assert list(part(parse(draw_graph({"nodes": ["a"], "edges": []})), "legend")[0]) == []
+
+
+def test_a_page_shows_the_legend_apart(result: dict[str, Any]) -> None:
+    apart = parse(draw_graph(result["graph"], legend_place=Legend.APART))
+    assert list(part(apart, "legend")[0]) == []
+    assert float(apart.get("height")) < float(parse(draw_graph(result["graph"])).get("height"))
+    samples = draw_samples(read_graph(result["graph"]))
+    inside = [text.text for text in part(parse(draw_graph(result["graph"])), "legend")[0].findall(f"{SVG}text")]
+    assert [words for words, _ in samples] == inside
+    assert all(ElementTree.fromstring(sample).get("aria-hidden") == "true" for _, sample in samples)
+
+
+def test_edges_and_nodes_carry_their_numbers(result: dict[str, Any]) -> None:
+    root = parse(draw_graph(result["graph"]))
+    nodes = result["graph"]["nodes"]
+    assert [node.get("data-node") for node in part(root, "node")] == [str(i) for i in range(len(nodes))]
+    for group, edge in zip(part(root, "edge"), result["graph"]["edges"], strict=True):
+        assert nodes[int(group.get("data-source"))] == edge["source"]
+        assert nodes[int(group.get("data-target"))] == edge["target"]
+        share = group.get("data-confidence")
+        assert (None if share is None else float(share) / 100) == pytest.approx(edge["confidence"])
 
 
 def test_a_screen_reader_hears_title_and_edges() -> None:

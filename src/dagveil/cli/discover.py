@@ -12,7 +12,10 @@ from typing import Any
 import click
 import msgspec
 
+from dagveil.audit.certificate import encode_certificate, show_certificate
+from dagveil.audit.search import Effort
 from dagveil.cli.account import describe
+from dagveil.cli.audit import audit_result
 from dagveil.cli.options import (
     method_options,
     name_ledger,
@@ -27,6 +30,7 @@ from dagveil.cli.options import (
     search_settings,
 )
 from dagveil.cli.output import check_writable, keep_earlier
+from dagveil.cli.planned import measure_by_plan
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import count, print_receipt, print_result, print_written
 from dagveil.data.schema import Schema
@@ -54,17 +58,42 @@ from dagveil.report.html import write_report, write_svg
 @click.option(
     "-o", "--output", metavar="FILE", default="evidence.json", show_default=True, help="Where the evidence goes."
 )
-def measure(file: str, output: str, method: str, options: tuple[str, ...], **run: Any) -> None:
+@click.option("--plan", "plan_path", metavar="PLAN.json", help="Follow an agreed plan: it fixes questions and budget.")
+@click.option("--site", metavar="NAME", help="Which site of the plan this is; only with --plan.")
+@click.option(
+    "--dataset",
+    metavar="NAME",
+    help="What the ledger calls this site's table, if the plan's schema is taken as it is; only with --plan.",
+)
+@click.pass_context
+def measure(
+    context: click.Context,
+    /,
+    file: str,
+    output: str,
+    method: str,
+    options: tuple[str, ...],
+    plan_path: str | None,
+    site: str | None,
+    dataset: str | None,
+    **run: Any,
+) -> None:
     """Release noisy evidence about FILE, a table (CSV, TSV, Parquet, Feather, Arrow).
 
     This spends the budget once. `dagveil discover evidence.json` then searches the evidence as often as you like, at
-    no cost and without the rows.
+    no cost and without the rows. With --plan the questions and the budget are those of an agreed plan, and `dagveil
+    combine` adds what several sites release.
     """
     path = Path(output)
     chosen = method_named(method)
-    if chosen.release is None:
+    if plan_path is not None:
+        evidence = measure_by_plan(context, file, path, plan_path, site, dataset, run)
+    elif site is not None or dataset is not None:
+        raise click.UsageError("--site and --dataset say which part of a plan this is; give --plan PLAN.json with them")
+    elif chosen.release is None:
         raise click.UsageError(f"{method} asks adaptively and leaves no evidence; use `dagveil discover` with it")
-    evidence = _measure(file, None, (path,), method=chosen, options=options, **run)
+    else:
+        evidence = _measure(file, None, (path,), method=chosen, options=options, **run)
     _save_paid(evidence, path)
     print_receipt(evidence.receipt)
     releases = count(len(evidence.releases), "release")
@@ -84,6 +113,12 @@ def measure(file: str, output: str, method: str, options: tuple[str, ...], **run
     show_default=True,
     help="Folder for result.json, graph.svg, report.html and, if evidence was released, evidence.json.",
 )
+@click.option(
+    "--audit",
+    "effort",
+    type=click.Choice([Effort.QUICK.value]),
+    help="Audit the method at this budget, on made-up tables, and show in the report what came of it.",
+)
 @click.pass_context
 def discover(
     context: click.Context,
@@ -100,6 +135,7 @@ def discover(
     method: str,
     calibration: str,
     options: tuple[str, ...],
+    effort: str | None,
     **run: Any,
 ) -> None:
     """Discover the causal graph of FILE.
@@ -111,6 +147,8 @@ def discover(
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
     folder = Path(output)
     written = [folder / "result.json", folder / "graph.svg", folder / "report.html"]
+    if effort is not None:
+        check_writable(folder / "certificate.json")
     free = Path(file).suffix.lower() == ".json"
     chosen = method_named(method)
     if free:
@@ -123,7 +161,7 @@ def discover(
         result = _ask(file, knowledge, tuple(written), chosen, Calibration(calibration), options, **run)
     else:
         written.append(folder / "evidence.json")
-        evidence = _measure(file, knowledge, tuple(written), method=chosen, options=options, **run)
+        evidence = _measure(file, knowledge, tuple(written), method=chosen, options=options, redraws=redraws, **run)
         # saved before the search: whatever happens to that, what was paid for is kept
         keep_earlier(folder / "evidence.json")
         _save_paid(evidence, folder / "evidence.json")
@@ -137,6 +175,12 @@ def discover(
         _save_paid(result, folder / "result.json")
     write_svg(result, folder / "graph.svg")
     write_report(result, folder / "report.html")
+    if effort is not None:
+        certificate = audit_result(result, options, Effort(effort))
+        (folder / "certificate.json").write_bytes(encode_certificate(certificate))
+        written.append(folder / "certificate.json")
+        # the report without it stands already: an audit that fails loses nothing
+        write_report(result, folder / "report.html", show_certificate(certificate))
     print_result(result)
     if free:
         click.echo("This search cost nothing; the receipt is that of the evidence.")
@@ -150,6 +194,7 @@ def _measure(
     *,
     method: Method,
     options: tuple[str, ...],
+    redraws: int = 0,
     **run: Any,
 ) -> Evidence:
     """Refuse what can be refused without the ledger, then spend."""
@@ -165,6 +210,7 @@ def _measure(
             method=method.name,
             options=given,
             knowledge=knowledge,
+            redraws=redraws,
             progress=progress,
             **order.arguments,
         )

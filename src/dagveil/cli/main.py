@@ -11,11 +11,16 @@ from dagveil._version import __version__
 from dagveil.cli.audit import audit
 from dagveil.cli.bench_group import bench
 from dagveil.cli.budget import budget
+from dagveil.cli.combine import combine
+from dagveil.cli.compare import compare
+from dagveil.cli.completion import completion
 from dagveil.cli.direction import direction
 from dagveil.cli.discover import discover, measure
+from dagveil.cli.export import export
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.local import local
 from dagveil.cli.methods import methods
+from dagveil.cli.plan import plan
 from dagveil.cli.report import report
 from dagveil.cli.sample import sample
 from dagveil.cli.schema import schema
@@ -35,7 +40,24 @@ def group() -> None:
     """Causal graph discovery from sensitive tables, under differential privacy."""
 
 
-for command in (schema, budget, discover, measure, direction, local, methods, report, audit, sample, bench):
+for command in (
+    schema,
+    budget,
+    plan,
+    discover,
+    measure,
+    combine,
+    direction,
+    local,
+    methods,
+    report,
+    compare,
+    export,
+    audit,
+    sample,
+    bench,
+    completion,
+):
     group.add_command(command)
 
 

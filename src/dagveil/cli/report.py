@@ -6,8 +6,10 @@ from pathlib import Path
 
 import click
 
+from dagveil.audit.certificate import load_certificate, show_certificate
 from dagveil.cli.output import check_writable
 from dagveil.methods.result import load_result
+from dagveil.report.card import write_card
 from dagveil.report.html import write_report, write_svg
 
 
@@ -19,13 +21,31 @@ from dagveil.report.html import write_report, write_svg
     metavar="FOLDER",
     help="Folder for report.html and graph.svg, or another name ending in .html.  [default: beside the result]",
 )
-def report(result: str, output: str | None) -> None:
+@click.option(
+    "--card",
+    metavar="FILE",
+    help="Also write the card: what a public registry of deployments asks for, as JSON.",
+)
+@click.option(
+    "--certificate",
+    metavar="FILE",
+    help="A certificate of `dagveil audit`: the report shows what was tried against the method.",
+)
+def report(result: str, output: str | None, card: str | None, certificate: str | None) -> None:
     """Draw report.html and graph.svg again from RESULT.json, at no cost. Existing ones are replaced."""
     loaded = load_result(result)
+    audited = None if certificate is None else load_certificate(certificate)
     place = Path(output) if output else Path(result).parent
     page = place if place.suffix == ".html" else place / "report.html"
     drawing = page.with_name("graph.svg")
-    check_writable(page, drawing)
-    write_report(loaded, page)
+    written = [page, drawing, *([Path(card)] if card else ())]
+    read = [Path(result), *([Path(certificate)] if certificate else ())]
+    if len({path.absolute() for path in (*read, *written)}) < len(read) + len(written):
+        raise click.UsageError("what is read, the report, the drawing and the card must be different files")
+    check_writable(*written)
+    shown = None if audited is None else show_certificate(audited)
+    write_report(loaded, page, shown)
     write_svg(loaded, drawing)
-    click.echo(f"wrote {page} and {drawing}")
+    if card:
+        write_card(loaded, card, shown)
+    click.echo(f"wrote {' and '.join(map(str, written))}")

@@ -11,12 +11,15 @@ import numpy as np
 
 from dagveil._version import __version__
 from dagveil.curator import Curator
+from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import Method, method_named
+from dagveil.methods.catalogue import Method, method_named, method_origin
 from dagveil.methods.evidence_search import search_evidence
+from dagveil.methods.forecast import work_of_reading, work_of_run
+from dagveil.methods.machine_speed import load_speed
 from dagveil.methods.measured import Progress, silent
 from dagveil.methods.result import (
     RESULT_VERSION,
@@ -27,6 +30,7 @@ from dagveil.methods.result import (
     Unanswered,
     now,
 )
+from dagveil.methods.room import check_fits
 from dagveil.methods.run import prepare_run
 from dagveil.methods.settings import SearchSettings
 from dagveil.methods.writing import summarise, tell_knowledge, write_graph
@@ -55,6 +59,7 @@ def measure_source(
     accept_draft: bool = False,
     accept_no_guarantee: bool = False,
     knowledge: Knowledge | None = None,
+    redraws: int = 0,
     progress: Progress = silent,
 ) -> Evidence:
     """Release evidence about a table.
@@ -84,6 +89,8 @@ def measure_source(
         Let a run with seeded noise, or a `paper` calibration, touch a data set that has a budget and is not public.
     knowledge
         Background knowledge; None takes the schema's.
+    redraws
+        Those of the search that is to follow: a run that would not fit into memory is refused before it spends.
     progress
         Told what is being done.
 
@@ -97,10 +104,16 @@ def measure_source(
     if chosen.release is None:
         raise MethodError(f"{method} asks adaptively and leaves no evidence to search; use `discover` with it")
     settings = chosen.read_settings(Calibration.SOUND, options)
-    run = prepare_run(source, schema, Budget.of(epsilon, delta), chosen, ledger, noise, seed, accept_draft, knowledge)
+    origin = method_origin(method)
+    run = prepare_run(
+        source, schema, Budget.of(epsilon, delta), chosen, ledger, noise, seed, accept_draft, knowledge, origin
+    )
     run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
     accounting = chosen.accounting(run.budget, run.schema, settings, run.knowledge)
     run = run.charged_by(accounting)
+    held = isinstance(source, MemoryTable)
+    work = work_of_run(run.schema, chosen, accounting, settings, run.knowledge, redraws=redraws, noise=noise, held=held)
+    check_fits(work, load_speed()[0])
     table = run.table()
     with run.reserve(chosen) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)
@@ -180,6 +193,7 @@ def discover(
             accept_draft=accept_draft,
             accept_no_guarantee=accept_no_guarantee,
             knowledge=knowledge,
+            redraws=(settings or SearchSettings()).redraws,
             progress=progress,
         )
         return search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
@@ -222,7 +236,8 @@ def ask_source(
     progress: Progress,
 ) -> Result:
     """Run a method that asks adaptively, or the `paper` calibration of any method; parameters as in `discover`."""
-    run = prepare_run(source, schema, budget, method, ledger, noise, seed, accept_draft, knowledge)
+    origin = method_origin(method.name)
+    run = prepare_run(source, schema, budget, method, ledger, noise, seed, accept_draft, knowledge, origin)
     run.check_guarded(calibration, accept_no_guarantee=accept_no_guarantee)
     published = calibration is Calibration.PAPER
     if published:
@@ -230,6 +245,7 @@ def ask_source(
     else:
         accounting = method.accounting(budget, run.schema, options, run.knowledge)
         run = run.charged_by(accounting)
+    check_fits(work_of_reading(run.schema, held=isinstance(source, MemoryTable)), load_speed()[0])
     table = run.table()
     with run.reserve(method) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)

@@ -19,9 +19,10 @@ from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measure import search_defaults
 from dagveil.methods.measured import Progress, silent
-from dagveil.methods.result import RESULT_VERSION, Confidence, MethodUsed, Result, now
+from dagveil.methods.result import RESULT_VERSION, Confidence, MethodUsed, Result, Variation, now
 from dagveil.methods.run import schema_knowledge
 from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
+from dagveil.methods.variations import vary_levels
 from dagveil.methods.writing import near_misses, summarise, tell_knowledge, write_graph
 from dagveil.privacy.release import NoisyMoments
 from dagveil.search.confidence import MEANING, Shares, redraw_graphs
@@ -70,6 +71,7 @@ def search_evidence(
     rule = settings.search or METHOD_RULES.get(evidence.method, SearchRule.TESTS)
     tests = evidence.independence()
     progress("searching", 0, 1)
+    variations: tuple[Variation, ...] = ()
     if tests is None:
         skeleton_settings = settings.skeleton(SkeletonSettings())
         graph, shares = knowledge.orient(Cpdag.empty(columns)), Shares.none()
@@ -81,6 +83,12 @@ def search_evidence(
             find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
         graph = find(tests)
         shares = redraw_graphs(tests, find, settings.redraws, progress)
+        if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
+
+            def search_at(levels: SkeletonSettings) -> Cpdag:
+                return search_by(columns, settings, rule, knowledge, levels, _search_released)(tests)
+
+            variations = vary_levels(graph, skeleton_settings, search_at, progress)
     progress("searching", 1, 1)
     return Result(
         format="dagveil-result",
@@ -104,6 +112,8 @@ def search_evidence(
         plan=evidence.plan,
         findings=findings,
         receipt=evidence.receipt,
+        variations=variations,
+        parts=evidence.parts if len(evidence.parts) > 1 else (),
     )
 
 

@@ -28,6 +28,7 @@ from dagveil.methods.measured import Progress, silent
 from dagveil.methods.result import RESULT_VERSION, Confidence, MethodUsed, Result, now
 from dagveil.methods.run import schema_knowledge
 from dagveil.methods.settings import SearchRule, SearchSettings
+from dagveil.methods.variations import vary_levels
 from dagveil.methods.writing import near_misses, summarise, tell_knowledge, write_graph
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.events import RandomisedResponse
@@ -117,6 +118,11 @@ def discover_reports(
     find = search_by(protocol.names, settings, rule, knowledge, skeleton_settings, _search_reports)
     graph = find(evidence)
     shares = redraw_graphs(evidence, find, settings.redraws, progress)
+
+    def search_at(levels: SkeletonSettings) -> Cpdag:
+        return search_by(protocol.names, settings, rule, knowledge, levels, _search_reports)(evidence)
+
+    variations = vary_levels(graph, skeleton_settings, search_at, progress) if settings.redraws else ()
     progress("searching", 1, 1)
     findings = [] if sight is Sight.AWARE else [BLIND]
     findings.append(_tell_reports(protocol, len(collected.codes)))
@@ -149,6 +155,7 @@ def discover_reports(
         plan=(),
         findings=(*findings, *tell_knowledge(knowledge)),
         receipt=local_receipt(protocol, collected, knowledge),
+        variations=variations,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from dagveil.errors import DataError
-from dagveil.evidence.bundle import Stage
+from dagveil.evidence.bundle import Part, Stage
 from dagveil.graphs import exchange
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.privacy import fraction_json
@@ -76,6 +77,33 @@ class ResultGraph(msgspec.Struct, frozen=True):
         """Return causal-learn's GeneralGraph."""
         return exchange.to_causal_learn(self.cpdag)
 
+    def to_gml(self) -> str:
+        """Return the graph as GML."""
+        return exchange.to_gml(self.cpdag)
+
+    def to_dagitty(self) -> str:
+        """Return the graph for dagitty."""
+        return exchange.to_dagitty(self.cpdag)
+
+    def to_node_link(self) -> str:
+        """Return the graph as networkx's JSON, with confidences."""
+        facts = {
+            frozenset((edge.source, edge.target)): {
+                "confidence": edge.confidence,
+                "arrow_confidence": edge.arrow_confidence,
+            }
+            for edge in self.edges
+        }
+        return exchange.to_node_link(self.cpdag, facts)
+
+    def to_pgmpy(self) -> Any:
+        """Return pgmpy's PDAG."""
+        return exchange.to_pgmpy(self.cpdag)
+
+    def to_dowhy(self, extension: exchange.Extension = exchange.Extension.REFUSE) -> Any:
+        """Return the networkx.DiGraph of a DAG for DoWhy; undirected edges are refused without an extension."""
+        return exchange.to_dowhy(self.cpdag, extension)
+
 
 class NearMiss(msgspec.Struct, frozen=True):
     """A pair that is not in the graph but came up in some redraws."""
@@ -126,10 +154,33 @@ class Reported(msgspec.Struct, frozen=True):
     delta: float
 
 
+Join = Literal["none", "directed", "reversed", "undirected"]
+"""How a pair is joined, seen from its source to its target."""
+
+
+class ChangedEdge(msgspec.Struct, frozen=True):
+    """A pair that another search over the same evidence joined differently; source before target in the alphabet."""
+
+    source: str
+    target: str
+    before: Join
+    after: Join
+
+
+class Variation(msgspec.Struct, frozen=True):
+    """What would change if one level of the search had another value; nothing if `changes` is empty."""
+
+    setting: Literal["marginal_level", "conditional_level"]
+    value: float
+    changes: tuple[ChangedEdge, ...]
+
+
 class Result(msgspec.Struct, frozen=True):
     """A causal graph with its receipt.
 
     `questions`, `unanswered` and `reported` are for methods that ask adaptively, the last for `paper` calibrations.
+    `variations` are for searches over evidence by levels; empty if nothing was redrawn, and in results of before.
+    `parts` are for evidence of several custodians: each one's own receipt.
     """
 
     format: Literal["dagveil-result"]
@@ -147,6 +198,8 @@ class Result(msgspec.Struct, frozen=True):
     questions: int | None = None
     unanswered: tuple[Unanswered, ...] = ()
     reported: Reported | None = None
+    variations: tuple[Variation, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     def to_json(self) -> str:
         """Write the result as JSON."""
@@ -155,6 +208,19 @@ class Result(msgspec.Struct, frozen=True):
     def save(self, path: str | Path) -> None:
         """Write the result to a file."""
         Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+    def _repr_html_(self) -> str | None:
+        """Show the graph in a notebook."""
+        return None if _draw_inline is None else _draw_inline(self)
+
+
+_draw_inline: Callable[[Result], str] | None = None
+
+
+def draw_inline_by(draw: Callable[[Result], str]) -> None:
+    """Say how notebooks show results: drawings lie above this layer, so the top of the package says it."""
+    global _draw_inline
+    _draw_inline = draw
 
 
 def result_from_json(text: str | bytes) -> Result:

@@ -7,51 +7,73 @@ import hashlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from dagveil.errors import DataError
 from dagveil.methods.result import Result
+from dagveil.report.attempts import read_attempts
+from dagveil.report.card import encode_card, fill_card
 from dagveil.report.labels import clean_text
+from dagveil.report.legend import Legend, draw_samples
 from dagveil.report.model import build_model, check_result
 from dagveil.report.standing import Standing
 from dagveil.report.svg import draw_graph
 
+SCRIPTS: Final = ("report.js", "geometry.js", "graph.js")
+STYLES: Final = ("report.css", "graph.css")
 
-def render_report(result: Mapping[str, Any] | Result) -> str:
+
+def render_report(result: Mapping[str, Any] | Result, certificate: Mapping[str, Any] | None = None) -> str:
     """Return the page.
 
     Parameters
     ----------
     result
         A frozen result, or result.json decoded. The same result gives the same page, byte for byte.
+    certificate
+        A certificate of `dagveil audit`, decoded; None leaves the section about it out.
     """
     page = build_model(result)
     environment = _environment()
-    script = _source("report.js")
+    script = "".join(_source(name) for name in SCRIPTS)
+    title = f"Causal graph of {page.title}"
+    attempts = None if certificate is None else read_attempts(certificate, check_result(result))
     return environment.get_template("report.html.j2").render(
         page=page,
-        drawing=Markup(draw_graph(page.graph, f"Causal graph of {page.title}")),  # ElementTree has escaped the names
-        style=Markup(_source("report.css")),
+        attempts=attempts,
+        # ElementTree has escaped the names
+        drawing=Markup(draw_graph(page.graph, title, legend_place=Legend.APART)),
+        legend=[(words, Markup(sample)) for words, sample in draw_samples(page.graph)],
+        code={snippet.key: Markup(escape(snippet.code)) for snippet in page.snippets},  # its line breaks stay
+        card=Markup(encode_card(fill_card(check_result(result), page, attempts))),
+        style=Markup("".join(_source(name) for name in STYLES)),
         script=Markup(script),
         policy=_policy(script),
     )
 
 
-def write_report(result: Mapping[str, Any] | Result, path: str | Path) -> None:
+def write_report(
+    result: Mapping[str, Any] | Result, path: str | Path, certificate: Mapping[str, Any] | None = None
+) -> None:
     """Write the page to a file."""
-    _write(render_report(result), path)
+    _write(render_report(result, certificate), path)
 
 
-def write_svg(result: Mapping[str, Any] | Result, path: str | Path) -> None:
-    """Write the drawing of the graph to a file."""
+def render_svg(result: Mapping[str, Any] | Result) -> str:
+    """Return the drawing of the graph; it says if nothing is promised."""
     record = check_result(result)
     title = f"Causal graph of {record.record('schema').text('dataset')}"
     model = build_model(result)
     note = " · ".join(alarm.headline for alarm in model.alarms if alarm.standing is Standing.NOT_PRIVATE)
-    _write(draw_graph(record.record("graph").content, title, note) + "\n", path)
+    return draw_graph(record.record("graph").content, title, note)
+
+
+def write_svg(result: Mapping[str, Any] | Result, path: str | Path) -> None:
+    """Write the drawing of the graph to a file."""
+    _write(render_svg(result) + "\n", path)
 
 
 @cache

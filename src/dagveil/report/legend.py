@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Final
-from xml.etree.ElementTree import Element, SubElement
+from xml.etree.ElementTree import Element, SubElement, tostring
 
 from dagveil.report.graph import DrawnEdge, DrawnGraph, EdgeKind
 from dagveil.report.labels import measure
@@ -20,11 +21,21 @@ NARROWEST: Final = 420.0
 """A legend may be this wide even if the graph is narrower."""
 
 
-def draw_legend(graph: DrawnGraph, width: float) -> tuple[Element, float, float]:
+class Legend(enum.Enum):
+    """Where the legend stands."""
+
+    BELOW = "below"
+    """In the drawing, for a drawing that travels alone."""
+
+    APART = "apart"
+    """In the page, where it stays while the drawing is moved and enlarged."""
+
+
+def draw_legend(graph: DrawnGraph, width: float, place: Legend = Legend.BELOW) -> tuple[Element, float, float]:
     """Draw the legend in rows up to the width of the graph; return it with its own width and height."""
     group = Element("g", {"class": "legend"})
     x, y, reach = 0.0, TOP, 0.0
-    items = _list_items(graph)
+    items = _list_items(graph) if place is Legend.BELOW else []
     for words, samples in items:
         room = (SAMPLE + STEP) * max(len(samples), 1) + measure(words)
         if x and x + room > max(width, NARROWEST):
@@ -40,6 +51,23 @@ def draw_legend(graph: DrawnGraph, width: float) -> tuple[Element, float, float]
         reach = max(reach, x + room)
         x += room + SAMPLE
     return group, reach, (y + STEP if items else 0.0)
+
+
+def draw_samples(graph: DrawnGraph) -> tuple[tuple[str, str], ...]:
+    """Draw the legend for a page: the words of each item, and its samples as a small SVG of their own."""
+    items = []
+    for words, samples in _list_items(graph):
+        width, height = (SAMPLE + STEP) * max(len(samples), 1), ROW
+        size = {"width": write_length(width), "height": write_length(height)}
+        box = f"-2 0 {size['width']} {size['height']}"
+        root = Element("svg", {"class": "dagveil-graph", "viewBox": box, "aria-hidden": "true", **size})
+        for i, edge in enumerate(samples):
+            left = i * (SAMPLE + STEP)
+            draw_line(root, [Point(left, height / 2), Point(left + SAMPLE, height / 2)], edge)
+        if not samples:
+            _draw_wedge(root, Point(0, height / 2))
+        items.append((words, tostring(root, encoding="unicode")))
+    return tuple(items)
 
 
 def _list_items(graph: DrawnGraph) -> list[tuple[str, list[DrawnEdge]]]:

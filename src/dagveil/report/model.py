@@ -12,8 +12,10 @@ from dagveil.methods.result import RESULT_VERSION, Result
 from dagveil.privacy.receipt import Trust
 from dagveil.report.fields import Record
 from dagveil.report.graph import DrawnGraph, EdgeKind, read_graph
+from dagveil.report.snippets import Snippet, write_snippets
 from dagveil.report.spending import Spending, itemise
 from dagveil.report.standing import Alarm, Promise, Standing, find_alarms, judge, list_limits, read_promise
+from dagveil.report.thresholds import Thresholds, read_thresholds
 from dagveil.report.wording import (
     write_count,
     write_date,
@@ -47,6 +49,8 @@ class EdgeRow:
     target: str
     edge: Bar
     direction: Bar
+    ends: tuple[int, int] | None = None
+    """Positions of the two columns in the graph; None if the graph lacks one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +91,11 @@ class ReportModel:
     graph: DrawnGraph
     counts: str
     confidence: str
+    redrawn: bool
     edges: tuple[EdgeRow, ...]
     near_misses: tuple[EdgeRow, ...]
+    thresholds: Thresholds
+    snippets: tuple[Snippet, ...]
     budget: tuple[BudgetRow, ...]
     accounting: str
     plan: tuple[StageRow, ...]
@@ -133,8 +140,11 @@ def build_model(result: Mapping[str, Any] | Result) -> ReportModel:
         counts=f"{write_plural(len(graph.nodes), 'column')}, {write_plural(len(graph.arrows), 'directed edge')}, "
         f"{write_plural(len(graph.lines), 'undirected edge')}",
         confidence=_tell_confidence(confidence.whole("redraws"), meaning),
+        redrawn=any(edge.confidence is not None for edge in graph.edges),
         edges=_list_edges(graph),
-        near_misses=tuple(_read_miss(miss) for miss in record.records("near_misses")),
+        near_misses=tuple(_read_miss(miss, graph) for miss in record.records("near_misses")),
+        thresholds=read_thresholds(record, graph),
+        snippets=write_snippets(graph),
         budget=_list_budget(spending),
         accounting=receipt.text("accounting"),
         plan=tuple(_read_stage(stage) for stage in record.records("plan")),
@@ -177,6 +187,7 @@ def _optional(record: Record, name: str) -> Record:
 
 def _list_facts(receipt: Record, schema: Record) -> tuple[tuple[str, str], ...]:
     trusted = (("trusted with records", "nobody"),) if receipt.content.get("trust") == Trust.NOBODY.value else ()
+    plugin = (("method of", receipt.text("plugin")),) if receipt.content.get("plugin") is not None else ()
     return (
         ("epsilon", write_epsilon(receipt.fraction("epsilon"))),
         ("delta", write_delta(receipt.fraction("delta"))),
@@ -184,6 +195,7 @@ def _list_facts(receipt: Record, schema: Record) -> tuple[tuple[str, str], ...]:
         ("neighbours", receipt.text("relation")),
         ("nominal rows", write_count(schema.whole("nominal_rows"))),
         *trusted,
+        *plugin,
     )
 
 
@@ -205,15 +217,17 @@ def _list_edges(graph: DrawnGraph) -> tuple[EdgeRow, ...]:
     rows = []
     for edge in sorted(graph.edges, key=lambda edge: (-(edge.confidence or 0), edge.source, edge.target)):
         meaning = "directed to" if edge.kind is EdgeKind.DIRECTED else "joined to, direction open"
-        rows.append(
-            EdgeRow(edge.source, edge.sign, meaning, edge.target, _bar(edge.confidence), _bar(edge.arrow_confidence))
-        )
+        bars = _bar(edge.confidence), _bar(edge.arrow_confidence)
+        ends = graph.nodes.index(edge.source), graph.nodes.index(edge.target)
+        rows.append(EdgeRow(edge.source, edge.sign, meaning, edge.target, *bars, ends))
     return tuple(rows)
 
 
-def _read_miss(miss: Record) -> EdgeRow:
-    bar = _bar(miss.share("confidence"))
-    return EdgeRow(miss.text("source"), "···", "near miss with", miss.text("target"), bar, Bar(None, ""))
+def _read_miss(miss: Record, graph: DrawnGraph) -> EdgeRow:
+    source, target, bar = miss.text("source"), miss.text("target"), _bar(miss.share("confidence"))
+    known = source in graph.nodes and target in graph.nodes
+    ends = (graph.nodes.index(source), graph.nodes.index(target)) if known else None
+    return EdgeRow(source, "···", "near miss with", target, bar, Bar(None, ""), ends)
 
 
 def _bar(share: float | None) -> Bar:
@@ -259,8 +273,8 @@ def _list_columns(schema: Record) -> tuple[tuple[str, str], ...]:
 
 def _list_receipt(record: Record, receipt: Record, schema: Record) -> tuple[tuple[str, str], ...]:
     """All fields of the receipt that are one value, then the schema's digest and review."""
-    # who is trusted stands among the facts; receipts of before do not say it
-    apart = ("events", "public_facts", "warnings", "words", "trust")
+    # who is trusted and who brings the method stands among the facts; receipts of before do not say it
+    apart = ("events", "public_facts", "warnings", "words", "trust", "plugin")
     rows = [(name, _as_text(value)) for name, value in receipt.content.items() if name not in apart]
     rows.append(("schema digest", schema.text("digest", "–")))
     rows.append(("schema reviewed", "yes" if schema.content.get("reviewed") is True else "no"))

@@ -67,7 +67,7 @@ def itemise(receipt: Record) -> Spending:
     receipt
         The field `receipt` of a result.
     """
-    total, spent = _amount(receipt, "total"), _amount(receipt, "spent")
+    total, spent = read_accounting(receipt, "total"), read_accounting(receipt, "spent")
     price = _price_list(receipt.text("accounting"))
     amounts: dict[str, Fraction] = {}
     counts: dict[str, int] = {}
@@ -107,7 +107,8 @@ def _price_list(accounting: str) -> Callable[[Event], Fraction | None] | None:
     return (lambda event: renyi_cost(event, order)) if 2 <= order <= MOST_ORDER else None
 
 
-def _amount(receipt: Record, name: str) -> Fraction:
+def read_accounting(receipt: Record, name: str) -> Fraction:
+    """Read the total, or what was spent, in the units of the accounting."""
     long = f"accounting_{name}"
     return receipt.fraction(long if long in receipt.content else name)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dagveil.privacy.receipt import NO_GUARANTEE, Calibration, Receipt
+from dagveil.privacy.receipt import NO_GUARANTEE, PLUGIN, Calibration, Receipt
 from dagveil.report.fields import Record, read_amount
 from dagveil.report.graph import DrawnGraph
 from dagveil.report.spending import Spending
@@ -45,6 +45,7 @@ class Promise:
 
     sentences: tuple[Sentence, ...]
     limits: tuple[str, ...]
+    accounting: str = ""
 
 
 def find_alarms(receipt: Record, calibration: str, spending: Spending) -> tuple[Alarm, ...]:
@@ -63,6 +64,9 @@ def find_alarms(receipt: Record, calibration: str, spending: Spending) -> tuple[
     for line in spending.contradictions:
         text = f"{line} Do not rely on it; ask for the original result.json."
         alarms.append(Alarm("The receipt does not add up", text, Standing.NOT_PRIVATE))
+    if receipt.content.get("plugin") is not None:
+        text = f"The method comes from {receipt.text('plugin')}, and {PLUGIN}. No proof of dagveil covers it."
+        alarms.append(Alarm("A plug-in", text, Standing.CAUTION))
     for warning in receipt.texts("warnings"):
         if warning.startswith("seeded"):
             text = (
@@ -91,17 +95,19 @@ def judge(alarms: Sequence[Alarm]) -> Standing:
 
 def read_promise(receipt: Record) -> Promise:
     """Read the sentences of a receipt; where the JSON has none, let the receipt say them."""
-    sentences, limits = [], []
+    sentences, limits, accounting = [], [], ""
     for words in receipt.texts("words") or _say(receipt):
         lead, colon, text = words.partition(": ")
         if lead.startswith("Public facts") or lead == "Warning":
             continue  # they have places of their own on the page
         if lead == "Not promised":
             limits.append(_as_sentence(text))
+        elif lead == "Accounting":
+            accounting = _as_sentence(text)  # for those who add up: beside the budget, not on the first page
         else:
             split = bool(colon) and len(lead) <= 24
             sentences.append(Sentence(lead if split else "", _as_sentence(text if split else words)))
-    return Promise(tuple(sentences), tuple(limits))
+    return Promise(tuple(sentences), tuple(limits), accounting)
 
 
 def list_limits(graph: DrawnGraph, meaning: str) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ import msgspec
 from dagveil.report.graph import DrawnEdge, DrawnGraph, EdgeKind, read_graph
 from dagveil.report.labels import FONT_SIZE, clean_text, shorten
 from dagveil.report.layout import BOX_HEIGHT, Layout, Point, place_graph
-from dagveil.report.legend import draw_legend
+from dagveil.report.legend import Legend, draw_legend
 from dagveil.report.strokes import BOX, PAPER, RIM, draw_line, write_length, write_text
-from dagveil.report.wording import write_plural, write_share
+from dagveil.report.wording import write_percent, write_plural, write_share
 
 MARGIN: Final = 18.0
 EDGES_TOLD: Final = 60
@@ -38,7 +38,10 @@ STYLE: Final = """
 
 
 def draw_graph(
-    graph: Mapping[str, Any] | msgspec.Struct | DrawnGraph, title: str = "Causal graph", note: str = ""
+    graph: Mapping[str, Any] | msgspec.Struct | DrawnGraph,
+    title: str = "Causal graph",
+    note: str = "",
+    legend_place: Legend = Legend.BELOW,
 ) -> str:
     """Draw a graph as SVG.
 
@@ -54,6 +57,8 @@ def draw_graph(
         Title for screen readers and tooltips.
     note
         Printed above the graph: what nobody may overlook when the picture travels alone.
+    legend_place
+        Whether the legend is part of the drawing.
 
     Examples
     --------
@@ -66,7 +71,7 @@ def draw_graph(
         [(edge.source, edge.target) for edge in drawn.arrows],
         [(edge.source, edge.target) for edge in drawn.lines],
     )
-    legend, legend_width, legend_height = draw_legend(drawn, layout.width)
+    legend, legend_width, legend_height = draw_legend(drawn, layout.width, legend_place)
     above = 2 * FONT_SIZE if note else 0
     width, height = max(layout.width, legend_width) + 2 * MARGIN, layout.height + legend_height + 2 * MARGIN + above
     root = Element(
@@ -91,11 +96,12 @@ def draw_graph(
     if note:
         root.append(write_text(clean_text(note), Point(width / 2, MARGIN + FONT_SIZE / 2), anchor="middle"))
     left = write_length((width - layout.width) / 2)
-    sheet = SubElement(root, "g", {"transform": f"translate({left} {write_length(MARGIN + above)})"})
+    sheet = SubElement(root, "g", {"class": "sheet", "transform": f"translate({left} {write_length(MARGIN + above)})"})
+    key = {node: i for i, node in enumerate(drawn.nodes)}
     for edge in drawn.edges:
-        sheet.append(_draw_edge(edge, layout))
+        sheet.append(_draw_edge(edge, layout, key))
     for node in drawn.nodes:
-        sheet.append(_draw_node(node, layout))
+        sheet.append(_draw_node(node, layout, key))
     legend.set("transform", f"translate({write_length(MARGIN)} {write_length(MARGIN + above + layout.height)})")
     root.append(legend)
     return tostring(root, encoding="unicode")
@@ -134,9 +140,10 @@ def describe_edge(edge: DrawnEdge) -> str:
     return words
 
 
-def _draw_node(node: str, layout: Layout) -> Element:
+def _draw_node(node: str, layout: Layout, key: Mapping[str, int]) -> Element:
     centre, width = layout.positions[node], layout.box_widths[node]
-    group = Element("g", {"class": "node"})
+    # numbers, not names, join nodes with edges: whatever a column is called, a script finds it
+    group = Element("g", {"class": "node", "data-node": str(key[node])})
     SubElement(group, "title").text = clean_text(node)
     box = {
         "class": "box",
@@ -153,8 +160,10 @@ def _draw_node(node: str, layout: Layout) -> Element:
     return group
 
 
-def _draw_edge(edge: DrawnEdge, layout: Layout) -> Element:
-    group = Element("g", {"class": "edge"})
+def _draw_edge(edge: DrawnEdge, layout: Layout, key: Mapping[str, int]) -> Element:
+    ends = {"data-source": str(key[edge.source]), "data-target": str(key[edge.target])}
+    share = {} if edge.confidence is None else {"data-confidence": write_percent(edge.confidence)}
+    group = Element("g", {"class": "edge", "data-kind": edge.kind.value, **ends, **share})
     SubElement(group, "title").text = clean_text(describe_edge(edge))
     draw_line(group, layout.routes[edge.source, edge.target], edge)
     return group

@@ -61,6 +61,17 @@ def write_share(share: float | None) -> str:
     return f"{percent} %"
 
 
+def write_percent(share: float) -> str:
+    """Print a share as percent for machines.
+
+    Examples
+    --------
+    >>> write_percent(0.974), write_percent(1.0)
+    ('97.4', '100')
+    """
+    return f"{100 * share:.2f}".rstrip("0").rstrip(".")
+
+
 def write_part(part: float) -> str:
     """Print a part of the budget with one decimal.
 

@@ -1,5 +1,5 @@
 "use strict";
-// The page is complete without this script; it only lets readers sort tables and filter the edges.
+// The page is complete without this script; it only lets readers sort tables, filter the edges and copy texts.
 for (const table of document.querySelectorAll("table[data-sortable]")) {
   const body = table.tBodies[0];
   const heads = [...table.tHead.rows[0].cells];
@@ -39,8 +39,29 @@ if (filter) {
     count.textContent = wanted ? `${shown} of ${rows.length}` : "";
   });
 }
-for (const event of ["beforeprint", "afterprint"]) {
-  window.addEventListener(event, () => {
-    for (const part of document.querySelectorAll("details")) part.open = event === "beforeprint";
+for (const button of document.querySelectorAll("[data-copy]")) {
+  const code = document.getElementById(button.dataset.copy);
+  const told = document.getElementById("copy-state");
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    let copied = true;
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+    } catch {
+      // not every browser lets a page from the disk use the clipboard: select the text, and try the old way
+      code.closest("details").open = true;
+      getSelection().selectAllChildren(code);
+      copied = document.execCommand("copy");
+    }
+    const name = button.textContent.replace("Copy ", "");
+    told.textContent = copied ? `Copied ${name}.` : "The browser forbids copying; the text is selected, copy it by hand.";
   });
 }
+let opened = [];
+window.addEventListener("beforeprint", () => {
+  opened = [...document.querySelectorAll("details:not([open])")];
+  for (const part of opened) part.open = true;
+});
+window.addEventListener("afterprint", () => {
+  for (const part of opened) part.open = false;
+});

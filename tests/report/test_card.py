@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from dagveil.cli.main import group
+from dagveil.errors import DataError
+from dagveil.methods.result import result_from_json
+from dagveil.report.card import build_card, encode_card, write_card
+from dagveil.report.html import render_report
+
+HOSTILE = "</script><script>alert(1)</script>\"'&\u202e\u2028"
+
+
+def card_in(page: str) -> dict[str, Any]:
+    (text,) = re.findall(r'<script type="application/json" id="card">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text)
+
+
+def test_the_page_and_the_file_hold_the_same_card(result: dict[str, Any], tmp_path: Path) -> None:
+    write_card(result, tmp_path / "card.json")
+    written = json.loads((tmp_path / "card.json").read_text(encoding="utf-8"))
+    assert written == card_in(render_report(result)) == build_card(result)
+    assert written == build_card(result_from_json(json.dumps(result)))
+
+
+def test_the_card_tells_the_claim(result: dict[str, Any]) -> None:
+    card = build_card(result)
+    assert (card["format"], card["version"], card["dataset"]) == ("dagveil-card", 1, "asia-demo")
+    guarantee = card["guarantee"]
+    assert guarantee["holds"] is True
+    assert guarantee["definition"] == "approximate differential privacy"
+    assert (guarantee["epsilon"], guarantee["delta"]) == ("1", "1/1000000")
+    assert (guarantee["model"], guarantee["unit"], guarantee["neighbours"]) == ("central", "patient", "add-remove")
+    assert card["accounting"]["total"] == "7/125"
+    assert card["product"] == {
+        "kind": "causal graph",
+        "family": "cpdag",
+        "columns": 8,
+        "directed_edges": 5,
+        "undirected_edges": 2,
+    }
+    assert [line.partition(":")[0] for line in card["promise"]][:3] == [
+        *("Who is protected", "Against what", "How strongly"),
+    ]
+    assert not re.search("bronc|xray|dysp", json.dumps(card)), "names of columns stay out"
+
+
+def test_a_card_without_guarantee_claims_nothing(result: dict[str, Any]) -> None:
+    result["receipt"]["warnings"] = ["seeded: not private"]
+    card = build_card(result)
+    assert card["guarantee"]["holds"] is False
+    assert card["guarantee"]["definition"] is None
+    assert card["promise"] == []
+    assert card["warnings"][0].startswith("Seeded: not private")
+
+
+def test_local_privacy_needs_nobody(result: dict[str, Any]) -> None:
+    result["receipt"].update(trust="nobody", delta="0")
+    guarantee = build_card(result)["guarantee"]
+    assert (guarantee["model"], guarantee["trusted_with_records"]) == ("local", "nobody")
+    assert guarantee["definition"] == "pure differential privacy"
+
+
+def test_hostile_text_cannot_leave_the_script_element(result: dict[str, Any]) -> None:
+    result["schema"]["dataset"] = result["receipt"]["unit"] = HOSTILE
+    page = render_report(result)
+    assert page.count("</script>") == 2
+    card = card_in(page)
+    assert card["dataset"].startswith("</script><script>alert(1)</script>\"'&")
+    text = encode_card(card)
+    assert text.isascii()
+    assert not set("<>&") & set(text)
+    assert "\\u202e" not in text
+
+
+def test_the_command_writes_a_card(result: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(result), encoding="utf-8")
+    run = CliRunner().invoke(group, ["report", str(path), "-o", str(tmp_path), "--card", str(tmp_path / "card.json")])
+    assert run.exit_code == 0, run.output
+    assert json.loads((tmp_path / "card.json").read_text(encoding="utf-8")) == build_card(result)
+    clash = CliRunner().invoke(group, ["report", str(path), "-o", str(tmp_path), "--card", str(path)])
+    assert clash.exit_code == 2
+    assert "different files" in clash.output
+    assert json.loads(path.read_text(encoding="utf-8")) == result
+
+
+def test_a_card_needs_a_folder(result: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="choose a folder"):
+        write_card(result, tmp_path / "missing" / "card.json")
