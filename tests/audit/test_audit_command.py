@@ -9,22 +9,25 @@ import pytest
 from click.testing import CliRunner
 from twins import ask_with_wrong_relation, make_method
 
+from dagveil.audit import examination, membership, runs
 from dagveil.audit.certificate import (
     Certificate,
     ReplayLine,
     decode_certificate,
     encode_certificate,
+    load_certificate,
     read_amount,
 )
-from dagveil.audit.examination import examine_method
+from dagveil.audit.examination import Plan, examine_method
 from dagveil.audit.neighbours import DataKind, make_pair
 from dagveil.audit.replay import replay_method
 from dagveil.audit.search import Effort
 from dagveil.cli import audit as command
 from dagveil.cli.main import group
 from dagveil.errors import DataError
-from dagveil.methods.catalogue import method_named
+from dagveil.methods.catalogue import Method, method_named
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 
 BUDGET = Budget.of(1, 1e-6)
@@ -32,7 +35,7 @@ BUDGET = Budget.of(1, 1e-6)
 
 @pytest.fixture(scope="module")
 def certificate() -> Certificate:
-    return examine_method(method_named("lap-mech"), Effort.QUICK, BUDGET, runs=300)
+    return examine_method(method_named("lap-mech"), BUDGET, plan=Plan(runs=300))
 
 
 class TestCertificate:
@@ -60,17 +63,34 @@ class TestCertificate:
         other = msgspec.structs.replace(certificate, version=99)
         with pytest.raises(DataError, match="version 99"):
             decode_certificate(encode_certificate(other))
-        for content in (b"{}", b"no JSON"):
+        for content in (b"{}", b"no JSON", b"\xff\xfe", b"[]", b'{"format": "dagveil-audit", "version": 2}'):
             with pytest.raises(DataError, match="not a certificate"):
                 decode_certificate(content)
+
+    def test_a_certificate_that_was_tampered_with_is_refused(self, certificate: Certificate) -> None:
+        attack = msgspec.structs.replace(certificate.attacks[0], bound=1.5)
+        broken = encode_certificate(msgspec.structs.replace(certificate, attacks=(attack,)))
+        assert decode_certificate(broken).violations
+        plain = msgspec.json.decode(broken)
+        plain["violations"] = []
+        with pytest.raises(DataError, match="was changed"):
+            decode_certificate(msgspec.json.encode(plain))
+
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="cannot read"):
+            load_certificate(tmp_path / "none.json")
 
     def test_every_kind_of_violation_is_told(self, certificate: Certificate) -> None:
         attack = msgspec.structs.replace(certificate.attacks[0], bound=1.5)
         line = msgspec.structs.replace(certificate.statistics[0], ratio=1.2)
         twin = make_method("wrong relation", ask_with_wrong_relation)
         replay = ReplayLine.of(replay_method(twin, make_pair(DataKind.LEVELS, Relation.REPLACE_ONE), BUDGET))
-        broken = msgspec.structs.replace(certificate, attacks=(attack,), statistics=(line,), replays=(replay,))
-        assert len(broken.violations) == 3
+        member = msgspec.structs.replace(certificate.memberships[0], advantage_low=0.9)
+        broken = msgspec.structs.replace(
+            certificate, attacks=(attack,), statistics=(line,), replays=(replay,), memberships=(member,)
+        )
+        assert len(broken.violations) == 4
+        assert "advantage is at least 0.9" in broken.violations[3]
         assert "moved by 2 of what its charge covers" in broken.violations[0]
         assert "1.2 of what is declared" in broken.violations[1]
         assert "epsilon is at least 1.5, and 1 is claimed" in broken.violations[2]
@@ -81,7 +101,7 @@ class TestCertificate:
 
 
 def test_settings_choose_the_statistics() -> None:
-    audited = examine_method(method_named("em-pc"), Effort.QUICK, BUDGET, {"statistic": "g"}, runs=50)
+    audited = examine_method(method_named("em-pc"), BUDGET, {"statistic": "g"}, Plan(runs=50, trials=40))
     names = {line.statistic for line in audited.statistics}
     assert {"g", "score in records"} <= names
     assert "kendall" not in names
@@ -94,7 +114,17 @@ class TestCommand:
         path = tmp_path / "certificate.json"
         done = CliRunner().invoke(group, ["audit", "lap-mech", "--runs", "100", "-o", str(path)])
         assert done.exit_code == 0, done.output
-        for words in ("claimed epsilon", "lower bound", "ceiling", "largest change / declared", "replay", "holds"):
+        for words in (
+            "claimed epsilon",
+            "lower bound",
+            "best possible attack",
+            "ceiling",
+            "advantage",
+            "area under",
+            "largest change / declared",
+            "replay",
+            "holds",
+        ):
             assert words in done.output
         assert "Nothing broke the claim" in done.output
         assert decode_certificate(path.read_bytes()).effort is Effort.QUICK
@@ -107,15 +137,51 @@ class TestCommand:
         assert done.exit_code == 1
         assert "The claim is broken" in done.output
 
-    def test_it_goes_on_where_it_was_stopped(self, tmp_path: Path) -> None:
-        arguments = ["audit", "lap-mech", "--runs", "50", "--keep", str(tmp_path / "runs")]
-        first, second = (CliRunner().invoke(group, arguments) for _ in range(2))
-        assert first.output == second.output
-        assert len(list((tmp_path / "runs").iterdir())) == 2
+    def test_it_goes_on_where_it_was_stopped(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        arguments = ["audit", "lap-mech", "--runs", "50", "--trials", "40", "--store", str(tmp_path / "audit.db")]
+        first = CliRunner().invoke(group, arguments)
+        assert first.exit_code == 0, first.output
+
+        def refuse(*facts: object) -> None:
+            raise AssertionError("everything is in the store")
+
+        for module, name in ((runs, "run_block"), (membership, "run_trials"), (examination, "run_search")):
+            monkeypatch.setattr(module, name, refuse)
+        second = CliRunner().invoke(group, arguments)
+        assert second.output == first.output
+
+    def test_another_program_s_file_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "notes.db"
+        path.write_bytes(b"these are no blocks, and no database " * 20)
+        done = CliRunner().invoke(group, ["audit", "lap-mech", "--store", str(path)])
+        assert done.exit_code == 2
+        assert "cannot be the store of an audit" in done.output
+
+    def test_paper_calibrations(self, tmp_path: Path) -> None:
+        path = tmp_path / "certificate.json"
+        arguments = ["audit", "em-pc", "--calibration", "paper", "--runs", "200", "-o", str(path)]
+        done = CliRunner().invoke(group, arguments)
+        assert done.exit_code == 1
+        for words in ("epsilon that runs reported", "60 equal records", "read without noise", "The claim is broken"):
+            assert words in done.output
+        found = load_certificate(path)
+        assert found.calibration is Calibration.PAPER
+        assert found.relations == (Relation.REPLACE_ONE,)
 
     def test_settings_with_several_values(self, tmp_path: Path) -> None:
         path = tmp_path / "certificate.json"
-        arguments = ["audit", "em-pc", "--set", "order_shares=0.5,0.5", "--runs", "8", "-o", str(path)]
+        arguments = [
+            "audit",
+            "em-pc",
+            "--set",
+            "order_shares=0.5,0.5",
+            "--runs",
+            "8",
+            "--trials",
+            "40",
+            "-o",
+            str(path),
+        ]
         assert CliRunner().invoke(group, arguments).exit_code == 0
         assert decode_certificate(path.read_bytes()).options == {"order_shares": ("0.5", "0.5")}
 
@@ -125,9 +191,37 @@ class TestCommand:
             (["audit", "no-such"], "no method is called"),
             (["audit", "lap-mech", "--epsilon", "0"], "epsilon"),
             (["audit", "em-pc", "--set", "statistic=gamma"], "gamma"),
+            (["audit", "measure", "--calibration", "paper"], "not from a publication"),
+            (["audit", "lap-mech", "--trials", "3"], "trials"),
         ],
     )
     def test_refusals(self, arguments: list[str], words: str) -> None:
         done = CliRunner().invoke(group, arguments)
         assert done.exit_code == 2
         assert words in done.output
+
+
+def test_discover_audits_at_the_budget_of_the_run(
+    certificate: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit gets method, budget and settings, never the rows; report and certificate go into the folder."""
+    asked: list[tuple[str, Budget, Calibration]] = []
+
+    def note(method: Method, budget: Budget, *facts: object, calibration: Calibration) -> Certificate:
+        asked.append((method.name, budget, calibration))
+        return certificate
+
+    monkeypatch.setattr(command, "examine_method", note)
+    table, ledger = tmp_path / "asia.csv", tmp_path / "ledger.db"
+    made = CliRunner().invoke(group, ["sample", "asia", "--rows", "300", "-o", str(table)])
+    assert made.exit_code == 0, made.output
+    run = ["--schema", str(table.with_suffix(".toml")), "--epsilon", "1/2", "--ledger", str(ledger)]
+    method = ["--method", "lap-mech", "--redraws", "0", "--audit", "quick", "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(group, ["discover", str(table), *run, *method])
+    assert done.exit_code == 0, done.output
+    # Laplace noise spends no delta, so the receipt claims none
+    assert asked == [("lap-mech", Budget.of("1/2", 0), Calibration.SOUND)]
+    assert load_certificate(tmp_path / "out" / "certificate.json") == certificate
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "We tried to break this" in page
+    assert "epsilon is 1, and that of the result is 0.5" in page

@@ -80,7 +80,7 @@ def charge_nothing(curator: Any) -> None:
 WAYS = [
     (name, kind, options)
     for name, kind, options in [
-        *((name, kind, {}) for name, method in METHODS.items() for kind in fitting_kinds(method)),
+        *((name, kind, {}) for name, method in METHODS.items() for kind in fitting_kinds(method) if not kind.is_sharp),
         ("pcd", DataKind.NUMBERS, {"test": "hsic"}),
         ("pcd", DataKind.NUMBERS, {"test": "partial"}),
         ("priv-pc", DataKind.LEVELS, {"rate": "0.5"}),

@@ -2,39 +2,113 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 import msgspec
 
+from dagveil.audit.cases import Case, Setting
 from dagveil.audit.distinguish import Attack
+from dagveil.audit.membership import Membership
 from dagveil.audit.neighbours import DataKind
 from dagveil.audit.replay import Replay
-from dagveil.audit.runs import Setting
 from dagveil.audit.search import Effort, Finding
 from dagveil.errors import DataError
+from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 
-CERTIFICATE_VERSION: Final = 1
+CERTIFICATE_VERSION: Final = 2
 """Raised whenever a field changes its meaning."""
 
 
 class AttackLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One distinguishing attack: the pair, and what was proved about it."""
+    """One distinguishing attack: the pair, and what was proved about it.
+
+    Attributes
+    ----------
+    kind, relation, options
+        Which pair, and the settings that the method ran with there.
+    claimed
+        The epsilon that the bound is held against; for a published program the largest that a run reported.
+    bound
+        Lower bound on epsilon.
+    reachable
+        What the best attack is expected to prove with so many runs, by the accounting; None where nothing is accounted.
+    ceiling
+        The largest bound that so many runs can prove at all.
+    runs, hits, other_hits, event
+        Judged runs on each table, and how often the event came there.
+    pair
+        The two tables, in words.
+    """
 
     kind: DataKind
     relation: Relation
+    options: dict[str, Setting]
+    claimed: float
     bound: float
+    reachable: float | None
     ceiling: float
     runs: int
     hits: int
     other_hits: int
     event: str
+    pair: str = ""
 
     @classmethod
-    def of(cls, kind: DataKind, relation: Relation, attack: Attack) -> AttackLine:
+    def of(
+        cls, case: Case, claimed: float, attack: Attack, reachable: float | None = None, pair: str = ""
+    ) -> AttackLine:
         """Write an attack down."""
         return cls(
-            kind, relation, attack.bound, attack.ceiling, attack.runs, attack.hits, attack.other_hits, attack.event
+            case.kind,
+            case.relation,
+            dict(case.options),
+            claimed,
+            attack.bound,
+            reachable,
+            attack.ceiling,
+            attack.runs,
+            attack.hits,
+            attack.other_hits,
+            attack.event,
+            pair,
+        )
+
+
+class MembershipLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One attacker's trials to tell members from others: area and advantage with 95 % intervals, beside the bounds."""
+
+    kind: DataKind
+    relation: Relation
+    attacker: str
+    trials: int
+    auc: float
+    auc_low: float
+    auc_high: float
+    auc_bound: float
+    advantage: float
+    advantage_low: float
+    advantage_high: float
+    advantage_bound: float
+
+    @classmethod
+    def of(cls, kind: DataKind, relation: Relation, found: Membership) -> MembershipLine:
+        """Write an outcome down."""
+        auc, advantage = found.auc, found.advantage
+        return cls(
+            kind,
+            relation,
+            found.attacker,
+            found.trials,
+            auc.value,
+            auc.low,
+            auc.high,
+            found.auc_bound,
+            advantage.value,
+            advantage.low,
+            advantage.high,
+            found.advantage_bound,
         )
 
 
@@ -90,14 +164,18 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     software, created
         Which program, when.
-    method, options
+    method, calibration, options
         What was audited.
     effort
         How hard.
     epsilon, delta
         The claim, as exact fractions in text.
-    replays, statistics, attacks
+    relations
+        The neighbours for which the claim was tried.
+    replays, statistics, attacks, memberships
         One line for each of what was tried.
+    readings
+        What a published program reads of the rows without noise. A sound method reads nothing.
     """
 
     format: Literal["dagveil-audit"]
@@ -105,18 +183,27 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     software: str
     created: str
     method: str
+    calibration: Calibration
     options: dict[str, Setting]
     effort: Effort
     epsilon: str
     delta: str
+    relations: tuple[Relation, ...]
     replays: tuple[ReplayLine, ...]
     statistics: tuple[SensitivityLine, ...]
     attacks: tuple[AttackLine, ...]
+    memberships: tuple[MembershipLine, ...] = ()
+    readings: tuple[str, ...] = ()
 
     @property
     def strongest(self) -> AttackLine | None:
         """The attack with the largest lower bound on epsilon."""
         return max(self.attacks, key=lambda attack: attack.bound, default=None)
+
+    @property
+    def farthest(self) -> MembershipLine | None:
+        """The membership attacker with the largest advantage."""
+        return max(self.memberships, key=lambda line: line.advantage, default=None)
 
     @property
     def closest(self) -> SensitivityLine | None:
@@ -132,11 +219,16 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for line in self.statistics
             if line.ratio > 1.0 + 1e-9
         ]
-        claimed = read_amount(self.epsilon)
         found += [
-            f"attack, {line.relation.value}: epsilon is at least {line.bound:.4g}, and {claimed:.4g} is claimed"
+            f"attack, {line.relation.value}: epsilon is at least {line.bound:.4g}, and {line.claimed:.4g} is claimed"
             for line in self.attacks
-            if line.bound > claimed
+            if line.bound > line.claimed
+        ]
+        found += [
+            f"membership by the {line.attacker}, {line.relation.value}: the advantage is at least "
+            f"{line.advantage_low:.4g}, and the claim allows {line.advantage_bound:.4g}"
+            for line in self.memberships
+            if line.advantage_low > line.advantage_bound
         ]
         return tuple(found)
 
@@ -155,18 +247,43 @@ def read_amount(text: str) -> float:
 
 def encode_certificate(certificate: Certificate) -> bytes:
     """Write a certificate as JSON."""
-    return msgspec.json.format(msgspec.json.encode(certificate), indent=2)
+    return msgspec.json.format(msgspec.json.encode(show_certificate(certificate)), indent=2)
+
+
+def show_certificate(certificate: Certificate) -> dict[str, Any]:
+    """Return a certificate as plain values, for a report."""
+    content: dict[str, Any] = msgspec.to_builtins(certificate)
+    return {**content, "violations": list(certificate.violations)}
+
+
+def load_certificate(path: str | Path) -> Certificate:
+    """Read the certificate in a file, or say why it cannot be read."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}; give the file that `dagveil audit -o` wrote") from error
+    return decode_certificate(content)
 
 
 def decode_certificate(content: bytes) -> Certificate:
     """Read a certificate from JSON, or say why it cannot be read."""
     try:
-        certificate = msgspec.json.decode(content, type=Certificate)
-    except msgspec.DecodeError as error:
+        plain = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"this is not a certificate of an audit: {error}") from error
-    if certificate.version != CERTIFICATE_VERSION:
+    if not isinstance(plain, dict) or plain.get("format") != "dagveil-audit":
+        raise DataError("this is not a certificate of an audit; give the file that `dagveil audit -o` wrote")
+    if plain.get("version") != CERTIFICATE_VERSION:
         raise DataError(
-            f"the certificate has version {certificate.version} and this program reads {CERTIFICATE_VERSION}; "
-            "use the program that wrote it"
+            f"the certificate has version {plain.get('version')} and this program reads {CERTIFICATE_VERSION}; "
+            "use the program that wrote it, or run the audit again"
         )
+    # they follow from the other fields, and stand there for whoever reads the file
+    told = plain.pop("violations", None)
+    try:
+        certificate = msgspec.convert(plain, Certificate)
+    except msgspec.ValidationError as error:
+        raise DataError(f"this is not a certificate of an audit: {error}") from error
+    if told != list(certificate.violations):
+        raise DataError("the certificate was changed: its violations do not follow from what it says was tried")
     return certificate

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from dagveil._version import __version__
-from dagveil.audit.certificate import CERTIFICATE_VERSION, AttackLine, Certificate, ReplayLine, SensitivityLine
+from dagveil.audit.blocks import work_through
+from dagveil.audit.cases import Case, Setting, attack_cases, is_slow
+from dagveil.audit.certificate import (
+    CERTIFICATE_VERSION,
+    AttackLine,
+    Certificate,
+    MembershipLine,
+    ReplayLine,
+    SensitivityLine,
+)
 from dagveil.audit.distinguish import distinguish
+from dagveil.audit.membership import infer_membership, membership_kind, membership_options
 from dagveil.audit.neighbours import DataKind, fitting_kinds, fitting_relations, make_pair
+from dagveil.audit.published_runs import PUBLISHED_PAIRS, PublishedAttacker, make_published_pair, published_case
+from dagveil.audit.published_search import published_statistics
+from dagveil.audit.reachable import find_reachable
 from dagveil.audit.replay import Replay, replay_method
-from dagveil.audit.runs import AttackJob, Setting, attacker_for, collect_runs
+from dagveil.audit.runs import AttackJob, attacker_for, collect_runs
 from dagveil.audit.search import AuditedStatistic, Effort
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
+from dagveil.audit.store import BlockStore
+from dagveil.audit.transcript import Attacker
 from dagveil.methods.catalogue import Method
 from dagveil.methods.measured import Progress, silent
 from dagveil.methods.result import now
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
+
+CHARGED_RUNS: Final = 10
+"""Runs whose charges say what the best attack could prove; adaptive ones differ a little."""
 
 STATISTICS_OF_DOORS: Final[Mapping[str, tuple[str, ...]]] = {
     "count_rows": ("number of rows",),
@@ -54,86 +74,161 @@ NAMES_OF_STATISTICS: Final[Mapping[str, str]] = {
 """Settings of methods whose statistic has another name here."""
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How an audit is done.
+
+    Parameters
+    ----------
+    effort
+        How many neighbours, runs and trials are tried.
+    runs
+        Runs on each table of an attack; None takes those of the effort.
+    trials
+        Trials of membership inference; None takes those of the effort.
+    seed
+        Runs and searches are reproducible.
+    store
+        Keeps what is done, so that an audit that was stopped goes on; None keeps nothing.
+    workers
+        Processes.
+    progress
+        Told what is being done.
+    """
+
+    effort: Effort = Effort.QUICK
+    runs: int | None = None
+    trials: int | None = None
+    seed: int = 0
+    store: BlockStore | None = None
+    workers: int = 1
+    progress: Progress = silent
+
+
 def examine_method(
     method: Method,
-    effort: Effort,
     budget: Budget,
     options: Mapping[str, Setting] | None = None,
+    plan: Plan | None = None,
     *,
-    runs: int | None = None,
-    seed: int = 0,
-    folder: Path | None = None,
-    workers: int = 1,
-    progress: Progress = silent,
+    calibration: Calibration = Calibration.SOUND,
 ) -> Certificate:
-    """Audit the sound calibration of a method.
+    """Audit a method.
 
     Parameters
     ----------
     method
         Which one.
-    effort
-        How many neighbours and runs are tried.
     budget
         The epsilon and delta that are claimed.
     options
         Settings of the method, by name.
-    runs
-        Runs on each table of an attack; None takes those of the effort.
-    seed
-        Runs and searches are reproducible.
-    folder
-        Where runs are kept, so that an audit that was stopped goes on; None keeps them in memory.
-    workers
-        Processes for the runs.
-    progress
-        Told what is being done.
+    plan
+        How hard, and with which means; None is a quick audit.
+    calibration
+        Sound, or as published: then the publication's own claims are tried.
+
+    Examples
+    --------
+    >>> from dagveil.methods.catalogue import method_named
+    >>> found = examine_method(method_named("lap-mech"), Budget.of(1, 0), plan=Plan(runs=50, trials=40))
+    >>> found.violations
+    ()
     """
+    plan = plan or Plan()
     chosen = dict(options or {})
+    method.read_settings(calibration, chosen)
+    if calibration is Calibration.PAPER:
+        return examine_published(method, budget, chosen, plan)
     places = [(kind, relation) for kind in fitting_kinds(method) for relation in fitting_relations(method, kind)]
     replays = []
     for done, (kind, relation) in enumerate(places):
-        progress("replays", done, len(places))
-        replays.append(replay_method(method, make_pair(kind, relation), budget, chosen, seed))
-    progress("replays", len(places), len(places))
+        plan.progress("replays", done, len(places))
+        replays.append(replay_method(method, make_pair(kind, relation), budget, chosen, plan.seed))
+    plan.progress("replays", len(places), len(places))
     statistics = statistics_behind(method, replays, chosen)
-    lines = []
-    for done, statistic in enumerate(statistics):
-        progress("neighbours", done, len(statistics))
-        lines += [
-            SensitivityLine.of(search_statistic(statistic, relation, effort.pairs, seed))
-            for relation in statistic.relations
-        ]
-    progress("neighbours", len(statistics), len(statistics))
-    attacks = []
-    for kind, relation in _attacked(places, effort):
-        job = AttackJob(
-            method.name,
-            kind,
-            relation,
-            str(budget.epsilon),
-            str(budget.delta),
-            tuple(sorted(chosen.items())),
-            seed,
-        )
-        path = None if folder is None else folder / f"{method.name}-{kind.value}-{relation.value}.jsonl"
-        first, second = collect_runs(job, runs or effort.runs, path, workers, _named(progress, kind, relation))
-        attack = distinguish(first, second, attacker_for(job).names, float(budget.delta))
-        attacks.append(AttackLine.of(kind, relation, attack))
+    attacks = [attack_case(method, budget, case, plan) for case in attack_cases(method, plan.effort, chosen)]
     return Certificate(
         format="dagveil-audit",
         version=CERTIFICATE_VERSION,
         software=f"dagveil {__version__}",
         created=now(),
         method=method.name,
+        calibration=calibration,
         options=chosen,
-        effort=effort,
+        effort=plan.effort,
         epsilon=str(budget.epsilon),
         delta=str(budget.delta),
+        relations=tuple(dict.fromkeys(relation for _, relation in places)),
         replays=tuple(ReplayLine.of(replay) for replay in replays),
-        statistics=tuple(lines),
+        statistics=search_in_parallel([one.name for one in statistics], None, plan),
         attacks=tuple(attacks),
+        memberships=tuple(_infer(method, budget, chosen, plan)),
     )
+
+
+def examine_published(method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan) -> Certificate:
+    """Audit the published program of a method against what its publication states and its runs report."""
+    case = published_case(method, options)
+    job = _make_job(method, case, budget, plan.seed, Calibration.PAPER)
+    attacker = PublishedAttacker(method, make_published_pair(method.name), budget, case.options)
+    runs = plan.runs or max(plan.effort.slow_runs, 1000)
+    tell = _named(plan.progress, case.kind, case.relation)
+    first, second = collect_runs(job, runs, plan.store, plan.workers, tell)
+    attack = distinguish(first, second, attacker.names, attacker.reported_delta())
+    claimed = float(max(first[:, 0].max(), second[:, 0].max()))
+    words = PUBLISHED_PAIRS[method.name].words if method.name in PUBLISHED_PAIRS else ""
+    return Certificate(
+        format="dagveil-audit",
+        version=CERTIFICATE_VERSION,
+        software=f"dagveil {__version__}",
+        created=now(),
+        method=method.name,
+        calibration=Calibration.PAPER,
+        options=dict(options),
+        effort=plan.effort,
+        epsilon=str(budget.epsilon),
+        delta=str(budget.delta),
+        relations=(case.relation,),
+        replays=(),
+        statistics=search_in_parallel([one.name for one in published_statistics(method.name)], method.name, plan),
+        attacks=(AttackLine.of(case, claimed, attack, pair=words),),
+        readings=attacker.list_readings(),
+    )
+
+
+def attack_case(method: Method, budget: Budget, case: Case, plan: Plan) -> AttackLine:
+    """Attack a method on one pair, and say what the best attack could have proved."""
+    job = _make_job(method, case, budget, plan.seed)
+    runs = plan.runs or (plan.effort.slow_runs if is_slow(method, case) else plan.effort.runs)
+    tell = _named(plan.progress, case.kind, case.relation)
+    first, second = collect_runs(job, runs, plan.store, plan.workers, tell)
+    attacker = attacker_for(job)
+    delta = float(budget.delta)
+    attack = distinguish(first, second, attacker.names, delta)
+    assert isinstance(attacker, Attacker)
+    reachable = max(find_reachable(events, attack.runs, delta) for events in attacker.list_charges(CHARGED_RUNS))
+    return AttackLine.of(case, float(budget.epsilon), attack, reachable)
+
+
+def _infer(method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan) -> list[MembershipLine]:
+    kind = membership_kind(method)
+    lines = []
+    for relation in fitting_relations(method, kind):
+        case = Case(kind, relation, membership_options(method, options))
+        job = _make_job(method, case, budget, plan.seed)
+        tell = _named(plan.progress, kind, relation)
+        found = infer_membership(job, plan.trials or plan.effort.trials, plan.store, plan.workers, tell)
+        lines += [MembershipLine.of(kind, relation, outcome) for outcome in found]
+    return lines
+
+
+def _make_job(
+    method: Method, case: Case, budget: Budget, seed: int, calibration: Calibration = Calibration.SOUND
+) -> AttackJob:
+    options = tuple(sorted(case.options.items()))
+    amounts = str(budget.epsilon), str(budget.delta)
+    return AttackJob(method.name, case.kind, case.relation, *amounts, options, seed, calibration)
 
 
 def statistics_behind(
@@ -147,10 +242,34 @@ def statistics_behind(
     return tuple(one for one in audited_statistics() if one.name in wanted)
 
 
-def _attacked(places: list[tuple[DataKind, Relation]], effort: Effort) -> list[tuple[DataKind, Relation]]:
-    """Return the pairs that are attacked: small ones only, and one kind of columns in a quick audit."""
-    small = [place for place in places if place[0] is not DataKind.MANY_LEVELS]
-    return [place for place in small if effort is Effort.FULL or place[0] is small[0][0]]
+class SearchTask(msgspec.Struct, frozen=True):
+    """The search for the worst neighbours of one statistic; `published` names a method whose publication states it."""
+
+    statistic: str
+    published: str | None
+    relation: Relation
+    pairs: int
+    seed: int
+
+
+def run_search(task: SearchTask) -> SensitivityLine:
+    """Do one search."""
+    known = audited_statistics() if task.published is None else published_statistics(task.published)
+    statistic = next(one for one in known if one.name == task.statistic)
+    return SensitivityLine.of(search_statistic(statistic, task.relation, task.pairs, task.seed))
+
+
+def search_in_parallel(names: Sequence[str], published: str | None, plan: Plan) -> tuple[SensitivityLine, ...]:
+    """Search the worst neighbours of several statistics, under every relation that they are declared for."""
+    known = audited_statistics() if published is None else published_statistics(published)
+    tasks = [
+        SearchTask(statistic.name, published, relation, plan.effort.pairs, plan.seed)
+        for statistic in known
+        if statistic.name in names
+        for relation in statistic.relations
+    ]
+    done = work_through(tasks, run_search, SensitivityLine, plan.store, plan.workers, plan.progress, "neighbours")
+    return tuple(done)
 
 
 def _named(progress: Progress, kind: DataKind, relation: Relation) -> Progress:

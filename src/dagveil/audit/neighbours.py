@@ -29,6 +29,9 @@ Rows = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 ROWS: Final = 40
 """Rows that the two tables share."""
 
+SHARP_ROWS: Final = 200
+"""Rows that two tables share whose last record moves an answer by all that is declared, or nearly so."""
+
 SPARE_SLOTS: Final = 12
 """Slots beyond the rows, so that the last record stands in one of them whatever the relation."""
 
@@ -43,6 +46,22 @@ class DataKind(enum.Enum):
     MANY_LEVELS = "many levels"
     """So many that no method releases the table of all columns."""
     NUMBERS = "numbers"
+    TWO_COLUMNS = "two columns of levels"
+    """All rows are the same, so that one other record moves a rank statistic by nearly all that is declared."""
+    BLOCKS = "two blocks of columns"
+    """As before: one record moves the questions of a block up, the other those of a second block."""
+    TWO_NUMBERS = "two columns of numbers"
+    """All rows at the centre, and records at the clipping radius."""
+
+    @property
+    def is_sharp(self) -> bool:
+        """Whether a record moves answers by nearly all that is declared: for attacks."""
+        return self in (DataKind.TWO_COLUMNS, DataKind.BLOCKS, DataKind.TWO_NUMBERS)
+
+    @property
+    def shared_rows(self) -> int:
+        """Rows that the two tables of a pair share."""
+        return SHARP_ROWS if self.is_sharp else ROWS
 
 
 class AlignedTable(MemoryTable):
@@ -81,7 +100,7 @@ class Pair:
         return self.first.schema
 
 
-def make_pair(kind: DataKind, relation: Relation, rows: int = ROWS) -> Pair:
+def make_pair(kind: DataKind, relation: Relation, rows: int | None = None) -> Pair:
     """Make a pair: rows that hang together, and a last record in a corner where hardly any other stands.
 
     Examples
@@ -90,12 +109,13 @@ def make_pair(kind: DataKind, relation: Relation, rows: int = ROWS) -> Pair:
     >>> pair.second.n_rows - pair.first.n_rows
     1
     """
-    schema = _make_schema(kind, relation, rows)
+    rows = kind.shared_rows if rows is None else rows
+    schema = make_schema(kind, relation, rows)
     core, corner, opposite = _MAKERS[kind](rows)
-    with_corner = _read(np.vstack([core, corner]), schema)
+    with_corner = read_rows(np.vstack([core, corner]), schema)
     if relation is Relation.ADD_REMOVE:
-        return Pair(_read(core, schema), with_corner, relation, kind)
-    return Pair(_read(np.vstack([core, opposite]), schema), with_corner, relation, kind)
+        return Pair(read_rows(core, schema), with_corner, relation, kind)
+    return Pair(read_rows(np.vstack([core, opposite]), schema), with_corner, relation, kind)
 
 
 def fitting_kinds(method: Method) -> tuple[DataKind, ...]:
@@ -105,16 +125,20 @@ def fitting_kinds(method: Method) -> tuple[DataKind, ...]:
     --------
     >>> from dagveil.methods.catalogue import method_named
     >>> fitting_kinds(method_named("svt-pc"))
-    (<DataKind.LEVELS: 'levels'>,)
+    (<DataKind.LEVELS: 'levels'>, <DataKind.TWO_COLUMNS: 'two columns of levels'>, \
+<DataKind.BLOCKS: 'two blocks of columns'>)
     """
     # many levels change what is released, not what is asked
     kinds = [kind for kind in DataKind if kind is not DataKind.MANY_LEVELS or method.release is not None]
+    # blocks are for methods that ask one question about counts after the other
+    asks = method.ask is not None and not fitting_relations(method, DataKind.NUMBERS)
+    kinds = [kind for kind in kinds if kind is not DataKind.BLOCKS or asks]
     return tuple(kind for kind in kinds if fitting_relations(method, kind))
 
 
 def fitting_relations(method: Method, kind: DataKind) -> tuple[Relation, ...]:
     """Return the relations that a method can promise something for."""
-    return tuple(relation for relation in Relation if _accepts(method, _make_schema(kind, relation, ROWS)))
+    return tuple(relation for relation in Relation if _accepts(method, make_schema(kind, relation, kind.shared_rows)))
 
 
 def _accepts(method: Method, schema: Schema) -> bool:
@@ -125,7 +149,8 @@ def _accepts(method: Method, schema: Schema) -> bool:
     return True
 
 
-def _make_schema(kind: DataKind, relation: Relation, rows: int) -> Schema:
+def make_schema(kind: DataKind, relation: Relation, rows: int) -> Schema:
+    """Return the public schema of a pair that shares so many rows."""
     columns: dict[str, Column]
     if kind is DataKind.LEVELS:
         columns = {
@@ -139,6 +164,13 @@ def _make_schema(kind: DataKind, relation: Relation, rows: int) -> Schema:
     elif kind is DataKind.MANY_LEVELS:
         columns = {name: Categorical(tuple("vwxyz"), "v") for name in "abcdefgh"}
         nominal = None if relation is Relation.ADD_REMOVE else rows + 1
+    elif kind in (DataKind.TWO_COLUMNS, DataKind.BLOCKS):
+        columns = {name: Boolean("false") for name in ("ab" if kind is DataKind.TWO_COLUMNS else "abcdef")}
+        nominal = rows + 1
+    elif kind is DataKind.TWO_NUMBERS:
+        # centre and spread are public, so that all of the budget goes into what is asked
+        columns = {name: Numeric(bounds=(-BOUND, BOUND), center=0.0, spread=1.0) for name in "ab"}
+        nominal = rows + 1
     else:
         columns = {name: Numeric(bounds=(-BOUND, BOUND)) for name in "abc"}
         nominal = rows + SPARE_SLOTS
@@ -147,14 +179,30 @@ def _make_schema(kind: DataKind, relation: Relation, rows: int) -> Schema:
     )
 
 
-def _make_levels(rows: int) -> Rows:
-    """Return codes in which a → b → c hang together closely, d is nearly constant, and two records opposite."""
-    rng = np.random.default_rng(1)
+def draw_rows(kind: DataKind, rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw rows from the public model of a kind: what everyone knows about the population.
+
+    Examples
+    --------
+    >>> draw_rows(DataKind.NUMBERS, 5, np.random.default_rng(0)).shape
+    (5, 3)
+    """
+    return _MODELS[kind](rows, rng)
+
+
+def _draw_levels(rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw codes in which a → b → c hang together closely, and d is nearly constant."""
     a = rng.integers(0, 2, rows)
     b = np.where(rng.random(rows) < 0.9, a, 1 - a)
     c = np.where(rng.random(rows) < 0.8, 2 * b, rng.integers(0, 3, rows))
     d = (rng.random(rows) < 0.05).astype(np.int64)
-    return np.column_stack([a, b, c, d]).astype(np.float64), np.array([[1.0, 0, 2, 1]]), np.array([[0.0, 0, 0, 0]])
+    return np.column_stack([a, b, c, d]).astype(np.float64)
+
+
+def _make_levels(rows: int) -> Rows:
+    """Return rows of the model, and two records opposite."""
+    core = draw_rows(DataKind.LEVELS, rows, np.random.default_rng(1))
+    return core, np.array([[1.0, 0, 2, 1]]), np.array([[0.0, 0, 0, 0]])
 
 
 def _make_many_levels(rows: int) -> Rows:
@@ -167,24 +215,64 @@ def _make_many_levels(rows: int) -> Rows:
     return core, np.full((1, 8), 4.0), np.array([[4.0, 0, 1, 2, 3, 0, 1, 2]])
 
 
-def _make_numbers(rows: int) -> Rows:
-    """Return numbers in which a → b → c hang together, and two records in opposite corners of the bounds."""
-    rng = np.random.default_rng(1)
+def _draw_numbers(rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw numbers in which a → b → c hang together."""
     a = rng.normal(0.0, 1.0, rows)
     b = 0.8 * a + rng.normal(0.0, 0.6, rows)
     c = np.tanh(b) + rng.normal(0.0, 0.6, rows)
-    core = np.clip(np.column_stack([a, b, c]), -BOUND, BOUND)
+    return np.asarray(np.clip(np.column_stack([a, b, c]), -BOUND, BOUND))
+
+
+_MODELS: Final[dict[DataKind, Callable[[int, np.random.Generator], NDArray[np.float64]]]] = {
+    DataKind.LEVELS: _draw_levels,
+    DataKind.NUMBERS: _draw_numbers,
+}
+
+
+def _make_numbers(rows: int) -> Rows:
+    """Return rows of the model, and two records in opposite corners of the bounds."""
+    core = draw_rows(DataKind.NUMBERS, rows, np.random.default_rng(1))
     return core, np.array([[BOUND, -BOUND, BOUND]]), np.array([[BOUND, BOUND, -BOUND]])
+
+
+def _make_two_columns(rows: int) -> Rows:
+    """Return rows that are all the same, and records that agree with them nowhere and everywhere."""
+    return np.zeros((rows, 2)), np.array([[1.0, 1.0]]), np.array([[0.0, 0.0]])
+
+
+def _make_blocks(rows: int) -> Rows:
+    """Return rows that are all the same, and records that differ from them in one block of columns each."""
+    return np.zeros((rows, 6)), np.array([[0.0, 0, 0, 0, 1, 1]]), np.array([[1.0, 1, 1, 1, 0, 0]])
+
+
+def _make_two_numbers(rows: int) -> Rows:
+    """Return rows at the centre, and two records at the radius whose squares have little in common."""
+    return np.zeros((rows, 2)), np.array([[BOUND, 0.0]]), np.array([[-BOUND / 2.0, BOUND * 0.75**0.5]])
 
 
 _MAKERS: Final[dict[DataKind, Callable[[int], Rows]]] = {
     DataKind.LEVELS: _make_levels,
     DataKind.MANY_LEVELS: _make_many_levels,
     DataKind.NUMBERS: _make_numbers,
+    DataKind.TWO_COLUMNS: _make_two_columns,
+    DataKind.BLOCKS: _make_blocks,
+    DataKind.TWO_NUMBERS: _make_two_numbers,
 }
 
 
-def _read(rows: NDArray[np.float64], schema: Schema) -> MemoryTable:
+def odd_record(kind: DataKind) -> NDArray[np.float64]:
+    """Return the record of a kind that stands in a corner where hardly any other stands, as one row.
+
+    Examples
+    --------
+    >>> odd_record(DataKind.NUMBERS).tolist()
+    [[4.0, -4.0, 4.0]]
+    """
+    return _MAKERS[kind](0)[1]
+
+
+def read_rows(rows: NDArray[np.float64], schema: Schema) -> MemoryTable:
+    """Read rows of numbers or of codes of levels."""
     columns = dict(zip(schema.columns, rows.T, strict=True))
     if any(isinstance(column, Numeric) for column in schema.columns.values()):
         return AlignedTable.from_source(columns, schema)

@@ -99,7 +99,9 @@ class RecordSearch:
 
     def _climb(self, core: Floats, record: Floats, other: Floats | None, rng: np.random.Generator) -> None:
         """Change the records, and a row of the core, a little at a time as long as that helps."""
-        best = self._compare(core, record, other)
+        # under add/remove one side of the pair is the core itself, and half of the tries leave that as it is
+        before = self.measure(core) if other is None else None
+        best = self._compare(core, record, other, before)
         step = 0.5 * self.reach
         for _ in range(_STEPS):
             for _ in range(_AROUND):
@@ -110,9 +112,10 @@ class RecordSearch:
                     shifted = core.copy()
                     row = rng.integers(len(core))
                     shifted[row] = self._nudge(core[row], step, rng)
-                reached = self._compare(shifted, moved, moved_other)
+                base = self.measure(shifted) if other is None and shifted is not core else before
+                reached = self._compare(shifted, moved, moved_other, base)
                 if reached > best:
-                    core, record, other, best = shifted, moved, moved_other, reached
+                    core, record, other, best, before = shifted, moved, moved_other, reached, base
             step *= 0.6
 
     def _nudge(self, record: Floats, step: float, rng: np.random.Generator) -> Floats:

@@ -1,36 +1,31 @@
-"""Many runs of a method on two neighbouring tables: in parallel, and kept in a file that a later call goes on with."""
+"""Many runs of a method on two neighbouring tables: in parallel, and kept in a store that a later call goes on with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from functools import lru_cache
-from multiprocessing import get_context
-from pathlib import Path
 from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.audit.blocks import work_through
+from dagveil.audit.cases import Setting
 from dagveil.audit.neighbours import DataKind, make_pair
+from dagveil.audit.published_runs import PublishedAttacker, make_published_pair
+from dagveil.audit.store import BlockStore
 from dagveil.audit.transcript import Attacker
-from dagveil.errors import DataError
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.measured import Progress, silent
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 
 BLOCK: Final = 50
-"""Runs that are done and written together."""
-
-FORMAT: Final = "dagveil-attack-1"
+"""Runs that are done and kept together."""
 
 Floats = NDArray[np.float64]
-
-
-Setting = str | tuple[str, ...]
-"""The value of a setting, or several, as the command line gives them."""
 
 
 class AttackJob(msgspec.Struct, frozen=True):
@@ -48,6 +43,8 @@ class AttackJob(msgspec.Struct, frozen=True):
         Settings of the method, names and values.
     seed
         Runs are seeded by it, the table and their number, each for itself.
+    calibration
+        Sound, or as published.
     """
 
     method: str
@@ -57,6 +54,7 @@ class AttackJob(msgspec.Struct, frozen=True):
     delta: str
     options: tuple[tuple[str, Setting], ...] = ()
     seed: int = 0
+    calibration: Calibration = Calibration.SOUND
 
     @property
     def budget(self) -> Budget:
@@ -64,32 +62,48 @@ class AttackJob(msgspec.Struct, frozen=True):
         return Budget.of(self.epsilon, self.delta)
 
 
-class _Block(msgspec.Struct, frozen=True):
+class AttackBlock(msgspec.Struct, frozen=True):
+    """Some runs of a job on its first (0) or second (1) table."""
+
+    job: AttackJob
     table: int
     number: int
-    rows: tuple[tuple[float, ...], ...]
+
+
+Rows = tuple[tuple[float, ...], ...]
 
 
 @lru_cache(maxsize=4)
-def attacker_for(job: AttackJob) -> Attacker:
+def attacker_for(job: AttackJob) -> Attacker | PublishedAttacker:
     """Return the attacker of a job."""
-    pair = make_pair(job.kind, job.relation)
-    return Attacker(method_named(job.method), pair, job.budget, dict(job.options))
+    method = method_named(job.method)
+    if job.calibration is Calibration.PAPER:
+        return PublishedAttacker(method, make_published_pair(job.method, job.relation), job.budget, dict(job.options))
+    return Attacker(method, make_pair(job.kind, job.relation), job.budget, dict(job.options))
 
 
-def _run_block(job: AttackJob, table: int, number: int) -> _Block:
-    """Do one block of runs on the first (0) or the second (1) table."""
-    attacker = attacker_for(job)
-    source = attacker.pair.second if table else attacker.pair.first
-    rows = []
-    for run in range(number * BLOCK, (number + 1) * BLOCK):
-        words = np.random.SeedSequence(job.seed, spawn_key=(table, run)).generate_state(2, np.uint64)
-        rows.append(attacker.watch(source, int(words[0]) << 64 | int(words[1])))
-    return _Block(table, number, tuple(rows))
+def seed_run(seed: int, *place: int) -> int:
+    """Return the seed of one run: long, and another one for every place.
+
+    Examples
+    --------
+    >>> seed_run(0, 0, 1) != seed_run(0, 1, 0)
+    True
+    """
+    words = np.random.SeedSequence(seed, spawn_key=place).generate_state(2, np.uint64)
+    return int(words[0]) << 64 | int(words[1])
+
+
+def run_block(block: AttackBlock) -> Rows:
+    """Do the runs of a block: the features of each."""
+    attacker = attacker_for(block.job)
+    source = attacker.pair.second if block.table else attacker.pair.first
+    numbers = range(block.number * BLOCK, (block.number + 1) * BLOCK)
+    return tuple(attacker.watch(source, seed_run(block.job.seed, block.table, run)) for run in numbers)
 
 
 def collect_runs(
-    job: AttackJob, runs: int, path: Path | None = None, workers: int = 1, progress: Progress = silent
+    job: AttackJob, runs: int, store: BlockStore | None = None, workers: int = 1, progress: Progress = silent
 ) -> tuple[Floats, Floats]:
     """Return the features of so many runs on either table, one row each; rounded up to whole blocks.
 
@@ -99,52 +113,19 @@ def collect_runs(
         What is attacked.
     runs
         On each table.
-    path
-        A file that blocks are appended to as they are done. What it has of this job already is not done again.
+    store
+        Keeps blocks as they are done. What it has of this job already is not done again.
     workers
         Processes.
     progress
         Told how many blocks are done.
     """
     blocks = -(-runs // BLOCK)
-    done = {} if path is None else _load(path, job)
-    todo = [(table, number) for number in range(blocks) for table in (0, 1) if (table, number) not in done]
-    for block in _work(job, todo, workers):
-        done[block.table, block.number] = block
-        if path is not None:
-            with path.open("ab") as file:
-                file.write(msgspec.json.encode(block) + b"\n")
-        progress("attack", len(done), 2 * blocks)
-    tables = [
-        np.array([row for number in range(blocks) for row in done[table, number].rows], dtype=np.float64)
-        for table in (0, 1)
-    ]
-    return tables[0], tables[1]
+    tasks = [AttackBlock(job, table, number) for number in range(blocks) for table in (0, 1)]
+    done = work_through(tasks, run_block, Rows, store, workers, progress, "attack")
+    first, second = (_join(done[table::2]) for table in (0, 1))
+    return first, second
 
 
-def _work(job: AttackJob, todo: Sequence[tuple[int, int]], workers: int) -> Iterator[_Block]:
-    if workers <= 1 or len(todo) <= 1:
-        for table, number in todo:
-            yield _run_block(job, table, number)
-        return
-    # spawned, not forked: a fork would copy the state of threads and generators
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(_run_block, job, *place) for place in todo]):
-            yield future.result()
-
-
-def _load(path: Path, job: AttackJob) -> dict[tuple[int, int], _Block]:
-    """Read the blocks of an earlier call; a last line that was cut off is dropped, and its runs are done again."""
-    header = FORMAT.encode() + b" " + msgspec.json.encode(job) + b"\n"
-    if not path.exists() or path.stat().st_size == 0:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(header)
-        return {}
-    content = path.read_bytes()
-    if not content.startswith(header):
-        raise DataError(f"{path} holds the runs of another attack; choose another file, or remove it")
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        path.write_bytes(whole)
-    blocks = [msgspec.json.decode(line, type=_Block) for line in whole[len(header) :].splitlines()]
-    return {(block.table, block.number): block for block in blocks}
+def _join(blocks: Sequence[Rows]) -> Floats:
+    return np.array([row for rows in blocks for row in rows], dtype=np.float64)

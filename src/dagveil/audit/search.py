@@ -27,8 +27,18 @@ class Effort(enum.Enum):
 
     @property
     def runs(self) -> int:
-        """Runs on each of two tables that an attack has."""
+        """Runs on each of two tables that an attack has, if the method is fast."""
+        return 200 if self is Effort.QUICK else 100_000
+
+    @property
+    def slow_runs(self) -> int:
+        """The same for a method that is slow."""
         return 200 if self is Effort.QUICK else 10_000
+
+    @property
+    def trials(self) -> int:
+        """Trials of membership inference."""
+        return 80 if self is Effort.QUICK else 10_000
 
 
 class Norm(enum.Enum):

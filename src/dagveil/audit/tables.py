@@ -44,6 +44,8 @@ class TableSearch:
         Parts that the rows were dealt to, along the first axis: a record that is replaced stays in its part.
     fewest_rows
         Smaller tables are not tried: for claims about tables of a certain size.
+    most_enumerated
+        Larger tables are not enumerated.
     """
 
     measure: Measure
@@ -52,6 +54,7 @@ class TableSearch:
     relation: Relation
     parts: int = 1
     fewest_rows: int = 0
+    most_enumerated: int = 64
     pairs: int = 0
     best: float = -1.0
     words: str = ""
@@ -92,7 +95,7 @@ class TableSearch:
 
     def _enumerate(self, pairs: float) -> None:
         cells = math.prod(self.shape)
-        for n_rows in range(self.fewest_rows, 64):
+        for n_rows in range(self.fewest_rows, self.most_enumerated + 1):
             if math.comb(n_rows + cells - 1, n_rows) * cells > pairs - self.pairs:
                 return
             self._try(_all_tables(self.shape, n_rows))

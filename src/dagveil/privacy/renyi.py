@@ -126,6 +126,7 @@ def epsilon_of_renyi(total: Fraction, order: int, delta: Fraction) -> Fraction:
     return max(total + Fraction(_conversion(order, delta)) + Fraction(EPSILON_SLACK), Fraction(0))
 
 
+@lru_cache(maxsize=4096)
 def smallest_ratio(budget: Budget, rate: Fraction, questions: int, order: int) -> Fraction:
     """Return the smallest ratio of variance to squared sensitivity with which all questions fit, rounded up.
 
@@ -154,6 +155,7 @@ def smallest_ratio(budget: Budget, rate: Fraction, questions: int, order: int) -
     return Fraction(high, RATIO_GRID)
 
 
+@lru_cache(maxsize=4096)
 def best_order(budget: Budget, rate: Fraction, questions: int) -> int:
     """Return the order at which so many sub-sampled questions need the least noise.
 

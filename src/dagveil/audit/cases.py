@@ -1,0 +1,88 @@
+"""What is attacked: pairs and public settings under which one record moves most of what the budget pays for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dagveil.audit.neighbours import DataKind, fitting_kinds, fitting_relations
+from dagveil.audit.search import Effort
+from dagveil.methods.catalogue import Method
+from dagveil.privacy.relation import Relation
+
+Setting = str | tuple[str, ...]
+"""The value of a setting, or several, as the command line gives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pair, and the settings that a method runs with on it."""
+
+    kind: DataKind
+    relation: Relation
+    options: Mapping[str, Setting] = field(default_factory=dict)
+
+
+_ONE_QUESTION: Final = {"largest_order": "0"}
+
+SHARP: Final[Mapping[str, tuple[tuple[DataKind, Mapping[str, Setting]], ...]]] = {
+    # one round: of many questions that move oppositely, or of one with a threshold that is low
+    "svt-pc": (
+        (DataKind.BLOCKS, {**_ONE_QUESTION, "rounds": "1", "level": "0.999", "slack": "0.35"}),
+        (DataKind.TWO_COLUMNS, {**_ONE_QUESTION, "rounds": "1", "level": "0.999", "slack": "-1"}),
+    ),
+    # the sieve lets everything pass, and nearly all of the budget examines one question
+    "priv-pc": ((DataKind.TWO_COLUMNS, {**_ONE_QUESTION, "rounds": "1", "sieve_share": "0.001", "tweak": "20"}),),
+    # one neighbour: how many go is the only choice, and a threshold far away makes one outcome rare
+    "em-pc": ((DataKind.TWO_COLUMNS, {"order_shares": ("1",), "number_share": "0.999", "level": "0.2"}),),
+    "curate": ((DataKind.TWO_COLUMNS, _ONE_QUESTION),),
+    "sampled-gaussian-pc": (
+        (DataKind.TWO_COLUMNS, {**_ONE_QUESTION, "questions": "1"}),
+        (DataKind.TWO_COLUMNS, {**_ONE_QUESTION, "questions": "1", "rate": "1"}),
+    ),
+    "noleaks": ((DataKind.TWO_NUMBERS, {"iterations": "1", "outer": "1"}),),
+    "curate-score": ((DataKind.TWO_NUMBERS, {"iterations": "1", "outer": "1"}),),
+    "pcd": ((DataKind.TWO_NUMBERS, {**_ONE_QUESTION, "questions": "1"}),),
+    "measure": ((DataKind.TWO_COLUMNS, {}), (DataKind.TWO_NUMBERS, {})),
+    "measure-ges": ((DataKind.TWO_COLUMNS, {}), (DataKind.TWO_NUMBERS, {})),
+    "measure-notears": ((DataKind.TWO_NUMBERS, {}),),
+    "measure-features": ((DataKind.TWO_NUMBERS, {}),),
+    "priv-pc-star": ((DataKind.TWO_NUMBERS, {}),),
+    "lap-mech": ((DataKind.TWO_COLUMNS, {}),),
+}
+"""For each method the pairs and settings that concentrate its budget on answers that one record moves most."""
+
+
+def attack_cases(method: Method, effort: Effort, options: Mapping[str, Setting]) -> tuple[Case, ...]:
+    """Return what is attacked: the sharp cases, and in a full audit ordinary tables with settings as they are given.
+
+    Settings that are given stand above those of a case. A method that has no case of its own gets ordinary tables.
+
+    Examples
+    --------
+    >>> from dagveil.methods.catalogue import method_named
+    >>> [case.kind.value for case in attack_cases(method_named("curate"), Effort.QUICK, {})]
+    ['two columns of levels', 'two columns of levels']
+    """
+    cases = [
+        Case(kind, relation, {**chosen, **options})
+        for kind, chosen in SHARP.get(method.name, ())
+        for relation in fitting_relations(method, kind)
+        # questions move in opposite directions only if a record is replaced
+        if kind is not DataKind.BLOCKS or relation is Relation.REPLACE_ONE
+    ]
+    ordinary = [kind for kind in fitting_kinds(method) if kind in (DataKind.LEVELS, DataKind.NUMBERS)]
+    if effort is Effort.FULL or not cases:
+        cases += [
+            Case(kind, relation, dict(options)) for kind in ordinary[:1] for relation in fitting_relations(method, kind)
+        ]
+    return tuple(cases)
+
+
+_SLOW: Final = frozenset({"noleaks", "curate-score", "pcd", "curate", "sampled-gaussian-pc"})
+
+
+def is_slow(method: Method, case: Case) -> bool:
+    """Tell whether runs on a case take so long that fewer must do: some methods on ordinary tables."""
+    return method.name in _SLOW and not case.kind.is_sharp

@@ -1,0 +1,60 @@
+"""The published programs: which of their claims fall, and that the audit says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagveil.audit.examination import Plan, examine_method
+from dagveil.audit.published_runs import (
+    PUBLISHED_PAIRS,
+    PublishedAttacker,
+    make_published_pair,
+    published_case,
+)
+from dagveil.audit.published_search import PUBLISHED_STATISTICS, published_statistics
+from dagveil.audit.sensitivity import search_statistic
+from dagveil.errors import MethodError
+from dagveil.methods.catalogue import METHODS, method_named
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.receipt import Calibration
+from dagveil.privacy.relation import Relation
+
+BUDGET = Budget.of(1, 1e-6)
+FALLS_BY_ATTACK = ("svt-pc", "priv-pc", "curate", "em-pc", "priv-pc-star", "pcd")
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED_STATISTICS if name not in ("svt-pc", "curate-score")])
+def test_a_stated_sensitivity_falls(name: str) -> None:
+    ratios = [search_statistic(one, Relation.REPLACE_ONE, 2000).ratio for one in published_statistics(name)]
+    assert max(ratios) > 1.5
+
+
+@pytest.mark.parametrize("name", FALLS_BY_ATTACK)
+def test_the_reported_epsilon_falls(name: str) -> None:
+    found = examine_method(METHODS[name], BUDGET, plan=Plan(runs=100), calibration=Calibration.PAPER)
+    (line,) = found.attacks
+    assert line.bound > line.claimed
+    assert line.pair == PUBLISHED_PAIRS[name].words
+    assert found.readings
+    assert any(words.startswith("attack") for words in found.violations)
+
+
+def test_laplace_noise_on_counts_falls_if_records_are_replaced() -> None:
+    found = examine_method(METHODS["lap-mech"], BUDGET, plan=Plan(runs=4000), calibration=Calibration.PAPER)
+    assert 1.0 < found.attacks[0].bound < 2.0
+
+
+def test_every_published_program_has_a_pair() -> None:
+    assert set(PUBLISHED_PAIRS) == {name for name, method in METHODS.items() if method.publish is not None}
+    for name in PUBLISHED_PAIRS:
+        pair = make_published_pair(name)
+        assert pair.first.n_rows == pair.second.n_rows
+        attacker = PublishedAttacker(METHODS[name], pair, BUDGET, published_case(METHODS[name], {}).options)
+        assert attacker.list_readings()
+
+
+def test_our_own_methods_have_none() -> None:
+    with pytest.raises(MethodError, match="not from a publication"):
+        published_case(method_named("measure"), {})
+    with pytest.raises(MethodError, match="not from a publication"):
+        examine_method(method_named("measure"), BUDGET, calibration=Calibration.PAPER)
