@@ -24,7 +24,7 @@ from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.evidence_search import search_evidence
-from dagveil.methods.result import Result, load_result
+from dagveil.methods.result import Result, draw_inline_by, load_result
 from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.book import Ledger
@@ -72,3 +72,12 @@ def __getattr__(name: str) -> object:
 
         return write_report
     raise AttributeError(f"module 'dagveil' has no attribute {name!r}")
+
+
+def _draw_inline(result: Result) -> str:
+    from dagveil.report.notebook import draw_inline
+
+    return draw_inline(result)
+
+
+draw_inline_by(_draw_inline)

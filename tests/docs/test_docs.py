@@ -127,7 +127,8 @@ def test_commands_on_other_pages_exist() -> None:
     from dagveil.cli.main import group
 
     pattern = re.compile(
-        r"\bdagveil ((?:schema|budget|bench|local) [a-z-]+|measure|discover|direction|audit|methods|report|sample)\b"
+        r"\bdagveil ((?:schema|budget|bench|local) [a-z-]+|"
+        r"plan|measure|combine|compare|completion|discover|direction|export|audit|methods|report|sample)\b"
     )
     named = {
         tuple(match.split()) for page in (*PAGES, *ROOT_PAGES) for match in pattern.findall(page.read_text("utf-8"))

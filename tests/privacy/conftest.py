@@ -2,71 +2,27 @@
 
 from __future__ import annotations
 
-import getpass
-import glob
 import os
-import pwd
-import shutil
-import socket
-import subprocess
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-
-def _binaries() -> Path | None:
-    for folder in sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True):
-        if Path(folder, "initdb").exists() and Path(folder, "postgres").exists():
-            return Path(folder)
-    found = shutil.which("initdb")
-    return Path(found).resolve().parent if found and shutil.which("postgres") else None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _give_up(reason: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(f"CI must test PostgreSQL, but {reason}")
-    pytest.skip(reason)
+from dagveil.benchmarks.postgres_server import find_binaries, start_server
+from dagveil.errors import LedgerError
 
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """Start a server that nobody else uses, and stop it afterwards."""
-    binaries = _binaries()
-    if binaries is None:
-        _give_up("PostgreSQL's initdb and postgres were not found; install postgresql to run these tests")
-        return
-    owner = getpass.getuser()
-    folder = Path(tempfile.mkdtemp(prefix="dagveil-postgres-"))
-    quiet: dict[str, Any] = {"check": True, "cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    if os.geteuid() == 0:  # the server refuses to run as root
-        try:
-            account = pwd.getpwnam("postgres")
-        except KeyError:
-            _give_up("the tests run as root and there is no user postgres to run the server")
-            return
-        owner = account.pw_name
-        quiet |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-        shutil.chown(folder, account.pw_uid, account.pw_gid)
-    port = _free_port()
-    data = folder / "data"
-    control = [str(binaries / "pg_ctl"), "-D", str(data), "-w", "-t", "60"]
     try:
-        create = [str(binaries / "initdb"), "-D", str(data), "-A", "trust", "-U", owner, "-E", "UTF8", "-N"]
-        subprocess.run(create, **quiet)
-        settings = f"-h 127.0.0.1 -p {port} -c unix_socket_directories={folder}"
-        subprocess.run([*control, "-l", str(folder / "log"), "-o", settings, "start"], **quiet)
-        try:
-            yield f"postgresql://{owner}@127.0.0.1:{port}/postgres"
-        finally:
-            subprocess.run([*control, "-m", "immediate", "stop"], **quiet)
+        server = start_server()
+        url = server.__enter__()
+    except LedgerError as reason:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI must test PostgreSQL, but {reason}")
+        pytest.skip(str(reason))
+    assert find_binaries() is not None
+    try:
+        yield url
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        server.__exit__(None, None, None)

@@ -194,8 +194,8 @@ class TestContract:
 
 
 def grab(place, name, tries, wins):
-    def slow_admit(account, wanted):
-        admit(account, wanted)
+    def slow_admit(account, wanted, analyst):
+        admit(account, wanted, analyst)
         time.sleep(0.02)  # between check and insert: without the lock, others would slip in
 
     store.admit = slow_admit  # in this child only
@@ -285,7 +285,7 @@ class TestTrouble:
         ledger = Ledger.open(postgres_url, wait_seconds=0.2)
         ledger.set_budget(name, Budget.of(1, 0))
         with psycopg.connect(postgres_url) as other:
-            other.execute("SELECT 1 FROM dagveil_datasets WHERE name = %s FOR UPDATE", [name])
+            other.execute("SELECT 1 FROM dagveil_facts WHERE name = 'version' FOR UPDATE")
             with pytest.raises(LedgerError, match="held by another process"):
                 reserve(ledger, name)
         ledger.close()

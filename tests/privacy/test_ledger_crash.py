@@ -30,7 +30,11 @@ CHILD = textwrap.dedent(
 
     def strike_before_commit():
         from sqlalchemy import event
-        event.listen(ledger._engine.engine, "commit", lambda connection: os.kill(os.getpid(), signal.SIGKILL))
+        engine = ledger._engine.engine
+        if ledger._engine.is_sqlite:
+            event.listen(engine, "commit", lambda connection: os.kill(os.getpid(), signal.SIGKILL))
+        else:  # one statement that the server commits
+            event.listen(engine, "before_cursor_execute", lambda *facts: os.kill(os.getpid(), signal.SIGKILL))
 
     ledger = Ledger.open(place)
     reach("opened")

@@ -6,6 +6,7 @@ import shlex
 
 from dagveil.privacy.budget import round_down, round_up
 from dagveil.privacy.ledger.account import Account
+from dagveil.report.labels import clean_text
 
 
 def describe(account: Account) -> str:
@@ -14,8 +15,8 @@ def describe(account: Account) -> str:
     Examples
     --------
     >>> from dagveil.privacy.budget import Budget
-    >>> from dagveil.privacy.ledger.account import tally
-    >>> describe(tally("visits", Budget.of(3, 1e-5), []))
+    >>> from dagveil.privacy.ledger.account import Spending
+    >>> describe(Account("visits", Budget.of(3, 1e-5), Spending(), unbounded=False))
     'visits: spent epsilon 0, delta 0 in 0 runs; lifetime epsilon 3, delta 1e-5; left epsilon 3, delta 1e-5'
     """
     words = [account.words]
@@ -31,3 +32,19 @@ def describe(account: Account) -> str:
             f"left epsilon {round_down(account.remaining_epsilon, 4)}, delta {round_down(account.remaining_delta, 4)}"
         )
     return "; ".join(words)
+
+
+def describe_shares(account: Account) -> str:
+    """Say what each analyst has spent and has left, a line each; nothing if one person spends without a limit.
+
+    Examples
+    --------
+    >>> from dagveil.privacy.budget import Budget
+    >>> from dagveil.privacy.ledger.account import Share, Spending
+    >>> share = Share("ann", Budget.of(1, 0), Spending())
+    >>> print(describe_shares(Account("visits", None, Spending(), unbounded=False, shares=(share,))), end="")
+      ann: spent epsilon 0, delta 0 in 0 runs; limit epsilon 1, delta 0; left epsilon 1, delta 0
+    """
+    if len(account.shares) < 2 and all(share.limit is None for share in account.shares):
+        return ""
+    return "".join(f"  {clean_text(share.words)}\n" for share in account.shares)

@@ -1,4 +1,4 @@
-"""`dagveil budget set | show | history | release`."""
+"""`dagveil budget`: lifetime budgets, shares of a team, and the history behind them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import groupby
 import click
 from rich.table import Table
 
-from dagveil.cli.account import describe
+from dagveil.cli.account import describe, describe_shares
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.options import ledger_option, name_ledger, open_ledger
 from dagveil.cli.summary import count, open_console
@@ -15,6 +15,7 @@ from dagveil.data.schema import tidy_dataset
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.verification import Head
 from dagveil.report.labels import clean_text
 
 
@@ -27,7 +28,8 @@ def _tidy(context: click.Context, parameter: click.Parameter, name: str | None) 
 def budget() -> None:
     """Set and show the lifetime budget of a data set.
 
-    DATASET is the name in the schema, under [dataset].
+    DATASET is the name in the schema, under [dataset]. ANALYST is a role of the PostgreSQL database that holds the
+    ledger; an SQLite file is one person's.
     """
 
 
@@ -45,12 +47,53 @@ def budget() -> None:
 def set_budget(dataset: str, epsilon: str, delta: str, ledger: str) -> None:
     """Set the budget that all runs on DATASET together may spend.
 
-    It can be changed later, but never below what is already spent.
+    It can be changed later, but never below what is already spent. In a team only the ledger's owner may do it.
     """
     lifetime = Budget.of(epsilon, delta)
     books = open_ledger(ledger)
     books.set_budget(dataset, lifetime)
     click.echo(describe(books.account(dataset)))
+
+
+@budget.command()
+@click.argument("dataset", callback=_tidy)
+@click.argument("analyst")
+@click.option("--epsilon", metavar="NUMBER", help="What this analyst's runs together may spend.")
+@click.option("--delta", metavar="NUMBER", default="1e-5", show_default=True, help="The same for delta.")
+@click.option("--none", "lift", is_flag=True, help="Lift the limit: only the data set's budget binds.")
+@ledger_option
+def limit(dataset: str, analyst: str, epsilon: str | None, delta: str, lift: bool, ledger: str) -> None:
+    """Set what ANALYST may spend on DATASET, within the data set's own budget.
+
+    It can be changed later, but never below what they have already spent. Only the ledger's owner may do it.
+    """
+    if (epsilon is None) != lift:
+        raise click.UsageError("give --epsilon NUMBER to set a limit, or --none to lift it")
+    share = None if epsilon is None else Budget.of(epsilon, delta)
+    books = open_ledger(ledger)
+    books.set_limit(dataset, analyst, share)
+    account = books.account(dataset)
+    click.echo(describe(account))
+    click.echo(describe_shares(account), nl=False)
+
+
+@budget.command()
+@click.argument("analyst")
+@ledger_option
+def grant(analyst: str, ledger: str) -> None:
+    """Let the database role ANALYST spend, and nothing else: not raise a budget, not change the history."""
+    books = open_ledger(ledger)
+    books.grant(analyst)
+    click.echo(f"{analyst} may spend; `dagveil budget limit DATASET {analyst} --epsilon NUMBER` says how much")
+
+
+@budget.command()
+@click.argument("analyst")
+@ledger_option
+def revoke(analyst: str, ledger: str) -> None:
+    """Take back what `grant` gave. A run of theirs that goes on stops before its next noise."""
+    open_ledger(ledger).revoke(analyst)
+    click.echo(f"{analyst} may not spend any more")
 
 
 @budget.command()
@@ -60,7 +103,9 @@ def show(dataset: str | None, ledger: str) -> None:
     """Show what is spent, reserved and left, of DATASET or of all."""
     books = open_ledger(ledger)
     for name in _known_datasets(books, dataset, ledger):
-        click.echo(describe(books.account(name)))
+        account = books.account(name)
+        click.echo(describe(account))
+        click.echo(describe_shares(account), nl=False)
 
 
 @budget.command()
@@ -78,19 +123,20 @@ def history(dataset: str | None, ledger: str) -> None:
         click.echo("no runs yet")
         return
     table = Table()
-    for heading in ("run", "data set", "started", "method", "state", "epsilon", "delta", "charges"):
+    for heading in ("run", "data set", "started", "analyst", "method", "state", "epsilon", "delta", "charges"):
         table.add_column(heading)
     for run in runs:
         charges = ", ".join(
             label if (times := len(list(same))) == 1 else f"{label} ×{times}"
             for label, same in groupby(event.label for event in run.events)
         )
-        state = f"{run.state.value}, unbounded" if run.cost.unbounded else run.state.value
+        state = f"{run.state.value}, unbounded" if run.unbounded else run.state.value
         table.add_row(
             str(run.id),
             clean_text(run.dataset),
             run.started,
-            run.method,
+            clean_text(run.analyst or "unknown"),
+            clean_text(run.method),
             state,
             round_up(run.budget.epsilon, 4),
             round_up(run.budget.delta, 4),
@@ -100,12 +146,38 @@ def history(dataset: str | None, ledger: str) -> None:
 
 
 @budget.command()
+@click.option(
+    "--head",
+    "kept",
+    metavar="HEAD",
+    help="A head that you noted earlier: shows whether anything up to it was changed or cut off.",
+)
+@ledger_option
+@click.pass_context
+def verify(context: click.Context, kept: str | None, ledger: str) -> None:
+    """Look for entries of the history that were changed, taken out or put in.
+
+    Each entry is bound to the one before it by a digest. The head that is printed stands for the whole history: note it
+    where those who can write the ledger cannot. The exit code is 1 if something does not fit.
+    """
+    noted = None if kept is None else Head.read(kept)
+    verdict = open_ledger(ledger).verify(noted)
+    if verdict.problem is None:
+        click.echo(f"{count(verdict.entries, 'entry', 'entries')} fit; head {verdict.head}")
+        return
+    click.echo(f"the ledger was tampered with or damaged: {clean_text(verdict.problem)}", err=True)
+    click.echo(f"{count(verdict.entries, 'entry', 'entries')} before that fit", err=True)
+    context.exit(1)
+
+
+@budget.command()
 @click.argument("dataset", callback=_tidy)
 @ledger_option
 def release(dataset: str, ledger: str) -> None:
     """Free what crashed runs on DATASET reserved and never used.
 
-    Runs with a charge stay charged. A living run that has no charge yet will stop before it draws noise.
+    Runs with a charge stay charged. A living run that has no charge yet will stop before it draws noise. In a team,
+    analysts free their own runs and the owner all.
     """
     books = open_ledger(ledger)
     _known_datasets(books, dataset, ledger)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import abc
+import getpass
+import os
+import warnings
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -11,6 +14,8 @@ from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.ledger.account import Account, RunRecord
+from dagveil.privacy.ledger.entries import Entry
+from dagveil.privacy.ledger.verification import Head, Verdict, verify_entries
 
 WAIT_SECONDS: Final = 30.0
 """How long to wait for another process that holds the ledger."""
@@ -30,26 +35,61 @@ class Ledger(abc.ABC):
     ...     run.record(NoisyMax("edge", Fraction(1, 2)))
     >>> ledger.account("visits").remaining_epsilon
     Fraction(2, 1)
+    >>> ledger.verify().problem is None
+    True
     """
 
     @staticmethod
-    def open(url_or_path: str | Path, wait_seconds: float = WAIT_SECONDS) -> Ledger:
-        """Open a ledger; a path is an SQLite file, made with its folders if it does not exist."""
-        from dagveil.privacy.ledger.store import SqlLedger  # SQLAlchemy takes time to import
+    def open(url_or_path: str | Path, wait_seconds: float = WAIT_SECONDS, analyst: str | None = None) -> Ledger:
+        """Open a ledger; a path is an SQLite file, made with its folders if it does not exist.
 
-        return SqlLedger.connect(url_or_path, wait_seconds)
+        `analyst` is the name under which runs are noted in an SQLite file, the system's user unless given; nobody
+        checks it. PostgreSQL notes the role that is connected, and takes no other name.
+        """
+        from dagveil.privacy.ledger.store import connect  # SQLAlchemy takes time to import
+
+        return connect(url_or_path, wait_seconds, analyst)
+
+    @property
+    @abc.abstractmethod
+    def analyst(self) -> str:
+        """Name under which this program spends."""
 
     @abc.abstractmethod
     def set_budget(self, dataset: str, budget: Budget) -> None:
-        """Set the lifetime budget of a data set; it may not fall below what is spent."""
+        """Set the lifetime budget of a data set; it may not fall below what is spent. For the owner only."""
+
+    @abc.abstractmethod
+    def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
+        """Set what one analyst may spend on a data set, or lift it; not below what they spent. For the owner only."""
+
+    @abc.abstractmethod
+    def grant(self, analyst: str) -> None:
+        """Let a database role spend; only PostgreSQL has roles. For the owner only."""
+
+    @abc.abstractmethod
+    def revoke(self, analyst: str) -> None:
+        """Take a grant back; a run of theirs that goes on stops before its next noise. For the owner only."""
 
     @abc.abstractmethod
     def account(self, dataset: str) -> Account:
-        """Account of one data set, recomputed from its runs."""
+        """Account of one data set, recomputed from the entries."""
 
     @abc.abstractmethod
     def history(self, dataset: str | None = None) -> tuple[RunRecord, ...]:
         """All runs, oldest first, of one data set or of all."""
+
+    @abc.abstractmethod
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, oldest first."""
+
+    def verify(self, kept: Head | None = None) -> Verdict:
+        """Say whether the history is whole; `kept` is a head that was noted earlier."""
+        return verify_entries(self.entries(), kept)
+
+    @abc.abstractmethod
+    def head(self) -> Head:
+        """Return number and digest of the last entry, to be kept elsewhere."""
 
     @abc.abstractmethod
     def datasets(self) -> tuple[str, ...]:
@@ -61,7 +101,7 @@ class Ledger(abc.ABC):
 
     @abc.abstractmethod
     def abandon_untouched(self, dataset: str | None = None) -> int:
-        """Release open runs that have no event, and return their number.
+        """Release open runs that have no event, and return their number; an analyst releases their own only.
 
         A run of a living process may be among them: its first record then fails, before any noise is drawn.
         """
@@ -109,9 +149,31 @@ class LedgerRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except LedgerError as reason:
+            if error is not None:
+                return  # the first error says more
+            # an open run counts as much as a closed one, so a result that is paid for need not be lost
+            warnings.warn(f"run {self.id} could not be closed and stays open: {reason}", stacklevel=2)
 
 
 def closed_run(run_id: int) -> LedgerError:
     """Error for a record in a run that is not open."""
     return LedgerError(f"run {run_id} is not open any more; nothing was drawn. Reserve a new run.")
+
+
+def no_roles(place: str) -> LedgerError:
+    """Error for roles where there are none."""
+    return LedgerError(
+        f"{place} has no roles: whoever can write it is its owner. Put a ledger that several people share on "
+        "PostgreSQL: --ledger postgresql://user@host/name."
+    )
+
+
+def system_user() -> str:
+    """Return the name of the system's user, as far as the system says."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # no name in the environment and none for this number
+        return f"user-{os.getuid()}" if hasattr(os, "getuid") else "unknown"

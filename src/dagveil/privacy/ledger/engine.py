@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy
 from sqlalchemy import Connection, Engine, event
@@ -14,7 +14,17 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
-from dagveil.errors import LedgerError, MissingExtraError
+from dagveil.errors import BudgetExceededError, LedgerError, MissingExtraError
+
+OWN_STATES: Final = "DV"
+"""PostgreSQL's error codes of postgres.sql begin so; their messages are for people."""
+EXCEEDED: Final = "DV001"
+NOT_OPEN: Final = "DV002"
+NOT_ALLOWED: Final = "42501"
+
+
+class ClosedRunError(LedgerError):
+    """A record in a run that is not open any more."""
 
 
 class LedgerEngine:
@@ -36,10 +46,13 @@ class LedgerEngine:
         with self._explained(), self.engine.connect() as plain:
             connection = plain.execution_options(**self._write_options())
             with connection.begin():
-                if not self.is_sqlite:
-                    connection.exec_driver_sql("SET LOCAL synchronous_commit TO 'on'")
-                    connection.exec_driver_sql(f"SET LOCAL lock_timeout TO {int(1000 * self.wait_seconds)}")
                 yield connection
+
+    @contextmanager
+    def stating(self) -> Iterator[Connection]:
+        """Statements that are each a durable transaction: the server commits without waiting for a slow client."""
+        with self._explained(), self.engine.connect() as plain:
+            yield plain.execution_options(isolation_level="AUTOCOMMIT")
 
     def _write_options(self) -> dict[str, Any]:
         if self.is_sqlite:
@@ -62,14 +75,25 @@ class LedgerEngine:
         try:
             yield
         except DBAPIError as error:
-            raise LedgerError(self._explain(str(error.orig))) from error
+            message = str(error.orig).strip()
+            state = str(getattr(error.orig, "sqlstate", None) or "")
+            text = message.splitlines()[0] if message else "no details"
+            if state == EXCEEDED:
+                raise BudgetExceededError(text) from error
+            if state == NOT_OPEN:
+                raise ClosedRunError(text) from error
+            raise LedgerError(text if state.startswith(OWN_STATES) else self._explain(text, state)) from error
 
-    def _explain(self, message: str) -> str:
-        text = message.strip().splitlines()[0] if message.strip() else "no details"
+    def _explain(self, text: str, state: str) -> str:
         if "locked" in text or "lock timeout" in text:
             return (
                 f"the ledger {self.place} is held by another process and did not become free in "
                 f"{self.wait_seconds:g} s; nothing was drawn. Wait for the other run, or look for a process that hangs."
+            )
+        if state == NOT_ALLOWED:
+            return (
+                f"your role may not use the ledger {self.place} like this ({text}). Its owner lets a role spend with "
+                "`dagveil budget grant ROLE`."
             )
         if "readonly" in text or "read-only" in text or "unable to open" in text:
             return f"the ledger {self.place} cannot be written ({text}); mend its permissions or choose another place."
@@ -98,8 +122,27 @@ def open_engine(url_or_path: str | Path, wait_seconds: float) -> LedgerEngine:
     engine = sqlalchemy.create_engine(
         url.set(drivername="postgresql+psycopg"),
         pool_pre_ping=True,
-        connect_args={"connect_timeout": max(2, int(wait_seconds))},
+        connect_args={
+            "connect_timeout": max(2, int(wait_seconds)),
+            # a network that swallows everything is noticed, too
+            "tcp_user_timeout": max(2000, int(1000 * wait_seconds)),
+            "keepalives_idle": max(2, int(wait_seconds)),
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
+        },
     )
+    patience = int(1000 * wait_seconds)
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _: Any) -> None:
+        connection.execute(
+            # whatever the server's defaults are: after waiting for a lock the sums must see what the other one wrote
+            "SET default_transaction_isolation TO 'read committed'; SET synchronous_commit TO 'on'; "
+            # a program that the network cut off in the middle lets go of the ledger
+            f"SET lock_timeout TO {patience}; SET idle_in_transaction_session_timeout TO {patience}"
+        )
+        connection.commit()
+
     return LedgerEngine(engine, url.render_as_string(hide_password=True), wait_seconds)
 
 

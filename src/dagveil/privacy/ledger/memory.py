@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import datetime
 import threading
-from dataclasses import replace
 
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
-from dagveil.privacy.ledger.account import Account, RunRecord, RunState, admit, admit_lifetime, tally
-from dagveil.privacy.ledger.book import Ledger, LedgerRun, closed_run
+from dagveil.privacy.ledger.account import Account, RunRecord, RunState, admit, admit_lifetime, admit_limit
+from dagveil.privacy.ledger.book import Ledger, LedgerRun, closed_run, no_roles, system_user
+from dagveil.privacy.ledger.books import Books
+from dagveil.privacy.ledger.entries import (
+    Entry,
+    EntryKind,
+    budget_body,
+    charge,
+    check_analyst,
+    follow,
+    limit_body,
+    reservation_body,
+)
+from dagveil.privacy.ledger.verification import Head
 
 
 class MemoryLedger(Ledger):
@@ -21,72 +31,102 @@ class MemoryLedger(Ledger):
     'visits: spent epsilon 0, delta 0 in 0 runs; no lifetime budget is set'
     """
 
-    def __init__(self) -> None:
+    def __init__(self, analyst: str | None = None) -> None:
         self._lock = threading.RLock()
-        self._budgets: dict[str, Budget | None] = {}
-        self._runs: list[RunRecord] = []
+        self._analyst = system_user() if analyst is None else check_analyst(analyst)
+        self._entries: list[Entry] = []
+        self._books = Books()
+        self._append(EntryKind.BEGUN, "", None, "{}")
+
+    @property
+    def analyst(self) -> str:
+        """Name under which this program spends."""
+        return self._analyst
 
     def set_budget(self, dataset: str, budget: Budget) -> None:
         """Set the lifetime budget of a data set."""
         with self._lock:
             admit_lifetime(self.account(dataset), budget)
-            self._budgets[dataset] = budget
+            self._append(EntryKind.BUDGET, dataset, None, budget_body(budget))
+
+    def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
+        """Set what one analyst may spend on a data set, or lift it."""
+        with self._lock:
+            if limit is not None:
+                admit_limit(self.account(dataset), analyst, limit)
+            self._append(EntryKind.LIMIT, dataset, None, limit_body(check_analyst(analyst), limit))
+
+    def grant(self, analyst: str) -> None:
+        """Refuse: there are no roles."""
+        raise no_roles("a ledger in memory")
+
+    def revoke(self, analyst: str) -> None:
+        """Refuse: there are no roles."""
+        raise no_roles("a ledger in memory")
 
     def account(self, dataset: str) -> Account:
-        """Account of one data set, recomputed from its runs."""
+        """Account of one data set."""
         with self._lock:
-            return tally(dataset, self._budgets.get(dataset), (run.cost for run in self.history(dataset)))
+            return self._books.account(dataset)
 
     def history(self, dataset: str | None = None) -> tuple[RunRecord, ...]:
         """All runs, oldest first."""
         with self._lock:
-            return tuple(run for run in self._runs if dataset is None or run.dataset == dataset)
+            return tuple(run.record() for run in self._books.runs.values() if dataset in (None, run.dataset))
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, oldest first."""
+        with self._lock:
+            return tuple(self._entries)
+
+    def head(self) -> Head:
+        """Return number and digest of the last entry."""
+        with self._lock:
+            return Head(self._entries[-1].seq, self._entries[-1].digest)
 
     def datasets(self) -> tuple[str, ...]:
         """Names of all data sets, sorted."""
         with self._lock:
-            return tuple(sorted(self._budgets))
+            return self._books.datasets()
 
     def reserve(self, dataset: str, budget: Budget, method: str, software: str) -> LedgerRun:
         """Reserve a run's whole budget."""
         with self._lock:
-            admit(self.account(dataset), budget)
-            self._budgets.setdefault(dataset, None)
-            number = len(self._runs) + 1
-            self._runs.append(RunRecord(number, dataset, budget, method, software, RunState.OPEN, utc_now(), None, ()))
+            admit(self.account(dataset), budget, self._analyst)
+            number = len(self._books.runs) + 1
+            self._append(EntryKind.RESERVE, dataset, number, reservation_body(budget, method, software))
             return LedgerRun(self, number, dataset, budget)
 
     def abandon_untouched(self, dataset: str | None = None) -> int:
         """Release open runs that have no event."""
         with self._lock:
-            stale = [run for run in self.history(dataset) if run.state is RunState.OPEN and not run.events]
-            for run in stale:
-                self.close_run(run.id)
+            stale = [
+                run.number
+                for run in self._books.runs.values()
+                if dataset in (None, run.dataset) and run.state is RunState.OPEN and not run.charges
+            ]
+            for number in stale:
+                self.close_run(number)
             return len(stale)
 
     def record_event(self, run_id: int, event: Event) -> None:
         """Note an event of an open run."""
+        kind, body = charge(event)
         with self._lock:
-            run = self._runs[run_id - 1]
+            run = self._books.runs[run_id]
             if run.state is not RunState.OPEN:
                 raise closed_run(run_id)
-            self._runs[run_id - 1] = replace(run, events=(*run.events, event))
+            self._append(kind, run.dataset, run_id, body)
 
     def close_run(self, run_id: int) -> None:
         """Close an open run; an untouched one is released."""
         with self._lock:
-            run = self._runs[run_id - 1]
+            run = self._books.runs[run_id]
             if run.state is RunState.OPEN:
-                state = RunState.CLOSED if run.events else RunState.RELEASED
-                self._runs[run_id - 1] = replace(run, state=state, ended=utc_now())
+                self._append(EntryKind.CLOSE if run.charges else EntryKind.RELEASE, run.dataset, run_id, "{}")
 
-
-def utc_now() -> str:
-    """Time now, in UTC, to the second.
-
-    Examples
-    --------
-    >>> utc_now()[-6:]
-    '+00:00'
-    """
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    def _append(self, kind: EntryKind, dataset: str, run: int | None, body: str) -> None:
+        last = self._entries[-1] if self._entries else None
+        entry = follow(last, kind, dataset, run, self._analyst, body)
+        self._books.apply(entry)
+        self._entries.append(entry)

@@ -1,50 +1,91 @@
-"""The ledger on SQLite or PostgreSQL."""
+"""The ledger in a database; SQLite's is here, PostgreSQL's adds roles."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from fractions import Fraction
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from sqlalchemy import ColumnElement, Connection, exists, func, select, true
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Connection, Select, exists, func, or_, select, true
 
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Event, Unbounded, decode_event, encode_event
-from dagveil.privacy.ledger.account import Account, RunCost, RunRecord, RunState, admit, admit_lifetime, tally
-from dagveil.privacy.ledger.book import Ledger, LedgerRun, closed_run
+from dagveil.privacy.events import Event
+from dagveil.privacy.ledger.account import Account, RunRecord, RunState, admit, admit_lifetime, admit_limit
+from dagveil.privacy.ledger.book import Ledger, LedgerRun, closed_run, no_roles, system_user
+from dagveil.privacy.ledger.books import Books
 from dagveil.privacy.ledger.engine import LedgerEngine, open_engine
-from dagveil.privacy.ledger.memory import utc_now
-from dagveil.privacy.ledger.schema import DATASETS, EVENTS, FACTS, METADATA, RUNS, VERSION
+from dagveil.privacy.ledger.entries import (
+    CHARGES,
+    Entry,
+    EntryKind,
+    budget_body,
+    charge,
+    check_analyst,
+    follow,
+    limit_body,
+    reservation_body,
+)
+from dagveil.privacy.ledger.migration import OLD_VERSION, migrate
+from dagveil.privacy.ledger.schema import (
+    ENTRIES,
+    FACTS,
+    VERSION,
+    begin_history,
+    create_tables,
+    read_version,
+    refuse_version,
+    write_entry,
+)
+from dagveil.privacy.ledger.verification import Head, Verdict, verify_entries
 
-_SCHEMA_LOCK = 0x64616776  # one key for PostgreSQL's advisory lock, so that two programs do not make tables at once
+_IS_CHARGE = ENTRIES.c.kind.in_([kind.value for kind in CHARGES])
+
+
+def connect(url_or_path: str | Path, wait_seconds: float, analyst: str | None) -> Ledger:
+    """Open the database, make or migrate the tables if need be, and check their version."""
+    engine = open_engine(url_or_path, wait_seconds)
+    if not engine.is_sqlite:
+        from dagveil.privacy.ledger.roles import RoleLedger
+
+        return RoleLedger.prepare(engine, analyst)
+    return SqlLedger.prepare(engine, analyst)
 
 
 class SqlLedger(Ledger):
-    """The books in a database; made by ``Ledger.open``."""
+    """The books in an SQLite file; made by ``Ledger.open``."""
 
-    def __init__(self, engine: LedgerEngine) -> None:
+    def __init__(self, engine: LedgerEngine, analyst: str) -> None:
         self._engine = engine
+        self._analyst = analyst
 
     @classmethod
-    def connect(cls, url_or_path: str | Path, wait_seconds: float) -> SqlLedger:
-        """Open the database, make the tables if they are missing, and check their version."""
-        engine = open_engine(url_or_path, wait_seconds)
-        with engine.writing() as connection:
-            if not engine.is_sqlite:
-                connection.execute(select(func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
-            METADATA.create_all(connection)
-            connection.execute(_insert_new(connection, FACTS, name="version", value=VERSION))
-            found = connection.scalar(select(FACTS.c.value).where(FACTS.c.name == "version"))
+    def prepare(cls, engine: LedgerEngine, analyst: str | None) -> SqlLedger:
+        """Make or migrate the tables if need be, and check their version."""
+        with engine.reading() as connection:
+            found = read_version(connection)
+        ledger = cls(engine, system_user() if analyst is None else check_analyst(analyst))
+        if found in (None, OLD_VERSION):
+            with engine.writing() as connection:
+                ledger._set_up(connection)
+                found = read_version(connection)
         if found != VERSION:
-            raise LedgerError(
-                f"the ledger {engine.place} has version {found}, this program reads version {VERSION}; upgrade dagveil."
-            )
-        return cls(engine)
+            raise refuse_version(engine, str(found))
+        return ledger
+
+    def _set_up(self, connection: Connection) -> None:
+        found = read_version(connection)  # once more, now that nobody else can write
+        if found is None:
+            create_tables(connection)
+            connection.execute(FACTS.insert().values(name="version", value=VERSION))
+            write_entry(connection, begin_history(self._analyst))
+        elif found == OLD_VERSION:
+            migrate(connection, self._analyst)
+
+    @property
+    def analyst(self) -> str:
+        """Name under which this program spends."""
+        return self._analyst
 
     def close(self) -> None:
         """Let go of connections."""
@@ -53,149 +94,142 @@ class SqlLedger(Ledger):
     def set_budget(self, dataset: str, budget: Budget) -> None:
         """Set the lifetime budget of a data set; it may not fall below what is spent."""
         with self._engine.writing() as connection:
-            admit_lifetime(_locked_account(connection, dataset), budget)
-            connection.execute(
-                DATASETS.update()
-                .where(DATASETS.c.name == dataset)
-                .values(epsilon=str(budget.epsilon), delta=str(budget.delta))
-            )
+            self._lock(connection)
+            admit_lifetime(read_books(connection, dataset).account(dataset), budget)
+            self._append(connection, EntryKind.BUDGET, dataset, None, budget_body(budget))
+
+    def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
+        """Set what one analyst may spend on a data set, or lift it; not below what they spent."""
+        body = limit_body(check_analyst(analyst), limit)
+        with self._engine.writing() as connection:
+            self._lock(connection)
+            if limit is not None:
+                admit_limit(read_books(connection, dataset).account(dataset), analyst, limit)
+            self._append(connection, EntryKind.LIMIT, dataset, None, body)
+
+    def grant(self, analyst: str) -> None:
+        """Refuse: a file has no roles."""
+        raise no_roles(f"the SQLite file {self._engine.place}")
+
+    def revoke(self, analyst: str) -> None:
+        """Refuse: a file has no roles."""
+        raise no_roles(f"the SQLite file {self._engine.place}")
 
     def account(self, dataset: str) -> Account:
-        """Account of one data set, recomputed from its runs."""
+        """Account of one data set, recomputed from the entries."""
         with self._engine.reading() as connection:
-            return _account(connection, dataset)
+            return read_books(connection, dataset).account(dataset)
 
     def history(self, dataset: str | None = None) -> tuple[RunRecord, ...]:
         """All runs, oldest first, of one data set or of all."""
-        wanted = true() if dataset is None else RUNS.c.dataset == dataset
         with self._engine.reading() as connection:
-            runs = connection.execute(select(RUNS).where(wanted).order_by(RUNS.c.id)).all()
-            rows = connection.execute(
-                select(EVENTS.c.run, EVENTS.c.content).join(RUNS).where(wanted).order_by(EVENTS.c.id)
-            ).all()
-        events = defaultdict(list)
-        try:
-            for row in rows:
-                events[row.run].append(decode_event(row.content))
-        except msgspec.MsgspecError as error:
-            raise LedgerError(
-                f"the ledger {self._engine.place} holds an event that this program cannot read; upgrade dagveil."
-            ) from error
-        return tuple(
-            RunRecord(
-                run.id,
-                run.dataset,
-                _budget(run),
-                run.method,
-                run.software,
-                RunState(run.state),
-                run.started,
-                run.ended,
-                tuple(events[run.id]),
-            )
-            for run in runs
-        )
+            books = Books(_read(connection, select(ENTRIES).where(_about(dataset))))
+        return tuple(run.record() for _, run in sorted(books.runs.items()))
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, oldest first."""
+        with self._engine.reading() as connection:
+            return tuple(_read(connection, select(ENTRIES)))
+
+    def verify(self, kept: Head | None = None) -> Verdict:
+        """Say whether the history is whole, without holding all of it in memory."""
+        with self._engine.reading() as connection:
+            return verify_entries(_read(connection, select(ENTRIES)), kept)
+
+    def head(self) -> Head:
+        """Return number and digest of the last entry."""
+        with self._engine.reading() as connection:
+            last = _last_entry(connection)
+        if last is None:
+            raise LedgerError(f"the ledger {self._engine.place} has no entries: it was emptied. Restore a backup.")
+        return Head(last.seq, last.digest)
 
     def datasets(self) -> tuple[str, ...]:
         """Names of all data sets, sorted."""
         with self._engine.reading() as connection:
-            return tuple(sorted(connection.scalars(select(DATASETS.c.name))))
+            names = connection.scalars(select(ENTRIES.c.dataset).where(ENTRIES.c.dataset != "").distinct())
+            return tuple(sorted(names))
 
     def reserve(self, dataset: str, budget: Budget, method: str, software: str) -> LedgerRun:
         """Reserve a run's whole budget in one atomic step, or raise BudgetExceededError."""
+        body = reservation_body(budget, method, software)
         with self._engine.writing() as connection:
-            admit(_locked_account(connection, dataset), budget)
-            row = connection.execute(
-                RUNS.insert()
-                .values(
-                    dataset=dataset,
-                    epsilon=str(budget.epsilon),
-                    delta=str(budget.delta),
-                    method=method,
-                    software=software,
-                    state=RunState.OPEN.value,
-                    started=utc_now(),
-                )
-                .returning(RUNS.c.id)
-            )
-            run_id = int(row.scalar_one())
-        return LedgerRun(self, run_id, dataset, budget)
+            self._lock(connection)
+            admit(read_books(connection, dataset).account(dataset), budget, self._analyst)
+            number = 1 + (connection.scalar(select(func.max(ENTRIES.c.run))) or 0)
+            self._append(connection, EntryKind.RESERVE, dataset, number, body)
+        return LedgerRun(self, number, dataset, budget)
 
     def abandon_untouched(self, dataset: str | None = None) -> int:
         """Release open runs that have no event, and return their number."""
-        wanted = true() if dataset is None else RUNS.c.dataset == dataset
         with self._engine.writing() as connection:
-            open_runs = connection.scalars(
-                select(RUNS.c.id)
-                .where(wanted, RUNS.c.state == RunState.OPEN.value)
-                .order_by(RUNS.c.id)
-                .with_for_update()
-            ).all()
-            # a second statement, so that events committed while we waited for the row locks are seen
-            touched = set(connection.scalars(select(EVENTS.c.run).where(EVENTS.c.run.in_(open_runs))))
-            stale = [run_id for run_id in open_runs if run_id not in touched]
-            _end(connection, stale, RunState.RELEASED)
+            self._lock(connection)
+            books = read_books(connection, dataset)
+            stale = [run for run in books.runs.values() if run.state is RunState.OPEN and not run.charges]
+            for run in stale:
+                self._append(connection, EntryKind.RELEASE, run.dataset, run.number, "{}")
         return len(stale)
 
     def record_event(self, run_id: int, event: Event) -> None:
         """Write an event of an open run durably; LedgerError if the run is not open."""
-        content = encode_event(event).decode()
+        kind, body = charge(event)
         with self._engine.writing() as connection:
-            if _locked_state(connection, run_id) is not RunState.OPEN:
+            self._lock(connection)
+            dataset = _open_in(connection, run_id)
+            if dataset is None:
                 raise closed_run(run_id)
-            kind = type(event).__struct_config__.tag
-            connection.execute(EVENTS.insert().values(run=run_id, kind=kind, content=content, recorded=utc_now()))
+            self._append(connection, kind, dataset, run_id, body)
 
     def close_run(self, run_id: int) -> None:
         """Close an open run; an untouched one is released."""
         with self._engine.writing() as connection:
-            if _locked_state(connection, run_id) is RunState.OPEN:
-                touched = connection.scalar(select(exists().where(EVENTS.c.run == run_id)))
-                _end(connection, [run_id], RunState.CLOSED if touched else RunState.RELEASED)
+            self._lock(connection)
+            dataset = _open_in(connection, run_id)
+            if dataset is not None:
+                touched = connection.scalar(select(exists().where(ENTRIES.c.run == run_id, _IS_CHARGE)))
+                kind = EntryKind.CLOSE if touched else EntryKind.RELEASE
+                self._append(connection, kind, dataset, run_id, "{}")
+
+    def _lock(self, connection: Connection) -> None:
+        """Keep others from adding entries until the transaction ends; SQLite's writing transactions do so anyway."""
+
+    def _append(self, connection: Connection, kind: EntryKind, dataset: str, run: int | None, body: str) -> int:
+        """Add an entry in the writing transaction, and return the number of its run."""
+        write_entry(connection, follow(_last_entry(connection), kind, dataset, run, self._analyst, body))
+        return 0 if run is None else run
 
 
-def _locked_account(connection: Connection, dataset: str) -> Account:
-    """Account of a data set whose row is locked until the transaction ends; the row is made if it is missing."""
-    connection.execute(_insert_new(connection, DATASETS, name=dataset))
-    connection.execute(select(DATASETS.c.name).where(DATASETS.c.name == dataset).with_for_update())
-    return _account(connection, dataset)
+def _about(dataset: str | None) -> ColumnElement[bool]:
+    return true() if dataset is None else ENTRIES.c.dataset == dataset
 
 
-def _locked_state(connection: Connection, run_id: int) -> RunState | None:
-    """State of a run whose row is locked until the transaction ends."""
-    state = connection.scalar(select(RUNS.c.state).where(RUNS.c.id == run_id).with_for_update())
-    return None if state is None else RunState(state)
+def read_books(connection: Connection, dataset: str | None) -> Books:
+    """Read the accounts; of each run's charges only the first, since more change no sum."""
+    first = select(func.min(ENTRIES.c.seq)).where(_about(dataset), _IS_CHARGE).group_by(ENTRIES.c.run, ENTRIES.c.kind)
+    return Books(_read(connection, select(ENTRIES).where(_about(dataset), or_(~_IS_CHARGE, ENTRIES.c.seq.in_(first)))))
 
 
-def _account(connection: Connection, dataset: str) -> Account:
-    lifetime = connection.execute(select(DATASETS).where(DATASETS.c.name == dataset)).one_or_none()
-    rows = connection.execute(
-        select(
-            RUNS.c.epsilon,
-            RUNS.c.delta,
-            RUNS.c.state,
-            _has_event().label("touched"),
-            _has_event(EVENTS.c.kind == Unbounded.__struct_config__.tag).label("unbounded"),
-        ).where(RUNS.c.dataset == dataset)
-    )
-    runs = [RunCost(_budget(row), RunState(row.state), bool(row.touched), bool(row.unbounded)) for row in rows]
-    budget = None if lifetime is None or lifetime.epsilon is None else _budget(lifetime)
-    return tally(dataset, budget, runs)
+def _read(connection: Connection, wanted: Select[Any]) -> Iterable[Entry]:
+    for row in connection.execute(wanted.order_by(ENTRIES.c.seq)):
+        try:
+            # SQLite keeps what was put in by hand whatever its type
+            kind, run = EntryKind(row.kind), None if row.run is None else int(row.run)
+        except ValueError:
+            raise LedgerError(
+                f"entry {row.seq} is of a kind that this program does not know; upgrade dagveil, or look for a change "
+                "that was made by hand."
+            ) from None
+        texts = (row.analyst, row.body, row.recorded, row.previous, row.digest)
+        yield Entry(int(row.seq), kind, str(row.dataset), run, *map(str, texts))
 
 
-def _has_event(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
-    return exists().where(EVENTS.c.run == RUNS.c.id, *conditions)
+def _last_entry(connection: Connection) -> Entry | None:
+    last = select(func.max(ENTRIES.c.seq)).scalar_subquery()
+    return next(iter(_read(connection, select(ENTRIES).where(ENTRIES.c.seq == last))), None)
 
 
-def _budget(row: Any) -> Budget:
-    return Budget(Fraction(row.epsilon), Fraction(row.delta))
-
-
-def _end(connection: Connection, run_ids: Sequence[int], state: RunState) -> None:
-    connection.execute(RUNS.update().where(RUNS.c.id.in_(run_ids)).values(state=state.value, ended=utc_now()))
-
-
-def _insert_new(connection: Connection, table: Any, **values: str) -> Any:
-    """Insert a row unless its key exists."""
-    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    return insert(table).values(**values).on_conflict_do_nothing()
+def _open_in(connection: Connection, run_id: int) -> str | None:
+    """Return the data set of a run if the run is open."""
+    rows = connection.execute(select(ENTRIES.c.kind, ENTRIES.c.dataset).where(ENTRIES.c.run == run_id, ~_IS_CHARGE))
+    found = {row.kind: str(row.dataset) for row in rows}
+    return found.get(EntryKind.RESERVE.value) if len(found) == 1 else None

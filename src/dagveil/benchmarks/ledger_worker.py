@@ -1,0 +1,66 @@
+"""One process of the load on the ledger: reserves, records, then notes that noise was drawn; until it is refused."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import signal
+import time
+import uuid
+from fractions import Fraction
+from typing import Final
+
+from dagveil.errors import BudgetExceededError, LedgerError
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import NoisyMax
+from dagveil.privacy.ledger.book import Ledger
+
+DATASET: Final = "load"
+RUN_BUDGET: Final = Budget(Fraction(1, 30), Fraction(1, 10**9))
+"""A third of a tenth: sums of floats would drift, sums of fractions do not."""
+LINE: Final = 44
+"""Bytes of a line of the log: number of the run, name of the charge."""
+
+
+def work(place: str, analyst: str, log: str, charges: int, wait_seconds: float) -> None:
+    """Spend until the ledger refuses.
+
+    Parameters
+    ----------
+    place
+        The ledger.
+    analyst
+        Who spends.
+    log
+        File for a line after each drawing of noise. The system keeps what was written when the process is killed.
+    charges
+        Of each run.
+    wait_seconds
+        How long to wait for the others.
+    """
+    faulthandler.register(signal.SIGUSR1)
+    parent = os.getppid()
+    with open(log, "ab", buffering=0) as drawn:
+        while os.getppid() == parent:
+            try:
+                ledger = Ledger.open(place, wait_seconds, analyst)
+                break
+            except LedgerError:
+                time.sleep(0.1)
+        while os.getppid() == parent:  # the load may have been stopped
+            try:
+                run = ledger.reserve(DATASET, RUN_BUDGET, "load", "dagveil load")
+            except BudgetExceededError:
+                os._exit(0)  # nothing to tidy up; the process may hold broken connections
+            except LedgerError:
+                time.sleep(random.uniform(0.02, 0.1))
+                continue
+            try:
+                for _ in range(charges):
+                    name = uuid.uuid4().hex
+                    run.record(NoisyMax(name, Fraction(1, 1000)))
+                    drawn.write(b"%010d %b\n" % (run.id, name.encode()))  # here a method would draw its noise
+                run.close()
+            except LedgerError:
+                time.sleep(random.uniform(0.02, 0.1))

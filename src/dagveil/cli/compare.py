@@ -1,0 +1,105 @@
+"""`dagveil compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from dagveil.cli.summary import count, open_console
+from dagveil.errors import DataError
+from dagveil.evaluation.comparison import Comparison, Difference, Reading, compare_graphs, read_as
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.exchange.formats import load_graph
+from dagveil.methods.result import load_result, result_from_json
+from dagveil.report.labels import clean_text
+
+
+@click.command(short_help="Compare a result with a known graph or with another result.")
+@click.argument("result", metavar="RESULT.json", type=click.Path())
+@click.argument("known", metavar="KNOWN", type=click.Path())
+@click.option(
+    "--drawn",
+    is_flag=True,
+    help="Take the arrows of a known DAG as they are drawn. Otherwise those that data alone cannot tell do not count.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print numbers and edges as JSON.")
+def compare(result: str, known: str, drawn: bool, as_json: bool) -> None:
+    """Say how the graph of RESULT.json (here) differs from another one (there), at no cost.
+
+    KNOWN is another result, or a graph as .dot, .graphml, .gml, .dagitty, .txt (dagitty, Tetrad) or .json (networkx).
+    Both graphs must have the same columns. In the scores KNOWN counts as the truth.
+    """
+    reading = Reading.DRAWN if drawn else Reading.CLASS
+    here = load_result(result).graph.cpdag
+    found = compare_graphs(here, _read_known(known, reading), reading)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(_summarise(found)), indent=2).decode())
+    else:
+        _print(found)
+
+
+def _read_known(path: str, reading: Reading) -> Cpdag:
+    """Read a result, or a graph; a JSON file may be either."""
+    file = Path(path)
+    if file.suffix.lower() == ".json":
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror}; check the path") from error
+        if b'"dagveil-result"' in content:
+            return result_from_json(content).graph.cpdag
+    return read_as(load_graph(file), reading)
+
+
+def _summarise(found: Comparison) -> dict[str, object]:
+    return {
+        "skeleton_f1": found.skeleton.f1,
+        "skeleton_precision": found.skeleton.precision,
+        "skeleton_recall": found.skeleton.recall,
+        "shd": found.shd,
+        "marked_f1": found.marked_f1,
+        "arrow_precision": found.arrow_precision,
+        "arrow_recall": found.arrow_recall,
+        "same": found.same,
+        "only_here": found.only_here,
+        "only_there": found.only_there,
+        "turned": found.turned,
+        "marked": found.marked,
+    }
+
+
+def _print(found: Comparison) -> None:
+    console = open_console()
+    rates = found.skeleton
+    console.print(
+        f"skeleton: F1 {rates.f1:.3f}, precision {rates.precision:.3f}, recall {rates.recall:.3f}; "
+        f"structural Hamming distance {found.shd}"
+    )
+    console.print(
+        f"arrows: precision {found.arrow_precision:.3f}, recall {found.arrow_recall:.3f}; "
+        f"F1 of edges with their marks {found.marked_f1:.3f}"
+    )
+    console.print(f"{count(found.same, 'edge')} the same in both")
+    sections: dict[str, Sequence[Difference]] = {
+        "only here": found.only_here,
+        "only there": found.only_there,
+        "turned, as they are here": found.turned,
+    }
+    for title, differences in sections.items():
+        if differences:
+            console.print(f"{title}: {count(len(differences), 'edge')}")
+        for difference in differences:
+            console.print(f"  {_write(difference, difference.here or difference.there)}")
+    if found.marked:
+        console.print(f"with a direction in one only: {count(len(found.marked), 'edge')}")
+        for difference in found.marked:
+            here, there = _write(difference, difference.here), _write(difference, difference.there)
+            console.print(f"  {here} here, {there} there")
+
+
+def _write(difference: Difference, sign: str) -> str:
+    first, second = clean_text(difference.first), clean_text(difference.second)
+    return f"{second} → {first}" if sign == "←" else f"{first} {sign} {second}"

@@ -1,0 +1,56 @@
+"""`dagveil completion`: commands, options and file names by the tabulator key."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    add_completion_class,
+)
+
+PROGRAM: Final = "dagveil"
+VARIABLE: Final = "_DAGVEIL_COMPLETE"
+_INSTALL: Final = {
+    "bash": f"echo 'eval \"$({PROGRAM} completion bash)\"' >> ~/.bashrc",
+    "zsh": f"echo 'eval \"$({PROGRAM} completion zsh)\"' >> ~/.zshrc",
+    "fish": f"{PROGRAM} completion fish > ~/.config/fish/completions/{PROGRAM}.fish",
+}
+
+
+class _Files(ShellComplete):
+    """Completes file names where nothing else fits: most arguments are files."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        return super().get_completions(args, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+class Bash(_Files, BashComplete):
+    """For bash."""
+
+
+class Zsh(_Files, ZshComplete):
+    """For zsh."""
+
+
+class Fish(_Files, FishComplete):
+    """For fish."""
+
+
+SHELLS: Final[dict[str, type[ShellComplete]]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
+for name, shell in SHELLS.items():
+    add_completion_class(shell, name)
+
+
+@click.command(short_help="Print a script that completes commands in a shell.")
+@click.argument("shell", type=click.Choice(list(SHELLS)))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a script for SHELL that completes commands, options and file names. How to keep it is printed too."""
+    click.echo(SHELLS[shell](context.find_root().command, {}, PROGRAM, VARIABLE).source())
+    click.echo(f"to keep it: {_INSTALL[shell]}", err=True)

@@ -1,0 +1,72 @@
+"""`dagveil export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dagveil.cli.output import check_writable
+from dagveil.errors import DataError
+from dagveil.graphs.exchange.extending import Extension
+from dagveil.graphs.exchange.formats import Format, write_graph
+from dagveil.methods.result import load_result
+
+_HINTS = {
+    Format.DOWHY: 'CausalModel(data, treatment=…, outcome=…, graph="{path}")',
+    Format.PGMPY: 'runpy.run_path("{path}")["graph"]',
+    Format.CAUSAL_LEARN: 'causallearn.utils.TXT2GeneralGraph.txt2generalgraph("{path}")',
+    Format.NETWORKX_JSON: 'networkx.node_link_graph(json.load(open("{path}")), edges="edges")',
+    Format.GML: 'networkx.read_gml("{path}")',
+    Format.GRAPHML: 'networkx.read_graphml("{path}")',
+}
+
+
+@click.command(short_help="Write the graph of a result for another program.")
+@click.argument("result", metavar="RESULT.json", type=click.Path())
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice([form.value for form in Format]),
+    required=True,
+    help="The other program's format. dowhy takes DAGs only.",
+)
+@click.option(
+    "--extend",
+    "extension",
+    flag_value=Extension.CONSISTENT.value,
+    help="Write one DAG of the equivalence class. The choice is arbitrary: the data do not make it.",
+)
+@click.option(
+    "--extend-nearest",
+    "extension",
+    flag_value=Extension.NEAREST.value,
+    help="The same for a graph that no DAG has exactly: take one that is near.",
+)
+@click.option("-o", "--output", metavar="FILE", type=click.Path(), help="File to write; otherwise it is printed.")
+def export(result: str, form: str, extension: str | None, output: str | None) -> None:
+    """Write the graph of RESULT.json for another program, at no cost.
+
+    Edges without a direction stay so. dowhy cannot have them: without --extend such a graph is refused. For dowhy a DAG
+    is written as GML, for pgmpy a Python program, for causal-learn Tetrad's text.
+    """
+    graph = load_result(result).graph
+    chosen, rule = Format(form), Extension(extension or Extension.REFUSE.value)
+    if chosen is Format.NETWORKX_JSON and rule is Extension.REFUSE:
+        text = graph.to_node_link()
+    else:
+        text = write_graph(graph.cpdag, chosen, rule)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    path = Path(output)
+    check_writable(path)
+    try:
+        path.write_bytes(text.encode())
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror}; choose another place with -o") from error
+    hint = _HINTS.get(chosen)
+    click.echo(f"wrote {path}" + (f"; read it with {hint.replace('{path}', str(path))}" if hint else ""))
+    undirected = len(graph.cpdag.undirected)
+    if rule is not Extension.REFUSE and undirected:
+        click.echo(f"{undirected} of its arrows were chosen arbitrarily: other DAGs fit the data as well", err=True)

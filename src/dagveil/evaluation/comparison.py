@@ -1,0 +1,115 @@
+"""Two graphs side by side: which edges are only in one, which are turned, and the usual scores."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from dagveil.errors import GraphError
+from dagveil.evaluation.arrows import arrow_precision, arrow_recall, marked_edge_f1
+from dagveil.evaluation.distance import cpdag_shd
+from dagveil.evaluation.skeleton import SkeletonRates, rate_skeleton
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.dag import Dag
+from dagveil.graphs.mixed import MixedGraph
+
+
+class Reading(enum.Enum):
+    """What a DAG stands for in a comparison."""
+
+    CLASS = "class"
+    """Its Markov equivalence class: arrows that data alone cannot tell are undirected."""
+    DRAWN = "drawn"
+    """Itself, with all its arrows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A pair of nodes that is joined differently; ``here`` and ``there`` are "→", "←", "—" or "" for not at all."""
+
+    first: str
+    second: str
+    here: str
+    there: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How one graph (here) differs from another (there), which counts as the truth in the scores.
+
+    Attributes
+    ----------
+    skeleton
+        Hits, misses and rates of the adjacent pairs.
+    shd
+        Structural Hamming distance.
+    marked_f1
+        F1 of the edges with their marks.
+    arrow_precision, arrow_recall
+        Of the arrows alone.
+    only_here, only_there, turned, marked
+        Edges that are in one graph only; that point in opposite ways; that have a direction in one graph only.
+    same
+        Number of edges that are the same in both.
+    """
+
+    skeleton: SkeletonRates
+    shd: int
+    marked_f1: float
+    arrow_precision: float
+    arrow_recall: float
+    only_here: tuple[Difference, ...]
+    only_there: tuple[Difference, ...]
+    turned: tuple[Difference, ...]
+    marked: tuple[Difference, ...]
+    same: int
+
+
+def compare_graphs(here: Dag | Cpdag, there: Dag | Cpdag, reading: Reading = Reading.CLASS) -> Comparison:
+    """Compare two graphs of the same nodes.
+
+    Examples
+    --------
+    >>> here = Cpdag(("a", "b", "c"), frozenset({("a", "b"), ("c", "b")}), frozenset())
+    >>> there = Cpdag(("a", "b", "c"), frozenset({("b", "a")}), frozenset())
+    >>> found = compare_graphs(here, there)
+    >>> found.shd, found.turned
+    (2, (Difference(first='a', second='b', here='→', there='←'),))
+    """
+    ours, theirs = read_as(here, reading), read_as(there, reading)
+    skeleton = rate_skeleton(ours, theirs)
+    signs = [_list_signs(graph) for graph in (ours, theirs)]
+    found = [
+        Difference(*pair, signs[0].get(pair, ""), signs[1].get(pair, "")) for pair in sorted(signs[0].keys() | signs[1])
+    ]
+    unlike = [difference for difference in found if difference.here != difference.there]
+    both = [difference for difference in unlike if difference.here and difference.there]
+    return Comparison(
+        skeleton,
+        cpdag_shd(ours, theirs),
+        marked_edge_f1(ours, theirs),
+        arrow_precision(ours, theirs),
+        arrow_recall(ours, theirs),
+        only_here=tuple(difference for difference in unlike if not difference.there),
+        only_there=tuple(difference for difference in unlike if not difference.here),
+        turned=tuple(difference for difference in both if "—" not in (difference.here, difference.there)),
+        marked=tuple(difference for difference in both if "—" in (difference.here, difference.there)),
+        same=len(found) - len(unlike),
+    )
+
+
+def read_as(graph: Dag | Cpdag | MixedGraph, reading: Reading) -> Cpdag:
+    """Return a graph with directed and undirected edges for a comparison."""
+    if isinstance(graph, MixedGraph):
+        raise GraphError(
+            "this graph has edges with circles or two arrowheads; only directed and undirected edges can be compared"
+        )
+    if isinstance(graph, Cpdag):
+        return graph
+    return graph.cpdag() if reading is Reading.CLASS else Cpdag(graph.nodes, graph.edges, frozenset())
+
+
+def _list_signs(graph: Cpdag) -> dict[tuple[str, str], str]:
+    """Return how each adjacent pair is joined, with its ends in alphabetical order."""
+    signs = {(min(arc), max(arc)): "→" if arc[0] < arc[1] else "←" for arc in graph.directed}
+    return signs | {(min(pair), max(pair)): "—" for pair in graph.undirected}

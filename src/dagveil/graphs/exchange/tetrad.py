@@ -1,0 +1,63 @@
+"""The text format of Tetrad, which causal-learn reads with `txt2generalgraph`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dagveil.errors import GraphError
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.dag import Dag
+from dagveil.graphs.exchange.arcs import list_edges, simplify
+from dagveil.graphs.marks import Mark
+from dagveil.graphs.mixed import Edge, MixedGraph
+
+_LEFT: Final = {Mark.TAIL: "-", Mark.ARROW: "<", Mark.CIRCLE: "o"}
+_RIGHT: Final = {Mark.TAIL: "-", Mark.ARROW: ">", Mark.CIRCLE: "o"}
+_LEFT_MARKS: Final = {sign: mark for mark, sign in _LEFT.items()}
+_RIGHT_MARKS: Final = {sign: mark for mark, sign in _RIGHT.items()}
+_UNFIT: Final = re.compile(r"[\s;]|[^\x00-\uffff]|[\x00-\x1f\ud800-\udfff]|^$")
+_EDGE: Final = re.compile(r"\d+\.\s+(\S+)\s+([-<o])-([->o])\s+(\S+)(\s.*)?")
+
+
+def to_tetrad(graph: Dag | Cpdag | MixedGraph) -> str:
+    """Return the graph as Tetrad's text.
+
+    Examples
+    --------
+    >>> print(to_tetrad(Dag(("a", "b"), frozenset({("a", "b")}))), end="")
+    Graph Nodes:
+    a;b
+    <BLANKLINE>
+    Graph Edges:
+    1. a --> b
+    """
+    for name in graph.nodes:
+        if _UNFIT.search(name):
+            raise GraphError(f"Tetrad's text cannot hold the name {name!r}: no blanks and semicolons; rename it")
+    lines = ["Graph Nodes:", ";".join(graph.nodes), "", "Graph Edges:"]
+    for number, edge in enumerate(list_edges(MixedGraph.of(graph)), start=1):
+        # arrows point to the right, as everywhere
+        edge = edge.turned() if edge.mark_at_second is Mark.TAIL else edge
+        lines.append(f"{number}. {edge.first} {_LEFT[edge.mark_at_first]}-{_RIGHT[edge.mark_at_second]} {edge.second}")
+    return "\n".join([*lines, ""])
+
+
+def from_tetrad(text: str) -> Dag | Cpdag | MixedGraph:
+    """Read a graph from Tetrad's text."""
+    lines = [line.strip() for line in text.splitlines()]
+    if "Graph Nodes:" not in lines or "Graph Edges:" not in lines:
+        raise GraphError("this is not Tetrad's text: it has the lines Graph Nodes: and Graph Edges:")
+    after = lines[lines.index("Graph Nodes:") + 1 :]
+    nodes = tuple(re.split("[;,]", after[0])) if after and after[0] and after[0] != "Graph Edges:" else ()
+    edges = set()
+    for line in lines[lines.index("Graph Edges:") + 1 :]:
+        found = _EDGE.fullmatch(line)
+        if found is None:
+            if not line:
+                continue
+            if line.startswith(("Graph ", "Ambiguous ")):
+                break
+            raise GraphError(f"an edge of Tetrad's text cannot be read: {line[:80]!r}")
+        edges.add(Edge(found[1], found[4], _LEFT_MARKS[found[2]], _RIGHT_MARKS[found[3]]))
+    return simplify(MixedGraph(nodes, frozenset(edges)))

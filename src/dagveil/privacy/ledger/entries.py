@@ -1,0 +1,218 @@
+"""Entries of the ledger's history: frozen, numbered without gaps, and each bound to the one before it by a digest.
+
+The digest is SHA-256 over the previous digest and all fields, each written as its length in bytes, a colon, itself and
+a comma, so that no two entries share one text. PostgreSQL computes the same in postgres.sql.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import hashlib
+from typing import Final
+
+import msgspec
+
+from dagveil.errors import LedgerError
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import Event, Unbounded, encode_event
+
+NOTHING_BEFORE: Final = "0" * 64
+"""Stands before the first entry."""
+
+
+class EntryKind(enum.Enum):
+    """What an entry says."""
+
+    BEGUN = "begun"
+    """The history begins; holds a random name, so that no two ledgers have the same digests."""
+    BUDGET = "budget"
+    """The owner sets the lifetime budget of a data set."""
+    LIMIT = "limit"
+    """The owner sets what one analyst may spend on a data set, or lifts the limit."""
+    GRANT = "grant"
+    """The owner lets a database role spend."""
+    REVOKE = "revoke"
+    """The owner takes that back."""
+    RESERVE = "reserve"
+    """An analyst reserves the budget of a run."""
+    CHARGE = "charge"
+    """An event of a run, written before its noise is drawn."""
+    UNBOUNDED = "unbounded"
+    """The same for an event without a guarantee."""
+    CLOSE = "close"
+    """A run with charges ends."""
+    RELEASE = "release"
+    """A run without charges ends, and costs nothing."""
+
+
+CHARGES: Final = (EntryKind.CHARGE, EntryKind.UNBOUNDED)
+ENDS: Final = (EntryKind.CLOSE, EntryKind.RELEASE)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One entry.
+
+    Parameters
+    ----------
+    seq
+        Number, from 1.
+    kind
+        What it says.
+    dataset
+        Name of the data set; empty for the first entry, grants and revocations.
+    run
+        Number of the run, if it is about one.
+    analyst
+        Who wrote it: the database role on PostgreSQL, elsewhere the name that the program was given. Empty for runs of
+        ledgers that did not note it.
+    body
+        The rest, as JSON.
+    recorded
+        When, in UTC.
+    previous, digest
+        Digests of the entry before and of this one.
+    """
+
+    seq: int
+    kind: EntryKind
+    dataset: str
+    run: int | None
+    analyst: str
+    body: str
+    recorded: str
+    previous: str
+    digest: str
+
+    def compute_digest(self) -> str:
+        """Compute what the digest must be."""
+        fields = (
+            self.previous,
+            str(self.seq),
+            self.kind.value,
+            self.dataset,
+            "" if self.run is None else str(self.run),
+            self.analyst,
+            self.body,
+            self.recorded,
+        )
+        chain = hashlib.sha256()
+        for field in fields:
+            content = field.encode()
+            chain.update(b"%d:%b," % (len(content), content))
+        return chain.hexdigest()
+
+    @property
+    def words(self) -> str:
+        """The entry for people.
+
+        Examples
+        --------
+        >>> follow(None, EntryKind.BUDGET, "visits", None, "ann", "{}").words
+        'entry 1 (budget of visits)'
+        """
+        about = f" of run {self.run}" if self.run is not None else f" of {self.dataset}" if self.dataset else ""
+        return f"entry {self.seq} ({self.kind.value}{about})"
+
+
+class Amounts(msgspec.Struct, frozen=True):
+    """Body of a lifetime budget: exact fractions as text."""
+
+    epsilon: str
+    delta: str
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """Body of an analyst's limit; without amounts the limit is lifted."""
+
+    analyst: str
+    epsilon: str | None = None
+    delta: str | None = None
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """Body of a run's reservation."""
+
+    epsilon: str
+    delta: str
+    method: str
+    software: str
+
+
+class Member(msgspec.Struct, frozen=True):
+    """Body of a grant or a revocation."""
+
+    analyst: str
+
+
+def follow(
+    last: Entry | None,
+    kind: EntryKind,
+    dataset: str,
+    run: int | None,
+    analyst: str,
+    body: str,
+    recorded: str | None = None,
+) -> Entry:
+    """Make the entry that comes after another; `recorded` is now unless given.
+
+    Examples
+    --------
+    >>> first = follow(None, EntryKind.BEGUN, "", None, "ann", "{}")
+    >>> second = follow(first, EntryKind.BUDGET, "visits", None, "ann", "{}")
+    >>> second.seq, second.previous == first.digest == first.compute_digest()
+    (2, True)
+    """
+    seq, previous = (1, NOTHING_BEFORE) if last is None else (last.seq + 1, last.digest)
+    open_entry = Entry(seq, kind, dataset, run, analyst, body, recorded or utc_now(), previous, "")
+    return msgspec.structs.replace(open_entry, digest=open_entry.compute_digest())
+
+
+def write_body(body: Amounts | Limit | Reservation | Member) -> str:
+    """Write a body as JSON."""
+    return msgspec.json.encode(body).decode()
+
+
+def budget_body(budget: Budget) -> str:
+    """Write the body of a lifetime budget.
+
+    Examples
+    --------
+    >>> budget_body(Budget.of("1/3", 0))
+    '{"epsilon":"1/3","delta":"0"}'
+    """
+    return write_body(Amounts(str(budget.epsilon), str(budget.delta)))
+
+
+def limit_body(analyst: str, limit: Budget | None) -> str:
+    """Write the body of an analyst's limit."""
+    return write_body(Limit(analyst) if limit is None else Limit(analyst, str(limit.epsilon), str(limit.delta)))
+
+
+def reservation_body(budget: Budget, method: str, software: str) -> str:
+    """Write the body of a reservation."""
+    return write_body(Reservation(str(budget.epsilon), str(budget.delta), method, software))
+
+
+def charge(event: Event) -> tuple[EntryKind, str]:
+    """Return kind and body of an event's entry."""
+    kind = EntryKind.UNBOUNDED if isinstance(event, Unbounded) else EntryKind.CHARGE
+    return kind, encode_event(event).decode()
+
+
+def check_analyst(analyst: str) -> str:
+    """Refuse names that no analyst has."""
+    if not analyst or analyst != analyst.strip() or not analyst.isprintable() or len(analyst) > 200:
+        raise LedgerError("an analyst's name has 1 to 200 characters, all printable, and no blanks around it.")
+    return analyst
+
+
+def utc_now() -> str:
+    """Time now, in UTC, to the second.
+
+    Examples
+    --------
+    >>> utc_now()[-6:]
+    '+00:00'
+    """
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

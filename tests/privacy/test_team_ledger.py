@@ -1,0 +1,357 @@
+"""A team on PostgreSQL: owners set budgets, analysts spend them, and an analyst's connection can do nothing else."""
+
+from __future__ import annotations
+
+import uuid
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy.engine import make_url
+
+from dagveil.cli.main import group
+from dagveil.errors import BudgetExceededError, LedgerError
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import NoisyMax, encode_event
+from dagveil.privacy.ledger import Ledger, RunState
+from dagveil.privacy.ledger.entries import EntryKind
+
+pytestmark = pytest.mark.postgres
+psycopg = pytest.importorskip("psycopg")
+
+EVENT = NoisyMax("edge", Fraction(1, 3))
+
+
+class Team:
+    """A database of its own with an owner and two analysts."""
+
+    def __init__(self, server: str) -> None:
+        mark = uuid.uuid4().hex[:8]
+        self.names = {who: f"{who}-{mark}" for who in ("owner", "ann", "ben")}
+        self._server = make_url(server)
+        self._database = f"team-{mark}"
+        with psycopg.connect(server, autocommit=True) as connection:
+            for name in self.names.values():
+                connection.execute(f'CREATE ROLE "{name}" LOGIN')
+            connection.execute(f'CREATE DATABASE "{self._database}" OWNER "{self.names["owner"]}"')
+
+    def url(self, who: str) -> str:
+        """Return the address under which somebody connects."""
+        url = self._server.set(username=self.names.get(who, who), database=self._database)
+        return url.render_as_string(hide_password=False)
+
+    def open(self, who: str) -> Ledger:
+        """Open the ledger as somebody."""
+        return Ledger.open(self.url(who))
+
+    def sql(self, who: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement as somebody, without the program."""
+        url = self.url(who)
+        with psycopg.connect(url) as connection:
+            cursor = connection.execute(statement, values or None)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def run(self, who: str, *words: object) -> Result:
+        """Run a command as somebody."""
+        arguments = [str(word) for word in words]
+        return CliRunner(env={"DAGVEIL_LEDGER": self.url(who), "DAGVEIL_DEBUG": ""}).invoke(group, arguments)
+
+
+@pytest.fixture
+def team(postgres_url: str) -> Team:
+    made = Team(postgres_url)
+    owner = made.open("owner")
+    owner.set_budget("visits", Budget.of(3, "1e-5"))
+    for analyst in ("ann", "ben"):
+        owner.grant(made.names[analyst])
+    owner.close()
+    return made
+
+
+def reserve(ledger: Ledger, epsilon: object) -> Any:
+    return ledger.reserve("visits", Budget.of(epsilon, 0), "pc", "test")  # type: ignore[arg-type]
+
+
+class TestRoles:
+    def test_an_analyst_spends_under_the_own_name(self, team: Team) -> None:
+        ann = team.open("ann")
+        with reserve(ann, 1) as run:
+            run.record(EVENT)
+        ann.close()
+        (record,) = team.open("ben").history()
+        assert record.analyst == team.names["ann"]
+        assert record.state is RunState.CLOSED
+        verdict = team.open("owner").verify()
+        assert verdict.problem is None  # the server's digests are the program's
+
+    def test_nobody_takes_another_name(self, team: Team) -> None:
+        with pytest.raises(LedgerError, match="connect as that role"):
+            Ledger.open(team.url("ann"), analyst=team.names["ben"])
+        assert Ledger.open(team.url("ann"), analyst=team.names["ann"]).analyst == team.names["ann"]
+
+    def test_an_analyst_cannot_set_budgets_limits_or_grants(self, team: Team) -> None:
+        ann = team.open("ann")
+        head = ann.head()
+        for change in (
+            lambda: ann.set_budget("visits", Budget.of(100, 0)),
+            lambda: ann.set_limit("visits", team.names["ann"], None),
+            lambda: ann.grant(team.names["ben"]),
+            lambda: ann.revoke(team.names["ben"]),
+        ):
+            with pytest.raises(LedgerError, match="only the ledger's owner"):
+                change()
+        assert ann.head() == head
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "UPDATE dagveil_entries SET body = '{}'",
+            "DELETE FROM dagveil_entries",
+            "TRUNCATE dagveil_entries",
+            "INSERT INTO dagveil_entries SELECT seq + 9, kind, dataset, run, analyst, body, recorded, previous, digest "
+            "FROM dagveil_entries",
+            "UPDATE dagveil_facts SET value = '3'",
+            "DROP TABLE dagveil_entries",
+            "ALTER TABLE dagveil_entries DISABLE TRIGGER ALL",
+            "CREATE OR REPLACE FUNCTION dagveil_owns() RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+        ],
+    )
+    def test_an_analysts_connection_cannot_touch_the_history(self, team: Team, statement: str) -> None:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            team.sql("ann", statement)
+        assert team.open("owner").verify().problem is None
+
+    def test_not_even_the_owner_changes_history_by_accident(self, team: Team) -> None:
+        for statement in (
+            "UPDATE dagveil_entries SET body = '{}'",
+            "DELETE FROM dagveil_entries",
+            "TRUNCATE dagveil_entries",
+        ):
+            with pytest.raises(psycopg.Error, match="append-only"):
+                team.sql("owner", statement)
+
+    def test_an_owner_who_does_it_on_purpose_is_found_out(self, team: Team) -> None:
+        run = reserve(team.open("ann"), 1)
+        run.record(EVENT)
+        head = team.open("ann").head()
+        team.sql(
+            "owner",
+            "ALTER TABLE dagveil_entries DISABLE TRIGGER ALL; DELETE FROM dagveil_entries WHERE kind = 'charge'",
+        )
+        verdict = team.open("ann").verify(head)
+        assert verdict.problem is not None
+        assert "cut off" in verdict.problem
+
+    @pytest.mark.parametrize(
+        ("kind", "body", "words"),
+        [
+            ("budget", '{"epsilon":"100","delta":"0"}', "only the ledger's owner"),
+            ("limit", '{"analyst":"ann","epsilon":null,"delta":null}', "only the ledger's owner"),
+            ("grant", "{}", "only the ledger's owner"),
+            ("reserve", '{"epsilon":"4","delta":"0"}', "would exceed the lifetime epsilon"),
+            ("reserve", '{"epsilon":"1","delta":"1/1000"}', "would exceed the lifetime delta"),
+            ("reserve", '{"epsilon":"-4","delta":"0"}', "names its data set"),
+            ("reserve", '{"epsilon":"1/0","delta":"0"}', "names its data set"),
+            ("reserve", '{"epsilon":"NaN","delta":"0"}', "names its data set"),
+            ("reserve", '{"delta":"0"}', "names its data set"),
+            ("reserve", "no JSON", "json"),
+            ("refund", "{}", "no entry is of the kind"),
+            ("begun", "{}", "no entry is of the kind"),
+            ("charge", "{}", "not open"),
+        ],
+    )
+    def test_the_server_itself_refuses(self, team: Team, kind: str, body: str, words: str) -> None:
+        """Whoever leaves the program out and calls the function gets no further."""
+        with pytest.raises(psycopg.Error, match=words):
+            team.sql("ann", "SELECT dagveil_append(%s, 'visits', NULL, %s)", kind, body)
+
+    def test_nobody_charges_or_ends_the_run_of_another(self, team: Team) -> None:
+        run = reserve(team.open("ann"), 1)
+        ben = team.open("ben")
+        with pytest.raises(LedgerError, match="not yours"):
+            ben.record_event(run.id, EVENT)
+        with pytest.raises(LedgerError, match="not yours"):
+            ben.close_run(run.id)
+        assert ben.abandon_untouched() == 0
+        owner = team.open("owner")
+        with pytest.raises(LedgerError, match="not yours"):
+            owner.record_event(run.id, EVENT)
+        assert owner.abandon_untouched("visits") == 1
+        with pytest.raises(LedgerError, match="not open"):
+            run.record(EVENT)
+
+    def test_an_analyst_releases_the_own_runs(self, team: Team) -> None:
+        ann = team.open("ann")
+        reserve(ann, 1)
+        touched = reserve(ann, 1)
+        touched.record(EVENT)
+        reserve(team.open("ben"), 1)
+        assert ann.abandon_untouched() == 1
+        assert {run.state for run in ann.history() if run.analyst == ann.analyst} == {RunState.OPEN, RunState.RELEASED}
+        with pytest.raises(psycopg.Error, match="has charges"):
+            team.sql("ann", "SELECT dagveil_append('release', 'visits', %s, '{}')", touched.id)
+
+    def test_strangers_are_told_what_to_do(self, team: Team, postgres_url: str) -> None:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            stranger = f"eve-{uuid.uuid4().hex[:8]}"
+            connection.execute(f'CREATE ROLE "{stranger}" LOGIN')
+        with pytest.raises(LedgerError, match="dagveil budget grant ROLE"):
+            team.open(stranger)
+
+    def test_a_revoked_analyst_stops_before_the_next_noise(self, team: Team) -> None:
+        ann = team.open("ann")
+        run = reserve(ann, 1)
+        run.record(EVENT)
+        team.open("owner").revoke(team.names["ann"])
+        with pytest.raises(LedgerError, match="may not use"):
+            run.record(EVENT)
+        with pytest.raises(LedgerError, match="may not use"):
+            reserve(ann, 1)
+
+    def test_a_transaction_that_saw_an_older_state_is_refused(self, team: Team) -> None:
+        with psycopg.connect(team.url("ann")) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            with pytest.raises(psycopg.Error, match="read committed"):
+                connection.execute(
+                    """SELECT dagveil_append('reserve', 'visits', NULL, '{"epsilon":"1","delta":"0"}')"""
+                )
+
+
+def test_several_owners(team: Team, postgres_url: str) -> None:
+    owners = f"owners-{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(f'CREATE ROLE "{owners}"')
+        connection.execute(f'GRANT "{owners}" TO "{team.names["owner"]}", "{team.names["ben"]}"')
+    team.sql("owner", f'REASSIGN OWNED BY "{team.names["owner"]}" TO "{owners}"')
+    for who in ("owner", "ben"):
+        ledger = team.open(who)
+        ledger.set_budget("visits", Budget.of(4, 0))
+        ledger.revoke(team.names["ann"])
+        ledger.grant(team.names["ann"])
+        ledger.close()
+    reserve(team.open("ann"), 4)
+    with pytest.raises(LedgerError, match="only the ledger's owner"):
+        team.open("ann").set_budget("visits", Budget.of(5, 0))
+    assert team.open("ann").verify().problem is None
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    amounts=st.lists(st.fractions(Fraction(1, 50), 2, max_denominator=97), max_size=6),
+    most=st.fractions(Fraction(1, 50), 5, max_denominator=97),
+)
+def test_the_server_adds_up_as_python_does(postgres_url: str, amounts: list[Fraction], most: Fraction) -> None:
+    Ledger.open(postgres_url).close()
+    with psycopg.connect(postgres_url) as connection:
+        for limit in (most, sum(amounts, Fraction(0))):
+            (fits,) = connection.execute(
+                "SELECT dagveil_fits(%s::text[], %s)", [[str(amount) for amount in amounts], str(limit)]
+            ).fetchone()
+            assert fits == (sum(amounts) <= limit)
+
+
+def test_the_server_writes_the_digest_of_any_text(team: Team) -> None:
+    for name in ("ключ 鍵 é", 'say "hi"', "back\\slash", "tab\tand\nline", "emoji 🜲"):
+        ledger = team.open("owner")
+        ledger.set_budget(name, Budget.of(1, 0))
+        with ledger.reserve(name, Budget.of("1/3", 0), name, name) as run:
+            run.record(NoisyMax(name + "\x00", Fraction(1, 3)))
+        ledger.close()
+    ledger = team.open("owner")
+    assert ledger.verify().problem is None
+    first = next(entry for entry in ledger.entries() if entry.kind is EntryKind.CHARGE)
+    assert first.body == encode_event(NoisyMax("ключ 鍵 é\x00", Fraction(1, 3))).decode()
+
+
+def test_limits_bind_within_the_budget(team: Team) -> None:
+    owner, ann, ben = (team.open(who) for who in ("owner", "ann", "ben"))
+    owner.set_limit("visits", ann.analyst, Budget.of("0.5", 0))
+    reserve(ann, "0.25")
+    with pytest.raises(BudgetExceededError) as caught:
+        reserve(ann, "0.26")
+    assert "'visits' has epsilon 2.75 and delta 1e-5 left of its lifetime budget" in str(caught.value)
+    assert f"the analyst {ann.analyst!r} has epsilon 0.25 and delta 0 left on 'visits'" in str(caught.value)
+    with pytest.raises(psycopg.Error, match=r"would exceed the epsilon that 'ann-\w+' may spend on 'visits'"):
+        team.sql("ann", """SELECT dagveil_append('reserve', 'visits', NULL, '{"epsilon":"1","delta":"0"}')""")
+    reserve(ben, "2.75")
+    with pytest.raises(BudgetExceededError, match="'visits' has epsilon 0 "):
+        reserve(ann, "0.25")
+    owner.set_limit("visits", ann.analyst, None)
+    assert owner.abandon_untouched("visits") == 2
+    reserve(ann, 3)
+
+
+def test_two_people_share_a_budget_from_the_command_line(team: Team, tmp_path: Path) -> None:
+    ann, ben = team.names["ann"], team.names["ben"]
+    assert team.run("owner", "budget", "limit", "visits", ann, "--epsilon", 1).exit_code == 0
+    rows, schema = tmp_path / "t.csv", tmp_path / "schema.toml"
+    rows.write_text("a,b\n" + "no,no\nyes,yes\n" * 20)
+    column = 'kind = "categorical"\nlevels = ["no", "yes"]\n'
+    schema.write_text(
+        f'[dataset]\nname = "visits"\nreviewed = true\nnominal_rows = 40\n[columns.a]\n{column}[columns.b]\n{column}'
+    )
+
+    def discover(who: str, epsilon: object) -> Result:
+        words = ("discover", rows, "--schema", schema, "--epsilon", epsilon, "--noise", "exact", "--redraws", 0)
+        return team.run(who, *words, "-o", tmp_path / who)
+
+    assert discover("ann", 1).exit_code == 0
+    refused = discover("ann", 1)
+    assert refused.exit_code == 2
+    assert f"the analyst '{ann}' has epsilon 0 " in refused.stderr
+    assert "has epsilon 2 " in refused.stderr
+    assert discover("ben", 2).exit_code == 0
+    assert "has epsilon 0 and" in discover("ben", "0.5").stderr
+    shown = team.run("ben", "budget", "show", "visits").stdout
+    assert f"  {ann}: spent epsilon 1, delta 0 in 1 run; limit epsilon 1, delta 1e-5; left epsilon 0" in shown
+    assert f"  {ben}: spent epsilon 2, delta 0 in 1 run; no limit of their own" in shown
+    history = team.run("ann", "budget", "history").stdout
+    assert ann in history
+    assert ben in history
+    raised = team.run("ann", "budget", "set", "visits", "--epsilon", 100)
+    assert raised.exit_code == 2
+    assert "only the ledger's owner" in raised.stderr
+    verified = team.run("ann", "budget", "verify")
+    assert verified.exit_code == 0
+    head = verified.stdout.split("head ")[1].strip()
+    assert team.run("owner", "budget", "verify", "--head", head).exit_code == 0
+    assert team.run("owner", "budget", "revoke", ann).exit_code == 0
+    assert "dagveil budget grant" in team.run("ann", "budget", "show").stderr
+    missing = team.run("owner", "budget", "grant", "nobody's name")
+    assert missing.exit_code == 2
+    assert 'CREATE ROLE "nobody\'s name" LOGIN' in missing.stderr
+
+
+def test_a_ledger_of_version_1_is_carried_over(postgres_url: str) -> None:
+    team = Team(postgres_url)
+    team.sql(
+        "owner",
+        """
+        CREATE TABLE dagveil_facts (name VARCHAR PRIMARY KEY, value TEXT NOT NULL);
+        CREATE TABLE dagveil_datasets (name VARCHAR PRIMARY KEY, epsilon TEXT, delta TEXT);
+        CREATE TABLE dagveil_runs (id SERIAL PRIMARY KEY, dataset VARCHAR NOT NULL REFERENCES dagveil_datasets (name),
+            epsilon TEXT NOT NULL, delta TEXT NOT NULL, method TEXT NOT NULL, software TEXT NOT NULL,
+            state VARCHAR NOT NULL, started VARCHAR NOT NULL, ended VARCHAR);
+        CREATE TABLE dagveil_events (id SERIAL PRIMARY KEY, run INTEGER NOT NULL REFERENCES dagveil_runs (id),
+            kind VARCHAR NOT NULL, content TEXT NOT NULL, recorded VARCHAR NOT NULL);
+        INSERT INTO dagveil_facts VALUES ('version', '1');
+        INSERT INTO dagveil_datasets VALUES ('visits', '3', '0');
+        INSERT INTO dagveil_runs VALUES (7, 'visits', '5/2', '0', 'pc', 'dagveil 0', 'open', 'then', NULL);
+        INSERT INTO dagveil_events VALUES
+            (1, 7, 'noisy-max', '{"kind":"noisy-max","label":"a","epsilon":"1/2"}', 'then');
+        """,
+    )
+    owner = team.open("owner")
+    assert owner.account("visits").remaining_epsilon == Fraction(1, 2)
+    assert owner.history()[0].events == (NoisyMax("a", Fraction(1, 2)),)
+    assert owner.verify().problem is None
+    with pytest.raises(BudgetExceededError):
+        reserve(owner, 1)
+    assert reserve(owner, "0.5").id == 8
+    assert owner.verify().problem is None
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        team.sql("owner", "SELECT * FROM dagveil_runs")
