@@ -67,6 +67,13 @@ def test_the_page_has_what_is_reported_in_brackets_and_gaps() -> None:
     assert not any(line.startswith("| theirs") for line in lines[many:])
 
 
+def test_a_page_without_budgets_has_one_column() -> None:
+    cells = list_cells([QUIET], [("asia", 8)], [100], [])
+    lines = nonlinear_page([summary(cell, 1.0) for cell in cells], cells, "command", "A title").splitlines()
+    table = lines.index("| method | no noise |")
+    assert lines[table + 1 : table + 3] == ["|---|---|", "| quiet | 0.75 / 0.25 / **1.00** |"]
+
+
 def test_columns_are_counted_and_cells_say_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count_columns("child") == 20
     monkeypatch.setattr(local_data, "find_spec", lambda name: None)

@@ -30,7 +30,7 @@ def levels_page(found: Mapping[Trial, bool], command: str, figure: str | None) -
     for n_rows in dict.fromkeys(trial.n_rows for trial in trials):
         for design in Design:
             shares = rejections(found, n_rows, design)
-            lines = ["| test | " + " | ".join(f"ε = {e:g}" for e in budgets) + " | no noise |"]
+            lines = ["| " + " | ".join(("test", *(f"ε = {e:g}" for e in budgets), "no noise")) + " |"]
             lines.append("|---" * (len(budgets) + 2) + "|")
             for test in dict.fromkeys(test for test, _ in shares):
                 row = [_show(shares.get((test, epsilon)), design, runs) for epsilon in (*budgets, UNLIMITED)]

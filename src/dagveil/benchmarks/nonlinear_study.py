@@ -120,7 +120,7 @@ def nonlinear_page(summaries: Sequence[Summary], cells: dict[Cell, Contender], c
     for network, n_rows in places:
         chosen = [s for s in summaries if (_network(s.cell), s.cell.n_rows) == (network, n_rows)]
         parts.append(f"## {network}, {n_rows} rows")
-        lines = ["| method | " + " | ".join(f"ε = {e:g}" for e in budgets) + " | no noise |"]
+        lines = ["| " + " | ".join(("method", *(f"ε = {e:g}" for e in budgets), "no noise")) + " |"]
         lines.append("|---" * (len(budgets) + 2) + "|")
         for contender in dict.fromkeys(cells[s.cell] for s in chosen):
             mine = {s.cell.epsilon: s for s in chosen if cells[s.cell] == contender}
