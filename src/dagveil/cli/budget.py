@@ -55,7 +55,7 @@ def set_budget(dataset: str, epsilon: str, delta: str, ledger: str) -> None:
     click.echo(describe(books.account(dataset)))
 
 
-@budget.command()
+@budget.command(short_help="Set what one analyst may spend on a data set.")
 @click.argument("dataset", callback=_tidy)
 @click.argument("analyst")
 @click.option("--epsilon", metavar="NUMBER", help="What this analyst's runs together may spend.")
@@ -77,7 +77,7 @@ def limit(dataset: str, analyst: str, epsilon: str | None, delta: str, lift: boo
     click.echo(describe_shares(account), nl=False)
 
 
-@budget.command()
+@budget.command(short_help="Let a database role spend, and nothing else.")
 @click.argument("analyst")
 @ledger_option
 def grant(analyst: str, ledger: str) -> None:
@@ -145,7 +145,7 @@ def history(dataset: str | None, ledger: str) -> None:
     open_console().print(table)
 
 
-@budget.command()
+@budget.command(short_help="Look for changes to the history.")
 @click.option(
     "--head",
     "kept",

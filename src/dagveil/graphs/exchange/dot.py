@@ -35,7 +35,8 @@ def to_dot(graph: Dag | Cpdag | MixedGraph) -> str:
     key = {name: f"n{position}" for position, name in enumerate(mixed.nodes)}
     lines = [f"  {key[name]} [label={_quote(name)}];" for name in mixed.nodes]
     for edge in list_edges(mixed):
-        edge = edge.turned() if edge.mark_at_second is Mark.TAIL else edge
+        if edge.mark_at_second is Mark.TAIL and edge.mark_at_first is not Mark.TAIL:
+            edge = edge.turned()
         match edge.mark_at_first, edge.mark_at_second:
             case (Mark.TAIL, Mark.ARROW):
                 style = ""
