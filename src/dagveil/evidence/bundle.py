@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from dagveil.data.schema import Schema
-from dagveil.errors import DataError, EvidenceError
+from dagveil.errors import EvidenceError
 from dagveil.evidence.features import FeatureEvidence, covariance_from_features
 from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.marginals import marginal_evidence
@@ -18,6 +18,7 @@ from dagveil.evidence.moments import MomentEvidence, covariance_from_moments
 from dagveil.evidence.questions import Independence
 from dagveil.evidence.tables import NoisyTable, combine, join_margins
 from dagveil.privacy import fraction_json
+from dagveil.privacy.document import Document
 from dagveil.privacy.receipt import Receipt
 from dagveil.privacy.release import (
     NoisyCounts,
@@ -163,23 +164,21 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
     return marginal_evidence(kept, tables, singles if all(name in singles for name in kept) else None)
 
 
+_DOCUMENT = Document(
+    Evidence,
+    EVIDENCE_FORMAT,
+    EVIDENCE_VERSION,
+    "dagveil evidence",
+    "an evidence.json",
+    "`dagveil measure`",
+    "release it again",
+    EvidenceError,
+)
+
+
 def evidence_from_json(text: str | bytes) -> Evidence:
     """Read evidence back."""
-    try:
-        head = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DataError("this is not JSON; give an evidence.json that dagveil wrote") from error
-    if not isinstance(head, dict) or head.get("format") != EVIDENCE_FORMAT:
-        raise DataError("this JSON is not dagveil evidence; give an evidence.json that `dagveil measure` wrote")
-    if head.get("version") != EVIDENCE_VERSION:
-        raise EvidenceError(
-            f"this evidence has format version {head.get('version')}, this program reads {EVIDENCE_VERSION}; "
-            "use the dagveil that wrote it, or a newer one"
-        )
-    try:
-        evidence = fraction_json.decode(text, Evidence)
-    except msgspec.ValidationError as error:
-        raise EvidenceError(f"this evidence is damaged: {error}; release it again") from error
+    evidence = _DOCUMENT.read(text)
     singles = {release.columns for release in evidence.releases if isinstance(release, NoisyCounts)}
     for release in evidence.releases:
         _check_release(release, evidence.schema)
@@ -213,8 +212,4 @@ def _check_release(release: Release, schema: Schema) -> None:
 
 def load_evidence(path: str | Path) -> Evidence:
     """Read evidence from a file."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}; give the path of an evidence.json") from error
-    return evidence_from_json(content)
+    return evidence_from_json(_DOCUMENT.load(path))

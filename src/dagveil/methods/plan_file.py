@@ -18,10 +18,11 @@ from dagveil.data.column import Numeric
 from dagveil.data.features import FeaturePlan
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
-from dagveil.errors import DataError, MethodError, SchemaError
+from dagveil.errors import MethodError, SchemaError
 from dagveil.evidence.bundle import Study
 from dagveil.privacy import fraction_json
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.document import Document
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
 
@@ -215,34 +216,21 @@ def count_cells(ask: Ask, schema: Schema) -> int:
     return sum(math.prod(schema.columns[name].n_levels for name in names) for names in list_sets(ask))
 
 
+_DOCUMENT = Document(
+    MeasurementPlan, PLAN_FORMAT, PLAN_VERSION, "a dagveil plan", "a plan.json", "`dagveil plan`", "ask for it again"
+)
+
+
 def plan_from_json(text: str | bytes) -> MeasurementPlan:
     """Read a plan back."""
-    try:
-        head = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DataError("this is not JSON; give a plan.json that `dagveil plan` wrote") from error
-    if not isinstance(head, dict) or head.get("format") != PLAN_FORMAT:
-        raise DataError("this JSON is not a dagveil plan; give a plan.json that `dagveil plan` wrote")
-    if head.get("version") != PLAN_VERSION:
-        raise DataError(
-            f"this plan has format version {head.get('version')}, this program reads {PLAN_VERSION}; "
-            "use the dagveil that wrote it, or a newer one"
-        )
-    try:
-        plan = fraction_json.decode(text, MeasurementPlan)
-    except msgspec.ValidationError as error:
-        raise DataError(f"this plan is damaged: {error}; ask for it again") from error
+    plan = _DOCUMENT.read(text)
     check_plan(plan)
     return plan
 
 
 def load_plan(path: str | Path) -> MeasurementPlan:
     """Read a plan from a file."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}; give the path of a plan.json") from error
-    return plan_from_json(content)
+    return plan_from_json(_DOCUMENT.load(path))
 
 
 def check_plan(plan: MeasurementPlan) -> None:

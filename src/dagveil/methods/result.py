@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from dagveil.errors import DataError
 from dagveil.evidence.bundle import Part, Stage
 from dagveil.graphs import exchange
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.privacy import fraction_json
+from dagveil.privacy.document import Document
 from dagveil.privacy.receipt import Receipt
 
 RESULT_VERSION = 1
@@ -223,6 +223,11 @@ def draw_inline_by(draw: Callable[[Result], str]) -> None:
     _draw_inline = draw
 
 
+_DOCUMENT = Document(
+    Result, "dagveil-result", RESULT_VERSION, "a dagveil result", "a result.json", "dagveil", "write it again"
+)
+
+
 def result_from_json(text: str | bytes) -> Result:
     """Read a result back.
 
@@ -231,30 +236,12 @@ def result_from_json(text: str | bytes) -> Result:
     text
         What `Result.to_json` wrote.
     """
-    try:
-        head = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DataError("this is not JSON; give a result.json that dagveil wrote") from error
-    if not isinstance(head, dict) or head.get("format") != "dagveil-result":
-        raise DataError("this JSON is not a dagveil result; give a result.json that dagveil wrote")
-    if head.get("version") != RESULT_VERSION:
-        raise DataError(
-            f"this result has format version {head.get('version')}, this program reads {RESULT_VERSION}; "
-            "use the dagveil that wrote it, or a newer one"
-        )
-    try:
-        return fraction_json.decode(text, Result)
-    except msgspec.ValidationError as error:
-        raise DataError(f"this result is damaged: {error}; write it again") from error
+    return _DOCUMENT.read(text)
 
 
 def load_result(path: str | Path) -> Result:
     """Read a result from a file."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}; give the path of a result.json") from error
-    return result_from_json(content)
+    return result_from_json(_DOCUMENT.load(path))
 
 
 def now() -> str:
