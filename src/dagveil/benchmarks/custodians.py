@@ -150,8 +150,9 @@ def custodians_page(lines: Sequence[Line], rows: int, runs: int, command: str) -
         parts += [f"## {network.capitalize()}", "\n".join(table)]
     parts += [
         "## How to read it",
-        "With K sites the noise in every sum has √K times the deviation of one site's, so K sites at ε are about as "
-        "good as one at ε/√K. A fixed plan cannot look where it pays: at large ε it asks for all three-way tables "
-        "where `measure` asks for the few that matter, and where noise would drown them all it asks for pairs alone.",
+        "With K sites the noise in every sum has √K times the deviation of one site's: that of one site at ε/√K. A "
+        "fixed plan cannot look where it pays: at large ε it asks for all three-way tables where `measure` asks for "
+        "the few that matter, and where noise would drown them all it asks for pairs alone. Edges then stay that only "
+        "a test given other columns removes, so a larger ε need not help.",
     ]
     return "\n\n".join(parts)
