@@ -58,8 +58,9 @@ def join_arcs(
 
     Examples
     --------
-    >>> join_arcs(["a", "b", "c"], [("a", "b", None), ("b", "c", None), ("c", "b", None)]).undirected
-    frozenset({frozenset({'b', 'c'})})
+    >>> graph = join_arcs(["a", "b", "c"], [("a", "b", None), ("b", "c", None), ("c", "b", None)])
+    >>> [sorted(pair) for pair in graph.undirected]
+    [['b', 'c']]
     """
     names = tuple(nodes)
     kinds = {(tail, head): kind for tail, head, kind in arcs}
