@@ -29,7 +29,12 @@ from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.statistics.rcit import Rcit, RcitSettings, exact_rcit, published_p_value_sensitivity
 
 Ask = Callable[..., tuple[Asked, Curator]]
-SOUND: list[dict[str, str]] = [{"test": "gcm"}, {"test": "hsic"}, {"test": "hsic", "regression": "ridge"}]
+SOUND: list[dict[str, str]] = [
+    {"test": "gcm"},
+    {"test": "hsic"},
+    {"test": "hsic", "regression": "ridge"},
+    {"test": "partial"},
+]
 every_test = pytest.mark.parametrize("options", SOUND, ids=lambda options: "-".join(options.values()))
 
 
@@ -66,8 +71,11 @@ class TestCharges:
         assert sum(accounting.cost(event) for event in curator.events) == accounting.spent
         released = options.get("regression") != "ridge"
         moments = [event for event in curator.events if isinstance(event, DiscreteGaussian)]
-        assert len(moments) == released
         answers = [event for event in curator.events if isinstance(event, DiscreteLaplace)]
+        if options["test"] == "partial":
+            answers, moments = moments[1:], moments[:1]
+        assert len(moments) == released
+        assert asked.questions > 0
         assert len(answers) == asked.questions * (3 if options["test"] == "gcm" else 1)
 
     @every_test
@@ -98,12 +106,23 @@ class TestCharges:
         assert 600 - 7 * asked.plan[0].noise_sd < slots < 600
 
     def test_rows_are_capped(self, ask_method: Ask) -> None:
-        asked, _ = ask_method("pcd", make_table(600), 4, rows=100)
+        asked, _ = ask_method("pcd", make_table(600), 4, rows=100, test="gcm")
         assert "on 100 rows" in asked.plan[-1].why
+
+    @every_test
+    def test_the_noise_of_a_question_is_told(self, options: dict[str, str], ask_method: Ask) -> None:
+        asked, curator = ask_method("pcd", make_table(200), 4, permutations=19, **options)
+        (event, *_) = (event for event in curator.events if event.label.startswith("question"))
+        noise = (
+            2**0.5 / event.epsilon
+            if isinstance(event, DiscreteLaplace)
+            else (event.variance / event.squared_sensitivity) ** 0.5
+        )
+        assert asked.plan[-1].noise_sd == pytest.approx(float(noise), rel=1e-3)
 
 
 class TestFound:
-    @pytest.mark.parametrize("options", SOUND[:2], ids=["gcm", "hsic"])
+    @pytest.mark.parametrize("options", [*SOUND[:2], SOUND[3]], ids=["gcm", "hsic", "partial"])
     def test_the_chain_at_a_large_epsilon(self, options: dict[str, str], ask_method: Ask) -> None:
         asked, _ = ask_method("pcd", make_table(1500), 200, level=0.01, **options)
         assert skeleton(asked) == {"ab", "bc"}
@@ -134,7 +153,7 @@ class TestFound:
         assert "ab" not in skeleton(asked)
 
     def test_levels_count_by_their_scores(self, sampled: Any, ask_method: Ask) -> None:
-        asked, _ = ask_method("pcd", sampled("asia", 5000), 200)
+        asked, _ = ask_method("pcd", sampled("asia", 5000), 200, test="gcm")
         assert frozenset({"lung", "either"}) in asked.graph.skeleton()
 
 
@@ -146,6 +165,10 @@ class TestRefused:
     def test_gcm_needs_released_functions(self, ask_method: Ask) -> None:
         with pytest.raises(MethodError, match="choose regression=released"):
             ask_method("pcd", make_table(100), 1, test="gcm", regression="ridge")
+
+    def test_partial_takes_all_rows(self, ask_method: Ask) -> None:
+        with pytest.raises(MethodError, match="partial sums over all rows"):
+            ask_method("pcd", make_table(100), 1, rows=50)
 
     def test_too_few_permutations_cost_nothing(self) -> None:
         ledger = MemoryLedger()
@@ -178,6 +201,9 @@ class Recorder(Curator):
     def features(self, *arguments: Any) -> Any:
         return self._pass(super().features, *arguments)
 
+    def residual_moments(self, *arguments: Any) -> Any:
+        return self._pass(super().residual_moments, *arguments)
+
     def laboratory(self, slots: int) -> Laboratory:
         laboratory = super().laboratory(slots)
         for name in ("gcm", "permutation_bit"):
@@ -193,7 +219,7 @@ class Recorder(Curator):
         return answer
 
 
-@pytest.mark.parametrize("test", ["gcm", "hsic"])
+@pytest.mark.parametrize("test", ["gcm", "hsic", "partial"])
 def test_rows_decide_through_answers_only(test: str, ask_method: Ask) -> None:
     """Played the answers that other rows gave, the program goes the same way."""
     tape: list[Any] = []

@@ -43,7 +43,9 @@ SHARP: Final[Mapping[str, tuple[tuple[DataKind, Mapping[str, Setting]], ...]]] =
     ),
     "noleaks": ((DataKind.TWO_NUMBERS, {"iterations": "1", "outer": "1"}),),
     "curate-score": ((DataKind.TWO_NUMBERS, {"iterations": "1", "outer": "1"}),),
-    "pcd": ((DataKind.TWO_NUMBERS, {**_ONE_QUESTION, "questions": "1"}),),
+    "pcd": tuple(
+        (DataKind.TWO_NUMBERS, {**_ONE_QUESTION, "questions": "1", "test": test}) for test in ("partial", "gcm")
+    ),
     "measure": ((DataKind.TWO_COLUMNS, {}), (DataKind.TWO_NUMBERS, {})),
     "measure-ges": ((DataKind.TWO_COLUMNS, {}), (DataKind.TWO_NUMBERS, {})),
     "measure-notears": ((DataKind.TWO_NUMBERS, {}),),

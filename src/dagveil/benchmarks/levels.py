@@ -252,8 +252,8 @@ TESTS: Mapping[str, Test] = {
 """Tests by name."""
 
 CLAIMS = {
-    "partial covariance of residuals": "a level: private GCM whose null counts the noise of its regressions as well",
-    "private GCM": "none, it is a score for graphs: its null does not count the noise of the regressions",
+    "partial covariance of residuals": "a level: the GCM of `pcd` whose null counts the noise of its regressions as well",
+    "private GCM": "none, it is a score for graphs (`test=gcm`): its null does not count the noise of the regressions",
     "dpHSIC, released regressions": "none, for the same reason",
     "dpHSIC, ridge": "a level, as far as the regressions take out what is given",
     "feature moments, linear side": "a level where the given columns act additively; the sine of a sum does not",

@@ -52,7 +52,7 @@ CONTENDERS = (
     Contender("`measure-features`", "measure-features"),
     Contender("`measure`, public bins", "measure", binned=True),
     Contender("`measure`, linear", "measure"),
-    Contender("`pcd`, sound (gcm)", "pcd"),
+    Contender("`pcd`, sound (gcm)", "pcd", options=(("test", "gcm"),)),
     Contender("`pcd`, sound (hsic)", "pcd", options=(("test", "hsic"),), most_columns=20, most_rows=8000),
     Contender("conditional Kendall (`svt-pc`), public bins", "svt-pc", binned=True),
     Contender("`pcd` as published", "pcd", Calibration.PAPER, _LINEAR_TIME, most_columns=20, most_rows=4000),
@@ -74,6 +74,7 @@ CONTENDERS = (
         most_rows=8000,
         unlimited=True,
     ),
+    Contender("`pcd`, sound (partial)", "pcd"),
 )
 """In the linear form of RCIT and up to two given columns, since the exact one takes hours on larger tables."""
 

@@ -28,6 +28,7 @@ from dagveil.methods.residual_test import partial_p_value, plan_residuals
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace
 from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.privacy.mechanisms.gaussian import deviation_for
 from dagveil.privacy.mechanisms.laplace import epsilon_for, filter_for
 from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.statistics.gcm import gcm_p_value
@@ -119,10 +120,10 @@ class PcdSettings(msgspec.Struct, frozen=True, kw_only=True):
     penalty
         Of ridge regression. None takes a value from the number of rows.
     rows
-        Rows that are used, at most. None takes all, but 5000 for ridge regression.
+        Rows that gcm and hsic use, at most. None takes all, but 5000 for ridge regression.
     """
 
-    test: ResidualTest = ResidualTest.GCM
+    test: ResidualTest = ResidualTest.PARTIAL
     regression: RegressionRule = RegressionRule.RELEASED
     level: Level = 0.05
     permutations: Count = 99
@@ -177,6 +178,10 @@ def accounting(budget: Budget, schema: Schema, settings: PcdSettings, knowledge:
             f"{settings.test.value} needs public regressions, which ridge regression on the rows does not give; choose "
             "regression=released"
         )
+    if settings.test is ResidualTest.PARTIAL and settings.rows is not None:
+        raise MethodError(
+            "partial sums over all rows, so it takes no number of rows; leave it out, or choose test=gcm or hsic"
+        )
     if settings.test is ResidualTest.HSIC:
         check_permutations(settings.level, settings.permutations)
     if settings.regression is RegressionRule.RELEASED:
@@ -219,13 +224,27 @@ def ask(curator: Curator, knowledge: Knowledge, settings: PcdSettings, progress:
         stages.append(stage)
     laboratory = curator.laboratory(slots)
     questions = count_questions(settings, columns, knowledge)
-    epsilon, decide = divide_rest(curator, laboratory, functions, questions, settings)
-    sweep = prune(columns, decide, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
+    deviation, decide = divide_rest(curator, laboratory, functions, questions, settings)
+    answers = _Answers(decide)
+    sweep = prune(columns, answers.is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
     graph, findings = tell_sweep(columns, sweep, knowledge)
     share = 1.0 - sum(stage.share for stage in stages)
-    why = f"epsilon {float(epsilon):.3g} for each of {questions} questions; {settings.test.value} on {slots} rows"
-    stages.append(Stage("questions", laboratory.asked, laboratory.asked, share, 2**0.5 / float(epsilon), why))
-    return Asked(graph, tuple(stages), findings, laboratory.asked, sweep.unanswered)
+    why = f"divided equally among {questions} questions; {settings.test.value} on {slots} rows"
+    stages.append(Stage("questions", answers.given, answers.given, share, deviation, why))
+    return Asked(graph, tuple(stages), findings, answers.given, sweep.unanswered)
+
+
+class _Answers:
+    """Counts the questions that were answered: not those that the budget refused."""
+
+    def __init__(self, decide: Callable[[Question], bool]) -> None:
+        self._decide = decide
+        self.given = 0
+
+    def is_independent(self, question: Question) -> bool:
+        found = self._decide(question)
+        self.given += 1
+        return found
 
 
 def divide_rest(
@@ -234,24 +253,27 @@ def divide_rest(
     functions: ReleasedFunctions | None,
     questions: int,
     settings: PcdSettings,
-) -> tuple[Fraction, Callable[[Question], bool]]:
-    """Divide what is left of the budget among so many questions: return the epsilon of one, and how it is decided.
+) -> tuple[float, Callable[[Question], bool]]:
+    """Divide what is left of the budget among so many questions: return the noise of one, and how it is decided.
 
-    The decision is true for independence. `functions` are the released regressions, where settings ask for them.
+    The noise is the deviation of an answer of sensitivity 1. The decision is true for independence. `functions` are the
+    released regressions, where settings ask for them.
     """
     price = curator.accounting.remaining / questions
     if settings.test is ResidualTest.PARTIAL and functions is not None:
         share = price / curator.accounting.total
-        decide = _decide_by_moments(curator, share, functions, laboratory.slots, settings)
-        return epsilon_for(curator.accounting, price), decide
+        # in millionths, since deviations are whole numbers
+        deviation = deviation_for(curator.accounting, Fraction(10**12), price) / 1e6
+        return deviation, _decide_by_moments(curator, share, functions, laboratory.slots, settings)
     if settings.test is ResidualTest.GCM and functions is not None:
         shares = (1 - SQUARES_SHARE - RESIDUALS_SHARE, SQUARES_SHARE, RESIDUALS_SHARE)
         epsilon, squares, residuals = (epsilon_for(curator.accounting, price * part) for part in shares)
-        return epsilon, _decide_by_products(laboratory, (epsilon, squares, residuals), functions, settings)
+        decide = _decide_by_products(laboratory, (epsilon, squares, residuals), functions, settings)
+        return 2**0.5 / float(epsilon), decide
     epsilon = epsilon_for(curator.accounting, price)
     penalty = settings.penalty or default_penalty(laboratory.slots)
     regression = functions or Ridge(penalty, settings.bandwidth)
-    return epsilon, _decide_by_kernels(laboratory, epsilon, regression, settings)
+    return 2**0.5 / float(epsilon), _decide_by_kernels(laboratory, epsilon, regression, settings)
 
 
 def _decide_by_moments(
