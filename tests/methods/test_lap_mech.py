@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import tell_sweep
 from dagveil.methods.discovery import discover, measure_source
+from dagveil.methods.lap_mech import JointTests
 from dagveil.methods.published import g_p_value
 from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.events import DiscreteLaplace
@@ -83,3 +85,20 @@ def test_paper_without_noise_is_pc(network: str, sampled: Any, publish_method: A
     assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
     assert asked.questions == sweep.questions
     assert asked.reported == (1e9, 0.0)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2, 4), (2, 3, 2, 3, 1)])
+def test_sums_that_pairs_share_give_the_test_of_each(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(len(shape))
+    joint = rng.poisson(3.0, shape) + rng.laplace(0.0, 2.0, shape)
+    tests = JointTests(joint)
+    axes = range(joint.ndim)
+    for x, y in combinations(axes, 2):
+        others = [axis for axis in axes if axis not in (x, y)]
+        for given in chain.from_iterable(combinations(others, size) for size in range(len(others) + 1)):
+            asked = [*given, x, y]
+            table = joint.sum(axis=tuple(axis for axis in axes if axis not in asked), keepdims=True)
+            order = (*asked, *(axis for axis in axes if axis not in asked))
+            strata = table.transpose(order).reshape(-1, shape[x], shape[y])
+            slow = g_p_value(np.maximum(strata, 0.0))
+            assert tests.p_value(x, y, given) == tests.p_value(y, x, given[::-1]) == pytest.approx(slow, rel=1e-9)

@@ -52,9 +52,9 @@ def g_test(tables: NDArray[np.int64]) -> tuple[float, int]:
     observed = tables.astype(np.float64)
     statistic = 2.0 * float(
         xlogy(observed, observed).sum()
-        - _entropy_sum(observed.sum(axis=1))
-        - _entropy_sum(observed.sum(axis=2))
-        + _entropy_sum(observed.sum(axis=(1, 2)))
+        - sum_logarithms(observed.sum(axis=1))
+        - sum_logarithms(observed.sum(axis=2))
+        + sum_logarithms(observed.sum(axis=(1, 2)))
     )
     strata, x_levels, y_levels = tables.shape
     return max(statistic, 0.0), strata * (x_levels - 1) * (y_levels - 1)
@@ -112,5 +112,6 @@ def _alphabetical(schema: Schema, name: str) -> list[int]:
     return sorted(range(len(labels)), key=lambda i: labels[i])
 
 
-def _entropy_sum(counts: NDArray[np.float64]) -> float:
+def sum_logarithms(counts: NDArray[np.float64]) -> float:
+    """Return the sum of n ln n over cells."""
     return float(xlogy(counts, counts).sum())
