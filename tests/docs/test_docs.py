@@ -50,7 +50,12 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
-PYTHON_PAGES = [page for page in (*PAGES, *ROOT_PAGES) if any(language == "python" for language, _ in blocks(page))]
+PYTHON_PAGES = [
+    page
+    for page in (*PAGES, *ROOT_PAGES)
+    # how-tos run with their commands, below
+    if page.parent.name != "howto" and any(language == "python" for language, _ in blocks(page))
+]
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name_of)
@@ -128,7 +133,7 @@ def test_commands_on_other_pages_exist() -> None:
 
     pattern = re.compile(
         r"\bdagveil ((?:schema|budget|bench|local) [a-z-]+|"
-        r"plan|measure|combine|compare|completion|discover|direction|export|audit|methods|report|sample)\b"
+        r"plan|measure|combine|compare|completion|discover|direction|export|audit|methods|report|sample|studio)\b"
     )
     named = {
         tuple(match.split()) for page in (*PAGES, *ROOT_PAGES) for match in pattern.findall(page.read_text("utf-8"))
@@ -239,8 +244,8 @@ def test_values_of_settings_are_those_of_the_code() -> None:
 METHOD_PAGES = sorted(page for page in (DOCS / "methods").glob("*.md") if page.name != "measure.md")
 
 
-@pytest.mark.parametrize("page", METHOD_PAGES, ids=name_of)
-def test_blocks_of_method_pages_run_from_top_to_bottom(
+@pytest.mark.parametrize("page", [*METHOD_PAGES, *sorted((DOCS / "howto").glob("*.md"))], ids=name_of)
+def test_blocks_of_methods_and_jobs_run_from_top_to_bottom(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from click.testing import CliRunner
@@ -254,6 +259,8 @@ def test_blocks_of_method_pages_run_from_top_to_bottom(
     for language, block in blocks(page):
         if language == "python":
             exec(compile(block, name_of(page), "exec"), namespace)
+        if language == "toml":
+            write_settings(block, tmp_path)
         for line in block.splitlines() if language == "console" else ():
             program, *arguments = shlex.split(line.removeprefix("$ "))
             assert program == "dagveil", line
