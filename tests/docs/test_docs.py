@@ -158,6 +158,14 @@ def test_relative_links_resolve(page: Path) -> None:
             assert anchor in anchors(goal), f"{target}: there is no such heading"
 
 
+def test_the_reference_has_every_public_name() -> None:
+    import dagveil
+
+    # a name may stand by its module, where it is imported only when asked for
+    named = re.findall(r"^::: dagveil\.(?:[\w.]+\.)?(\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(set(dagveil.__all__) - {"__version__"})
+
+
 def test_every_page_is_in_the_navigation_once() -> None:
     listed = re.findall(
         r"^\s+- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
