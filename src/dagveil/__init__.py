@@ -16,6 +16,7 @@ from dagveil._version import __version__
 from dagveil.data.check import check_source
 from dagveil.data.column import Boolean, Categorical, Numeric, Ordinal
 from dagveil.data.draft import draft_schema
+from dagveil.data.engine import DatabaseTable, Engine, choose_engine
 from dagveil.data.schema import Schema, load_schema, save_schema
 from dagveil.errors import DagveilError
 from dagveil.evidence.bundle import Evidence, load_evidence
@@ -24,6 +25,7 @@ from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.evidence_search import search_evidence
+from dagveil.methods.exploration import Exploration, draw_explorations_by, explore
 from dagveil.methods.result import Result, draw_inline_by, load_result
 from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.privacy.budget import Budget
@@ -40,7 +42,10 @@ __all__ = [
     "Cpdag",
     "Dag",
     "DagveilError",
+    "DatabaseTable",
+    "Engine",
     "Evidence",
+    "Exploration",
     "Knowledge",
     "Ledger",
     "NoiseKind",
@@ -53,8 +58,10 @@ __all__ = [
     "SearchSettings",
     "__version__",
     "check_source",
+    "choose_engine",
     "discover",
     "draft_schema",
+    "explore",
     "load_evidence",
     "load_result",
     "load_schema",
@@ -80,4 +87,23 @@ def _draw_inline(result: Result) -> str:
     return draw_inline(result)
 
 
+def _draw_exploration(found: Exploration) -> str:
+    from dagveil.report.curve import draw_exploration
+
+    return draw_exploration(found)
+
+
+def _render_exploration(found: Exploration) -> str:
+    from dagveil.report.exploration import render_exploration
+
+    return render_exploration(found)
+
+
+def _draw_exploration_inline(found: Exploration) -> str:
+    from dagveil.report.exploration import draw_exploration_inline
+
+    return draw_exploration_inline(found)
+
+
 draw_inline_by(_draw_inline)
+draw_explorations_by(svg=_draw_exploration, html=_render_exploration, inline=_draw_exploration_inline)

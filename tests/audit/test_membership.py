@@ -22,7 +22,6 @@ from dagveil.audit.membership import (
 )
 from dagveil.audit.neighbours import ROWS, DataKind
 from dagveil.audit.roc import (
-    bound_advantage,
     bound_auc,
     choose_threshold,
     fit_logistic,
@@ -33,6 +32,7 @@ from dagveil.audit.runs import AttackJob
 from dagveil.audit.store import BlockStore
 from dagveil.errors import DataError
 from dagveil.methods.catalogue import METHODS, method_named
+from dagveil.privacy.guessing import bound_advantage
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 

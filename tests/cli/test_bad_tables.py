@@ -30,7 +30,7 @@ class TestUnreadable:
     def test_a_folder(self, desk: Desk) -> None:
         desk.path("t.csv").mkdir()
         result = desk.discover(desk.path("t.csv"), desk.write_schema())
-        desk.check_refused(result, "is not a file", "name one file")
+        desk.check_refused(result, "there are no files in", "check the folder")
 
     def test_unknown_ending(self, desk: Desk) -> None:
         result = desk.discover(desk.write("t.xlsx", ROWS), desk.write_schema())

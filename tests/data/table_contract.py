@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from slow_twin import slow_counts, slow_value, subsets
 
@@ -47,6 +47,12 @@ ROWS = st.lists(
 )
 
 
+def shared(examples: int) -> settings:
+    """Settings of a test that several classes inherit, which is what Hypothesis would warn of."""
+    checks = [HealthCheck.differing_executors, HealthCheck.too_slow]
+    return settings(max_examples=examples, deadline=None, suppress_health_check=checks)
+
+
 def as_source(rows: list[tuple[Any, ...]]) -> dict[str, list[Any]]:
     return {name: [row[position] for row in rows] for position, name in enumerate(SCHEMA.columns)}
 
@@ -63,7 +69,7 @@ class TableContract:
         raise NotImplementedError
 
     @given(rows=ROWS)
-    @settings(max_examples=40, deadline=None)
+    @shared(40)
     def test_counts_equal_brute_force(self, rows: list[tuple[Any, ...]]) -> None:
         source = as_source(rows)
         table = self.make(as_table(source), SCHEMA)
@@ -76,7 +82,7 @@ class TableContract:
             np.testing.assert_array_equal(answer, wanted)
 
     @given(rows=ROWS, position=st.integers(0, 29))
-    @settings(max_examples=30, deadline=None)
+    @shared(30)
     def test_a_record_moves_one_cell_by_one(self, rows: list[tuple[Any, ...]], position: int) -> None:
         if not rows:
             return
@@ -125,7 +131,7 @@ class TableContract:
             table.histogram("weight", [1.0])
 
     @given(rows=ROWS, radius=st.sampled_from([0.0, 0.3, 4.0, 100.0]))
-    @settings(max_examples=30, deadline=None)
+    @shared(30)
     def test_moments_equal_integer_sums(self, rows: list[tuple[Any, ...]], radius: float) -> None:
         source = as_source(rows)
         plan = _plan(("score", "age"), radius)
@@ -141,7 +147,7 @@ class TableContract:
         assert answer.tolist() == wanted
 
     @given(rows=ROWS, edges=st.lists(st.sampled_from([-5.0, 0.0, 0.5, 1.0, 18.0, 70.0, 90.0]), min_size=1, unique=True))
-    @settings(max_examples=30, deadline=None)
+    @shared(30)
     def test_histograms_equal_brute_force(self, rows: list[tuple[Any, ...]], edges: list[float]) -> None:
         edges = sorted(edges)
         source = as_source(rows)
@@ -151,7 +157,7 @@ class TableContract:
         assert self.make(as_table(source), SCHEMA).histogram("age", edges).tolist() == wanted
 
     @given(rows=ROWS, center=st.sampled_from([0.0, 0.5, -3.0]), start=st.integers(-5, 3), size=st.integers(1, 8))
-    @settings(max_examples=30, deadline=None)
+    @shared(30)
     def test_magnitudes_equal_brute_force(
         self, rows: list[tuple[Any, ...]], center: float, start: int, size: int
     ) -> None:

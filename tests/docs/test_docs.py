@@ -162,7 +162,8 @@ def test_the_reference_has_every_public_name() -> None:
     import dagveil
 
     # a name may stand by its module, where it is imported only when asked for
-    named = re.findall(r"^::: dagveil\.(?:[\w.]+\.)?(\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    named = re.findall(r"^::: dagveil\.(?:[\w.]+\.)?(\w+)$", text, re.MULTILINE)
     assert sorted(named) == sorted(set(dagveil.__all__) - {"__version__"})
 
 

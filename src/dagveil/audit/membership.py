@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from dagveil.audit.blocks import work_through
 from dagveil.audit.cases import SHARP, Setting
 from dagveil.audit.neighbours import ROWS, DataKind, draw_rows, fitting_kinds, make_schema, odd_record, read_rows
-from dagveil.audit.replay import run_method
+from dagveil.audit.replay import Rehearsal
 from dagveil.audit.roc import (
     Interval,
-    bound_advantage,
     bound_auc,
     choose_threshold,
     fit_logistic,
@@ -28,12 +27,13 @@ from dagveil.audit.runs import AttackJob, seed_run
 from dagveil.audit.store import BlockStore
 from dagveil.audit.suspicion import weigh_transcript
 from dagveil.audit.tape import Exchange, Tape
-from dagveil.audit.transcript import read_graph
+from dagveil.audit.transcript import Course, read_course, read_graph
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import DataError
 from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import Method, method_named
 from dagveil.methods.measured import Progress, silent
+from dagveil.privacy.guessing import bound_advantage
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 
@@ -46,6 +46,9 @@ BLOCK: Final = 20
 """Trials that are done and kept together; in every other one the record is a member."""
 
 FEWEST_TRIALS: Final = 40
+
+MOST_KNOWN: Final = 1_000
+"""Courses of runs whose replays are remembered."""
 
 ANSWERS: Final = "answers"
 GRAPH: Final = "graph"
@@ -96,7 +99,8 @@ class Suspect:
 
     def __init__(self, job: AttackJob) -> None:
         self._job = job
-        self._method = method_named(job.method)
+        self._rehearsal = Rehearsal(method_named(job.method), job.relation, job.budget, dict(job.options))
+        self._known: dict[Course, list[tuple[list[Exchange], list[Exchange]]]] = {}
         self._schema = make_schema(job.kind, job.relation, ROWS)
         self._target = odd_record(job.kind)
         self.columns = tuple(self._schema.columns)
@@ -131,20 +135,24 @@ class Suspect:
         is_member = number % 2 == 0
         table = self.make_table(np.random.default_rng((self._job.seed, 8, number)), is_member)
         tape = Tape(noise_source(NoiseKind.SEEDED, seed_run(self._job.seed, 2, number)))
-        result = self._run(table, tape)
-        known = [tuple(self._replay(one, tape.exchanges) for one in pair) for pair in self.references]
+        result = self._rehearsal.run(table, tape)
+        known = self._replay(tape.exchanges)
         score = weigh_transcript(tape.exchanges, [pair[0] for pair in known], [pair[1] for pair in known])
         marks = read_graph(result.graph, self.columns) if isinstance(result, Asked) else ()
         return (float(is_member), score, *marks)
 
-    def _replay(self, table: MemoryTable, told: Sequence[Exchange]) -> list[Exchange]:
-        tape = Tape(noise_source(NoiseKind.SEEDED, 0), told)
-        self._run(table, tape)
-        return tape.exchanges
-
-    def _run(self, table: MemoryTable, tape: Tape) -> object:
-        job = self._job
-        return run_method(self._method, table, job.relation, job.budget, dict(job.options), tape)
+    def _replay(self, told: Sequence[Exchange]) -> list[tuple[list[Exchange], list[Exchange]]]:
+        """Return the replays on all references; runs that asked the same have the same ones."""
+        course = None if any(exchange.luck for exchange in told) else read_course(told)
+        if course is not None and course in self._known:
+            return self._known[course]
+        known = [
+            (self._rehearsal.replay(without, told), self._rehearsal.replay(with_record, told))
+            for without, with_record in self.references
+        ]
+        if course is not None and len(self._known) < MOST_KNOWN:
+            self._known[course] = known
+        return known
 
 
 @lru_cache(maxsize=2)

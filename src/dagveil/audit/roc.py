@@ -33,17 +33,6 @@ class Interval:
     high: float
 
 
-def bound_advantage(epsilon: float, delta: float) -> float:
-    """Return the largest difference of true and false positive rates that (epsilon, delta) allows.
-
-    Examples
-    --------
-    >>> round(bound_advantage(1.0, 0.0), 4)
-    0.4621
-    """
-    return min(1.0, math.tanh(epsilon / 2.0) * (1.0 - delta) + delta)
-
-
 def bound_auc(epsilon: float, delta: float) -> float:
     """Return the largest area under a curve of both rates that (epsilon, delta) allows.
 

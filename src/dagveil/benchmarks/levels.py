@@ -252,7 +252,7 @@ TESTS: Mapping[str, Test] = {
 """Tests by name."""
 
 CLAIMS = {
-    "partial covariance of residuals": "a level: the GCM of `pcd` whose null counts the noise of its regressions as well",
+    "partial covariance of residuals": "a level: the GCM of `pcd` whose null counts the noise of its regressions too",
     "private GCM": "none, it is a score for graphs (`test=gcm`): its null does not count the noise of the regressions",
     "dpHSIC, released regressions": "none, for the same reason",
     "dpHSIC, ridge": "a level, as far as the regressions take out what is given",

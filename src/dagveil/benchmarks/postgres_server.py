@@ -46,7 +46,7 @@ def start_server() -> Iterator[str]:
     if account is not None:
         quiet |= {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         shutil.chown(folder, account.pw_uid, account.pw_gid)
-    port = _free_port()
+    port = find_port()
     data = folder / "data"
     control = [str(binaries / "pg_ctl"), "-D", str(data), "-w", "-t", "60"]
     try:
@@ -62,7 +62,8 @@ def start_server() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _free_port() -> int:
+def find_port() -> int:
+    """Return a port of loopback that nobody uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -104,6 +104,29 @@ def time_methods(tries: int, epsilon: float, told: Callable[[str, int, int], Non
     return timings
 
 
+def loading_schema(rows: int, columns: int) -> Schema:
+    """Declare columns of two to five levels, for files whose reading is timed."""
+    levels = {f"c{i}": tuple(f"level {k}" for k in range(2 + i % 4)) for i in range(columns)}
+    return Schema(
+        dataset="loading",
+        reviewed=True,
+        public=True,
+        nominal_rows=rows,
+        columns={name: Categorical(texts, texts[0]) for name, texts in levels.items()},
+    )
+
+
+def draw_loading_rows(schema: Schema, rows: int, rng: np.random.Generator) -> pa.Table:
+    """Draw rows whose columns depend on a few hidden ones, as those of real tables do."""
+    hidden = rng.integers(0, 4, size=(3, rows), dtype=np.uint8)
+    data = {}
+    for i, (name, column) in enumerate(schema.columns.items()):
+        assert isinstance(column, Categorical)
+        code = np.where(rng.random(rows) < 0.12, rng.integers(0, 5, rows, dtype=np.uint8), hidden[i % 3])
+        data[name] = pa.DictionaryArray.from_arrays(pa.array(code % len(column.levels)), pa.array(column.levels))
+    return pa.table(data)
+
+
 def time_loading(rows: int, columns: int, tries: int) -> list[Timing]:
     """Time reading a Parquet file into Arrow, and reading it with all pair tables counted.
 
@@ -116,27 +139,13 @@ def time_loading(rows: int, columns: int, tries: int) -> list[Timing]:
     """
     from itertools import combinations
 
-    rng = np.random.default_rng(1)
-    hidden = rng.integers(0, 4, size=(3, rows), dtype=np.uint8)
-    names = [f"c{i}" for i in range(columns)]
-    levels = {name: tuple(f"level {k}" for k in range(2 + i % 4)) for i, name in enumerate(names)}
-    data = {}
-    for i, name in enumerate(names):
-        code = np.where(rng.random(rows) < 0.12, rng.integers(0, 5, rows, dtype=np.uint8), hidden[i % 3])
-        data[name] = pa.DictionaryArray.from_arrays(pa.array(code % len(levels[name])), pa.array(levels[name]))
-    schema = Schema(
-        dataset="loading",
-        reviewed=True,
-        public=True,
-        nominal_rows=rows,
-        columns={name: Categorical(levels[name], levels[name][0]) for name in names},
-    )
+    schema = loading_schema(rows, columns)
+    names = list(schema.columns)
     case = f"{rows} rows × {columns} columns"
     pairs = list(combinations(names, 2))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
-        parquet.write_table(pa.table(data), path)
-        del data
+        parquet.write_table(draw_loading_rows(schema, rows, np.random.default_rng(1)), path)
         return [
             Timing(case, "read the file into Arrow", _best(lambda: parquet.read_table(path), tries)),
             Timing(

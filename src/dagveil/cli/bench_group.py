@@ -21,6 +21,7 @@ from dagveil.cli.output import check_writable
         "dagveil.cli.bench_nonlinear",
         "dagveil.cli.bench_study",
         "dagveil.cli.bench_custodians",
+        "dagveil.cli.bench_scale",
     ),
 )
 def bench() -> None:

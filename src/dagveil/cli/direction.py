@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dagveil.cli.account import describe
-from dagveil.cli.options import name_ledger, open_ledger, require_schema, run_options
+from dagveil.cli.options import find_rows, name_ledger, open_ledger, require_schema, run_options
 from dagveil.cli.output import check_writable, keep_earlier
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import open_console, print_receipt, print_written
@@ -59,7 +59,7 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
     books = open_ledger(run["ledger"])
     with show_progress() as progress:
         found = find_direction(
-            file,
+            find_rows(file, run["engine"], run["memory_limit"], run["table"]),
             schema,
             x,
             y,

@@ -17,6 +17,8 @@ from dagveil.audit.search import Effort
 from dagveil.cli.account import describe
 from dagveil.cli.audit import audit_result
 from dagveil.cli.options import (
+    find_rows,
+    has_search_options,
     method_options,
     name_ledger,
     open_ledger,
@@ -33,11 +35,14 @@ from dagveil.cli.output import check_writable, keep_earlier
 from dagveil.cli.planned import measure_by_plan
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import count, print_receipt, print_result, print_written
+from dagveil.data.engine import Rows
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.evidence.choice import Choice
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import Method, method_named
+from dagveil.methods.choice import AUTO, check_auto, choose_method
 from dagveil.methods.discovery import discover as run_discovery
 from dagveil.methods.discovery import measure_source
 from dagveil.methods.evidence_search import search_evidence
@@ -85,15 +90,15 @@ def measure(
     combine` adds what several sites release.
     """
     path = Path(output)
-    chosen = method_named(method)
     if plan_path is not None:
         evidence = measure_by_plan(context, file, path, plan_path, site, dataset, run)
     elif site is not None or dataset is not None:
         raise click.UsageError("--site and --dataset say which part of a plan this is; give --plan PLAN.json with them")
-    elif chosen.release is None:
-        raise click.UsageError(f"{method} asks adaptively and leaves no evidence; use `dagveil discover` with it")
     else:
-        evidence = _measure(file, None, (path,), method=chosen, options=options, **run)
+        chosen, choice = _settle(file, method, (path,), None, options, Calibration.SOUND, True, **run)
+        if chosen.release is None:
+            raise click.UsageError(f"{method} asks adaptively and leaves no evidence; use `dagveil discover` with it")
+        evidence = _measure(file, None, (path,), method=chosen, choice=choice, options=options, **run)
     _save_paid(evidence, path)
     print_receipt(evidence.receipt)
     releases = count(len(evidence.releases), "release")
@@ -140,8 +145,9 @@ def discover(
 ) -> None:
     """Discover the causal graph of FILE.
 
-    FILE is a table (CSV, TSV, Parquet, Feather, Arrow): then --schema and --epsilon are needed and the budget is
-    spent. Or it is evidence.json, released before: then the search is free and never sees the rows.
+    FILE is a table (CSV, TSV, Parquet, Feather, Arrow; a folder; or with --table a database or cluster): then
+    --schema and --epsilon are needed and the budget is spent. Or it is evidence.json, released before: then the search
+    is free and never sees the rows.
     """
     settings = search_settings(marginal_level, conditional_level, largest_order, arrows, redraws, search)
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
@@ -150,21 +156,26 @@ def discover(
     if effort is not None:
         check_writable(folder / "certificate.json")
     free = Path(file).suffix.lower() == ".json"
-    chosen = method_named(method)
+    evidence: Evidence | None = None
     if free:
         refuse_run_options(context)
-        evidence: Evidence | None = load_evidence(file)
+        evidence = load_evidence(file)
         check_writable(*written)
-    elif chosen.release is None or calibration == Calibration.PAPER.value:
-        refuse_search_options(context, method)
-        evidence = None
-        result = _ask(file, knowledge, tuple(written), chosen, Calibration(calibration), options, **run)
     else:
-        written.append(folder / "evidence.json")
-        evidence = _measure(file, knowledge, tuple(written), method=chosen, options=options, redraws=redraws, **run)
-        # saved before the search: whatever happens to that, what was paid for is kept
-        keep_earlier(folder / "evidence.json")
-        _save_paid(evidence, folder / "evidence.json")
+        drawn_as = Calibration(calibration)
+        only = has_search_options(context)
+        chosen, choice = _settle(file, method, tuple(written), knowledge, options, drawn_as, only, **run)
+        if chosen.release is None or drawn_as is Calibration.PAPER:
+            refuse_search_options(context, method)
+            result = _ask(file, knowledge, tuple(written), chosen, choice, drawn_as, options, **run)
+        else:
+            written.append(folder / "evidence.json")
+            evidence = _measure(
+                file, knowledge, tuple(written), method=chosen, choice=choice, options=options, redraws=redraws, **run
+            )
+            # saved before the search: whatever happens to that, what was paid for is kept
+            keep_earlier(folder / "evidence.json")
+            _save_paid(evidence, folder / "evidence.json")
     if evidence is not None:
         with show_progress() as progress:
             result = search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
@@ -187,12 +198,40 @@ def discover(
     print_written(written, f"Next: open {folder / 'report.html'} in a browser.")
 
 
+def _settle(
+    file: str,
+    method: str,
+    outputs: tuple[Path, ...],
+    knowledge: Knowledge | None,
+    options: tuple[str, ...],
+    calibration: Calibration,
+    releasing_only: bool,
+    **run: Any,
+) -> tuple[Method, Choice | None]:
+    """Return the method by its name; or, after everything that could be refused was, let public facts choose one."""
+    if method != AUTO:
+        return method_named(method), None
+    check_auto(bool(options), calibration)
+    order = _check_order(file, outputs, **run)
+    with show_progress() as progress:
+        choice = choose_method(
+            order.schema,
+            order.budget.epsilon,
+            order.budget.delta,
+            knowledge=knowledge,
+            releasing_only=releasing_only,
+            progress=progress,
+        )
+    return method_named(choice.method), choice
+
+
 def _measure(
     file: str,
     knowledge: Knowledge | None,
     outputs: tuple[Path, ...],
     *,
     method: Method,
+    choice: Choice | None,
     options: tuple[str, ...],
     redraws: int = 0,
     **run: Any,
@@ -200,14 +239,14 @@ def _measure(
     """Refuse what can be refused without the ledger, then spend."""
     given = read_options(options)
     method.read_settings(Calibration.SOUND, given)
-    order = _check_order(outputs, **run)
+    order = _check_order(file, outputs, **run)
     with show_progress() as progress:
         evidence = measure_source(
-            file,
+            order.rows,
             order.schema,
             order.budget.epsilon,
             order.budget.delta,
-            method=method.name,
+            method=choice or method.name,
             options=given,
             knowledge=knowledge,
             redraws=redraws,
@@ -223,6 +262,7 @@ def _ask(
     knowledge: Knowledge | None,
     outputs: tuple[Path, ...],
     method: Method,
+    choice: Choice | None,
     calibration: Calibration,
     options: tuple[str, ...],
     **run: Any,
@@ -230,14 +270,14 @@ def _ask(
     """Refuse what can be refused without the ledger, then ask."""
     given = read_options(options)
     method.read_settings(calibration, given)
-    order = _check_order(outputs, **run)
+    order = _check_order(file, outputs, **run)
     with show_progress() as progress:
         result = run_discovery(
-            file,
+            order.rows,
             order.schema,
             order.budget.epsilon,
             order.budget.delta,
-            method=method.name,
+            method=choice or method.name,
             calibration=calibration,
             options=given,
             knowledge=knowledge,
@@ -252,6 +292,7 @@ def _ask(
 class _Order:
     """The options of a run on rows, checked."""
 
+    rows: Rows
     schema: Schema
     budget: Budget
     books: Ledger
@@ -279,6 +320,7 @@ class _Order:
 
 
 def _check_order(
+    file: str,
     outputs: tuple[Path, ...],
     schema_path: str | None,
     epsilon: str | None,
@@ -286,6 +328,9 @@ def _check_order(
     ledger: str,
     noise: str,
     seed: int | None,
+    engine: str,
+    memory_limit: str | None,
+    table: str | None,
     accept_draft: bool,
     accept_no_guarantee: bool,
 ) -> _Order:
@@ -295,8 +340,9 @@ def _check_order(
     schema = require_schema(schema_path)
     check_reviewed(schema, accept_draft=accept_draft)
     check_writable(*outputs)
+    rows = find_rows(file, engine, memory_limit, table)
     return _Order(
-        schema, budget, open_ledger(ledger), ledger, NoiseKind(noise), seed, accept_draft, accept_no_guarantee
+        rows, schema, budget, open_ledger(ledger), ledger, NoiseKind(noise), seed, accept_draft, accept_no_guarantee
     )
 
 

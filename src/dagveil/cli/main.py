@@ -24,6 +24,7 @@ from dagveil.cli.plan import plan
 from dagveil.cli.report import report
 from dagveil.cli.sample import sample
 from dagveil.cli.schema import schema
+from dagveil.cli.studio import studio
 
 FIRST_RUN = """\b
 A first run:
@@ -53,6 +54,7 @@ for command in (
     report,
     compare,
     export,
+    studio,
     audit,
     sample,
     bench,

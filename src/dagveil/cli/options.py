@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 from sqlalchemy.engine import make_url
 
+from dagveil.data.engine import DatabaseTable, Engine, Rows, choose_engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.privacy.ledger.book import WAIT_SECONDS, Ledger
@@ -63,6 +64,18 @@ _RUN_OPTIONS = (
         "never private).",
     ),
     click.option("--seed", type=click.IntRange(0), metavar="INTEGER", help="The seed; only with --noise seeded."),
+    click.option(
+        "--engine",
+        type=click.Choice([engine.value for engine in Engine]),
+        default=Engine.AUTO.value,
+        show_default=True,
+        help="Where rows are held and counted: in memory, or where they are, by DuckDB or Spark; answers are the same. "
+        "auto takes memory while the files are small.",
+    ),
+    click.option("--memory-limit", metavar="SIZE", help="For DuckDB, such as 8GB.  [default: half of what is free]"),
+    click.option(
+        "--table", metavar="NAME", help="Table of the database or cluster that FILE names (or, on Spark, a path)."
+    ),
     click.option("--accept-draft", is_flag=True, help="Use an unreviewed schema as it is; the receipt will say so."),
     click.option(
         "--accept-no-guarantee",
@@ -77,7 +90,7 @@ _RELEASING_OPTIONS = (
         default="measure",
         show_default=True,
         metavar="NAME",
-        help="How the graph is found; `dagveil methods` lists the names.",
+        help="How the graph is found; `dagveil methods` lists the names. auto: a rehearsal on made-up tables chooses.",
     ),
     click.option(
         "--set",
@@ -100,7 +113,10 @@ _METHOD_OPTIONS = (
 _METHOD_NAMES = ("method", "calibration", "options")
 _SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws")
 
-_RUN_NAMES = ("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "accept_draft", "accept_no_guarantee")
+_RUN_NAMES = (
+    *("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "engine", "memory_limit", "table"),
+    *("accept_draft", "accept_no_guarantee"),
+)
 
 _SEARCH_OPTIONS = (
     click.option(
@@ -199,6 +215,11 @@ def refuse_search_options(context: click.Context, method: str) -> None:
         )
 
 
+def has_search_options(context: click.Context) -> bool:
+    """Tell whether options of the search over evidence were given."""
+    return bool(_given(context, _SEARCH_NAMES))
+
+
 def read_options(options: tuple[str, ...]) -> dict[str, Any]:
     """Read NAME=VALUE pairs; a list is written with commas, one of a single value with a comma at its end.
 
@@ -238,6 +259,11 @@ def search_settings(
     """Collect the search options."""
     rule = None if search is None else SearchRule(search)
     return SearchSettings(marginal_level, conditional_level, largest_order, ArrowRule(arrows), redraws, rule)
+
+
+def find_rows(file: str, engine: str, memory_limit: str | None, table: str | None) -> Rows:
+    """Settle what FILE is and which engine counts it; nothing is read yet."""
+    return choose_engine(file if table is None else DatabaseTable(file, table), engine, memory_limit)
 
 
 def require_schema(path: str | None) -> Schema:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
 
+from dagveil.cli.exploring import check_options, exploring_options, run_exploration
 from dagveil.cli.options import read_options, releasing_options, require_schema
 from dagveil.cli.output import check_writable
 from dagveil.cli.summary import count, open_console, print_written
+from dagveil.data.engine import Engine
+from dagveil.data.machine import available_memory
 from dagveil.data.schema import Schema
-from dagveil.methods.cost import Cost, estimate_cost, tell_bytes, tell_seconds
+from dagveil.methods.cost import estimate_cost, tell_bytes, tell_seconds
 from dagveil.methods.forecast import foresee_plan, work_at_site, work_of_search
-from dagveil.methods.machine_speed import Speed, load_speed, measure_speed, save_speed
+from dagveil.methods.machine_speed import load_speed, measure_speed, save_speed
 from dagveil.methods.plan_file import MeasurementPlan, PlannedSite
 from dagveil.methods.planning import TableRule, plan_measurement
-from dagveil.methods.room import available_memory, suggest
+from dagveil.methods.room import suggest
 from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
@@ -25,6 +30,7 @@ from dagveil.report.labels import clean_text
 
 
 @click.command(short_help="Fix what will be asked, and what it will cost, before any row is read.")
+@click.argument("schema_file", required=False, metavar="[SCHEMA.toml]")
 @click.option("--schema", "schema_path", metavar="SCHEMA.toml", help="Levels, bounds and public facts of all sites.")
 @click.option("--epsilon", metavar="NUMBER", help="Privacy budget of each site's run, for example 1.")
 @click.option("--delta", default="1e-6", metavar="NUMBER", show_default=True, help="The other half of that budget.")
@@ -59,9 +65,26 @@ from dagveil.report.labels import clean_text
     show_default=True,
     help="Where noise will come from, for the forecast.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice([engine.value for engine in Engine if engine is not Engine.AUTO]),
+    default=Engine.MEMORY.value,
+    show_default=True,
+    help="Where rows will be counted, for the forecast.",
+)
 @click.option("--calibrate", is_flag=True, help="First time this machine, and keep its constants for later plans.")
-@click.option("-o", "--output", metavar="FILE", help="Write the plan, for `dagveil measure --plan`.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write the plan, for `dagveil measure --plan`; with --explore the curves, as .svg, .html or .json.",
+)
+@exploring_options
+@click.pass_context
 def plan(
+    context: click.Context,
+    /,
+    schema_file: str | None,
     schema_path: str | None,
     epsilon: str | None,
     delta: str,
@@ -71,21 +94,34 @@ def plan(
     tables: str,
     redraws: int,
     noise: str,
+    engine: str,
     calibrate: bool,
     output: str | None,
+    exploring: bool,
+    **chosen: Any,
 ) -> None:
     """Fix the questions of a measurement, with shares, budgets and sites, before any row is read.
 
     Shows how many questions there are, how noisy their answers will be, and what time and memory they will take on this
     machine. With -o the plan goes to a file: custodians who may not pool their rows follow it with `dagveil measure
     --plan`, and `dagveil combine` adds what they release.
+
+    With --explore nothing is fixed: methods are tried on made-up tables of the schema, and it says which method and
+    which epsilon would reach the wanted accuracy. No row is ever read.
     """
+    if schema_file is not None and schema_path is not None:
+        raise click.UsageError("the schema is named twice; leave out --schema, or what stands alone")
+    schema_path = schema_path or schema_file
+    check_options(context, exploring)
     if calibrate:
         click.echo(f"wrote {save_speed(measure_speed())}: the constants of this machine")
         if schema_path is None and epsilon is None:
             return
+    if exploring:
+        run_exploration(require_schema(schema_path), delta, output, chosen)
+        return
     if epsilon is None:
-        raise click.UsageError("a plan needs --epsilon, for example --epsilon 1")
+        raise click.UsageError("a plan needs --epsilon, for example --epsilon 1; or explore several (--explore)")
     schema = require_schema(schema_path)
     made = plan_measurement(
         schema,
@@ -100,7 +136,7 @@ def plan(
         check_writable(Path(output))
         made.save(output)
     _print_plan(made)
-    _print_cost(made, redraws, NoiseKind(noise))
+    _print_cost(made, redraws, NoiseKind(noise), Engine(engine))
     if output:
         first = made.sites[0].name
         named = shlex.join(["dagveil", "measure", "DATA", "--plan", output, "--site", first, "--schema", "SCHEMA.toml"])
@@ -140,12 +176,13 @@ def _print_plan(plan: MeasurementPlan) -> None:
     console.print(f"noise: {plan.noise.value}; deviations are in rows for tables and in scaled units for moments")
 
 
-def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind) -> None:
+def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind, engine: Engine) -> None:
     console = open_console()
     speed, measured = load_speed()
     largest = max(plan.sites, key=lambda site: site.nominal_rows)
-    at_site, searching = work_at_site(plan, largest, noise), work_of_search(plan, redraws)
-    table = Table(title="expected on this machine, memory engine, one core", title_justify="left")
+    at_site = replace(work_at_site(plan, largest, noise), engine=engine)
+    searching = work_of_search(plan, redraws)
+    table = Table(title=f"expected on this machine, {engine.value} engine, one core", title_justify="left")
     for heading in ("step", "time", "memory"):
         table.add_column(heading, justify="left" if heading == "step" else "right")
     site_cost, search_cost = estimate_cost(at_site, speed), estimate_cost(searching, speed)
@@ -162,14 +199,7 @@ def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind) -> None:
     room = available_memory()
     if room is not None:
         console.print(f"available memory: {tell_bytes(room)}")
-        _warn_of_room(site_cost, search_cost, room, plan, speed, redraws, noise)
-
-
-def _warn_of_room(
-    site: Cost, search: Cost, room: float, plan: MeasurementPlan, speed: Speed, redraws: int, noise: NoiseKind
-) -> None:
-    largest = max(plan.sites, key=lambda one: one.nominal_rows)
-    for cost, work in ((site, work_at_site(plan, largest, noise)), (search, work_of_search(plan, redraws))):
-        if cost.memory > room:
-            advice = suggest(work, speed, room)
-            click.echo(f"Warning: {tell_bytes(cost.memory)} will not fit here. {advice}", err=True)
+        for cost, work in ((site_cost, at_site), (search_cost, searching)):
+            if cost.memory > room:
+                advice = suggest(work, speed, room)
+                click.echo(f"Warning: {tell_bytes(cost.memory)} will not fit here. {advice}", err=True)

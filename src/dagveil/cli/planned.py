@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from dagveil.cli.account import describe
-from dagveil.cli.options import name_ledger, open_ledger
+from dagveil.cli.options import find_rows, name_ledger, open_ledger
 from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
 from dagveil.errors import InvalidBudgetError
@@ -62,7 +62,7 @@ def measure_by_plan(
     books = open_ledger(run["ledger"])
     with show_progress() as progress:
         evidence = measure_planned(
-            file,
+            find_rows(file, run["engine"], run["memory_limit"], run["table"]),
             plan,
             chosen.name,
             schema=schema,

@@ -11,7 +11,7 @@ import click
 
 from dagveil.cli.account import describe
 from dagveil.cli.failure import PlainGroup
-from dagveil.cli.options import name_ledger, open_ledger, run_options
+from dagveil.cli.options import find_rows, name_ledger, open_ledger, run_options
 from dagveil.cli.output import check_writable
 from dagveil.cli.summary import count, open_console, print_receipt, print_written
 from dagveil.data.check import check_source
@@ -90,6 +90,9 @@ def bounds(
     ledger: str,
     noise: str,
     seed: int | None,
+    engine: str,
+    memory_limit: str | None,
+    table: str | None,
     accept_draft: bool,
     accept_no_guarantee: bool,
 ) -> None:
@@ -108,7 +111,7 @@ def bounds(
     declared = load_open_schema(schema_path)
     books = open_ledger(ledger)
     found = find_bounds(
-        file,
+        find_rows(file, engine, memory_limit, table),
         declared,
         epsilon,
         delta,

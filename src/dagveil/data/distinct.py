@@ -20,6 +20,7 @@ _FEW_BLOCKS: Final = 8
 _SMALL_DOMAIN: Final = 2**18
 _FEWEST_ROWS: Final = 4096
 _LEAST_GAIN: Final = 2
+_FEWEST_PENDING: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,91 @@ def shrink_rows(rows: WeightedRows, levels: Mapping[str, int]) -> WeightedRows:
         return _shrink_by_first(rows, _join_words(packed))
     domain = math.prod(sizes)
     keys, weights = _count_small(packed[0], domain) if domain <= _SMALL_DOMAIN else _count_sorted(packed[0])
-    if keys.size * _LEAST_GAIN > rows.n_rows:
+    if not pays_to_shrink(keys.size, rows.n_rows):
         return rows
     codes: dict[str, Codes] = {}
     for name, size in zip(reversed(names), reversed(sizes), strict=True):
         keys, digits = np.divmod(keys, size)
         codes[name] = digits.astype(rows.codes[name].dtype)
     return WeightedRows(codes={name: codes[name] for name in names}, weights=weights, n_rows=weights.size)
+
+
+def pays_to_shrink(distinct: int, n_rows: int) -> bool:
+    """Tell whether distinct rows with multiplicities are kept in place of the rows, in the order of their codes.
+
+    Examples
+    --------
+    >>> pays_to_shrink(100, 10_000), pays_to_shrink(6_000, 10_000), pays_to_shrink(10, 100)
+    (True, False, False)
+    """
+    return n_rows >= _FEWEST_ROWS and distinct * _LEAST_GAIN <= n_rows
+
+
+class Cube:
+    """The distinct rows of a table that arrives in pieces, in the order of their codes, with multiplicities.
+
+    Parameters
+    ----------
+    levels
+        Number of codes of each column.
+    most
+        Distinct rows at which it gives up.
+
+    Examples
+    --------
+    >>> cube = Cube({"a": 3}, most=10)
+    >>> for codes in ([2, 0], [2]):
+    ...     _ = cube.add(WeightedRows({"a": np.array(codes, np.uint8)}, None, len(codes)))
+    >>> rows = cube.rows()
+    >>> rows.codes["a"].tolist(), rows.weights.tolist()
+    ([0, 2], [1.0, 2.0])
+    """
+
+    def __init__(self, levels: Mapping[str, int], most: int) -> None:
+        self._levels = dict(levels)
+        self._most = most
+        self._pending: list[WeightedRows] = []
+        self._n_pending = 0
+        self._n_kept = 0
+
+    def add(self, rows: WeightedRows) -> bool:
+        """Add rows, and tell whether the distinct ones are still few enough."""
+        self._pending.append(rows)
+        self._n_pending += rows.n_rows
+        # sorting again only after the pieces have doubled what is kept costs a logarithmic factor at most
+        if self._n_pending > max(2 * self._n_kept, min(_FEWEST_PENDING, self._most)):
+            self._compact()
+        return self._n_kept <= self._most
+
+    def rows(self) -> WeightedRows | None:
+        """Return the distinct rows in the order of their codes; None if there are too many."""
+        self._compact()
+        return self._pending[0] if self._n_kept <= self._most else None
+
+    def _compact(self) -> None:
+        codes = {
+            name: np.concatenate([np.empty(0, np.uint8), *(rows.codes[name] for rows in self._pending)])
+            for name in self._levels
+        }
+        weights = np.concatenate(
+            [np.empty(0), *(np.ones(r.n_rows) if r.weights is None else r.weights for r in self._pending)]
+        )
+        names, sizes = list(self._levels), list(self._levels.values())
+        words = [
+            _pack_word([codes[names[k]] for k in word], [sizes[k] for k in word])
+            for word in _group_levels(sizes, _WORD)
+        ]
+        order = np.lexsort(words[::-1]) if len(words) > 1 else np.argsort(words[0])
+        changed = np.zeros(len(weights), dtype=bool)
+        changed[:1] = True
+        for word in words:
+            changed[1:] |= word[order[1:]] != word[order[:-1]]
+        starts = np.flatnonzero(changed)
+        # sums of multiplicities are exact: they stay below 2**53
+        sums = np.add.reduceat(weights[order], starts) if starts.size else weights
+        first = order[starts]
+        kept = WeightedRows({name: array[first] for name, array in codes.items()}, sums, starts.size)
+        self._pending, self._n_pending, self._n_kept = [kept], kept.n_rows, kept.n_rows
 
 
 def _group_levels(levels: Sequence[int], limit: int) -> Iterator[range]:
@@ -135,7 +214,7 @@ def _join_words(packed: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 def _shrink_by_first(rows: WeightedRows, keys: NDArray[np.int64]) -> WeightedRows:
     _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-    if first.size * _LEAST_GAIN > rows.n_rows:
+    if not pays_to_shrink(first.size, rows.n_rows):
         return rows
     codes: dict[str, Codes] = {name: array[first] for name, array in rows.codes.items()}
     return WeightedRows(codes=codes, weights=counts.astype(np.float64), n_rows=first.size)

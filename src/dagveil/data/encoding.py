@@ -7,7 +7,7 @@ conversion of a whole column and treat *all* cells differently when one of them 
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -65,6 +65,20 @@ def encode(table: pa.Table, schema: Schema) -> EncodedColumns:
         else:
             codes[name] = find_levels(cells, column, name, places=np.array(place_codes(column)))
     return EncodedColumns(n_rows=table.num_rows, codes=codes, values=values)
+
+
+def join_columns(pieces: Sequence[EncodedColumns], schema: Schema) -> EncodedColumns:
+    """Put encoded rows below each other."""
+    codes: dict[str, Codes] = {
+        name: np.concatenate([np.empty(0, code_type(column)), *(piece.codes[name] for piece in pieces)])
+        for name, column in schema.columns.items()
+    }
+    values = {
+        name: np.concatenate([np.empty(0), *(piece.values[name] for piece in pieces if name in piece.values)])
+        for name, column in schema.columns.items()
+        if isinstance(column, Numeric)
+    }
+    return EncodedColumns(n_rows=sum(piece.n_rows for piece in pieces), codes=codes, values=values)
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -7,7 +7,7 @@ product of length ‖z‖‖r‖. It is clipped record by record. The integers o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from dagveil.data.moments import ROWS_IN_REACH, MomentPlan, enforce_cap, scale_rows
 from dagveil.errors import DataError, SchemaError
+
+Block = tuple[slice, NDArray[np.float64]]
+"""Which rows, and these rows in the shape (d, rows)."""
 
 _BLOCK_ROWS: Final = 2**12
 LARGEST_CAP: Final = 2**40
@@ -58,6 +61,13 @@ class GradientPlan:
         if self.cap() * ROWS_IN_REACH > 2**62:
             raise SchemaError(f"the clip of {self.clip:g} is too large for exact sums of many rows; choose less")
 
+    def check_rows(self, n_rows: int) -> None:
+        """Refuse more rows than can be added up exactly."""
+        if n_rows > 2**62 // self.cap():
+            raise DataError(
+                f"this gradient plan sums at most {2**62 // self.cap()} rows exactly and the table is larger"
+            )
+
     def cap(self) -> int:
         """Give the largest length of one record's integer gradient, in units of 4**-bits."""
         return math.floor(Fraction(self.clip) * (1 << 2 * self.rows.bits))
@@ -69,19 +79,19 @@ def sum_gradients(
     *,
     n_rows: int,
     multiplicities: NDArray[np.float64] | None = None,
+    scaled: Iterable[Block] | None = None,
 ) -> NDArray[np.int64]:
     """Give the exact sum over rows of the integer outer products u vᵀ ≈ 4**bits · clip(z rᵀ), in the shape (d, d).
 
     The gradient of the loss is minus this. float64 is exact here as in `sum_outer_products`; with multiplicities, the
-    caller has checked `weighs_exactly`.
+    caller has checked `weighs_exactly`. `scaled` are the same rows, if `scale_blocks` has scaled them before.
     """
-    if n_rows > 2**62 // plan.cap():
-        raise DataError(f"this gradient plan sums at most {2**62 // plan.cap()} rows exactly and the table is larger")
+    plan.check_rows(n_rows)
     weights = np.array(plan.weights)
-    width = len(columns)
+    width = len(plan.rows.columns)
     total = np.zeros((width, width), dtype=np.int64)
-    for block, scaled in _scaled_blocks(columns, plan.rows, n_rows):
-        left, right = _clip_products(scaled, scaled - _products(scaled, weights, plan.rows), plan)
+    for block, rows in scaled if scaled is not None else scale_blocks(columns, plan.rows, n_rows):
+        left, right = _clip_products(rows, rows - _products(rows, weights, plan.rows), plan)
         if multiplicities is not None:
             left *= multiplicities[block]
         total += (left @ right.T).astype(np.int64)
@@ -101,21 +111,21 @@ def sum_curvatures(
     *,
     n_rows: int,
     multiplicities: NDArray[np.float64] | None = None,
+    scaled: Iterable[Block] | None = None,
 ) -> int:
     """Give the sum over rows of ⌊2**bits · min(‖z P‖², cap)⌋ for a direction P: the curvature of the loss along it."""
     total = 0
-    for block, scaled in _scaled_blocks(columns, plan, n_rows):
-        squares = np.zeros(scaled.shape[1])
-        for column in _products(scaled, direction, plan):
+    for block, rows in scaled if scaled is not None else scale_blocks(columns, plan, n_rows):
+        squares = np.zeros(rows.shape[1])
+        for column in _products(rows, direction, plan):
             squares += np.square(column)
         integers = np.floor(np.minimum(squares, cap) * 2.0**plan.bits).astype(np.int64)
         total += int((integers if multiplicities is None else integers * multiplicities[block].astype(np.int64)).sum())
     return total
 
 
-def _scaled_blocks(
-    columns: Sequence[NDArray[np.float64]], plan: MomentPlan, n_rows: int
-) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+def scale_blocks(columns: Sequence[NDArray[np.float64]], plan: MomentPlan, n_rows: int) -> Iterator[Block]:
+    """Scale rows as a plan says, block by block; what a descent asks again and again may be kept."""
     for start in range(0, n_rows, _BLOCK_ROWS):
         rows = slice(start, min(start + _BLOCK_ROWS, n_rows))
         block = np.empty((len(columns), rows.stop - start))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagveil.data.bundles import bundle_columns
 from dagveil.data.column import Column, Numeric
 from dagveil.data.distinct import WeightedRows, mix_codes, shrink_rows
-from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode
+from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode, join_columns
 from dagveil.data.features import FeaturePlan, sum_feature_products
-from dagveil.data.gradients import GradientPlan, sum_curvatures, sum_gradients, weighs_exactly
+from dagveil.data.gradients import Block, GradientPlan, scale_blocks, sum_curvatures, sum_gradients, weighs_exactly
 from dagveil.data.levelled import check_slots, level_column, scale_to_unit
 from dagveil.data.moments import MomentPlan, sum_outer_products
 from dagveil.data.products import PairTables, count_pairs, pays
@@ -24,7 +26,18 @@ from dagveil.data.schema import Schema
 from dagveil.data.table import check_columns, check_edges, check_exponents, table_shape
 from dagveil.errors import DataError, SchemaError
 
+_MOST_KEPT_NUMBERS: Final = 2**24
+"""Scaled numbers that a descent keeps between its questions: 128 MB."""
+
 _COUNT_BLOCK: Final = 2**18
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _DescentRows:
+    columns: Sequence[NDArray[np.float64]]
+    n_rows: int
+    multiplicities: NDArray[np.float64] | None = None
+    scaled: tuple[Block, ...] | None = None
 
 
 class MemoryTable:
@@ -51,12 +64,19 @@ class MemoryTable:
         self._shrunk = False
         self._pair_tables: PairTables | None = None
         self._owners: NDArray[np.int64] | None = None
+        self._descents: dict[tuple[MomentPlan, bool], _DescentRows] = {}
 
     @classmethod
     def from_source(cls, source: Any, schema: Schema) -> MemoryTable:
         """Read a file or frame (see `read_source`) and encode it as the schema says."""
         coded = [name for name, column in schema.columns.items() if not isinstance(column, Numeric)]
         return cls(encode(read_source(source, list(schema.columns), coded=coded), schema), schema)
+
+    @classmethod
+    def from_batches(cls, batches: Iterable[pa.RecordBatch], schema: Schema) -> MemoryTable:
+        """Encode rows that arrive in batches, one batch at a time."""
+        pieces = [encode(pa.Table.from_batches([batch]), schema) for batch in batches]
+        return cls(join_columns(pieces, schema), schema)
 
     @classmethod
     def from_codes(cls, codes: Mapping[str, NDArray[Any]], schema: Schema) -> MemoryTable:
@@ -74,6 +94,16 @@ class MemoryTable:
             checked[name] = array.astype(code_type(column))
         return cls(EncodedColumns(n_rows=lengths.pop(), codes=checked, values={}), schema)
 
+    @classmethod
+    def from_distinct(cls, rows: WeightedRows, schema: Schema) -> MemoryTable:
+        """Take distinct rows with their multiplicities: a table for counts, without numbers and without an order."""
+        n_rows = rows.n_rows if rows.weights is None else int(rows.weights.sum())
+        table = cls(EncodedColumns(n_rows=n_rows, codes=rows.codes, values={}), schema)
+        table._rows = rows
+        table._shrunk = True
+        table._codes = None
+        return table
+
     def __repr__(self) -> str:
         return f"MemoryTable(dataset={self._schema.dataset!r}, columns={len(self._schema.columns)})"
 
@@ -86,6 +116,11 @@ class MemoryTable:
     def n_rows(self) -> int:
         """The exact number of rows: as sensitive as any other count."""
         return self._n_rows
+
+    @property
+    def n_distinct(self) -> int:
+        """The number of distinct coded rows, or of rows where these are not kept."""
+        return self._distinct_rows().n_rows
 
     def counts(self, columns: Sequence[str]) -> NDArray[np.int64]:
         """Count rows by the codes of some columns, in the shape (levels of columns[0], levels of columns[1], …)."""
@@ -128,21 +163,24 @@ class MemoryTable:
     def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
         """Sum the clipped gradients of all rows, in fixed point, in the shape (d, d)."""
         check_columns(self._schema, plan.rows.columns)
-        distinct = self._distinct_numbers(plan.rows.columns)
-        if distinct is not None and weighs_exactly(plan.cap(), self._n_rows):
-            columns, weights = distinct
-            return sum_gradients(columns, plan, n_rows=len(weights), multiplicities=weights)
-        return sum_gradients([self._encoded_numbers(name) for name in plan.rows.columns], plan, n_rows=self._n_rows)
+        rows = self._descent_rows(plan.rows, weighs_exactly(plan.cap(), self._n_rows))
+        return sum_gradients(
+            rows.columns, plan, n_rows=rows.n_rows, multiplicities=rows.multiplicities, scaled=rows.scaled
+        )
 
     def curvature(self, plan: MomentPlan, direction: NDArray[np.float64], cap: float) -> int:
         """Sum the clipped squared lengths of all rows' images under a direction, in fixed point."""
         check_columns(self._schema, plan.columns)
-        distinct = self._distinct_numbers(plan.columns)
-        if distinct is not None:
-            columns, weights = distinct
-            return sum_curvatures(columns, plan, direction, cap, n_rows=len(weights), multiplicities=weights)
-        columns = [self._encoded_numbers(name) for name in plan.columns]
-        return sum_curvatures(columns, plan, direction, cap, n_rows=self._n_rows)
+        rows = self._descent_rows(plan, may_weigh=True)
+        return sum_curvatures(
+            rows.columns,
+            plan,
+            direction,
+            cap,
+            n_rows=rows.n_rows,
+            multiplicities=rows.multiplicities,
+            scaled=rows.scaled,
+        )
 
     def levelled_rows(self, columns: Sequence[str], slots: int) -> NDArray[np.float64]:
         """Give the first rows, scaled to [-1, 1], and public filler in the slots that are left, (slots, k)."""
@@ -202,12 +240,8 @@ class MemoryTable:
     def _part(self, rows: WeightedRows, multiplicity: NDArray[np.int64]) -> MemoryTable:
         kept = np.flatnonzero(multiplicity)
         codes = {name: array[kept] for name, array in rows.codes.items()}
-        n_rows = int(multiplicity.sum())
-        part = MemoryTable(EncodedColumns(n_rows=n_rows, codes=codes, values={}), self._schema)
-        part._rows = WeightedRows(codes=codes, weights=multiplicity[kept].astype(np.float64), n_rows=len(kept))
-        part._shrunk = True
-        part._codes = None
-        return part
+        weights = multiplicity[kept].astype(np.float64)
+        return MemoryTable.from_distinct(WeightedRows(codes=codes, weights=weights, n_rows=len(kept)), self._schema)
 
     def _numbers(self, column: str) -> NDArray[np.float64]:
         if column not in self._values:
@@ -234,6 +268,22 @@ class MemoryTable:
         if self._codes is None and self._rows.weights is not None:
             numbers = np.repeat(numbers, self._rows.weights.astype(np.int64))
         return numbers
+
+    def _descent_rows(self, plan: MomentPlan, may_weigh: bool) -> _DescentRows:
+        """Return the rows that gradients and curvatures sum over, scaled already where that takes little memory."""
+        key = (plan, may_weigh)
+        if key not in self._descents:
+            distinct = self._distinct_numbers(plan.columns) if may_weigh else None
+            if distinct is None:
+                rows = _DescentRows([self._encoded_numbers(name) for name in plan.columns], self._n_rows)
+            else:
+                rows = _DescentRows(distinct[0], len(distinct[1]), distinct[1])
+            if rows.n_rows * len(plan.columns) <= _MOST_KEPT_NUMBERS:
+                scaled = tuple(scale_blocks(rows.columns, plan, rows.n_rows))
+                rows = dataclasses.replace(rows, columns=(), scaled=scaled)
+            # a descent has one plan: the next one's rows replace these
+            self._descents = {old: kept for old, kept in self._descents.items() if old[0] == plan} | {key: rows}
+        return self._descents[key]
 
     def _distinct_rows(self) -> WeightedRows:
         if not self._shrunk:

@@ -97,6 +97,14 @@ class MomentPlan:
         """Give the largest number of rows whose sum is sure to fit into 64-bit integers (at least 2**22)."""
         return (LARGEST_SUM - 1) // max(self.norm_squared_bound(), 1)
 
+    def check_rows(self, n_rows: int) -> None:
+        """Refuse more rows than can be added up exactly."""
+        if n_rows > self.max_rows():
+            raise DataError(
+                f"this moment plan sums at most {self.max_rows()} rows exactly and the table is larger; "
+                f"choose fewer bits than {self.bits}, or a smaller radius"
+            )
+
 
 def quantise_rows(values: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.int64]:
     """Turn rows (n, d) into integer vectors (n, 1 + d) whose squared norm never exceeds the plan's bound.
@@ -173,11 +181,7 @@ def sum_outer_products(
     (the sum of |q_i q_j| over rows is at most the sum of (q_i**2 + q_j**2) / 2). With b c <= 2**53 each one is a
     float64, so no rounding ever happens. Blocks are added in int64, where n c < 2**62 leaves no room for overflow.
     """
-    if n_rows > plan.max_rows():
-        raise DataError(
-            f"this moment plan sums at most {plan.max_rows()} rows exactly and the table is larger; "
-            f"choose fewer bits than {plan.bits}, or a smaller radius"
-        )
+    plan.check_rows(n_rows)
     size = 1 + len(plan.columns)
     total = np.zeros((size, size), dtype=np.int64)
     # 2**12 rows times a cap of at most 2**40 stays below 2**53

@@ -22,8 +22,8 @@ from dagveil.data.cells import to_arrow
 from dagveil.data.encoding import is_text
 from dagveil.errors import DataError
 
-_BLOCK_BYTES: Final = (2**24, 2**30)
-_ENDINGS: Final = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet, .feather or .arrow"
+BLOCK_BYTES: Final = (2**24, 2**30)
+ENDINGS: Final = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet, .feather or .arrow"
 
 
 def read_source(source: Any, columns: Sequence[str] | None = None, *, coded: Collection[str] = ()) -> pa.Table:
@@ -69,13 +69,18 @@ def read_source(source: Any, columns: Sequence[str] | None = None, *, coded: Col
     )
 
 
-def _read_path(path: Path, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
+def check_file(path: Path) -> None:
+    """Refuse a path that is no file with something in it."""
     if not path.exists():
         raise DataError(f"there is no file {path}; check the path")
     if not path.is_file():
-        raise DataError(f"{path} is not a file; name one file ending in {_ENDINGS}")
+        raise DataError(f"{path} is not a file; name one file ending in {ENDINGS}")
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty (0 bytes); a table without rows still needs a line with the column names")
+
+
+def _read_path(path: Path, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
+    check_file(path)
     name = path.name.lower()
     if name.endswith((".csv", ".csv.gz")):
         return _read_delimited(path, ",", columns, coded)
@@ -85,25 +90,25 @@ def _read_path(path: Path, columns: Sequence[str] | None, coded: Collection[str]
         return _read_parquet(path, columns, coded)
     if name.endswith((".feather", ".arrow")):
         return _read_arrow(path, columns)
-    raise DataError(f"the format of {path.name} is not known; the name must end in {_ENDINGS}")
+    raise DataError(f"the format of {path.name} is not known; the name must end in {ENDINGS}")
 
 
 def _read_delimited(path: Path, delimiter: str, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
-    header = _read_header(path, delimiter)
-    _check_names(header, columns, path.name)
+    header = read_header(path, delimiter)
+    check_names(header, columns, path.name)
     wanted = header if columns is None else list(columns)
-    for block_bytes in _BLOCK_BYTES:
+    for block_bytes in BLOCK_BYTES:
         try:
             return _parse_delimited(path, delimiter, header, wanted, coded, block_bytes)
         except pa.ArrowInvalid as error:
             # the words of Arrow's errors can quote cells, so they are read here and never shown
             reason = str(error)
-            if "straddl" in reason and block_bytes != _BLOCK_BYTES[-1]:
+            if "straddl" in reason and block_bytes != BLOCK_BYTES[-1]:
                 continue
             if "Empty CSV file" in reason:
                 return pa.table({name: pa.array([], pa.string()) for name in wanted})
             if "UTF8" in reason or "UTF-8" in reason:
-                raise _encoding_error(path) from None
+                raise encoding_error(path) from None
             break
         except (OSError, UnicodeDecodeError):
             break
@@ -118,26 +123,8 @@ def _parse_delimited(
 ) -> pa.Table:
     import pyarrow.csv
 
-    broken = _Tally()
-    few = pa.dictionary(pa.int32(), pa.string())
-    table = pyarrow.csv.read_csv(
-        path,
-        read_options=pyarrow.csv.ReadOptions(block_size=block_bytes),
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter=delimiter,
-            newlines_in_values=True,
-            # in a file of one column an empty line is a record whose only value is missing
-            ignore_empty_lines=len(header) > 1,
-            invalid_row_handler=broken.add,
-        ),
-        convert_options=pyarrow.csv.ConvertOptions(
-            # everything is text here: "01" stays "01", and numbers are parsed cell by cell later
-            column_types={name: few if name in coded else pa.string() for name in header},
-            include_columns=wanted,
-            null_values=[""],
-            strings_can_be_null=True,
-        ),
-    )
+    broken = BrokenLines()
+    table = pyarrow.csv.read_csv(path, **delimited_options(delimiter, header, wanted, coded, block_bytes, broken))
     if broken.count:
         # a broken line is still one record: dropping it would change the number of rows
         nulls = pa.table([pa.nulls(broken.count, field.type) for field in table.schema], schema=table.schema)
@@ -145,7 +132,38 @@ def _parse_delimited(
     return table
 
 
-class _Tally:
+def delimited_options(
+    delimiter: str,
+    header: Sequence[str],
+    wanted: Sequence[str],
+    coded: Collection[str],
+    block_bytes: int,
+    broken: BrokenLines,
+) -> dict[str, Any]:
+    """Give Arrow's options by which every delimited file is read, at once or in pieces: each cell by itself."""
+    import pyarrow.csv
+
+    few = pa.dictionary(pa.int32(), pa.string())
+    return {
+        "read_options": pyarrow.csv.ReadOptions(block_size=block_bytes),
+        "parse_options": pyarrow.csv.ParseOptions(
+            delimiter=delimiter,
+            newlines_in_values=True,
+            # in a file of one column an empty line is a record whose only value is missing
+            ignore_empty_lines=len(header) > 1,
+            invalid_row_handler=broken.add,
+        ),
+        "convert_options": pyarrow.csv.ConvertOptions(
+            # everything is text here: "01" stays "01", and numbers are parsed cell by cell later
+            column_types={name: few if name in coded else pa.string() for name in header},
+            include_columns=wanted,
+            null_values=[""],
+            strings_can_be_null=True,
+        ),
+    }
+
+
+class BrokenLines:
     """Counts broken lines; Arrow calls it from several threads."""
 
     def __init__(self) -> None:
@@ -153,18 +171,20 @@ class _Tally:
         self._lock = threading.Lock()
 
     def add(self, _row: object) -> str:
+        """Count a line and leave it out."""
         with self._lock:
             self.count += 1
         return "skip"
 
 
-def _read_header(path: Path, delimiter: str) -> list[str]:
+def read_header(path: Path, delimiter: str) -> list[str]:
+    """Read the column names of a delimited file."""
     opener: Callable[..., Any] = gzip.open if path.name.lower().endswith(".gz") else open
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as lines:
             header = next((row for row in csv.reader(lines, delimiter=delimiter) if row), None)
     except UnicodeDecodeError:
-        raise _encoding_error(path) from None
+        raise encoding_error(path) from None
     except (OSError, EOFError, zlib.error, csv.Error):
         raise DataError(f"the first line of {path.name} cannot be read; check that the file is complete") from None
     if header is None:
@@ -175,16 +195,16 @@ def _read_header(path: Path, delimiter: str) -> list[str]:
 def _read_parquet(path: Path, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
     import pyarrow.parquet
 
-    with _readable(path, "Parquet"):
+    with readable_as(path, "Parquet"):
         fields = pyarrow.parquet.read_schema(path)
-    _check_names(fields.names, columns, path.name)
+    check_names(fields.names, columns, path.name)
     few = [name for name in coded if name in fields.names and is_text(fields.field(name).type)]
-    with _readable(path, "Parquet"), pyarrow.parquet.ParquetFile(path, read_dictionary=few) as file:
+    with readable_as(path, "Parquet"), pyarrow.parquet.ParquetFile(path, read_dictionary=few) as file:
         return file.read(columns=None if columns is None else list(columns), use_pandas_metadata=False)
 
 
 def _read_arrow(path: Path, columns: Sequence[str] | None) -> pa.Table:
-    with _readable(path, "Arrow"), pa.memory_map(str(path)) as file:
+    with readable_as(path, "Arrow"), pa.memory_map(str(path)) as file:
         try:
             reader = pa.ipc.open_file(file)
         except pa.ArrowInvalid:
@@ -195,7 +215,8 @@ def _read_arrow(path: Path, columns: Sequence[str] | None) -> pa.Table:
 
 
 @contextlib.contextmanager
-def _readable(path: Path, form: str) -> Iterator[None]:
+def readable_as(path: Path, form: str) -> Iterator[None]:
+    """Turn failures of Arrow into an error that quotes no cell."""
     try:
         yield
     except (pa.ArrowException, OSError):
@@ -221,7 +242,7 @@ def _from_numpy(array: np.ndarray[Any, Any], columns: Sequence[str] | None) -> p
 
 
 def _from_arrays(names: list[str], take: Callable[[int], Any], columns: Sequence[str] | None, place: str) -> pa.Table:
-    _check_names(names, columns, place)
+    check_names(names, columns, place)
     wanted = names if columns is None else list(columns)
     arrays = [to_arrow(take(names.index(name))) for name in wanted]
     if len({len(array) for array in arrays}) > 1:
@@ -230,11 +251,12 @@ def _from_arrays(names: list[str], take: Callable[[int], Any], columns: Sequence
 
 
 def _select(table: pa.Table, columns: Sequence[str] | None, place: str) -> pa.Table:
-    _check_names(table.column_names, columns, place)
+    check_names(table.column_names, columns, place)
     return table if columns is None else table.select(list(columns))
 
 
-def _check_names(found: Sequence[str], wanted: Iterable[str] | None, place: str) -> None:
+def check_names(found: Sequence[str], wanted: Iterable[str] | None, place: str) -> None:
+    """Refuse repeated names and lost columns."""
     positions: dict[str, list[int]] = {}
     for position, name in enumerate(found, start=1):
         positions.setdefault(name, []).append(position)
@@ -253,7 +275,8 @@ def _check_names(found: Sequence[str], wanted: Iterable[str] | None, place: str)
         )
 
 
-def _encoding_error(path: Path) -> DataError:
+def encoding_error(path: Path) -> DataError:
+    """Say that a file is not UTF-8, and what to do."""
     return DataError(
         f"{path.name} is not encoded as UTF-8; convert it, for example with "
         f"`iconv -f LATIN1 -t UTF-8 {path.name} > utf8-{path.name}`"

@@ -11,6 +11,7 @@ import msgspec
 
 from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError
+from dagveil.evidence.choice import Choice
 from dagveil.evidence.features import FeatureEvidence, covariance_from_features
 from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.marginals import marginal_evidence
@@ -91,6 +92,7 @@ class Evidence(msgspec.Struct, frozen=True):
     """What `measure` released, with its receipt.
 
     `study` and `parts` are for evidence that follows an agreed plan: one part for each site's release in it.
+    `choice` is for a method that nobody named.
     """
 
     format: Literal["dagveil-evidence"]
@@ -105,6 +107,7 @@ class Evidence(msgspec.Struct, frozen=True):
     releases: tuple[Release, ...]
     study: Study | None = None
     parts: tuple[Part, ...] = ()
+    choice: Choice | None = None
 
     def independence(self) -> Independence | None:
         """Return tests on these releases, or None if nothing about pairs was released.

@@ -257,7 +257,7 @@ def serve(store: ReportStore, host: str, port: int, ready: Callable[[str], None]
     except ImportError as error:
         raise _missing() from error
     app = make_app(store)
-    listener = _listen(host, port)
+    listener = listen(host, port)
     with listener:
         shown = f"[{host}]" if ":" in host else host
         ready(f"http://{shown}:{listener.getsockname()[1]}")
@@ -269,7 +269,8 @@ def serve(store: ReportStore, host: str, port: int, ready: Callable[[str], None]
         uvicorn.Server(config).run(sockets=[listener])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Bind a port and listen; port 0 takes a free one."""
     # the protocol is named, or else asyncio leaves small answers waiting for the client's delayed acknowledgement
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 from dagveil.data.bundles import bundle_columns
 from dagveil.data.column import Numeric
+from dagveil.data.engine import Engine
 from dagveil.data.products import pays
 from dagveil.data.schema import Schema
+from dagveil.data.streamed import HELD_BYTES
 from dagveil.evidence.covariance import LEVELS_KEPT
 from dagveil.methods.machine_speed import SEARCH_GROWTH, Speed
 from dagveil.privacy.noise.kind import NoiseKind
@@ -54,14 +56,11 @@ FIXED_TABLES = 80
 MOST_BUNDLED = 300
 """Tables by which the number of passes over the rows is guessed."""
 
+STREAM_BYTES = 500e6
+"""Batches of rows while these are streamed past, and the program that reads them."""
+
 BATCH_BYTES = 300e6
 """Arrays of one batch of questions."""
-
-
-class Engine(enum.Enum):
-    """Where rows are held and counted."""
-
-    MEMORY = "memory"
 
 
 class Search(enum.Enum):
@@ -170,6 +169,9 @@ def estimate_cost(work: Work, speed: Speed) -> Cost:
     read_bytes = 0.0 if work.held else work.rows * (texts * TEXT_BYTES + numbers * NUMBER_BYTES)
     held = 0.0 if work.held else work.rows * (width + 8.0 * numbers)
     count, count_bytes = _count_cost(work, speed)
+    if work.engine is not Engine.MEMORY:
+        # rows are streamed past, and what is held of them has a limit
+        read_bytes, held, count_bytes = STREAM_BYTES, 0.0, STREAM_BYTES + min(count_bytes, HELD_BYTES)
     draw = speed.draw if work.noise is NoiseKind.OPENDP else speed.exact_draw
     release = work.cells * draw + (FIXED_TABLES + work.tables) * speed.table
     block = _block_size(work)

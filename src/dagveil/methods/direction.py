@@ -18,7 +18,7 @@ from dagveil._version import __version__
 from dagveil.curator import Curator
 from dagveil.curator.laboratory import NoisyDifference, Ridge
 from dagveil.data.column import Numeric
-from dagveil.data.memory import MemoryTable
+from dagveil.data.engine import choose_engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
@@ -175,7 +175,8 @@ def find_direction(
     _check_settings(settings)
     full = schema if isinstance(schema, Schema) else load_schema(schema)
     _check_pair(full, x, y)
-    if isinstance(source, MemoryTable):
+    source = choose_engine(source)
+    if source.is_open:
         raise MethodError("a direction is found from rows, not from an open table; give the path, frame or array")
     method = _as_method()
     narrow = _narrow(full, x, y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import numpy as np
 
 from dagveil._version import __version__
 from dagveil.curator import Curator
-from dagveil.data.memory import MemoryTable
+from dagveil.data.engine import Engine, choose_engine
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence
+from dagveil.evidence.choice import Choice
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import Method, method_named, method_origin
 from dagveil.methods.evidence_search import search_evidence
@@ -51,7 +53,7 @@ def measure_source(
     epsilon: Amount,
     delta: Amount = DEFAULT_DELTA,
     *,
-    method: str = "measure",
+    method: str | Choice = "measure",
     options: Mapping[str, Any] | None = None,
     ledger: Ledger | str | Path | None = None,
     noise: NoiseKind = NoiseKind.OPENDP,
@@ -60,6 +62,8 @@ def measure_source(
     accept_no_guarantee: bool = False,
     knowledge: Knowledge | None = None,
     redraws: int = 0,
+    engine: Engine | str = Engine.AUTO,
+    memory_limit: str | int | None = None,
     progress: Progress = silent,
 ) -> Evidence:
     """Release evidence about a table.
@@ -67,13 +71,15 @@ def measure_source(
     Parameters
     ----------
     source
-        A path, frame or array; see `dagveil.data.reading`. A `MemoryTable` with this very schema is taken as it is.
+        A path, frame or array; see `dagveil.data.reading`. Also a folder or a pattern of files, a `DatabaseTable`, a
+        frame of Spark; and what `choose_engine` gives. A table that was opened with this very schema is taken as it is.
     schema
         Levels, bounds and public facts; or the path of a schema.toml.
     epsilon, delta
         Budget of this run.
     method
-        A method that releases evidence: `measure`, `lap-mech` or `priv-pc-star`.
+        A method that releases evidence: `measure`, `lap-mech` or `priv-pc-star`. Or "auto", which lets public facts
+        choose; or what `choose_method` chose before.
     options
         Settings of the method, by name.
     ledger
@@ -91,6 +97,10 @@ def measure_source(
         Background knowledge; None takes the schema's.
     redraws
         Those of the search that is to follow: a run that would not fit into memory is refused before it spends.
+    engine
+        Where rows are held and counted: in memory while files are small, or else by DuckDB; answers are the same.
+    memory_limit
+        Such as 8GB, for engines that do not hold the rows.
     progress
         Told what is being done.
 
@@ -100,20 +110,34 @@ def measure_source(
         Released tables or moments with their receipt.
     """
     noise = NoiseKind(noise)
+    method, choice = _settle(
+        method,
+        schema,
+        epsilon,
+        delta,
+        options=options,
+        calibration=Calibration.SOUND,
+        accept_draft=accept_draft,
+        knowledge=knowledge,
+        releasing_only=True,
+        progress=progress,
+    )
     chosen = method_named(method)
     if chosen.release is None:
         raise MethodError(f"{method} asks adaptively and leaves no evidence to search; use `discover` with it")
     settings = chosen.read_settings(Calibration.SOUND, options)
     origin = method_origin(method)
+    rows = choose_engine(source, engine, memory_limit)
     run = prepare_run(
-        source, schema, Budget.of(epsilon, delta), chosen, ledger, noise, seed, accept_draft, knowledge, origin
+        rows, schema, Budget.of(epsilon, delta), chosen, ledger, noise, seed, accept_draft, knowledge, origin
     )
     run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
     accounting = chosen.accounting(run.budget, run.schema, settings, run.knowledge)
     run = run.charged_by(accounting)
-    held = isinstance(source, MemoryTable)
-    work = work_of_run(run.schema, chosen, accounting, settings, run.knowledge, redraws=redraws, noise=noise, held=held)
-    check_fits(work, load_speed()[0])
+    work = work_of_run(
+        run.schema, chosen, accounting, settings, run.knowledge, redraws=redraws, noise=noise, held=rows.held
+    )
+    check_fits(replace(work, engine=rows.engine), load_speed()[0])
     table = run.table()
     with run.reserve(chosen) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)
@@ -126,9 +150,10 @@ def measure_source(
         method=method,
         schema=run.schema,
         plan=measured.plan,
-        findings=measured.findings,
+        findings=(*_tell_choice(choice), *measured.findings),
         receipt=run.receipt(accounting, curator.events),
         releases=measured.releases,
+        choice=choice,
     )
 
 
@@ -138,7 +163,7 @@ def discover(
     epsilon: Amount,
     delta: Amount = DEFAULT_DELTA,
     *,
-    method: str = "measure",
+    method: str | Choice = "measure",
     calibration: Calibration = Calibration.SOUND,
     options: Mapping[str, Any] | None = None,
     settings: SearchSettings | None = None,
@@ -148,6 +173,8 @@ def discover(
     accept_draft: bool = False,
     accept_no_guarantee: bool = False,
     knowledge: Knowledge | None = None,
+    engine: Engine | str = Engine.AUTO,
+    memory_limit: str | int | None = None,
     progress: Progress = silent,
 ) -> Result:
     """Discover the causal graph of a table under differential privacy.
@@ -156,10 +183,13 @@ def discover(
 
     Parameters
     ----------
-    source, schema, epsilon, delta, ledger, noise, seed, accept_draft, accept_no_guarantee, knowledge, progress
+    source, schema, epsilon, delta, ledger, noise, seed, accept_draft, accept_no_guarantee, knowledge
+        As in `measure_source`.
+    engine, memory_limit, progress
         As in `measure_source`.
     method
-        Name of a method; `dagveil methods` lists them.
+        Name of a method; `dagveil methods` lists them. Or as in `measure_source`; with `settings`, "auto" chooses among
+        methods that release evidence.
     calibration
         Sound, or as published: the latter claims nothing.
     options
@@ -178,6 +208,19 @@ def discover(
     [('a', 'b', 'undirected')]
     """
     calibration, noise = Calibration(calibration), NoiseKind(noise)
+    source = choose_engine(source, engine, memory_limit)
+    method, choice = _settle(
+        method,
+        schema,
+        epsilon,
+        delta,
+        options=options,
+        calibration=calibration,
+        accept_draft=accept_draft,
+        knowledge=knowledge,
+        releasing_only=settings is not None,
+        progress=progress,
+    )
     chosen = method_named(method)
     if chosen.release is not None and calibration is Calibration.SOUND:
         evidence = measure_source(
@@ -185,7 +228,7 @@ def discover(
             schema,
             epsilon,
             delta,
-            method=method,
+            method=choice or method,
             options=options,
             ledger=ledger,
             noise=noise,
@@ -216,6 +259,7 @@ def discover(
         accept_no_guarantee=accept_no_guarantee,
         knowledge=knowledge,
         progress=progress,
+        choice=choice,
     )
 
 
@@ -234,6 +278,7 @@ def ask_source(
     accept_no_guarantee: bool,
     knowledge: Knowledge | None,
     progress: Progress,
+    choice: Choice | None = None,
 ) -> Result:
     """Run a method that asks adaptively, or the `paper` calibration of any method; parameters as in `discover`."""
     origin = method_origin(method.name)
@@ -245,7 +290,8 @@ def ask_source(
     else:
         accounting = method.accounting(budget, run.schema, options, run.knowledge)
         run = run.charged_by(accounting)
-    check_fits(work_of_reading(run.schema, held=isinstance(source, MemoryTable)), load_speed()[0])
+    work = work_of_reading(run.schema, held=run.source.held)
+    check_fits(replace(work, engine=run.source.engine), load_speed()[0])
     table = run.table()
     with run.reserve(method) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)
@@ -267,12 +313,26 @@ def ask_source(
         confidence=Confidence(0, MEANING),
         schema=summarise(run.schema),
         plan=asked.plan,
-        findings=(*asked.findings, *tell_knowledge(run.knowledge)),
+        findings=(*_tell_choice(choice), *asked.findings, *tell_knowledge(run.knowledge)),
         receipt=run.receipt(accounting, curator.events, calibration),
         questions=asked.questions,
         unanswered=tuple(Unanswered(*edge) for edge in asked.unanswered),
         reported=None if asked.reported is None else Reported(*asked.reported),
+        choice=choice,
     )
+
+
+def _settle(
+    method: str | Choice, schema: Schema | str | Path, *budget: Amount, **rest: Any
+) -> tuple[str, Choice | None]:
+    # a choice rests on runs of its own on made-up tables, so its module imports this one
+    from dagveil.methods.choice import settle_method
+
+    return settle_method(method, schema, *budget, **rest)
+
+
+def _tell_choice(choice: Choice | None) -> tuple[str, ...]:
+    return () if choice is None else (choice.why,)
 
 
 def _tell_settings(method: Method, calibration: Calibration) -> str:

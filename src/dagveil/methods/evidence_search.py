@@ -114,6 +114,7 @@ def search_evidence(
         receipt=evidence.receipt,
         variations=variations,
         parts=evidence.parts if len(evidence.parts) > 1 else (),
+        choice=evidence.choice,
     )
 
 

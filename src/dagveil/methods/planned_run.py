@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from dagveil._version import __version__
 from dagveil.curator import Curator
-from dagveil.data.memory import MemoryTable
+from dagveil.data.engine import Engine, choose_engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Stage, digest_releases
@@ -52,6 +53,8 @@ def measure_planned(
     noise: NoiseKind = NoiseKind.OPENDP,
     seed: int | None = None,
     accept_no_guarantee: bool = False,
+    engine: Engine | str = Engine.AUTO,
+    memory_limit: str | int | None = None,
     progress: Progress = silent,
 ) -> Evidence:
     """Release what an agreed plan asks of one site.
@@ -68,7 +71,7 @@ def measure_planned(
         The site's own schema, which must declare the plan's columns. Its data set's name is that of the ledger.
     dataset
         Name of the data set in the ledger, if the site takes the plan's schema as it is.
-    ledger, noise, seed, accept_no_guarantee, progress
+    ledger, noise, seed, accept_no_guarantee, engine, memory_limit, progress
         As in `measure_source`.
     """
     if not isinstance(plan, MeasurementPlan):
@@ -76,12 +79,13 @@ def measure_planned(
     chosen_site = plan.site_named(site)
     own = site_schema(plan, chosen_site.nominal_rows, schema, dataset)
     method = method_named(plan.method)
-    run = prepare_run(source, own, chosen_site.budget, method, ledger, NoiseKind(noise), seed, False, None)
+    rows = choose_engine(source, engine, memory_limit)
+    run = prepare_run(rows, own, chosen_site.budget, method, ledger, NoiseKind(noise), seed, False, None)
     run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
     accounting = plan.noise.filter(run.budget)
     run = run.charged_by(accounting)
-    held = isinstance(source, MemoryTable)
-    check_fits(work_at_site(plan, chosen_site, NoiseKind(noise), held=held), load_speed()[0])
+    work = work_at_site(plan, chosen_site, NoiseKind(noise), held=rows.held)
+    check_fits(replace_fields(work, engine=rows.engine), load_speed()[0])
     table = run.table()
     releases: list[Release] = []
     stages = []

@@ -111,6 +111,10 @@ def plan_measurement(
             f"the schema of {schema.dataset!r} is unreviewed: its levels and bounds were read from the data, and a "
             "plan is public. Check them and set reviewed = true."
         )
+    if method == "auto":
+        raise MethodError(
+            "a plan names its method, so that all sites know it; `dagveil plan --explore` shows which one to name"
+        )
     chosen = method_named(method)
     if chosen.release is None or method not in METHODS:
         known = ", ".join(name for name, other in METHODS.items() if other.release is not None)

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from dagveil.evidence.bundle import Part, Stage
+from dagveil.evidence.choice import Choice
 from dagveil.graphs import exchange
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.privacy import fraction_json
@@ -181,6 +182,7 @@ class Result(msgspec.Struct, frozen=True):
     `questions`, `unanswered` and `reported` are for methods that ask adaptively, the last for `paper` calibrations.
     `variations` are for searches over evidence by levels; empty if nothing was redrawn, and in results of before.
     `parts` are for evidence of several custodians: each one's own receipt.
+    `choice` says why this method ran, where `auto` chose it.
     """
 
     format: Literal["dagveil-result"]
@@ -200,6 +202,7 @@ class Result(msgspec.Struct, frozen=True):
     reported: Reported | None = None
     variations: tuple[Variation, ...] = ()
     parts: tuple[Part, ...] = ()
+    choice: Choice | None = None
 
     def to_json(self) -> str:
         """Write the result as JSON."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import replace
-from pathlib import Path
 
+from dagveil.data.engine import Engine
+from dagveil.data.machine import available_memory
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.methods.cost import Cost, Search, Work, estimate_cost, tell_bytes
@@ -14,43 +14,6 @@ from dagveil.methods.machine_speed import Speed
 
 SPARED = 0.9
 """Share of the available memory that a run may plan for."""
-
-
-def available_memory() -> float | None:
-    """Return the bytes that the operating system would give this process now; None if it does not say.
-
-    Examples
-    --------
-    >>> (available_memory() or 1) > 0
-    True
-    """
-    found = [number for number in (_free_bytes(), _group_bytes()) if number is not None]
-    return min(found) if found else None
-
-
-def _free_bytes() -> float | None:
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            name, _, rest = line.partition(":")
-            if name == "MemAvailable":
-                return 1024.0 * int(rest.split()[0])
-    except (OSError, ValueError, IndexError):
-        pass
-    try:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError, AttributeError):
-        return None
-
-
-def _group_bytes() -> float | None:
-    """Return what the control group of a container leaves."""
-    folder = Path("/sys/fs/cgroup")
-    try:
-        most = (folder / "memory.max").read_text(encoding="ascii").strip()
-        used = (folder / "memory.current").read_text(encoding="ascii").strip()
-        return None if most == "max" else float(int(most) - int(used))
-    except (OSError, ValueError):
-        return None
 
 
 def check_fits(work: Work, speed: Speed, available: float | None = None) -> Cost:
@@ -88,8 +51,8 @@ def suggest(work: Work, speed: Speed, room: float) -> str:
         low, high = (middle, high) if _fits(_keep_columns(work, middle), speed, room) else (low, middle - 1)
     if _fits(_keep_columns(work, low), speed, room):
         found.append(f"keep about {low} of the {len(columns)} columns, or group levels")
-    if not work.held and _fits(replace(work, rows=0), speed, room):
-        found.append("hold the rows elsewhere: another engine than memory")
+    if not work.held and work.engine is Engine.MEMORY and _fits(replace(work, engine=Engine.DUCKDB), speed, room):
+        found.append("let another engine than memory count the rows where they are (--engine duckdb)")
     return f"What would fit: {'; '.join(found)}." if found else "Nothing smaller would fit; use a larger machine."
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dagveil._version import __version__
-from dagveil.data.memory import MemoryTable
+from dagveil.data.engine import Rows, choose_engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.data.table import Table
-from dagveil.errors import MethodError, SchemaError, UnreviewedSchemaError
+from dagveil.errors import MethodError, UnreviewedSchemaError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import Method
 from dagveil.privacy.budget import Budget, round_up
@@ -29,7 +29,7 @@ from dagveil.privacy.relation import Relation
 class PreparedRun:
     """A run whose schema, knowledge and ledger have been checked."""
 
-    source: Any
+    source: Rows
     schema: Schema
     budget: Budget
     relation: Relation
@@ -45,14 +45,7 @@ class PreparedRun:
 
     def table(self) -> Table:
         """Open the rows; only a curator may hold what comes back."""
-        if not isinstance(self.source, MemoryTable):
-            return MemoryTable.from_source(self.source, self.schema)
-        if self.source.schema != self.schema:
-            raise SchemaError(
-                f"the table was opened with another schema than the one given for {self.schema.dataset!r}; give the "
-                "table's own schema, or open the table again"
-            )
-        return self.source
+        return self.source.open(self.schema)
 
     def charged_by(self, accounting: Filter) -> PreparedRun:
         """Return the run with the delta that the accounting uses: plain addition uses none, and promises more."""
@@ -144,7 +137,7 @@ def prepare_run(
     draws = noise_source(noise, seed)
     books = MemoryLedger() if ledger is None else ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
     return PreparedRun(
-        source,
+        choose_engine(source),
         schema,
         budget,
         Relation(schema.relation),

@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr
 from dagveil.privacy import fraction_json
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.events import Event, Unbounded
+from dagveil.privacy.guessing import name_unit, tell_guessing
 from dagveil.privacy.relation import Relation
 
 NO_GUARANTEE = "as published: no guarantee claimed"
@@ -108,8 +109,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _noun(self) -> str:
-        """The unit without its article: schemas say "one row"."""
-        return self.unit.removeprefix("one ").removeprefix("a ")
+        """The unit without its article."""
+        return name_unit(self.unit)
 
     def _origin(self) -> tuple[str, ...]:
         """Say who answers for a method that dagveil does not bring."""
@@ -164,17 +165,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return f"Any outcome is at most {_factor(epsilon)} times as likely {pair}{extra}."
 
     def _guessing(self, epsilon: Fraction, delta: Fraction) -> str:
-        """Say how well anyone can guess: the bound on the sum of both errors of a test, for an even chance."""
-        unit = self._noun
-        content = f"someone who guesses which of two values one {unit} has"
-        if self.relation is Relation.REPLACE_ONE or self.trust is Trust.NOBODY:
-            return f"{content} is right at most {_accuracy(epsilon, delta)} % of the time, where chance gives 50 %."
-        # two contents are two steps apart: remove the one, add the other
-        twice = delta * (1 + Fraction(math.exp(min(float(epsilon), 700.0))))
-        return (
-            f"someone who guesses whether one {unit} is in the table is right at most {_accuracy(epsilon, delta)} % of "
-            f"the time, and {content} at most {_accuracy(2 * epsilon, twice)} %, where chance gives 50 %."
-        )
+        return tell_guessing(epsilon, delta, self._noun, self.relation, contents_only=self.trust is Trust.NOBODY)
 
     def _limits(self) -> tuple[str, ...]:
         facts = "; ".join(self.public_facts) or "none"
@@ -196,10 +187,3 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 def _factor(epsilon: Fraction) -> str:
     return f"e^{round_up(epsilon, 4)}" if epsilon > 20 else round_up(math.exp(epsilon) * (1 + 1e-14), 4)
-
-
-def _accuracy(epsilon: Fraction, delta: Fraction) -> str:
-    """Bound, in percent, on guessing right between two neighbours: (e^ε + δ) / (1 + e^ε), rounded up to a tenth."""
-    inverse = math.exp(-min(float(epsilon), 700.0))
-    percent = 100 * (1 + float(delta) * inverse) / (1 + inverse)
-    return f"{min(100.0, math.ceil(percent * 10 + 1e-9) / 10):.1f}"

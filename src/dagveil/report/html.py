@@ -37,8 +37,8 @@ def render_report(result: Mapping[str, Any] | Result, certificate: Mapping[str, 
         A certificate of `dagveil audit`, decoded; None leaves the section about it out.
     """
     page = build_model(result)
-    environment = _environment()
-    script = "".join(_source(name) for name in SCRIPTS)
+    environment = open_templates()
+    script = "".join(read_template(name) for name in SCRIPTS)
     title = f"Causal graph of {page.title}"
     attempts = None if certificate is None else read_attempts(certificate, check_result(result))
     return environment.get_template("report.html.j2").render(
@@ -49,7 +49,7 @@ def render_report(result: Mapping[str, Any] | Result, certificate: Mapping[str, 
         legend=[(words, Markup(sample)) for words, sample in draw_samples(page.graph)],
         code={snippet.key: Markup(escape(snippet.code)) for snippet in page.snippets},  # its line breaks stay
         card=Markup(encode_card(fill_card(check_result(result), page, attempts))),
-        style=Markup("".join(_source(name) for name in STYLES)),
+        style=Markup("".join(read_template(name) for name in STYLES)),
         script=Markup(script),
         policy=_policy(script),
     )
@@ -77,7 +77,8 @@ def write_svg(result: Mapping[str, Any] | Result, path: str | Path) -> None:
 
 
 @cache
-def _environment() -> Environment:
+def open_templates() -> Environment:
+    """Return the templates of all pages; every text is cleaned and escaped on its way in."""
     return Environment(
         loader=PackageLoader("dagveil.report", "templates"),
         autoescape=True,
@@ -94,8 +95,9 @@ def _finalize(value: Any) -> Any:
 
 
 @cache
-def _source(name: str) -> str:
-    environment = _environment()
+def read_template(name: str) -> str:
+    """Return a style sheet or script as it is written."""
+    environment = open_templates()
     assert environment.loader is not None
     return environment.loader.get_source(environment, name)[0]
 

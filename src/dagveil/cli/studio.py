@@ -1,0 +1,57 @@
+"""`dagveil studio`."""
+
+from __future__ import annotations
+
+import click
+
+from dagveil.cli.options import LEDGER_VARIABLE
+from dagveil.errors import DataError
+
+
+@click.command(short_help="Open a web application on this machine: budgets, schemas, plans, runs, results.")
+@click.argument("folder", default="dagveil-studio", metavar="[FOLDER]")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--ledger",
+    envvar=LEDGER_VARIABLE,
+    metavar="PATH|URL",
+    help=f"Where spending is recorded.  [default: ${LEDGER_VARIABLE}, or else ledger.sqlite in FOLDER]",
+)
+@click.option(
+    "--largest-upload", type=click.IntRange(1), default=2048, show_default=True, metavar="MB", help="Of one table."
+)
+@click.option("--jobs", type=click.IntRange(1, 64), default=2, show_default=True, help="Runs at the same time.")
+@click.option("--allow-remote", is_flag=True, help="Let other machines reach the studio; needed for any other --host.")
+def studio(
+    folder: str, host: str, port: int, ledger: str | None, largest_upload: int, jobs: int, allow_remote: bool
+) -> None:
+    """Serve FOLDER as a web application, for you alone, until stopped by Ctrl-C or a signal.
+
+    FOLDER holds tables with their schemas (visits.csv and visits.toml), the ledger, and what runs find. Open the
+    address that is printed: it holds the token that lets you in. Runs go on when the studio stops, and are found again
+    when it starts.
+    """
+    from dagveil.local.collector import is_loopback
+    from dagveil.studio.app import Limits, serve
+
+    if not is_loopback(host):
+        if not allow_remote:
+            raise DataError(
+                f"{host} can be reached from other machines, and the studio has no encryption: whoever listens on the "
+                "way gets the token. Use 127.0.0.1 and a tunnel such as `ssh -L`, or say --allow-remote"
+            )
+        click.echo(
+            f"Warning: the studio at {host} has no encryption. Whoever listens on the way can take the token, and with "
+            "it spend the budget and read all results.",
+            err=True,
+        )
+
+    def tell(address: str, place: str) -> None:
+        click.echo(f"studio of {folder} at {address}")
+        click.echo(f"ledger {place}; Ctrl-C stops the studio, and no run", err=True)
+
+    try:
+        serve(folder, ledger, host, port, tell, limits=Limits(largest_upload * 2**20, jobs))
+    except KeyboardInterrupt:
+        click.echo("stopped; runs that had begun go on, and are found again at the next start", err=True)

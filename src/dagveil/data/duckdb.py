@@ -1,0 +1,246 @@
+"""Rows that DuckDB groups: Parquet files in place, and tables of DuckDB databases.
+
+DuckDB counts the distinct coded rows, within a memory limit and with its own spilling to a private folder. Everything
+else is streamed. Where DuckDB cannot give the encoder's answer, or fails, rows are streamed for counts too: the answer
+is the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dagveil.data.distinct import WeightedRows, shrink_rows
+from dagveil.data.encoding import Codes, code_type
+from dagveil.data.files import FileForm, FileRows, file_form
+from dagveil.data.pushdown import TextRule, quote_name, write_code
+from dagveil.data.reading import check_names
+from dagveil.data.schema import Schema
+from dagveil.data.streams import LocalRows, batch_rows, collect_distinct, encode_batch
+from dagveil.errors import DataError, MissingExtraError
+
+_HOPELESS: Final = 0.95
+"""Share of distinct rows among the first ones above which grouping is not tried."""
+
+_PROBED: Final = 2**17
+
+
+def is_installed() -> bool:
+    """Tell whether the package duckdb is there."""
+    from importlib.util import find_spec
+
+    return find_spec("duckdb") is not None
+
+
+class DuckdbSession:
+    """A connection of its own, with a memory limit and a private folder for what does not fit.
+
+    Nothing is installed from the network, and databases are attached for reading only.
+
+    Parameters
+    ----------
+    memory_limit
+        Bytes that DuckDB may use.
+    threads
+        Threads that it may use; None leaves that to DuckDB.
+    """
+
+    def __init__(self, memory_limit: int, threads: int | None = None) -> None:
+        try:
+            import duckdb
+        except ImportError as error:
+            raise MissingExtraError("this engine needs DuckDB: pip install 'dagveil[duckdb]'") from error
+        # for this user only, since rows that are grouped may be spilled here
+        self._folder = tempfile.mkdtemp(prefix="dagveil-duckdb-")
+        options: dict[str, Any] = {
+            "memory_limit": f"{memory_limit // 1000}KB",
+            "temp_directory": self._folder,
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        if threads is not None:
+            options["threads"] = threads
+        self.failures = duckdb.Error
+        self._connection = duckdb.connect(":memory:", config=options)
+        self._closer = weakref.finalize(self, _close, self._connection, self._folder, os.getpid())
+
+    def close(self) -> None:
+        """Close the connection and remove the private folder."""
+        self._closer()
+
+    def run(self, query: str) -> None:
+        """Execute a statement."""
+        self._connection.execute(query)
+
+    def read(self, query: str, values: Sequence[Any] = (), rows: int = 2**16) -> pa.RecordBatchReader:
+        """Return the rows of a query, in batches."""
+        found = self._connection.sql(query, params=list(values)) if values else self._connection.sql(query)
+        reader = getattr(found, "to_arrow_reader", None) or found.fetch_arrow_reader
+        return reader(rows)
+
+
+def _close(connection: Any, folder: str, owner: int) -> None:
+    # a forked process must not pull the folder away from its parent
+    if os.getpid() == owner:
+        connection.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class DuckdbFiles(FileRows):
+    """Files of rows; those in Parquet are grouped by DuckDB in place.
+
+    Parameters
+    ----------
+    files, columns, coded
+        As in `FileRows`.
+    session
+        DuckDB.
+    """
+
+    def __init__(
+        self, files: Sequence[Path], columns: Sequence[str], session: DuckdbSession, coded: Sequence[str] = ()
+    ) -> None:
+        super().__init__(files, columns, coded)
+        self._session = session
+
+    def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
+        """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
+        self.check_unchanged()
+        if self._can_group() and not _is_hopeless(self.batches(list(schema.columns)), schema, most):
+            files = ", ".join(f"'{_quote_text(str(path))}'" for path in self.files)
+            # no columns from the names of folders: the schema's columns are those in the files
+            place = f"read_parquet([{files}], hive_partitioning = false)"
+            try:
+                pieces = group_rows(self._session, place, self.fields, schema, TextRule.PLAIN)
+                if pieces is not None:
+                    return collect_distinct(pieces, schema, most)
+            except self._session.failures:
+                pass  # such as texts that are no UTF-8, or too little memory: streaming bears both
+        return super().distinct(schema, most)
+
+    def _can_group(self) -> bool:
+        """Tell whether DuckDB finds the same columns in the files; it does not tell capitals from small letters."""
+        if not self.same_types or any(file_form(path) is not FileForm.PARQUET for path in self.files):
+            return False
+        names = self.all_names
+        if any(found != names[0] for found in names) or len({name.lower() for name in names[0]}) < len(names[0]):
+            return False
+        return not any(mark in str(path) for path in self.files for mark in "*?[")
+
+
+class DuckdbTable(LocalRows):
+    """A table or view of a DuckDB database.
+
+    Parameters
+    ----------
+    path
+        The database.
+    table
+        Name of the table, with its schema before a dot if that is not the default one.
+    columns
+        Columns of the schema; the table may have more.
+    session
+        DuckDB.
+    """
+
+    def __init__(self, path: Path, table: str, columns: Sequence[str], session: DuckdbSession) -> None:
+        self._session = session
+        self._place = ".".join(quote_name(part) for part in ("rows", *table.split(".")))
+        if not path.is_file():
+            raise DataError(f"there is no database {path}; check the path")
+        try:
+            session.run(f"ATTACH '{_quote_text(str(path))}' AS \"rows\" (TYPE duckdb, READ_ONLY)")
+            fields = session.read(f"SELECT * FROM {self._place} LIMIT 0").schema
+        except session.failures:
+            raise DataError(
+                f"{path.name} has no table {table!r}, or is no DuckDB database, or another program writes to it; "
+                "check both names, and close the other program"
+            ) from None
+        check_names(fields.names, columns, f"table {table!r}")
+        self._fields = pa.schema([fields.field(name) for name in columns])
+
+    @property
+    def fields(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._fields
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Hand out some columns of all rows, in the order in which they were inserted."""
+        names = ", ".join(map(quote_name, columns))
+        try:
+            yield from self._session.read(f"SELECT {names} FROM {self._place}", rows=batch_rows(len(columns)))
+        except self._session.failures:
+            raise DataError("the database failed while rows were read; check that it is complete") from None
+
+    def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
+        """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
+        if not _is_hopeless(self.batches(list(schema.columns)), schema, most):
+            try:
+                pieces = group_rows(self._session, self._place, self.fields, schema, TextRule.BYTES)
+                if pieces is not None:
+                    return collect_distinct(pieces, schema, most)
+            except self._session.failures:
+                pass
+        return super().distinct(schema, most)
+
+
+def _is_hopeless(batches: Iterator[pa.RecordBatch], schema: Schema, most: int) -> bool:
+    """Tell from the first rows whether nearly all rows are distinct, and more than may be held."""
+    first = next(batches, None)
+    if first is None or first.num_rows <= min(most, _PROBED // 2):
+        return False
+    encoded = encode_batch(first.slice(0, _PROBED), schema)
+    levels = {name: column.n_levels for name, column in schema.columns.items()}
+    rows = shrink_rows(WeightedRows(encoded.codes, None, encoded.n_rows), levels)
+    return rows.n_rows > _HOPELESS * encoded.n_rows
+
+
+def group_rows(
+    session: DuckdbSession, place: str, fields: pa.Schema, schema: Schema, rule: TextRule
+) -> Iterator[WeightedRows] | None:
+    """Let DuckDB count the distinct coded rows; None where a column's code has no expression.
+
+    Parameters
+    ----------
+    session
+        DuckDB.
+    place
+        Table or table function, in SQL.
+    fields
+        Types of the columns, as Arrow reads them.
+    schema
+        Declarations of the columns.
+    rule
+        How texts are compared there.
+    """
+    expressions = [write_code(name, fields.field(name).type, column, rule) for name, column in schema.columns.items()]
+    if any(expression is None for expression in expressions):
+        return None
+    found = [expression for expression in expressions if expression is not None]
+    codes = ", ".join(f"{expression.text} AS c{position}" for position, expression in enumerate(found))
+    grouped = ", ".join(str(position + 1) for position in range(len(found)))
+    query = f"SELECT {codes}, count(*) AS weight FROM {place} GROUP BY {grouped}"
+    values = [value for expression in found for value in expression.values]
+    return (_read_group(batch, schema) for batch in session.read(query, values))
+
+
+def _read_group(batch: pa.RecordBatch, schema: Schema) -> WeightedRows:
+    codes: dict[str, Codes] = {
+        name: batch.column(position).to_numpy(zero_copy_only=False).astype(code_type(column), copy=False)
+        for position, (name, column) in enumerate(schema.columns.items())
+    }
+    weights: NDArray[np.float64] = batch.column(batch.num_columns - 1).to_numpy().astype(np.float64)
+    return WeightedRows(codes=codes, weights=weights, n_rows=len(weights))
+
+
+def _quote_text(text: str) -> str:
+    return text.replace("'", "''")

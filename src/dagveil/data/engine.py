@@ -1,0 +1,234 @@
+"""Which engine counts a table, and how it is opened."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dagveil.data import duckdb
+from dagveil.data.column import Numeric
+from dagveil.data.databases import PostgresTable, SqliteTable, is_postgres
+from dagveil.data.encoding import encode
+from dagveil.data.files import FileRows, foresee_bytes, list_files
+from dagveil.data.machine import available_memory, read_bytes
+from dagveil.data.memory import MemoryTable
+from dagveil.data.reading import read_source
+from dagveil.data.schema import Schema
+from dagveil.data.streamed import HELD_BYTES, StreamedTable
+from dagveil.data.streams import ArrowRows, LocalRows, RowSource
+from dagveil.data.table import Table
+from dagveil.errors import DataError, SchemaError
+
+_SHARE: Final = 0.5
+"""Share of the available memory that rows, or DuckDB, may take if nobody says otherwise."""
+
+_UNKNOWN_MEMORY: Final = 4e9
+_HELD_SHARE: Final = 8
+_DUCKDB_SHARE: Final = 0.7
+"""Share of the memory limit that DuckDB gets; the rest is for batches and for what is held of the rows."""
+_SQLITE_HEAD: Final = b"SQLite format 3\x00"
+
+
+class Engine(enum.Enum):
+    """Where rows are held and counted."""
+
+    AUTO = "auto"
+    """Memory while the rows fit, DuckDB beyond; Spark for what is on a cluster."""
+
+    MEMORY = "memory"
+    DUCKDB = "duckdb"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseTable:
+    """A table of a database, as a source.
+
+    Parameters
+    ----------
+    place
+        A DuckDB or SQLite file, the postgresql:// URL of a server, or the spark:// URL of a cluster.
+    table
+        Name of the table. On a cluster it may also be the path of Parquet or CSV files that all workers can read.
+    """
+
+    place: str
+    table: str
+
+    def __repr__(self) -> str:
+        # a URL may hold a password
+        return f"DatabaseTable(table={self.table!r})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """A source of rows with the engine that counts it; nothing has been read yet.
+
+    Parameters
+    ----------
+    source
+        Path, folder, pattern, frame, array, `DatabaseTable`, a frame of Spark, or an open table.
+    engine
+        Memory, DuckDB or Spark.
+    memory_limit
+        Bytes; None leaves half of what is available.
+    """
+
+    source: Any
+    engine: Engine
+    memory_limit: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Rows({self.engine.value})"
+
+    @property
+    def held(self) -> bool:
+        """Whether the rows are in memory already."""
+        return isinstance(self.source, MemoryTable)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the source is a table that somebody has opened."""
+        return isinstance(self.source, MemoryTable | StreamedTable)
+
+    def open(self, schema: Schema) -> Table:
+        """Open the rows. Only a curator may hold what comes back."""
+        source = self.source
+        if isinstance(source, MemoryTable | StreamedTable):
+            if source.schema != schema:
+                raise SchemaError(
+                    f"the table was opened with another schema than the one given for {schema.dataset!r}; give the "
+                    "table's own schema, or open the table again"
+                )
+            return source
+        if self.engine is Engine.MEMORY:
+            return _open_in_memory(source, schema)
+        limit = self.memory_limit or int(_SHARE * (available_memory() or _UNKNOWN_MEMORY))
+        if self.engine is Engine.SPARK:
+            rows = _open_cluster(source, list(schema.columns))
+        else:
+            rows = _open_rows(source, schema, limit)
+        return StreamedTable(rows, schema, held_bytes=min(HELD_BYTES, limit // _HELD_SHARE))
+
+
+def choose_engine(source: Any, engine: Engine | str = Engine.AUTO, memory_limit: str | int | None = None) -> Rows:
+    """Settle which engine counts a source, from public facts: its kind and the sizes of its files.
+
+    Parameters
+    ----------
+    source
+        As in `Rows`.
+    engine
+        An engine, or `auto`.
+    memory_limit
+        Such as 8GB, for DuckDB and for what is held in memory.
+
+    Examples
+    --------
+    >>> choose_engine({"x": [1, 2]}).engine
+    <Engine.MEMORY: 'memory'>
+    """
+    if isinstance(source, Rows):
+        return source
+    try:
+        engine = Engine(engine)
+    except ValueError:
+        names = ", ".join(member.value for member in Engine)
+        raise DataError(f"there is no engine {engine!r}; choose one of {names}") from None
+    limit = None if memory_limit is None else read_bytes(str(memory_limit))
+    if isinstance(source, MemoryTable | StreamedTable):
+        return Rows(source, Engine.MEMORY if isinstance(source, MemoryTable) else Engine.DUCKDB, limit)
+    if isinstance(source, str) and "://" in source:
+        raise DataError("a database or cluster needs the name of a table too: --table NAME, in Python DatabaseTable")
+    clustered = is_clustered(source)
+    if clustered is not (engine is Engine.SPARK) and engine is not Engine.AUTO:
+        raise DataError(
+            "rows on a cluster are counted there: choose the engine spark or auto"
+            if clustered
+            else "the engine spark needs a frame of Spark, or a spark:// URL with --table"
+        )
+    if clustered:
+        return Rows(source, Engine.SPARK, limit)
+    if engine is Engine.AUTO:
+        engine = _suit(source, limit)
+    return Rows(source, engine, limit)
+
+
+def is_clustered(source: Any) -> bool:
+    """Tell whether a source is a frame of Spark, or a table on a cluster."""
+    if isinstance(source, DatabaseTable):
+        return source.place.startswith(("spark://", "local["))
+    return type(source).__module__.partition(".")[0] == "pyspark"
+
+
+def _suit(source: Any, limit: int | None) -> Engine:
+    """Choose memory or DuckDB by the size of files alone."""
+    if isinstance(source, DatabaseTable):
+        return Engine.DUCKDB
+    if not isinstance(source, str | Path) or not duckdb.is_installed():
+        return Engine.MEMORY
+    room = _SHARE * (available_memory() or _UNKNOWN_MEMORY) if limit is None else limit
+    return Engine.MEMORY if foresee_bytes(list_files(source)) <= room else Engine.DUCKDB
+
+
+def _open_in_memory(source: Any, schema: Schema) -> MemoryTable:
+    if isinstance(source, DatabaseTable):
+        rows = _open_database(source, list(schema.columns), _UNKNOWN_MEMORY)
+        return MemoryTable.from_batches(rows.batches(list(schema.columns)), schema)
+    if isinstance(source, str | Path):
+        files = list_files(source)
+        if len(files) > 1:
+            return MemoryTable.from_batches(_file_rows(files, schema).batches(list(schema.columns)), schema)
+        source = files[0]
+    return MemoryTable.from_source(source, schema)
+
+
+def _open_rows(source: Any, schema: Schema, limit: float) -> RowSource:
+    columns = list(schema.columns)
+    if isinstance(source, DatabaseTable):
+        return _open_database(source, columns, limit)
+    if isinstance(source, str | Path):
+        session = duckdb.DuckdbSession(int(_DUCKDB_SHARE * limit))
+        rows = duckdb.DuckdbFiles(list_files(source), columns, session, _coded(schema))
+        for fields in rows.all_fields:
+            encode(fields.empty_table(), schema)
+        return rows
+    return ArrowRows(read_source(source, columns))
+
+
+def _open_cluster(source: Any, columns: Sequence[str]) -> RowSource:
+    from dagveil.data.spark import SparkRows, open_cluster
+
+    if isinstance(source, DatabaseTable):
+        return open_cluster(source.place, source.table, columns)
+    return SparkRows(source, columns)
+
+
+def _file_rows(files: Sequence[Path], schema: Schema) -> FileRows:
+    return FileRows(files, list(schema.columns), _coded(schema))
+
+
+def _coded(schema: Schema) -> list[str]:
+    return [name for name, column in schema.columns.items() if not isinstance(column, Numeric)]
+
+
+def _open_database(source: DatabaseTable, columns: Sequence[str], limit: float) -> LocalRows:
+    if is_postgres(source.place):
+        return PostgresTable(source.place, source.table, columns)
+    if "://" in source.place:
+        raise DataError(
+            f"databases of the kind {source.place.partition('://')[0]!r} cannot be read; give a DuckDB or SQLite file, "
+            "or a postgresql:// or spark:// URL"
+        )
+    path = Path(source.place)
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_SQLITE_HEAD))
+    except OSError:
+        raise DataError(f"there is no database {path} that can be read; check the path") from None
+    if head == _SQLITE_HEAD:
+        return SqliteTable(path, source.table, columns)
+    return duckdb.DuckdbTable(path, source.table, columns, duckdb.DuckdbSession(int(_DUCKDB_SHARE * limit)))

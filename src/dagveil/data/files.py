@@ -1,0 +1,263 @@
+"""Files and folders of them, handed out in batches, each cell read as the memory engine reads it."""
+
+from __future__ import annotations
+
+import enum
+import glob
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from dagveil.data.encoding import is_text
+from dagveil.data.reading import (
+    BLOCK_BYTES,
+    ENDINGS,
+    BrokenLines,
+    check_file,
+    check_names,
+    delimited_options,
+    encoding_error,
+    read_header,
+    readable_as,
+)
+from dagveil.data.streams import LocalRows, batch_rows
+from dagveil.errors import DataError
+
+
+class FileForm(enum.Enum):
+    """How a file is written."""
+
+    COMMAS = "CSV"
+    TABS = "TSV"
+    PARQUET = "Parquet"
+    ARROW = "Arrow"
+
+
+_FORMS: Final = {
+    ".csv": FileForm.COMMAS,
+    ".csv.gz": FileForm.COMMAS,
+    ".tsv": FileForm.TABS,
+    ".tsv.gz": FileForm.TABS,
+    ".parquet": FileForm.PARQUET,
+    ".feather": FileForm.ARROW,
+    ".arrow": FileForm.ARROW,
+}
+
+_SWELLING: Final = {FileForm.COMMAS: 4.0, FileForm.TABS: 4.0, FileForm.PARQUET: 15.0, FileForm.ARROW: 3.0}
+_ZIPPED_SWELLING: Final = 30.0
+
+
+def file_form(path: Path) -> FileForm | None:
+    """Tell how a file is written, by its name alone.
+
+    Examples
+    --------
+    >>> file_form(Path("rows.csv.gz")), file_form(Path("rows.xlsx"))
+    (<FileForm.COMMAS: 'CSV'>, None)
+    """
+    name = path.name.lower()
+    return next((form for ending, form in _FORMS.items() if name.endswith(ending)), None)
+
+
+def list_files(place: str | Path) -> list[Path]:
+    """List the files of a path, a folder or a pattern such as `claims/*.parquet`, in the order of their names.
+
+    A folder is read with its subfolders. Files whose names begin with a dot or an underscore are passed over, as other
+    programs do.
+    """
+    text = str(place)
+    if Path(text).is_dir():
+        found = [path for path in Path(text).rglob("*") if path.is_file() and not _is_hidden(path, Path(text))]
+    elif not Path(text).exists() and any(mark in text for mark in "*?["):
+        found = [Path(name) for name in glob.glob(text, recursive=True) if Path(name).is_file()]
+    else:
+        check_file(Path(text))
+        found = [Path(text)]
+    files = sorted(found)
+    if not files:
+        raise DataError(f"there are no files in {text}; check the folder or the pattern")
+    strange = [path for path in files if file_form(path) is None]
+    if strange:
+        raise DataError(f"the format of {strange[0].name} is not known; the name must end in {ENDINGS}")
+    return files
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+
+
+def foresee_bytes(files: Sequence[Path]) -> float:
+    """Guess how much memory the rows of some files take while they are read, from the sizes of the files."""
+    total = 0.0
+    for path in files:
+        form = file_form(path) or FileForm.ARROW
+        zipped = path.name.lower().endswith(".gz")
+        total += path.stat().st_size * (_ZIPPED_SWELLING if zipped else _SWELLING[form])
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Stamp:
+    """Size and time of a file: what shows that somebody wrote to it."""
+
+    size: int
+    time: int
+
+    @classmethod
+    def of(cls, path: Path) -> _Stamp:
+        facts = path.stat()
+        return cls(facts.st_size, facts.st_mtime_ns)
+
+
+class FileRows(LocalRows):
+    """The rows of one or more files, in the order of the files.
+
+    Parameters
+    ----------
+    files
+        Files, each with all columns.
+    columns
+        Columns of the schema; files may have more.
+    coded
+        Those with few distinct values, which are read faster as such.
+    """
+
+    def __init__(self, files: Sequence[Path], columns: Sequence[str], coded: Sequence[str] = ()) -> None:
+        self._files = list(files)
+        self._columns = list(columns)
+        self._coded = frozenset(coded)
+        self._stamps = [_Stamp.of(path) for path in self._files]
+        found = [self._file_fields(path) for path in self._files]
+        self.all_names = [names for names, _ in found]
+        self.all_fields = [fields for _, fields in found]
+
+    @property
+    def files(self) -> list[Path]:
+        """The files, in order."""
+        return list(self._files)
+
+    @property
+    def fields(self) -> pa.Schema:
+        """Names and types of the columns, as the first file has them."""
+        return self.all_fields[0]
+
+    @property
+    def same_types(self) -> bool:
+        """Whether all files have the same types."""
+        return all(fields.equals(self.fields) for fields in self.all_fields)
+
+    def check_unchanged(self) -> None:
+        """Refuse files that were written to since they were opened."""
+        for path, stamp in zip(self._files, self._stamps, strict=True):
+            if not path.exists() or _Stamp.of(path) != stamp:
+                raise DataError(f"{path.name} changed during the run; run again on files that nobody writes to")
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Hand out some columns of all rows, in the order of the files."""
+        self.check_unchanged()
+        for path in self._files:
+            form = file_form(path)
+            if form is FileForm.PARQUET:
+                yield from _parquet_batches(path, columns, [name for name in columns if name in self._coded])
+            elif form is FileForm.ARROW:
+                yield from _arrow_batches(path, columns)
+            else:
+                delimiter = "\t" if form is FileForm.TABS else ","
+                broken = yield from _delimited_batches(path, delimiter, columns)
+                # a broken line is still one record: dropping it would change the number of rows
+                if broken:
+                    yield _missing_rows(broken, columns)
+        self.check_unchanged()
+
+    def _file_fields(self, path: Path) -> tuple[list[str], pa.Schema]:
+        """Return all names of a file, and the types of the columns that are read."""
+        check_file(path)
+        form = file_form(path)
+        if form is FileForm.PARQUET:
+            import pyarrow.parquet
+
+            with readable_as(path, "Parquet"):
+                fields = pyarrow.parquet.read_schema(path)
+        elif form is FileForm.ARROW:
+            with readable_as(path, "Arrow"), pa.memory_map(str(path)) as file:
+                fields = _open_arrow(file).schema
+        else:
+            header = read_header(path, "\t" if form is FileForm.TABS else ",")
+            check_names(header, self._columns, path.name)
+            return header, pa.schema([(name, pa.string()) for name in self._columns])
+        check_names(fields.names, self._columns, path.name)
+        return list(fields.names), pa.schema([fields.field(name).remove_metadata() for name in self._columns])
+
+
+def _parquet_batches(path: Path, columns: Sequence[str], coded: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet
+
+    with readable_as(path, "Parquet"):
+        fields = pyarrow.parquet.read_schema(path)
+    few = [name for name in coded if is_text(fields.field(name).type)]
+    with readable_as(path, "Parquet"), pyarrow.parquet.ParquetFile(path, read_dictionary=few) as file:
+        yield from file.iter_batches(batch_rows(len(columns)), columns=list(columns), use_pandas_metadata=False)
+
+
+def _open_arrow(file: Any) -> Any:
+    try:
+        return pa.ipc.open_file(file)
+    except pa.ArrowInvalid:
+        file.seek(0)
+        return pa.ipc.open_stream(file)
+
+
+def _arrow_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    most = batch_rows(len(columns))
+    with readable_as(path, "Arrow"), pa.memory_map(str(path)) as file:
+        reader = _open_arrow(file)
+        found = iter(reader) if hasattr(reader, "__iter__") else map(reader.get_batch, range(reader.num_record_batches))
+        for batch in found:
+            chosen = batch.select(list(columns))
+            for start in range(0, chosen.num_rows, most):
+                yield chosen.slice(start, most)
+
+
+def _delimited_batches(path: Path, delimiter: str, columns: Sequence[str]) -> Any:
+    """Hand out the rows of a delimited file; returns the number of its broken lines."""
+    import pyarrow.csv
+
+    header = read_header(path, delimiter)
+    done = 0
+    for block_bytes in BLOCK_BYTES:
+        broken = BrokenLines()
+        options = delimited_options(delimiter, header, columns, (), block_bytes, broken)
+        try:
+            with pyarrow.csv.open_csv(path, **options) as reader:
+                passed = 0
+                for batch in reader:
+                    # after a cell that was too large the file is read again, past the rows that were handed out
+                    fresh = batch.slice(min(max(done - passed, 0), batch.num_rows))
+                    passed += batch.num_rows
+                    if fresh.num_rows:
+                        done += fresh.num_rows
+                        yield fresh
+                return broken.count
+        except pa.ArrowInvalid as error:
+            # the words of Arrow's errors can quote cells, so they are read here and never shown
+            reason = str(error)
+            if "straddl" in reason and block_bytes != BLOCK_BYTES[-1]:
+                continue
+            if "Empty CSV file" in reason:
+                return broken.count
+            if "UTF8" in reason or "UTF-8" in reason:
+                raise encoding_error(path) from None
+            break
+        except (OSError, UnicodeDecodeError):
+            break
+    raise DataError(
+        f"{path.name} cannot be read as a delimited file; check its quotes and that the file is complete "
+        "(a cell may hold at most 1 GB)"
+    )
+
+
+def _missing_rows(count: int, columns: Sequence[str]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(count, pa.string()) for _ in columns], names=list(columns))

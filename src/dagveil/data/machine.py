@@ -1,0 +1,77 @@
+"""What this machine has: memory that may be used, and sizes as people write them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from dagveil.errors import DataError
+
+_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+}
+_FEWEST_BYTES: Final = 10**8
+
+
+def available_memory() -> float | None:
+    """Return the bytes that the operating system would give this process now; None if it does not say.
+
+    Examples
+    --------
+    >>> (available_memory() or 1) > 0
+    True
+    """
+    found = [number for number in (_free_bytes(), _group_bytes()) if number is not None]
+    return min(found) if found else None
+
+
+def _free_bytes() -> float | None:
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            name, _, rest = line.partition(":")
+            if name == "MemAvailable":
+                return 1024.0 * int(rest.split()[0])
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _group_bytes() -> float | None:
+    """Return what the control group of a container leaves."""
+    folder = Path("/sys/fs/cgroup")
+    try:
+        most = (folder / "memory.max").read_text(encoding="ascii").strip()
+        used = (folder / "memory.current").read_text(encoding="ascii").strip()
+        return None if most == "max" else float(int(most) - int(used))
+    except (OSError, ValueError):
+        return None
+
+
+def read_bytes(text: str) -> int:
+    """Read a size such as 8GB, 500 MB or 2GiB.
+
+    Examples
+    --------
+    >>> read_bytes("8GB"), read_bytes("512 MiB")
+    (8000000000, 536870912)
+    """
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text, re.ASCII)
+    if found is None or found[2].lower() not in _UNITS:
+        raise DataError(f"{text!r} is no amount of memory; write for example 8GB or 500MB")
+    number = int(float(found[1]) * _UNITS[found[2].lower()])
+    if number < _FEWEST_BYTES:
+        raise DataError(f"a memory limit of {text!r} is too small to work with; give at least 100MB")
+    return number

@@ -1,0 +1,190 @@
+"""Rows on a Spark cluster: the executors encode them and add them up, and only counts and sums come back.
+
+An executor runs the same core on the batches of its partition as any other engine does on its own (`add_batches`). The
+partial answers are exact integers, so it does not matter how the rows are spread, nor how often Spark repeats a task
+that was lost. Dagveil must be installed where the executors run.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from dagveil.data.distinct import WeightedRows
+from dagveil.data.encoding import code_type
+from dagveil.data.reading import check_names
+from dagveil.data.schema import Schema
+from dagveil.data.streams import Question, Sums, add_batches, batch_rows, collect_distinct, shrink_batches
+from dagveil.errors import DataError, MissingExtraError
+
+_ANSWERS: Final = "answer binary"
+_PATH_ENDINGS: Final = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
+
+
+class SparkRows:
+    """The rows of a frame of Spark.
+
+    Parameters
+    ----------
+    frame
+        A DataFrame. It must give the same rows whenever it is computed.
+    columns
+        Columns of the schema; the frame may have more.
+    """
+
+    ordered = False
+
+    def __init__(self, frame: Any, columns: Sequence[str]) -> None:
+        check_names(list(frame.columns), columns, "the frame")
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._frame = frame
+        try:
+            self._fields = to_arrow_schema(frame.select(*map(_quote, columns)).schema)
+        except Exception as error:
+            raise _failure(error) from None
+
+    @property
+    def fields(self) -> pa.Schema:
+        """Names and types of the columns, as Spark hands them to Arrow."""
+        return self._fields
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Refuse: rows stay on the cluster."""
+        raise DataError(
+            "this question needs rows one by one, and the rows stay on the cluster; choose a method that asks for "
+            "counts or sums, or export the columns it needs"
+        )
+
+    def add_up(self, question: Question, schema: Schema) -> Sums:
+        """Let the executors answer for their rows, and add the answers."""
+        empty = add_batches([], self._fields, question, schema)
+        work = functools.partial(sum_partition, fields=self._fields, question=question, schema=schema)
+        total = empty
+        for row in self._collect(work, _ANSWERS, schema):
+            total = total.plus(pickle.loads(row[0]))
+        return total
+
+    def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
+        """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
+        names = [f"c{position}" for position in range(len(schema.columns))]
+        shape = ", ".join(f"{name} int" for name in names) + ", weight bigint"
+        work = functools.partial(shrink_partition, schema=schema)
+        try:
+            coded = self._frame.select(*map(_quote, schema.columns)).mapInArrow(work, shape)
+            grouped = coded.groupBy(*names).agg({"weight": "sum"}).limit(most + 1)
+            found = grouped.toArrow()
+        except Exception as error:
+            raise _failure(error) from None
+        if found.num_rows > most:
+            return None
+        codes = {
+            name: found.column(position).to_numpy().astype(code_type(column))
+            for position, (name, column) in enumerate(schema.columns.items())
+        }
+        weights = found.column(len(names)).to_numpy().astype(np.float64)
+        return collect_distinct([WeightedRows(codes, weights, found.num_rows)], schema, most)
+
+    def _collect(self, work: Any, shape: str, schema: Schema) -> list[Any]:
+        try:
+            return list(self._frame.select(*map(_quote, schema.columns)).mapInArrow(work, shape).collect())
+        except Exception as error:
+            raise _failure(error) from None
+
+
+def sum_partition(
+    batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: Question, schema: Schema
+) -> Iterator[pa.RecordBatch]:
+    """Answer a question about the rows of one partition; runs on an executor."""
+    total = add_batches(gather_batches(batches, schema), fields, question, schema)
+    yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(total)], pa.binary())], names=["answer"])
+
+
+def shrink_partition(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Encode the rows of one partition and count the distinct ones; runs on an executor."""
+    names = [*(f"c{position}" for position in range(len(schema.columns))), "weight"]
+    for rows in shrink_batches(gather_batches(batches, schema), schema):
+        weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
+        arrays = [pa.array(rows.codes[name].astype(np.int32)) for name in schema.columns]
+        yield pa.RecordBatch.from_arrays([*arrays, pa.array(weights.astype(np.int64))], names=names)
+
+
+def gather_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Put small batches together: Spark's are smaller than what is counted fastest."""
+    most = batch_rows(len(schema.columns))
+    kept: list[pa.RecordBatch] = []
+    for batch in batches:
+        kept.append(batch)
+        if sum(piece.num_rows for piece in kept) >= most:
+            yield from pa.Table.from_batches(kept).combine_chunks().to_batches()
+            kept = []
+    if kept:
+        yield from pa.Table.from_batches(kept).combine_chunks().to_batches()
+
+
+def open_cluster(url: str, table: str, columns: Sequence[str]) -> SparkRows:
+    """Open a table on a cluster, or a path that its workers can read.
+
+    Parameters
+    ----------
+    url
+        spark://host:port.
+    table
+        Name of the table, or path.
+    columns
+        Columns of the schema.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise MissingExtraError("this engine needs Spark: pip install 'dagveil[spark]'") from error
+    running = SparkSession.getActiveSession()
+    try:
+        session = (
+            SparkSession.builder.master(url)
+            .appName("dagveil")
+            .config("spark.ui.enabled", "false")
+            .config("spark.log.level", "ERROR")
+            .getOrCreate()
+        )
+        rows = SparkRows(_find_frame(session, table), columns)
+    except DataError:
+        raise
+    except Exception as error:
+        raise _failure(error) from None
+    if running is None:
+        weakref.finalize(rows, session.stop)
+    return rows
+
+
+def _find_frame(session: Any, table: str) -> Any:
+    name = table.lower()
+    if "/" not in table and not name.endswith(_PATH_ENDINGS):
+        return session.table(table)
+    if not name.endswith(_PATH_ENDINGS[1:]):
+        return session.read.parquet(table)
+    # everything is text here, as the other engines read such files; lines that are broken are Spark's to judge
+    delimiter = "\t" if ".tsv" in name else ","
+    options = {"header": True, "sep": delimiter, "escape": '"', "multiLine": True, "inferSchema": False}
+    return session.read.options(**options).csv(table)
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _failure(error: Exception) -> Exception:
+    """Say that the cluster failed, without its words: these can quote cells."""
+    if isinstance(error, DataError):
+        return error
+    kind = type(error).__name__
+    return DataError(
+        f"the Spark cluster could not do this ({kind}); check its address, the table or path, and that dagveil is "
+        "installed where its executors run. Its own logs say more."
+    )

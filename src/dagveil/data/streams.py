@@ -1,0 +1,217 @@
+"""Tables that are larger than memory: the rows arrive in batches, and the answers of the batches are added.
+
+Every batch becomes a `MemoryTable`, which is asked the very same question. Each record is encoded by itself, and every
+answer is a sum of exact integers over records, so the sum over batches is the answer for the whole table, whatever the
+batches are. That is why engines that stream agree with the memory engine bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dagveil.data.distinct import Cube, WeightedRows, shrink_rows
+from dagveil.data.encoding import EncodedColumns, encode
+from dagveil.data.memory import MemoryTable
+from dagveil.data.schema import Schema
+
+BATCH_CELLS: Final = 2**23
+"""Cells of one batch: about 64 MB of numbers."""
+
+_FEWEST_BATCH_ROWS: Final = 2**12
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to a table whose answer is a sum over records.
+
+    Parameters
+    ----------
+    name
+        Method of a table that answers it.
+    arguments
+        What the method is given.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
+
+    def ask(self, table: MemoryTable) -> list[NDArray[Any]]:
+        """Return the answer as arrays that may be added."""
+        answer = getattr(table, self.name)(*self.arguments)
+        if isinstance(answer, list):
+            return answer
+        # a Python integer has no largest value, so it must not become a machine's
+        return [answer if isinstance(answer, np.ndarray) else np.array(answer, dtype=object)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """The answer of some rows, and their number."""
+
+    answers: list[NDArray[Any]]
+    n_rows: int
+
+    def plus(self, other: Sums) -> Sums:
+        """Add the answer of other rows."""
+        added = [first + second for first, second in zip(self.answers, other.answers, strict=True)]
+        return Sums(added, self.n_rows + other.n_rows)
+
+
+class RowSource(Protocol):
+    """Where rows come from. It must hand out the same rows, in the same order, every time."""
+
+    ordered: bool
+    """Whether rows can be handed out, in an order that stays the same."""
+
+    @property
+    def fields(self) -> pa.Schema:
+        """Names and types of the columns."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Hand out some columns of all rows, in the order of the source."""
+
+    def add_up(self, question: Question, schema: Schema) -> Sums:
+        """Answer a question about all rows; the schema declares the columns that it reads."""
+
+    def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
+        """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
+
+
+def batch_rows(width: int) -> int:
+    """Return how many rows of so many columns make a batch.
+
+    Examples
+    --------
+    >>> batch_rows(1000), batch_rows(16)
+    (8388, 524288)
+    """
+    return max(BATCH_CELLS // max(width, 1), _FEWEST_BATCH_ROWS)
+
+
+def encode_batch(batch: pa.RecordBatch, schema: Schema) -> EncodedColumns:
+    """Encode a batch by the encoder of all engines."""
+    return encode(pa.Table.from_batches([batch]), schema)
+
+
+def add_batches(batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: Question, schema: Schema) -> Sums:
+    """Add up the answers of batches.
+
+    Parameters
+    ----------
+    batches
+        Rows.
+    fields
+        Types of the columns; a table without rows has an answer too.
+    question, schema
+        What is asked, and the declaration of the columns that it reads.
+    """
+    empty = pa.table({name: pa.array([], fields.field(name).type) for name in schema.columns})
+    total = Sums(question.ask(MemoryTable(encode(empty, schema), schema)), 0)
+    for batch in batches:
+        table = MemoryTable(encode_batch(batch, schema), schema)
+        total = total.plus(Sums(question.ask(table), table.n_rows))
+    return total
+
+
+def collect_distinct(pieces: Iterable[WeightedRows], schema: Schema, most: int) -> WeightedRows | None:
+    """Return the distinct rows of all pieces in the order of their codes; None as soon as there are too many."""
+    cube = Cube({name: column.n_levels for name, column in schema.columns.items()}, most)
+    for piece in pieces:
+        if not cube.add(piece):
+            return None
+    return cube.rows()
+
+
+def shrink_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[WeightedRows]:
+    """Encode batches and reduce each to its distinct rows, where that pays."""
+    levels = {name: column.n_levels for name, column in schema.columns.items()}
+    for batch in batches:
+        encoded = encode_batch(batch, schema)
+        yield shrink_rows(WeightedRows(codes=encoded.codes, weights=None, n_rows=encoded.n_rows), levels)
+
+
+class LocalRows:
+    """What sources have in common that hand rows out to this process. Inherit, and give `fields` and `batches`."""
+
+    ordered = True
+
+    @property
+    def fields(self) -> pa.Schema:
+        """Names and types of the columns."""
+        raise NotImplementedError
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Hand out some columns of all rows, in the order of the source."""
+        raise NotImplementedError
+
+    def add_up(self, question: Question, schema: Schema) -> Sums:
+        """Answer a question about all rows; the schema declares the columns that it reads."""
+        return add_batches(self.batches(list(schema.columns)), self.fields, question, schema)
+
+    def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
+        """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
+        return collect_distinct(shrink_batches(self.batches(list(schema.columns)), schema), schema, most)
+
+
+class ArrowRows(LocalRows):
+    """Rows of an Arrow table, handed out in pieces.
+
+    Parameters
+    ----------
+    table
+        The rows.
+    most_rows
+        Rows of a batch at most.
+    """
+
+    def __init__(self, table: pa.Table, most_rows: int | None = None) -> None:
+        self._table = table
+        self._most_rows = most_rows
+
+    @property
+    def fields(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._table.schema
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Hand out some columns of all rows, in order."""
+        chosen = self._table.select(list(columns))
+        yield from chosen.to_batches(max_chunksize=self._most_rows or batch_rows(len(columns)))
+
+
+class SelectedRows(LocalRows):
+    """Some rows of a source: those whose label is one number.
+
+    Parameters
+    ----------
+    rows
+        The source.
+    labels
+        A label for each of its rows, in order.
+    label
+        The label of the rows that are kept.
+    """
+
+    def __init__(self, rows: RowSource, labels: NDArray[np.integer[Any]], label: int) -> None:
+        self._rows = rows
+        self._labels = labels
+        self._label = label
+
+    @property
+    def fields(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._rows.fields
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Hand out some columns of the rows that are kept, in the order of the source."""
+        start = 0
+        for batch in self._rows.batches(columns):
+            labels = self._labels[start : start + batch.num_rows]
+            start += batch.num_rows
+            yield batch.filter(pa.array(labels == self._label))

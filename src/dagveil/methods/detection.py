@@ -1,0 +1,168 @@
+"""The weakest dependence that `measure` would still see, in closed form, before any row is read.
+
+The formulas stand in docs/plan.md; the tests set them beside simulated releases.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+import msgspec
+from scipy import special
+
+from dagveil.data.column import Numeric
+from dagveil.data.schema import Schema
+from dagveil.methods.forecast import foresee_noise
+from dagveil.methods.made_up import BOUNDS_IN_SPREADS
+from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH
+from dagveil.methods.measure_moments import SIZES_SHARE
+from dagveil.methods.plan_file import Ask, AskInteractions, AskMoments, AskTables, MeasurementPlan, list_sets
+from dagveil.methods.planning import plan_measurement
+from dagveil.privacy.budget import Budget
+
+POWER = 0.8
+"""Probability with which the weakest dependence is seen."""
+
+CORRELATION = "correlation"
+CRAMERS_V = "Cramér's V"
+
+
+class Weakest(msgspec.Struct, frozen=True):
+    """The weakest dependence that is seen with probability `POWER`.
+
+    Parameters
+    ----------
+    scale
+        "correlation", or "Cramér's V" for columns that are counted.
+    typical
+        Of the median pair of columns; None if not even full dependence would be seen.
+    worst
+        Of the pair for which it is largest.
+    """
+
+    scale: str
+    typical: float | None
+    worst: float | None
+
+    @property
+    def words(self) -> str:
+        """Say it for people."""
+        if self.typical is None:
+            return "not even full dependence"
+        if self.typical == self.worst:
+            return f"a {self.scale} of {self.typical:.2g}"
+        worst = "not even full dependence" if self.worst is None else f"{self.worst:.2g}"
+        return f"a {self.scale} of {self.typical:.2g} (typical pair; {worst} in the worst)"
+
+
+def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
+    """Return the weakest dependence that the first test of `measure` sees, at the shares of its plan.
+
+    Parameters
+    ----------
+    schema
+        Of the table.
+    budget
+        Of the run.
+    rows
+        Nominal number of rows.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
+    >>> schema = Schema(dataset="study", columns=columns, reviewed=True)
+    >>> [round(find_weakest(schema, Budget.of(epsilon, 1e-6), 10_000).typical, 2) for epsilon in (0.3, 3)]
+    [0.05, 0.03]
+    """
+    declared, guessed = _declare_spreads(schema)
+    declared = msgspec.structs.replace(declared, reviewed=True, nominal_rows=rows)
+    plan = plan_measurement(declared, budget.epsilon, budget.delta)
+    # of the plan's stages, this is the one that answers questions about pairs
+    ask = next(ask for ask in plan.asks if len(list_sets(ask)[0]) > 1)
+    if guessed:
+        ask = msgspec.structs.replace(ask, share=ask.share * (1 - SIZES_SHARE))
+    noise = foresee_noise(ask, declared, plan.noise, plan.sites[0])
+    if isinstance(ask, AskMoments):
+        seen = _see_correlation(ask, noise, rows)
+        return Weakest(CORRELATION, seen, seen)
+    found = [_see_table(shape, variance, rows) for shape, variance in _list_pairs(plan, ask, noise)]
+    return Weakest(CRAMERS_V, _or_none(median(found)), _or_none(max(found)))
+
+
+def _declare_spreads(schema: Schema) -> tuple[Schema, bool]:
+    """Return the schema with a guess where no spread is declared, and whether any was needed: a run finds it then."""
+    columns = dict(schema.columns)
+    for name, column in schema.columns.items():
+        if isinstance(column, Numeric) and column.bins is None and column.spread is None:
+            lower, upper = column.bounds
+            columns[name] = msgspec.structs.replace(column, spread=(upper - lower) / BOUNDS_IN_SPREADS)
+    numeric = all(isinstance(column, Numeric) and column.bins is None for column in columns.values())
+    if not numeric or columns == schema.columns:
+        return schema, False
+    return msgspec.structs.replace(schema, columns=columns), True
+
+
+def _list_pairs(plan: MeasurementPlan, ask: Ask, noise: float) -> list[tuple[tuple[int, int], float]]:
+    """Return the numbers of levels of every pair that is measured, and the variance of its cells."""
+    levels = {name: column.n_levels for name, column in plan.schema.columns.items()}
+    if isinstance(ask, AskTables):
+        names = ask.sets[0]
+        cells = math.prod(levels[name] for name in names)
+        shapes = [(levels[a], levels[b]) for i, a in enumerate(names) for b in names[:i]]
+        # a cell of a pair's table is a sum of cells of the joint table
+        return [(shape, noise**2 * cells / math.prod(shape)) for shape in shapes]
+    assert isinstance(ask, AskInteractions)
+    return [((levels[a], levels[b]), noise**2) for a, b in ask.pairs]
+
+
+def _see_table(shape: tuple[int, int], variance: float, rows: int) -> float:
+    """Return Cramér's V; infinite if one of the columns cannot vary."""
+    a, b = shape
+    freedom = (a - 1) * (b - 1)
+    if not freedom:
+        return math.inf
+    shift = _shift(TABLE_SEARCH.marginal_level, freedom)
+    # whitened units: sampling gives every contrast 1/n, and noise of even margins a b s²/n²
+    return math.sqrt(shift * (1.0 / rows + a * b * variance / rows**2) / min(a - 1, b - 1))
+
+
+def _see_correlation(ask: AskMoments, noise: float, rows: int) -> float | None:
+    columns, radius = len(ask.rows.columns), ask.rows.radius_squared
+    variance, covariance, square = _shrink_moments(columns, radius)
+    deviation = noise / rows
+    ridged = variance + deviation * math.sqrt(columns)
+    # the test reckons with 1/n of sampling; after shrinking and with the ridge there is less
+    reckoned = math.hypot(1.0 / math.sqrt(rows), deviation / ridged)
+    real = math.hypot(math.sqrt(square / rows) / ridged, deviation / ridged)
+    beyond = float(special.ndtri(1.0 - MOMENT_SEARCH.marginal_level / 2.0)) * reckoned
+    seen = math.tanh(beyond + float(special.ndtri(POWER)) * real) * ridged / covariance
+    return seen if seen < 1.0 else None
+
+
+def _shrink_moments(columns: int, radius_squared: float) -> tuple[float, float, float]:
+    """Return what shrinking rows x of d standard normal columns to a ball leaves.
+
+    That is E x₁², what a small correlation ρ makes of E x₁x₂, divided by ρ, and E (x₁x₂)². With X = |x|², chi-square
+    with d degrees, they are E min(X, R²)/d, E min(X², R²X)/(d(d+2)) and E min(X², R⁴)/(d(d+2)).
+    """
+    d, r = columns, radius_squared
+
+    def inside(freedom: int) -> float:
+        return float(special.gammainc(freedom / 2, r / 2))
+
+    return (
+        inside(d + 2) + r * (1.0 - inside(d)) / d,
+        inside(d + 4) + r * (1.0 - inside(d + 2)) / (d + 2),
+        inside(d + 4) + r**2 * (1.0 - inside(d)) / (d * (d + 2)),
+    )
+
+
+def _shift(level: float, freedom: int) -> float:
+    """Return the noncentrality that a chi-square test of this level sees with probability `POWER`."""
+    return float(special.chndtrinc(special.chdtri(freedom, level), freedom, 1.0 - POWER))
+
+
+def _or_none(value: float) -> float | None:
+    return value if value <= 1.0 else None

@@ -1,0 +1,83 @@
+"""What an attacker gains at most by a release: how often he guesses right, in numbers and in words.
+
+The bounds are proved in docs/audit.md.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from dagveil.privacy.relation import Relation
+
+_LARGEST = 700.0
+"""Above this e^ε is no float; guesses are then as good as certain."""
+
+
+def bound_advantage(epsilon: float, delta: float) -> float:
+    """Return the largest difference of true and false positive rates that (epsilon, delta) allows.
+
+    Examples
+    --------
+    >>> round(bound_advantage(1.0, 0.0), 4)
+    0.4621
+    """
+    return min(1.0, math.tanh(epsilon / 2.0) * (1.0 - delta) + delta)
+
+
+def tell_guessing(
+    epsilon: Fraction, delta: Fraction, unit: str, relation: Relation, *, contents_only: bool = False
+) -> str:
+    """Say how well anyone can guess: the bound on the sum of both errors of a test, for an even chance.
+
+    Parameters
+    ----------
+    epsilon, delta
+        What is promised.
+    unit
+        What one record is, without an article.
+    relation
+        Which tables are neighbours.
+    contents_only
+        Whether every record is known to be there, as with reports that people sent.
+
+    Examples
+    --------
+    >>> tell_guessing(Fraction(1), Fraction(0), "row", Relation.REPLACE_ONE)
+    'someone who guesses which of two values one row has is right at most 73.2 % of the time, where chance gives 50 %.'
+    """
+    content = f"someone who guesses which of two values one {unit} has"
+    if relation is Relation.REPLACE_ONE or contents_only:
+        return f"{content} is right at most {write_accuracy(epsilon, delta)} % of the time, where chance gives 50 %."
+    # two contents are two steps apart: remove the one, add the other
+    twice = delta * (1 + Fraction(math.exp(min(float(epsilon), _LARGEST))))
+    return (
+        f"someone who guesses whether one {unit} is in the table is right at most {write_accuracy(epsilon, delta)} % "
+        f"of the time, and {content} at most {write_accuracy(2 * epsilon, twice)} %, where chance gives 50 %."
+    )
+
+
+def write_accuracy(epsilon: Fraction, delta: Fraction) -> str:
+    """Bound, in percent, on guessing right between two neighbours: (e^ε + δ) / (1 + e^ε), rounded up to a tenth.
+
+    It is half of one more than the advantage.
+
+    Examples
+    --------
+    >>> write_accuracy(Fraction(1), Fraction(0)), round(50 * (1 + bound_advantage(1.0, 0.0)), 1)
+    ('73.2', 73.1)
+    """
+    inverse = math.exp(-min(float(epsilon), _LARGEST))
+    percent = 100 * (1 + float(delta) * inverse) / (1 + inverse)
+    return f"{min(100.0, math.ceil(percent * 10 + 1e-9) / 10):.1f}"
+
+
+def name_unit(unit: str) -> str:
+    """Return the unit without its article: schemas say "one row".
+
+    Examples
+    --------
+    >>> name_unit("one patient")
+    'patient'
+    """
+    return unit.removeprefix("one ").removeprefix("a ")

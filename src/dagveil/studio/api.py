@@ -1,0 +1,131 @@
+"""The studio in JSON: every route under /api."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dagveil.studio.body import check_type, read_json, read_query, read_text, store_body
+from dagveil.studio.desk import Desk
+from dagveil.studio.openapi import describe_api
+from dagveil.studio.requests import (
+    ComparisonQuery,
+    NewBudget,
+    NewDraft,
+    NewExploration,
+    NewJob,
+    NewSchema,
+    NewSearch,
+    PlanQuery,
+    UploadQuery,
+)
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+Endpoint = Callable[["Request"], Awaitable["Response"]]
+
+
+def answer(status: int, content: object) -> Response:
+    """Return an answer in JSON."""
+    from starlette.responses import Response
+
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
+    """Return the routes of the API.
+
+    Parameters
+    ----------
+    desk
+        Does what is asked.
+    most_uploaded
+        Bytes of an upload, at most.
+    """
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    described = msgspec.json.encode(describe_api())
+
+    def reading(act: Callable[..., Any], *names: str) -> Endpoint:
+        """Make an endpoint of a question without a body; `names` are parts of the path."""
+
+        async def endpoint(request: Request) -> Response:
+            return answer(200, await run_in_threadpool(act, *(request.path_params[name] for name in names)))
+
+        return endpoint
+
+    def asking(act: Callable[..., Any], kind: type[Any], status: int, *names: str) -> Endpoint:
+        """Make an endpoint of a request with a JSON body."""
+
+        async def endpoint(request: Request) -> Response:
+            asked = await read_json(request, kind)
+            return answer(status, await run_in_threadpool(act, *(request.path_params[name] for name in names), asked))
+
+        return endpoint
+
+    async def describe(request: Request) -> Response:
+        return Response(described, media_type="application/json")
+
+    async def upload(request: Request) -> Response:
+        asked = read_query(request, UploadQuery)
+        check_type(request, "application/octet-stream")
+        with desk.folder.incoming(asked.name, asked.ending) as handle:
+            await store_body(request, handle, most_uploaded)
+        return answer(201, await run_in_threadpool(desk.uploaded, asked.name + asked.ending))
+
+    async def declare_text(request: Request) -> Response:
+        text = await read_text(request)
+        return answer(200, await run_in_threadpool(desk.declare_text, request.path_params["dataset"], text))
+
+    async def plan(request: Request) -> Response:
+        query = read_query(request, PlanQuery)
+        facts = await run_in_threadpool(
+            desk.plan, request.path_params["dataset"], query.method, query.epsilon, query.delta, query.redraws
+        )
+        return answer(200, facts)
+
+    async def result(request: Request) -> Response:
+        found = await run_in_threadpool(desk.result, request.path_params["job"])
+        return Response(found.to_json(), media_type="application/json")
+
+    async def exploration(request: Request) -> Response:
+        found = await run_in_threadpool(desk.exploration, request.path_params["job"])
+        return Response(found.to_json(), media_type="application/json")
+
+    async def compare(request: Request) -> Response:
+        query = read_query(request, ComparisonQuery)
+        return answer(200, await run_in_threadpool(desk.compare, query.here, query.there))
+
+    async def cancel(request: Request) -> Response:
+        return answer(202, await run_in_threadpool(desk.cancel, request.path_params["job"]))
+
+    table, job = "/api/datasets/{dataset}", "/api/jobs/{job}"
+    return [
+        Route("/api/openapi.json", describe),
+        Route("/api/datasets", reading(desk.datasets)),
+        Route("/api/datasets", upload, methods=["POST"]),
+        Route(table, reading(desk.dataset, "dataset")),
+        Route(f"{table}/draft", asking(desk.draft, NewDraft, 201, "dataset"), methods=["POST"]),
+        Route(f"{table}/schema", asking(desk.declare, NewSchema, 200, "dataset"), methods=["PUT"]),
+        Route(f"{table}/schema.toml", declare_text, methods=["PUT"]),
+        Route(f"{table}/budget", asking(desk.set_budget, NewBudget, 200, "dataset"), methods=["PUT"]),
+        Route(f"{table}/plan", plan),
+        Route(f"{table}/exploration", asking(desk.explore, NewExploration, 201, "dataset"), methods=["POST"]),
+        Route("/api/methods", reading(desk.methods)),
+        Route("/api/jobs", reading(desk.jobs)),
+        Route("/api/jobs", asking(desk.start, NewJob, 201), methods=["POST"]),
+        Route(job, reading(desk.job, "job")),
+        Route(f"{job}/cancel", cancel, methods=["POST"]),
+        Route(f"{job}/search", asking(desk.search, NewSearch, 201, "job"), methods=["POST"]),
+        Route(f"{job}/result", result),
+        Route(f"{job}/exploration", exploration),
+        Route("/api/comparison", compare),
+        Route("/api/history", reading(desk.history)),
+    ]

@@ -1,0 +1,171 @@
+"""The studio as an application, and the server that serves it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from dagveil.errors import DagveilError, MissingExtraError
+from dagveil.local.collector import is_loopback, listen
+from dagveil.privacy.ledger.book import Ledger
+from dagveil.studio.body import MOST_UPLOADED
+from dagveil.studio.crew import MOST_RUNNING, Crew
+from dagveil.studio.desk import Desk
+from dagveil.studio.door import Door, Keys, Place
+from dagveil.studio.folder import Folder
+from dagveil.studio.jobs import JobStore
+from dagveil.studio.refusal import WITHHELD, Refused, refuse
+from dagveil.studio.vitality import holding
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+PATROL_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a studio takes on."""
+
+    upload_bytes: int = MOST_UPLOADED
+    running: int = MOST_RUNNING
+
+
+def open_desk(folder: Folder, ledger: str, limits: Limits | None = None) -> Desk:
+    """Open everything behind the studio; the caller closes `desk.books`.
+
+    Parameters
+    ----------
+    folder
+        Where data sets, jobs and results are.
+    ledger
+        Path or URL of the ledger.
+    limits
+        How much is taken on; None takes the defaults.
+    """
+    from sqlalchemy.engine import make_url
+
+    shown = make_url(ledger).render_as_string(hide_password=True) if "://" in ledger else str(Path(ledger).absolute())
+    books = Ledger.open(ledger)
+    store = JobStore(folder.jobs_path)
+    running = (limits or Limits()).running
+    return Desk(
+        folder, store, Crew(folder, store, ledger if "://" in ledger else shown, shown, books, running), books, shown
+    )
+
+
+def make_app(desk: Desk, place: Place, keys: Keys, limits: Limits | None = None) -> Door:
+    """Return the application.
+
+    Parameters
+    ----------
+    desk
+        Does what is asked.
+    place
+        Where it listens.
+    keys
+        Who may enter.
+    limits
+        How much is taken on; None takes the defaults.
+    """
+    try:
+        from starlette.applications import Starlette
+        from starlette.exceptions import HTTPException
+        from starlette.routing import Mount
+        from starlette.staticfiles import StaticFiles
+    except ImportError as error:
+        raise missing() from error
+    from dagveil.studio import api, pages
+
+    limits = limits or Limits()
+
+    async def refused(request: Request, error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            words = {404: "there is no such page", 405: "not with this method"}
+            told = Refused(error.status_code, error.detail.lower(), words.get(error.status_code, error.detail))
+        elif isinstance(error, DagveilError):
+            told = refuse(error)
+        else:
+            told = Refused(500, "unexpected", WITHHELD.format(kind=type(error).__name__))
+        if request.url.path.startswith("/api/"):
+            return api.answer(told.status, {"error": told.error, "detail": told.detail})
+        return pages.show_refusal(told)
+
+    @contextlib.asynccontextmanager
+    async def live(app: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(_patrol(desk.crew))
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    static = Mount("/static", StaticFiles(packages=[("dagveil.studio", "static")]))
+    routes = [*api.list_routes(desk, limits.upload_bytes), *pages.list_routes(desk), static]
+    handlers = {HTTPException: refused, DagveilError: refused, Exception: refused}
+    inner = Starlette(routes=routes, exception_handlers=handlers, lifespan=live)
+    inner.router.redirect_slashes = False  # an address is right or wrong; nobody is sent elsewhere
+    return Door(inner, place, keys)
+
+
+async def _patrol(crew: Crew) -> None:
+    while True:
+        with contextlib.suppress(Exception):  # a ledger that is away for a while must not end the watch
+            await asyncio.to_thread(crew.patrol)
+        await asyncio.sleep(PATROL_SECONDS)
+
+
+def serve(
+    place: str | Path,
+    ledger: str | None,
+    host: str,
+    port: int,
+    ready: Callable[[str, str], None],
+    *,
+    limits: Limits | None = None,
+) -> None:
+    """Serve a folder until stopped by a signal; runs go on in processes of their own.
+
+    Parameters
+    ----------
+    place
+        The folder.
+    ledger
+        Path or URL of the ledger; None takes the folder's own.
+    host, port
+        Where to listen; port 0 takes a free one.
+    ready
+        Told the address with the token and the ledger's place, once it is bound.
+    limits
+        How much is taken on; None takes the defaults.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise missing() from error
+    folder = Folder.open(place)
+    with holding(folder.lock_path, f"another studio serves {folder.root}; stop it, or choose another folder"):
+        folder.sweep()
+        desk = open_desk(folder, ledger or str(folder.ledger_path), limits)
+        with contextlib.closing(desk.books), listen(host, port) as listener:
+            keys = Keys()
+            bound = Place(host, listener.getsockname()[1], remote=not is_loopback(host))
+            app = make_app(desk, bound, keys, limits)
+            ready(f"{bound.address}/?token={keys.token}", desk.shown)
+            # no access log: it would hold the token
+            config = uvicorn.Config(
+                app, access_log=False, log_level="error", ws="none", server_header=False, timeout_graceful_shutdown=3,
+                proxy_headers=False,
+            )  # fmt: skip
+            uvicorn.Server(config).run(sockets=[listener])
+
+
+def missing() -> MissingExtraError:
+    """Return the error for packages that are not installed."""
+    return MissingExtraError("the studio needs Starlette and uvicorn: pip install 'dagveil[studio]'")

@@ -1,0 +1,290 @@
+"""What the studio does when it is asked: the same library as the command line, answered in public facts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from dagveil.data.draft import draft_schema
+from dagveil.data.schema import Schema, schema_from_toml
+from dagveil.evaluation.comparison import Comparison, compare_graphs
+from dagveil.methods.catalogue import METHODS, method_named, method_plugins
+from dagveil.methods.exploration import Exploration, load_exploration
+from dagveil.methods.result import Result, load_result
+from dagveil.methods.run import schema_knowledge
+from dagveil.methods.settings import SearchSettings
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.ledger import account as books_account
+from dagveil.privacy.ledger.account import RunRecord
+from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.receipt import Calibration
+from dagveil.studio.answers import (
+    Account,
+    ComparisonFacts,
+    Dataset,
+    Datasets,
+    History,
+    JobFacts,
+    Jobs,
+    MethodFacts,
+    Methods,
+    PlanFacts,
+)
+from dagveil.studio.crew import Crew
+from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
+from dagveil.studio.forecast import foresee
+from dagveil.studio.jobs import Job, JobKind, JobOrder, JobState, JobStore
+from dagveil.studio.refusal import Refused
+from dagveil.studio.requests import NewBudget, NewDraft, NewExploration, NewJob, NewSchema, NewSearch, Noise
+from dagveil.studio.showing import show_account, show_dataset, show_differences, show_job, show_run
+
+
+class Desk:
+    """Everything that a visitor can ask for.
+
+    Parameters
+    ----------
+    folder, store, crew
+        Files, jobs and their processes.
+    books
+        The ledger.
+    shown
+        The ledger's place without a password.
+    """
+
+    def __init__(self, folder: Folder, store: JobStore, crew: Crew, books: Ledger, shown: str) -> None:
+        self.folder, self.store, self.crew, self.books, self.shown = folder, store, crew, books, shown
+
+    def datasets(self) -> Datasets:
+        """List the data sets with their budgets."""
+        found = [self._show(table) for table in self.folder.tables()]
+        return Datasets(ledger=self.shown, analyst=self.books.analyst, datasets=found)
+
+    def dataset(self, table: str) -> Dataset:
+        """Show one data set."""
+        return self._show(self.folder.table(table))
+
+    def uploaded(self, file: str) -> Dataset:
+        """Show a data set that has just come in."""
+        return self.dataset(file_id(file))
+
+    def draft(self, table_id: str, asked: NewDraft) -> Dataset:
+        """Write a first schema from the data; what it holds is not shown."""
+        table = self.folder.table(table_id)
+        if table.state is not SchemaState.NONE and not asked.replace:
+            raise Refused(409, "schema exists", f"{table.schema_path.name} exists; say that it may be replaced")
+        self.folder.write_schema(table, draft_schema(table.path, asked.name or None))
+        return self.dataset(table_id)
+
+    def declare(self, table_id: str, asked: NewSchema) -> Dataset:
+        """Write a schema that a person has declared."""
+        columns = {
+            name: {key: value for key, value in msgspec.to_builtins(column).items() if value is not None}
+            for name, column in asked.columns.items()
+        }
+        fields = {"name": asked.name, "reviewed": asked.reviewed, "unit": asked.unit, "relation": asked.relation}
+        facts: dict[str, Any] = {**fields, "public": asked.public}
+        if asked.nominal_rows is not None:
+            facts["nominal_rows"] = asked.nominal_rows
+        document: dict[str, Any] = {"dataset": facts, "columns": columns}
+        before = self.folder.table(table_id).schema
+        if before is not None and set(before.columns) <= set(columns):
+            # the form does not ask for background knowledge: what stands in the file stays there
+            knowledge = {name: getattr(before, name) for name in ("tiers", "forbidden", "required")}
+            document["knowledge"] = {name: value for name, value in knowledge.items() if value}
+        return self.declare_text(table_id, tomli_w.dumps(document))
+
+    def declare_text(self, table_id: str, text: str) -> Dataset:
+        """Write a schema from the text of a schema.toml."""
+        table = self.folder.table(table_id)
+        self.folder.write_schema(table, schema_from_toml(text))
+        return self.dataset(table_id)
+
+    def set_budget(self, table_id: str, asked: NewBudget) -> Account:
+        """Set the lifetime budget of a data set."""
+        schema = self._named_schema(self.folder.table(table_id))
+        self.books.set_budget(schema.dataset, Budget.of(asked.epsilon, asked.delta))
+        return show_account(self.books.account(schema.dataset))
+
+    def methods(self) -> Methods:
+        """List the methods."""
+        every = [*METHODS.values(), *(method_named(name) for name in method_plugins().names)]
+        return Methods(
+            methods=[
+                MethodFacts(
+                    name=method.name,
+                    title=method.title,
+                    data=method.data,
+                    cost=method.cost,
+                    releases_evidence=method.release is not None,
+                )
+                for method in every
+                if method.release is not None or method.ask is not None
+            ]
+        )
+
+    def plan(self, table_id: str, method: str, epsilon: str, delta: str, redraws: int) -> PlanFacts:
+        """Tell what a run would ask and take."""
+        schema = self.folder.table(table_id).reviewed_schema()
+        return foresee(schema, method, Budget.of(epsilon, delta), redraws)
+
+    def start(self, asked: NewJob) -> JobFacts:
+        """Check what can be checked without rows, then queue a run."""
+        table = self.folder.table(asked.dataset)
+        schema = table.reviewed_schema()
+        budget = Budget.of(asked.epsilon, asked.delta)
+        method = method_named(asked.method)
+        if method.release is None and method.ask is None:
+            raise Refused(
+                422, "no such method", f"{method.name} has no sound calibration, and the studio runs no other"
+            )
+        settings = method.read_settings(Calibration.SOUND, asked.options)
+        knowledge = schema_knowledge(schema)
+        method.check(schema, knowledge)
+        method.accounting(budget, schema, settings, knowledge)
+        _ = SearchSettings(redraws=asked.redraws)
+        books_account.admit(self.books.account(schema.dataset), budget, self.books.analyst)
+        order = JobOrder(
+            table=table.id,
+            file=table.file,
+            dataset=schema.dataset,
+            schema_digest=schema.digest(),
+            method=method.name,
+            epsilon=asked.epsilon,
+            delta=asked.delta,
+            redraws=asked.redraws if method.release is not None else 0,
+            noise=asked.noise.value,
+            ledger=self.shown,
+            options=dict(asked.options),
+        )
+        return self._tell(self.crew.queue(order))
+
+    def explore(self, table_id: str, asked: NewExploration) -> JobFacts:
+        """Queue a look at what each budget would buy: it reads no row and costs nothing."""
+        table = self.folder.table(table_id)
+        schema = table.reviewed_schema()
+        for epsilon in asked.epsilons:
+            Budget.of(epsilon, asked.delta)
+        if schema.nominal_rows is None:
+            raise Refused(409, "no nominal rows", "made-up tables need a public number of rows; declare nominal rows")
+        order = JobOrder(
+            table=table.id,
+            file=table.file,
+            dataset=schema.dataset,
+            schema_digest=schema.digest(),
+            method="explore",
+            epsilon=f"{asked.epsilons[0]} to {asked.epsilons[-1]}" if asked.epsilons[1:] else asked.epsilons[0],
+            delta=asked.delta,
+            redraws=0,
+            noise=Noise.OPENDP.value,
+            ledger=self.shown,
+            options={"seconds": asked.seconds},
+            kind=JobKind.EXPLORATION,
+            epsilons=asked.epsilons,
+        )
+        return self._tell(self.crew.queue(order))
+
+    def exploration(self, job_id: str) -> Exploration:
+        """Return what a job has explored."""
+        place = self.folder.results(self._job(job_id).id) / "exploration.json"
+        if not place.exists():
+            raise Refused(404, "no exploration", "this job has explored nothing")
+        return load_exploration(place)
+
+    def latest_exploration(self, table_id: str) -> JobFacts | None:
+        """Return the last exploration of a data set as its schema is now, running or done."""
+        schema = self.folder.table(table_id).schema
+        for job in reversed(self.store.all()):
+            order = job.order
+            same = order.table == table_id and schema is not None and order.schema_digest == schema.digest()
+            if same and order.kind is JobKind.EXPLORATION and (job.state is JobState.DONE or not job.state.ended):
+                return self._tell(job)
+        return None
+
+    def search(self, job_id: str, asked: NewSearch) -> JobFacts:
+        """Queue another search over a job's evidence: it costs nothing."""
+        job = self._job(job_id)
+        if not (self.folder.results(job.id) / "evidence.json").exists():
+            raise Refused(409, "no evidence", "this job left no evidence that could be searched again")
+        return self._tell(
+            self.crew.queue(
+                msgspec.structs.replace(
+                    job.order, redraws=asked.redraws, kind=JobKind.SEARCH, evidence=job.order.evidence or job.id
+                )
+            )
+        )
+
+    def jobs(self) -> Jobs:
+        """List all jobs, newest first."""
+        runs = self._runs()
+        return Jobs(jobs=[self._tell(job, runs) for job in reversed(self.store.all())])
+
+    def job(self, job_id: str) -> JobFacts:
+        """Show one job."""
+        return self._tell(self._job(job_id))
+
+    def cancel(self, job_id: str) -> JobFacts:
+        """Stop a job."""
+        return self._tell(self.crew.cancel(self._job(job_id)))
+
+    def result(self, job_id: str) -> Result:
+        """Return a job's result."""
+        job = self._job(job_id)
+        place = self.folder.results(job.id) / "result.json"
+        if not place.exists():
+            raise Refused(404, "no result", f"this job is {job.state.value} and has no result")
+        return load_result(place)
+
+    def compare(self, here: str, there: str) -> ComparisonFacts:
+        """Put two results side by side."""
+        found = self.compare_results(here, there)
+        return ComparisonFacts(
+            here=self.job(here),
+            there=self.job(there),
+            same=found.same,
+            shd=found.shd,
+            skeleton_f1=found.skeleton.f1,
+            only_here=show_differences(found.only_here),
+            only_there=show_differences(found.only_there),
+            turned=show_differences(found.turned),
+            marked=show_differences(found.marked),
+        )
+
+    def compare_results(self, here: str, there: str) -> Comparison:
+        """Compare the graphs of two results."""
+        graphs = [self.result(job).graph for job in (here, there)]
+        if set(graphs[0].nodes) != set(graphs[1].nodes):
+            raise Refused(409, "other columns", "these two results have different columns; compare results of the same")
+        return compare_graphs(graphs[0].cpdag, graphs[1].cpdag)
+
+    def history(self) -> History:
+        """List every run of the ledger, newest first, with the job that made it."""
+        made = {job.run: job.id for job in self.store.all() if job.order.ledger == self.shown}
+        return History(runs=[show_run(run, made.get(run.id)) for run in reversed(self.books.history())])
+
+    def _job(self, job_id: str) -> Job:
+        job = self.store.get(job_id)
+        if job is None:
+            raise Refused(404, "no such job", "there is no job with this id")
+        return job
+
+    def _runs(self) -> dict[int, RunRecord]:
+        return {run.id: run for run in self.books.history()}
+
+    def _run(self, job: Job, runs: dict[int, RunRecord] | None) -> RunRecord | None:
+        if job.run is None or job.order.ledger != self.shown:
+            return None
+        return (self._runs() if runs is None else runs).get(job.run)
+
+    def _tell(self, job: Job, runs: dict[int, RunRecord] | None = None) -> JobFacts:
+        return show_job(job, self._run(job, runs), self.folder.results(job.id), self.shown)
+
+    def _named_schema(self, table: DataFile) -> Schema:
+        if table.schema is None:
+            raise Refused(409, "no schema", f"{table.file} has no schema yet, so it has no name in the ledger")
+        return table.schema
+
+    def _show(self, table: DataFile) -> Dataset:
+        return show_dataset(table, None if table.schema is None else self.books.account(table.schema.dataset))

@@ -1,0 +1,209 @@
+"""The door of the studio: only this machine's owner, with the token, from the studio's own pages.
+
+- A request must be addressed to the studio by name and port: a foreign name that was made to lead here (DNS rebinding)
+  is refused.
+- A browser says where a request comes from (Origin, Sec-Fetch-Site): what comes from another page is refused, and so is
+  a change that a browser sends without saying.
+- The token in the address of the first visit is exchanged for a cookie that scripts cannot read and that other sites
+  cannot make a browser send. Programs send the token in the header Authorization instead.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs
+
+import msgspec
+
+from dagveil.studio.answers import Refusal
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
+)
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "SAMEORIGIN",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+SAFE: Final = frozenset({"GET", "HEAD"})
+OPEN: Final = "/static/"
+"""Style and script of the package itself: they hold nothing of anybody's."""
+
+LONGEST_COOKIE: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The secrets of one server: made at its start, kept nowhere."""
+
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the studio listens; `remote` says that other machines may reach it."""
+
+    host: str
+    port: int
+    remote: bool = False
+
+    @property
+    def cookie(self) -> str:
+        """Name of the cookie: browsers do not tell ports apart."""
+        return f"dagveil-studio-{self.port}"
+
+    @property
+    def address(self) -> str:
+        """What the address of a page begins with."""
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    def knows(self, host: str) -> bool:
+        """Say whether a Host header means this studio.
+
+        Examples
+        --------
+        >>> place = Place("127.0.0.1", 8080)
+        >>> [place.knows(host) for host in ("localhost:8080", "127.0.0.1:8080", "evil.example:8080", "127.0.0.1")]
+        [True, True, False, False]
+        """
+        name, _, port = host.lower().rpartition(":")
+        if port != str(self.port):
+            return False
+        name = name.removeprefix("[").removesuffix("]")
+        if name in ("localhost", "127.0.0.1", "::1", self.host.lower()):
+            return True
+        if not self.remote:
+            return False
+        try:
+            # a page that rebinds has a name; a number can only be this machine's own
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+class Door:
+    """Lets requests in or refuses them, and gives every answer its headers."""
+
+    def __init__(self, app: ASGIApp, place: Place, keys: Keys) -> None:
+        self.app, self.place, self.keys = app, place, keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers = _read_headers(scope)
+        if (refusal := self._refuse(scope, headers)) is not None:
+            await _answer(send, scope, *refusal)
+            return
+        if (entered := self._enter(scope)) is not None:
+            await send(entered)
+            await send({"type": "http.response.body", "body": b""})
+            return
+        if not scope["path"].startswith(OPEN) and not self._known(headers):
+            await _answer(
+                send, scope, 401, "no token", "open the address that `dagveil studio` printed: it holds the token"
+            )
+            return
+
+        async def dress(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                extra = [
+                    (name.encode(), value.encode()) for name, value in HEADERS.items() if name.encode() not in given
+                ]
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        await self.app(scope, receive, dress)
+
+    def _refuse(self, scope: Scope, headers: dict[str, list[str]]) -> tuple[int, str, str] | None:
+        hosts = headers.get("host", [])
+        if len(hosts) != 1 or not self.place.knows(hosts[0]):
+            return 421, "wrong host", f"this studio is at {self.place.address}; it answers to no other name"
+        foreign = (403, "foreign page", "this request comes from another page; use the studio's own")
+        if any(site not in ("same-origin", "none") for site in headers.get("sec-fetch-site", [])):
+            return foreign
+        if any(origin != f"http://{hosts[0].lower()}" for origin in headers.get("origin", [])):
+            return foreign
+        told = "origin" in headers or "same-origin" in headers.get("sec-fetch-site", [])
+        if scope["method"] not in SAFE and not told and "authorization" not in headers:
+            return 403, "no origin", "a change must say where it comes from, or bring the token in Authorization"
+        return None
+
+    def _enter(self, scope: Scope) -> Message | None:
+        """Exchange the token of a first visit for a cookie."""
+        if scope["path"] != "/" or scope["method"] != "GET":
+            return None
+        given = parse_qs(scope.get("query_string", b"").decode("latin-1")[:1000]).get("token", [])
+        if len(given) != 1 or not _same(given[0], self.keys.token):
+            return None
+        cookie = f"{self.place.cookie}={self.keys.session}; Path=/; HttpOnly; SameSite=Strict"
+        headers = {**HEADERS, "location": "/", "set-cookie": cookie}
+        return {
+            "type": "http.response.start",
+            "status": 303,
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+
+    def _known(self, headers: dict[str, list[str]]) -> bool:
+        if "authorization" in headers:
+            kind, _, token = headers["authorization"][0].partition(" ")
+            return len(headers["authorization"]) == 1 and kind.lower() == "bearer" and _same(token, self.keys.token)
+        for line in headers.get("cookie", []):
+            if len(line) > LONGEST_COOKIE:
+                continue
+            try:
+                cookie = SimpleCookie(line).get(self.place.cookie)
+            except CookieError:
+                continue
+            if cookie is not None and _same(cookie.value, self.keys.session):
+                return True
+        return False
+
+
+def _same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), wanted.encode())
+
+
+def _read_headers(scope: Scope) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    return found
+
+
+async def _answer(send: Send, scope: Scope, status: int, error: str, detail: str) -> None:
+    if scope["path"].startswith("/api/"):
+        kind, body = "application/json", msgspec.json.encode(Refusal(error=error, detail=detail))
+    else:
+        kind, body = "text/plain; charset=utf-8", f"{error}: {detail}\n".encode()
+    headers = {**HEADERS, "content-type": kind, "content-length": str(len(body))}
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+    )
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

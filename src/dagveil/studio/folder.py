@@ -1,0 +1,250 @@
+"""The folder of a studio: which files are data sets, and where everything else goes.
+
+Visitors name data sets and jobs by ids, never by paths. Only regular files right inside the folder count; links are
+ignored, wherever they lead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dagveil.data.schema import Schema, load_schema, save_schema
+from dagveil.errors import DataError, SchemaError
+from dagveil.studio.refusal import Refused
+
+ENDINGS: Final = (".csv.gz", ".tsv.gz", ".csv", ".tsv", ".parquet", ".feather", ".arrow")
+"""What a table's name may end in, longest first."""
+
+NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+"""Of an uploaded table; it becomes a file name, so it can be no path."""
+
+DATASET_ID: Final = r"^[0-9a-f]{12}$"
+JOB_ID: Final = r"^[0-9a-f]{16}$"
+
+LARGEST_SCHEMA: Final = 4 * 2**20
+"""Bytes of a schema.toml."""
+
+_INCOMING: Final = ".incoming-"
+
+
+class SchemaState(enum.Enum):
+    """How far a data set's schema is."""
+
+    NONE = "none"
+    DRAFT = "draft"
+    REVIEWED = "reviewed"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One table in the folder, with its schema as far as there is one."""
+
+    id: str
+    path: Path
+    schema_path: Path
+    state: SchemaState
+    schema: Schema | None
+
+    @property
+    def file(self) -> str:
+        """Name of the file."""
+        return self.path.name
+
+    def reviewed_schema(self) -> Schema:
+        """Return the schema if someone has reviewed it, or say what is missing."""
+        if self.state is SchemaState.NONE:
+            raise Refused(409, "no schema", f"{self.file} has no schema yet; draft one, then review it")
+        if self.state is SchemaState.UNREADABLE or self.schema is None:
+            raise Refused(409, "unreadable schema", unreadable(self))
+        if self.state is SchemaState.DRAFT:
+            raise Refused(
+                409,
+                "unreviewed",
+                f"the schema of {self.file} is unreviewed: its levels and bounds were read from the data and may give "
+                "records away. Declare what is public knowledge, and say that it is reviewed",
+            )
+        return self.schema
+
+
+class Folder:
+    r"""Where a studio keeps everything.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     folder = Folder.open(place)
+    ...     _ = (folder.root / "visits.csv").write_text("a,b\n1,2\n")
+    ...     [(table.file, table.state.value) for table in folder.tables()]
+    [('visits.csv', 'none')]
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def open(cls, place: str | Path) -> Folder:
+        """Open a folder; it is made if it does not exist, for its owner only."""
+        root = Path(place)
+        try:
+            root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            root = root.resolve(strict=True)
+            (root / "results").mkdir(exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise DataError(f"cannot use {place} as a folder: {error.strerror}; choose another") from None
+        return cls(root)
+
+    @property
+    def jobs_path(self) -> Path:
+        """The SQLite file of jobs."""
+        return self.root / "studio.sqlite"
+
+    @property
+    def ledger_path(self) -> Path:
+        """The ledger that is used if no other is named."""
+        return self.root / "ledger.sqlite"
+
+    @property
+    def lock_path(self) -> Path:
+        """Held by the one server of the folder."""
+        return self.root / ".studio.lock"
+
+    def results(self, job: str) -> Path:
+        """Return the folder of a job's files."""
+        if not re.fullmatch(JOB_ID, job):
+            raise Refused(404, "no such job", "there is no job with this id")
+        return self.root / "results" / job
+
+    def tables(self) -> list[DataFile]:
+        """List the data sets, by name."""
+        found = []
+        for entry in sorted(os.scandir(self.root), key=lambda entry: entry.name):
+            stem = _stem(entry.name)
+            if stem is not None and _is_plain(self.root / entry.name) and _is_printable(entry.name):
+                found.append(self._read(entry.name, stem))
+        return found
+
+    def table(self, wanted: str) -> DataFile:
+        """Return one data set by its id."""
+        for entry in os.scandir(self.root):
+            stem = _stem(entry.name)
+            if stem is None or not _is_printable(entry.name) or file_id(entry.name) != wanted:
+                continue
+            if _is_plain(self.root / entry.name):
+                return self._read(entry.name, stem)
+        raise Refused(404, "no such data set", "there is no data set with this id")
+
+    def _read(self, name: str, stem: str) -> DataFile:
+        schema_path = self.root / f"{stem}.toml"
+        state, schema = SchemaState.NONE, None
+        if _exists(schema_path):
+            state = SchemaState.UNREADABLE
+            if _is_plain(schema_path) and schema_path.stat().st_size <= LARGEST_SCHEMA:
+                with contextlib.suppress(SchemaError):
+                    schema = load_schema(schema_path)
+                    state = SchemaState.REVIEWED if schema.reviewed else SchemaState.DRAFT
+        return DataFile(file_id(name), self.root / name, schema_path, state, schema)
+
+    def write_schema(self, table: DataFile, schema: Schema) -> None:
+        """Write a data set's schema in one step: whoever reads it sees the old one or the new one."""
+        draft = self.root / f"{_INCOMING}{secrets.token_hex(8)}"
+        try:
+            save_schema(schema, draft)
+            draft.replace(table.schema_path)
+        except OSError as error:
+            raise Refused(507, "not written", f"the schema could not be written ({error.strerror})") from None
+        finally:
+            draft.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def incoming(self, name: str, ending: str) -> Iterator[int]:
+        """Give a descriptor for an upload; it becomes a data set only when the block ends well."""
+        if not re.fullmatch(NAME, name) or name.startswith(("studio", "ledger")):
+            raise Refused(422, "wrong name", "a name has letters, digits, _ and - only, at most 64, and is not taken")
+        if ending not in ENDINGS:
+            raise Refused(422, "wrong ending", f"a table ends in {', '.join(ENDINGS)}")
+        target = self.root / f"{name}{ending}"
+        taken = Refused(409, "name in use", f"there is a table {target.name}; choose another name")
+        if _exists(target):
+            raise taken
+        place = self.root / f"{_INCOMING}{secrets.token_hex(8)}"
+        handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            try:
+                yield handle
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            os.link(place, target, follow_symlinks=False)  # unlike a rename, never over another file
+        except FileExistsError:
+            raise taken from None
+        except OSError as error:
+            raise Refused(507, "not written", f"the table could not be written ({error.strerror})") from None
+        finally:
+            place.unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Remove what uploads that were cut off by a kill left behind."""
+        for place in self.root.glob(f"{_INCOMING}*"):
+            if _is_plain(place):
+                place.unlink(missing_ok=True)
+
+
+def file_id(name: str) -> str:
+    """Return the id of a file name: the same after every start.
+
+    Examples
+    --------
+    >>> file_id("visits.csv")
+    '92d9d4845046'
+    """
+    return hashlib.sha256(name.encode()).hexdigest()[:12]
+
+
+def unreadable(table: DataFile) -> str:
+    """Say that a schema cannot be read; not why, since a draft holds values that were read from the data."""
+    return (
+        f"the schema {table.schema_path.name} cannot be read; `dagveil schema check {table.file} --schema "
+        f"{table.schema_path.name}` says why"
+    )
+
+
+def _stem(name: str) -> str | None:
+    if name.startswith("."):
+        return None
+    lower = name.lower()
+    for ending in ENDINGS:
+        if lower.endswith(ending) and len(name) > len(ending):
+            return name[: -len(ending)]
+    return None
+
+
+def _is_printable(name: str) -> bool:
+    # a name whose bytes are no UTF-8 could not be shown
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _exists(path: Path) -> bool:
+    return os.path.lexists(path)

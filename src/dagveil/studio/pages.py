@@ -1,0 +1,160 @@
+"""The studio in HTML: pages that a person reads; what they change goes through the API."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from dagveil._version import __version__
+from dagveil.errors import DagveilError
+from dagveil.methods.exploration import EPSILONS
+from dagveil.report.html import render_report
+from dagveil.report.labels import clean_text
+from dagveil.studio.body import read_query
+from dagveil.studio.desk import Desk
+from dagveil.studio.drawing import draw_differences, list_differing
+from dagveil.studio.folder import ENDINGS
+from dagveil.studio.refusal import Refused, refuse
+from dagveil.studio.requests import ComparisonQuery, PlanQuery
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+DRAWING_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
+REPORT_POLICY: Final = "frame-ancestors 'self'"
+"""Beside the report's own, stricter one, which stands in its head."""
+
+
+def show(template: str, status: int = 200, **facts: Any) -> Response:
+    """Return a page."""
+    from starlette.responses import HTMLResponse
+
+    return HTMLResponse(_environment().get_template(template).render(version=__version__, **facts), status)
+
+
+def show_refusal(told: Refused) -> Response:
+    """Return the page that says why nothing was done."""
+    return show("refusal.html.j2", told.status, told=told)
+
+
+def list_routes(desk: Desk) -> list[Route]:
+    """Return the pages.
+
+    Parameters
+    ----------
+    desk
+        Knows everything that they show.
+    """
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    def home(request: Request) -> Response:
+        return show("datasets.html.j2", found=desk.datasets(), endings=ENDINGS)
+
+    def dataset(request: Request) -> Response:
+        return show("dataset.html.j2", dataset=desk.dataset(request.path_params["dataset"]), jobs=_jobs_of(request))
+
+    def _jobs_of(request: Request) -> list[Any]:
+        return [job for job in desk.jobs().jobs if job.dataset == request.path_params["dataset"]]
+
+    def schema(request: Request) -> Response:
+        return show("schema.html.j2", dataset=desk.dataset(request.path_params["dataset"]))
+
+    def plan(request: Request) -> Response:
+        found = desk.dataset(request.path_params["dataset"])
+        desk.folder.table(found.id).reviewed_schema()
+        query = read_query(request, PlanQuery) if request.url.query else PlanQuery(epsilon="1")
+        facts, told = None, None
+        try:
+            facts = desk.plan(found.id, query.method, query.epsilon, query.delta, query.redraws)
+        except DagveilError as error:
+            told = refuse(error)
+        return show(
+            "plan.html.j2", 200 if told is None else told.status, dataset=found, query=query, plan=facts, told=told,
+            methods=desk.methods().methods, **explored(found.id),
+        )  # fmt: skip
+
+    def explored(table: str) -> dict[str, Any]:
+        last = desk.latest_exploration(table)
+        done = None if last is None or not last.has_exploration else desk.exploration(last.id)
+        return {"exploring": last, "explored": done, "epsilons": EPSILONS}
+
+    def jobs(request: Request) -> Response:
+        return show("jobs.html.j2", jobs=desk.jobs().jobs)
+
+    def job(request: Request) -> Response:
+        found = desk.job(request.path_params["job"])
+        others = [one for one in desk.jobs().jobs if one.has_result and one.id != found.id and one.name == found.name]
+        explored = desk.exploration(found.id) if found.has_exploration else None
+        return show("job.html.j2", job=found, others=others, explored=explored)
+
+    def report(request: Request) -> Response:
+        page = render_report(desk.result(request.path_params["job"]))
+        return Response(page, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
+
+    def graph(request: Request) -> Response:
+        job_id = request.path_params["job"]
+        beside = request.query_params.get("beside")
+        differing = set() if beside is None else list_differing(desk.compare_results(job_id, beside))
+        drawing = draw_differences(desk.result(job_id), differing, f"Causal graph of {desk.job(job_id).name}")
+        return Response(drawing, media_type="image/svg+xml", headers={"content-security-policy": DRAWING_POLICY})
+
+    def curve(request: Request) -> Response:
+        drawing = desk.exploration(request.path_params["job"]).to_svg()
+        return Response(drawing, media_type="image/svg+xml", headers={"content-security-policy": DRAWING_POLICY})
+
+    def compare(request: Request) -> Response:
+        query = read_query(request, ComparisonQuery)
+        found = desk.compare(query.here, query.there)
+        return show("compare.html.j2", found=found)
+
+    def history(request: Request) -> Response:
+        return show("history.html.j2", runs=desk.history().runs, ledger=desk.shown)
+
+    async def answer_nothing(request: Request) -> Response:
+        return await run_in_threadpool(Response, b"", 204)
+
+    return [
+        Route("/", home),
+        Route("/favicon.ico", answer_nothing),
+        Route("/datasets/{dataset}", dataset),
+        Route("/datasets/{dataset}/schema", schema),
+        Route("/datasets/{dataset}/plan", plan),
+        Route("/jobs", jobs),
+        Route("/jobs/{job}", job),
+        Route("/jobs/{job}/report", report),
+        Route("/jobs/{job}/graph.svg", graph),
+        Route("/jobs/{job}/curve.svg", curve),
+        Route("/compare", compare),
+        Route("/history", history),
+    ]
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("dagveil.studio", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["moment"] = _write_moment
+    return environment
+
+
+def _write_moment(text: str) -> str:
+    """Write a time as it stands in the ledger or the jobs for people: to the minute, in UTC."""
+    return f"{text[:16].replace('T', ' ')} UTC"
+
+
+def _finalize(value: Any) -> Any:
+    """Clean every text on its way into the page."""
+    return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value

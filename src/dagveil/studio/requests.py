@@ -1,0 +1,122 @@
+"""What visitors ask for, with the bounds that every request must keep; the OpenAPI description is made from these."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from dagveil.methods.exploration import EPSILONS
+from dagveil.methods.settings import SearchSettings
+from dagveil.studio.folder import DATASET_ID, ENDINGS, JOB_ID, NAME
+
+AMOUNT = r"^(?:[0-9]{1,9}(?:\.[0-9]{1,30})?(?:[eE]-?[0-9]{1,2})?|[0-9]{1,9}/[1-9][0-9]{0,8})$"
+"""A decimal number or a fraction; short, so that nobody can ask for one with a billion digits."""
+
+Amount = Annotated[str, Meta(pattern=AMOUNT, max_length=50, examples=["1", "0.5", "1e-6"])]
+DatasetId = Annotated[str, Meta(pattern=DATASET_ID)]
+JobId = Annotated[str, Meta(pattern=JOB_ID)]
+Line = Annotated[str, Meta(min_length=1, max_length=200)]
+Redraws = Annotated[int, Meta(ge=0, le=10_000)]
+
+
+class Noise(enum.Enum):
+    """Where noise comes from; seeds are for tests, and none of the studio's business."""
+
+    OPENDP = "opendp"
+    EXACT = "exact"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a visitor asks; unknown fields are refused."""
+
+
+class NewJob(Request, frozen=True, kw_only=True):
+    """A run on the rows of a data set."""
+
+    dataset: DatasetId
+    epsilon: Amount
+    delta: Amount = "1e-6"
+    method: Line = "measure"
+    redraws: Redraws = SearchSettings().redraws
+    noise: Noise = Noise.OPENDP
+    options: dict[Line, Line | list[Line]] = {}
+
+
+class NewSearch(Request, frozen=True, kw_only=True):
+    """Another search over evidence that was released and paid for."""
+
+    redraws: Redraws = SearchSettings().redraws
+
+
+class NewExploration(Request, frozen=True, kw_only=True):
+    """A look at what each budget would buy, on made-up tables of the same schema."""
+
+    epsilons: Annotated[tuple[Amount, ...], Meta(min_length=1, max_length=8)] = EPSILONS
+    delta: Amount = "1e-6"
+    seconds: Annotated[int, Meta(ge=1, le=3600)] = 60
+
+
+class NewBudget(Request, frozen=True, kw_only=True):
+    """The lifetime budget of a data set."""
+
+    epsilon: Amount
+    delta: Amount = "1e-5"
+
+
+class NewDraft(Request, frozen=True, kw_only=True):
+    """A first schema, read from the data; `replace` overwrites one that exists."""
+
+    name: Line | None = None
+    replace: bool = False
+
+
+class NewColumn(Request, frozen=True, kw_only=True):
+    """What is public about one column; which fields are needed depends on `kind`, as in a schema.toml."""
+
+    kind: Annotated[str, Meta(pattern="^(categorical|ordinal|boolean|numeric)$")]
+    levels: list[str] | None = None
+    bounds: tuple[float, float] | None = None
+    bins: int | None = None
+    center: float | None = None
+    spread: float | None = None
+    scores: list[float] | None = None
+    outside: str | None = None
+    missing: str | float | None = None
+
+
+class NewSchema(Request, frozen=True, kw_only=True):
+    """A whole schema, declared by a person."""
+
+    name: Line
+    columns: Annotated[dict[Line, NewColumn], Meta(min_length=1)]
+    unit: Line = "one row"
+    relation: Annotated[str, Meta(pattern="^(add-remove|replace-one)$")] = "add-remove"
+    nominal_rows: Annotated[int, Meta(ge=1, le=10**12)] | None = None
+    public: bool = False
+    reviewed: bool = False
+
+
+class UploadQuery(Request, frozen=True, kw_only=True):
+    """Name and ending of a table that is sent."""
+
+    name: Annotated[str, Meta(pattern=NAME)]
+    ending: Annotated[str, Meta(pattern=f"^({'|'.join(ENDINGS)})$".replace(".", "[.]"))] = ".csv"
+
+
+class PlanQuery(Request, frozen=True, kw_only=True):
+    """The run that a plan is wanted for."""
+
+    epsilon: Amount
+    delta: Amount = "1e-6"
+    method: Line = "measure"
+    redraws: Redraws = SearchSettings().redraws
+
+
+class ComparisonQuery(Request, frozen=True, kw_only=True):
+    """Two jobs whose results are compared."""
+
+    here: JobId
+    there: JobId

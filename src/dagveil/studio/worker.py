@@ -1,0 +1,185 @@
+"""The process of one job: it runs the method, notes how far it is, and writes what came out.
+
+Started as ``python -m dagveil.studio.worker FOLDER JOB``, with the ledger's address in the environment, where other
+users of the machine cannot read its password. It needs no server: whoever started it may be gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from dagveil.data.schema import Schema
+from dagveil.errors import DagveilError, DataError, LedgerError
+from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.methods.catalogue import method_named
+from dagveil.methods.discovery import discover, measure_source
+from dagveil.methods.evidence_search import search_evidence
+from dagveil.methods.exploration import explore
+from dagveil.methods.result import Result
+from dagveil.methods.settings import SearchSettings
+from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.studio.bell import Bell, Cancelled
+from dagveil.studio.folder import Folder
+from dagveil.studio.jobs import Job, JobKind, JobState, JobStore
+from dagveil.studio.refusal import WITHHELD
+from dagveil.studio.watched_ledger import WatchedLedger
+
+LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
+TELL_SECONDS: Final = 0.2
+"""How often progress is noted, at most."""
+
+FOUND: Final = ("result.json", "exploration.json")
+"""What a job leaves when it is done."""
+
+CHANGED: Final = (
+    "the schema was changed after this run was asked for; nothing was drawn. Look at the plan and start again"
+)
+
+
+class Worker:
+    """One job while it runs."""
+
+    def __init__(self, folder: Folder, store: JobStore, job: Job, bell: Bell) -> None:
+        self.folder, self.store, self.job, self.bell = folder, store, job, bell
+        self._told = 0.0
+        self._stage = ""
+        self._run: int | None = None
+
+    def work(self) -> None:
+        """Run the job, and note how it ended."""
+        try:
+            self._find_graph()
+        except Cancelled:
+            # it may have come too late: what was found is found
+            place = self.folder.results(self.job.id)
+            found = any((place / name).exists() for name in FOUND)
+            self.store.end(self.job.id, JobState.DONE if found else JobState.CANCELLED)
+        except DagveilError as error:
+            self.store.end(self.job.id, JobState.FAILED, str(error))
+        except BaseException as error:  # whatever it is, the job must not look as if it went on
+            self.store.end(self.job.id, JobState.FAILED, WITHHELD.format(kind=type(error).__name__))
+        else:
+            self.store.end(self.job.id, JobState.DONE)
+
+    def _find_graph(self) -> None:
+        order = self.job.order
+        settings = SearchSettings(redraws=order.redraws)
+        if order.kind is JobKind.SEARCH and order.evidence is not None:
+            self._search(load_evidence(self.folder.results(order.evidence) / "evidence.json"), settings)
+            return
+        table = self.folder.table(order.table)
+        schema = table.reviewed_schema()
+        if schema.digest() != order.schema_digest:
+            raise DataError(CHANGED)
+        if order.kind is JobKind.EXPLORATION:
+            self._explore(schema)
+            return
+        books = WatchedLedger(Ledger.open(os.environ[LEDGER_VARIABLE]), self.bell, self._note_run)
+        try:
+            if method_named(order.method).release is None:
+                self._ask(table.path, schema, books)
+            else:
+                self._measure(table.path, schema, books, settings)
+        finally:
+            if self._run is not None:
+                # does nothing if the run closed it; a cancel may have come in between
+                with contextlib.suppress(LedgerError):
+                    books.close_run(self._run)
+            books.close()
+
+    def _measure(self, path: Path, schema: Schema, books: Ledger, settings: SearchSettings) -> None:
+        order = self.job.order
+        evidence = measure_source(
+            path,
+            schema,
+            order.epsilon,
+            order.delta,
+            method=order.method,
+            options=order.options,
+            ledger=books,
+            noise=NoiseKind(order.noise),
+            redraws=order.redraws,
+            progress=self._tell,
+        )
+        self._keep("evidence.json", evidence.save)
+        self._search(evidence, settings)
+
+    def _search(self, evidence: Evidence, settings: SearchSettings) -> None:
+        result = search_evidence(evidence, settings, progress=self._tell)
+        self._keep("result.json", result.save)
+
+    def _ask(self, path: Path, schema: Schema, books: Ledger) -> None:
+        order = self.job.order
+        result: Result = discover(
+            path,
+            schema,
+            order.epsilon,
+            order.delta,
+            method=order.method,
+            options=order.options,
+            ledger=books,
+            noise=NoiseKind(order.noise),
+            progress=self._tell,
+        )
+        self._keep("result.json", result.save)
+
+    def _explore(self, schema: Schema) -> None:
+        order = self.job.order
+        found = explore(
+            schema, order.epsilons, order.delta, seconds=float(order.options["seconds"]), progress=self._tell
+        )
+        self._keep("exploration.json", found.save)
+
+    def _keep(self, name: str, save: Callable[[Path], None]) -> None:
+        """Write a file in one step: what stands under its name is whole."""
+        place = self.folder.results(self.job.id) / name
+        with self.bell.shield():
+            part = place.with_name(f".part-{name}")
+            try:
+                save(part)
+                part.replace(place)
+            except OSError as error:
+                raise DataError(
+                    f"what was found could not be written ({error.strerror}); what was charged stays charged"
+                ) from None
+
+    def _note_run(self, run: int) -> None:
+        self._run = run
+        self.store.note_run(self.job.id, run)
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        self.bell.check()
+        moment = time.monotonic()
+        if stage != self._stage or done == total or moment - self._told >= TELL_SECONDS:
+            self._told, self._stage = moment, stage
+            with self.bell.shield():
+                self.store.note_progress(self.job.id, stage, done, total)
+
+
+def main() -> None:
+    """Run the job that the command line names."""
+    place, job_id = sys.argv[1:3]
+    bell = Bell()
+    folder = Folder.open(place)
+    store = JobStore(folder.jobs_path)
+    try:
+        bell.listen()
+        job = store.get(job_id)
+        if job is not None and job.state is JobState.RUNNING and not job.cancelling:
+            store.note_process(job_id, os.getpid())
+            Worker(folder, store, job, bell).work()
+            return
+    except Cancelled:
+        pass
+    store.end(job_id, JobState.CANCELLED)
+
+
+if __name__ == "__main__":
+    main()

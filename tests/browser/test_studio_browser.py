@@ -1,0 +1,171 @@
+"""The studio in a real browser: from the address with the token to two results side by side."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from visitor import Visitor
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "studio"))
+
+from caller import ASIA, SECRET, VISITS, fill_folder
+from live_server import Server
+
+PATIENCE = 180
+"""Seconds; a process on a busy machine may take long to start."""
+
+
+def wait_for(visitor: Visitor, what: Callable[[], Any]) -> Any:
+    from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    ignored = (NoSuchElementException, StaleElementReferenceException, ValueError)
+    return WebDriverWait(visitor.driver, PATIENCE, 0.2, ignored).until(lambda _: what())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("studio")
+    fill_folder(folder, rows=4000)
+    running = Server(folder)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def visitor(chromium: Any, screenshots: Path, server: Server) -> Visitor:
+    visitor = Visitor(chromium, screenshots)
+    visitor.open(f"{server.address}/?token={server.token}")
+    return visitor
+
+
+def press(visitor: Visitor, selector: str) -> None:
+    """Click a button once the page's script has woken it."""
+    wait_for(visitor, lambda: visitor.find(selector).is_enabled())
+    visitor.click(selector)
+
+
+def fill(visitor: Visitor, selector: str, text: str) -> None:
+    field = visitor.find(selector)
+    field.clear()
+    field.send_keys(text)
+
+
+def run_once(visitor: Visitor, server: Server, epsilon: str) -> str:
+    """Plan a run, start it, watch it finish, and return its id."""
+    visitor.open(f"{server.address}/datasets/{ASIA}/plan")
+    fill(visitor, "form.row [name=epsilon]", epsilon)
+    press(visitor, "form.row button")
+    wait_for(visitor, lambda: f"epsilon={epsilon}" in visitor.driver.current_url)
+    press(visitor, "#start")
+    wait_for(visitor, lambda: "/jobs/" in visitor.driver.current_url)
+    seen = set()
+
+    def done() -> bool:
+        seen.add(visitor.find("h1 .badge").text)
+        return "done" in seen
+
+    wait_for(visitor, done)
+    assert seen <= {"queued", "running", "done"}
+    assert f"epsilon {epsilon}" in visitor.find("#charge").text
+    return str(visitor.driver.current_url).rpartition("/")[2]
+
+
+def test_from_the_token_to_two_results_side_by_side(visitor: Visitor, server: Server) -> None:
+    assert visitor.driver.current_url == f"{server.address}/", "the token does not stay in the address"
+    assert visitor.run("return document.cookie") == "", "scripts cannot read the cookie"
+    assert [card.text.split("\n")[0] for card in visitor.all(".card h2")] == [
+        "asia-sample reviewed",
+        "visits.csv no schema",
+    ]
+    visitor.click(".card h2 a[href$='" + ASIA + "']")
+    fill(visitor, "[name=epsilon]", "12")
+    fill(visitor, "[name=delta]", "1e-5")
+    press(visitor, "form.row button")
+    wait_for(visitor, lambda: "Left ε 12" in visitor.find(".budget").text)
+    first = run_once(visitor, server, "6")
+    visitor.shoot("studio-job-1280")
+    visitor.driver.switch_to.frame(visitor.find("iframe"))
+    wait_for(visitor, lambda: visitor.all(".stage .edge"))
+    visitor.driver.switch_to.default_content()
+    visitor.click("#report")
+    assert visitor.driver.title.startswith("Causal graph of asia-sample")
+    visitor.click("#zoom-in")
+    assert [words for words in visitor.complaints() if "favicon" not in words] == []
+    second = run_once(visitor, server, "0.25")
+    visitor.open(f"{server.address}/jobs")
+    visitor.shoot("studio-jobs-1280")
+    visitor.click("#compare")
+    assert f"here={first}&there={second}" in visitor.driver.current_url
+    wait_for(visitor, lambda: visitor.run("return [...document.images].every((image) => image.naturalWidth > 100)"))
+    assert len(visitor.all("#differences tbody tr")) >= 1
+    assert visitor.all("#differences td.differs")
+    assert visitor.complaints() == []
+    visitor.shoot("studio-compare-1280")
+    visitor.open(f"{server.address}/history", 420)
+    assert [cell.text for cell in visitor.all("tbody tr td:nth-child(7)")] == ["0.25", "6"]
+    assert visitor.run("return document.documentElement.scrollWidth <= innerWidth")
+    visitor.shoot("studio-history-420")
+    foreign = [address for address in visitor.requests() if not address.startswith((server.address, "data:,"))]
+    assert foreign == []
+
+
+def test_a_schema_is_drafted_reviewed_and_planned_without_showing_a_cell(visitor: Visitor, server: Server) -> None:
+    pages = []
+
+    def look(name: str | None = None) -> None:
+        pages.append(visitor.run("return document.documentElement.outerHTML"))
+        if name:
+            visitor.shoot(name)
+
+    visitor.open(f"{server.address}/datasets/{VISITS}")
+    assert "Drafting reads every cell" in visitor.find("main").text
+    look("studio-no-schema-1280")
+    press(visitor, "[data-send$=draft] button")
+    wait_for(visitor, lambda: visitor.driver.current_url.endswith("/schema"))
+    look()
+    visitor.click("[name=reviewed]")
+    press(visitor, "form[data-schema] button")
+    wait_for(visitor, lambda: visitor.all("form[data-schema] .refusal"))
+    look()
+    assert (
+        "city" in visitor.find("form[data-schema] .refusal").text
+        or "age" in visitor.find("form[data-schema] .refusal").text
+    )
+    fill(visitor, "[aria-label='levels of city']", "Lyon\nNice")
+    fill(visitor, "[aria-label='lowest age']", "0")
+    fill(visitor, "[aria-label='highest age']", "120")
+    fill(visitor, "[name=nominal_rows]", "1000")
+    visitor.shoot("studio-schema-1280")
+    press(visitor, "form[data-schema] button")
+    wait_for(visitor, lambda: visitor.driver.current_url.endswith(VISITS))
+    assert visitor.find("h1 .badge").text == "reviewed"
+    look()
+    visitor.open(f"{server.address}/datasets/{VISITS}/plan")
+    assert "No row is read" in visitor.find("main").text
+    look("studio-plan-1280")
+    assert not any(SECRET in page for page in pages)
+    assert visitor.complaints() == []
+
+
+def test_a_table_is_added_and_a_wrong_budget_is_refused_in_words(
+    visitor: Visitor, server: Server, tmp_path: Path
+) -> None:
+    table = tmp_path / "my new table.csv"
+    table.write_text("a,b\n1,2\n")
+    visitor.find("[data-upload] [name=file]").send_keys(str(table))
+    assert visitor.find("[data-upload] [name=name]").get_property("value") == "my-new-table"
+    press(visitor, "[data-upload] button")
+    wait_for(visitor, lambda: "/datasets/" in visitor.driver.current_url)
+    assert "my-new-table.csv" in visitor.find("main").text
+    visitor.open(f"{server.address}/datasets/{ASIA}")
+    fill(visitor, "[name=epsilon]", "much")
+    press(visitor, "form.row button")
+    wait_for(visitor, lambda: visitor.all("form.row .refusal"))
+    visitor.driver.delete_all_cookies()
+    visitor.open(f"{server.address}/jobs")
+    assert "no token" in visitor.find("body").text
