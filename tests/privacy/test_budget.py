@@ -17,7 +17,21 @@ def test_every_way_to_write_a_tenth_is_a_tenth(epsilon):
 
 
 @pytest.mark.parametrize(
-    "epsilon", [0, -1, float("nan"), float("inf"), "nan", "many", "1/0", Decimal("Infinity"), True, None]
+    "epsilon",
+    [
+        0,
+        -1,
+        float("nan"),
+        float("inf"),
+        "nan",
+        "many",
+        "1/0",
+        Decimal("Infinity"),
+        True,
+        None,
+        "1e999999999",
+        "1" * 500,
+    ],
 )
 def test_bad_epsilons_are_refused_in_words(epsilon):
     with pytest.raises(InvalidBudgetError, match="epsilon"):

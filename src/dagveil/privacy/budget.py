@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
@@ -49,6 +50,10 @@ class Budget:
         return f"epsilon {round_up(self.epsilon, 4)}, delta {round_up(self.delta, 4)}"
 
 
+MOST_DIGITS = 400
+"""Digits and exponents up to this are read: a float has none that are larger."""
+
+
 def exact(value: Amount, name: str = "value") -> Fraction:
     """Turn a number into an exact fraction.
 
@@ -66,6 +71,8 @@ def exact(value: Amount, name: str = "value") -> Fraction:
             if not math.isfinite(value):
                 raise InvalidBudgetError(f"{name} is {value}, but it must be a finite number.")
             return Fraction(repr(float(value)))
+        if isinstance(value, str | Decimal) and _is_endless(value):
+            raise InvalidBudgetError(f"{name} has hundreds of digits, but it must be a number such as 0.5 or 1/2.")
         return Fraction(value)
     except InvalidBudgetError:
         raise
@@ -73,6 +80,13 @@ def exact(value: Amount, name: str = "value") -> Fraction:
         raise InvalidBudgetError(
             f"{name} is {str(value)!r}, but it must be a finite number such as 0.5 or 1/2."
         ) from None
+
+
+def _is_endless(value: str | Decimal) -> bool:
+    """Tell whether a text is so long, or its exponent so large, that the exact number would take much memory."""
+    text = str(value)
+    exponent = re.search(r"[eE][+-]?(\d+)", text)
+    return len(text) > MOST_DIGITS or (exponent is not None and int(exponent.group(1)) > MOST_DIGITS)
 
 
 def round_up(x: Amount, digits: int) -> str:
