@@ -173,7 +173,7 @@ class TestRuns:
             ("em-pc", DataKind.LEVELS, Relation.REPLACE_ONE),
             ("measure", DataKind.LEVELS, Relation.REPLACE_ONE),
             ("svt-pc", DataKind.LEVELS, Relation.REPLACE_ONE),
-            ("svt-pc", DataKind.BLOCKS, Relation.REPLACE_ONE),
+            ("svt-pc", DataKind.BLOCK, Relation.REPLACE_ONE),
             ("sampled-gaussian-pc", DataKind.TWO_COLUMNS, Relation.ADD_REMOVE),
         ],
     )

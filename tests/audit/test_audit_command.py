@@ -20,6 +20,7 @@ from dagveil.audit.certificate import (
 )
 from dagveil.audit.examination import Plan, examine_method
 from dagveil.audit.neighbours import DataKind, make_pair
+from dagveil.audit.overview import write_overview
 from dagveil.audit.replay import replay_method
 from dagveil.audit.search import Effort
 from dagveil.cli import audit as command
@@ -188,6 +189,11 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
+            (["audit"], "give the name of a method, or --all"),
+            (["audit", "lap-mech", "--all", "-o", "folder"], "give the name of a method, or --all"),
+            (["audit", "--all"], "give a folder with -o"),
+            (["audit", "--all", "-o", "folder", "--set", "level=0.1"], "--set is for one method"),
+            (["audit", "--all", "-o", __file__], "is a file"),
             (["audit", "no-such"], "no method is called"),
             (["audit", "lap-mech", "--epsilon", "0"], "epsilon"),
             (["audit", "em-pc", "--set", "statistic=gamma"], "gamma"),
@@ -199,6 +205,81 @@ class TestCommand:
         done = CliRunner().invoke(group, arguments)
         assert done.exit_code == 2
         assert words in done.output
+
+
+class TestAllMethods:
+    @pytest.fixture
+    def few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Two methods that share a statistic stand for all."""
+        monkeypatch.setattr(command, "METHODS", {name: method_named(name) for name in ("lap-mech", "measure-ges")})
+
+    ARGUMENTS = ("audit", "--all", "--runs", "50", "--trials", "40", "--pairs", "300")
+
+    def test_certificates_table_and_store(self, few: None, tmp_path: Path) -> None:
+        folder, table = tmp_path / "audits", tmp_path / "table.md"
+        done = CliRunner().invoke(group, [*self.ARGUMENTS, "-o", str(folder), "--table", str(table)])
+        assert done.exit_code == 0, done.output
+        assert {path.name for path in folder.iterdir()} == {"lap-mech.json", "measure-ges.json", "audit.db"}
+        text = table.read_text(encoding="utf-8")
+        assert text in done.output
+        for words in (
+            "claimed ε",
+            "lower bound",
+            "best possible",
+            "ceiling",
+            "pairs tried",
+            "largest change / declared",
+        ):
+            assert words in text
+        certificates = [load_certificate(folder / f"{name}.json") for name in ("lap-mech", "measure-ges")]
+        assert text == write_overview(certificates)
+        for certificate in certificates:
+            for line in certificate.attacks:
+                assert f"| {line.bound:.3f} |" in text
+        # methods share this statistic, and it is listed once
+        assert text.count("| tables of counts | add-remove |") == 1
+
+    def test_it_goes_on_and_searches_once(self, few: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        searched: list[tuple[str, Relation]] = []
+        honest = examination.run_search
+
+        def note(task: examination.SearchTask) -> object:
+            searched.append((task.statistic, task.relation))
+            return honest(task)
+
+        monkeypatch.setattr(examination, "run_search", note)
+        first = CliRunner().invoke(group, [*self.ARGUMENTS, "-o", str(tmp_path / "audits")])
+        assert first.exit_code == 0, first.output
+        assert len(searched) == len(set(searched)) > 2
+        monkeypatch.setattr(runs, "run_block", lambda block: pytest.fail("everything is in the store"))
+        second = CliRunner().invoke(group, [*self.ARGUMENTS, "-o", str(tmp_path / "audits")])
+        assert second.output == first.output
+
+    def test_a_broken_claim_is_told(
+        self, few: None, certificate: Certificate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        attack = msgspec.structs.replace(certificate.attacks[0], bound=1.5)
+        broken = msgspec.structs.replace(certificate, attacks=(attack,))
+        monkeypatch.setattr(command, "examine_method", lambda *facts, **more: broken)
+        done = CliRunner().invoke(group, [*self.ARGUMENTS, "-o", str(tmp_path / "audits")])
+        assert done.exit_code == 1
+        assert "What broke a claim" in done.output
+        assert "epsilon is at least 1.5" in done.output
+
+    def test_papers_are_those_of_publications(self, few: None, tmp_path: Path) -> None:
+        folder = tmp_path / "audits"
+        arguments = [*self.ARGUMENTS, "--calibration", "paper", "-o", str(folder)]
+        assert CliRunner().invoke(group, arguments).exit_code in (0, 1)
+        assert [path.name for path in folder.glob("*.json")] == ["lap-mech.json"]
+
+
+def test_attacks_on_one_pair_are_told_apart(certificate: Certificate) -> None:
+    one = msgspec.structs.replace(certificate.attacks[0], options={"rate": "1", "level": "0.1"})
+    other = msgspec.structs.replace(certificate.attacks[0], options={"rate": "0.5", "level": "0.1"})
+    text = write_overview([msgspec.structs.replace(certificate, attacks=(one, other))])
+    assert f"{one.kind.value}, rate 1 |" in text
+    assert f"{one.kind.value}, rate 0.5 |" in text
+    assert ", level 0.1" not in text
 
 
 def test_discover_audits_at_the_budget_of_the_run(

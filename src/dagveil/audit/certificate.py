@@ -13,6 +13,7 @@ from dagveil.audit.membership import Membership
 from dagveil.audit.neighbours import DataKind
 from dagveil.audit.replay import Replay
 from dagveil.audit.search import Effort, Finding
+from dagveil.audit.together import Conduct
 from dagveil.errors import DataError
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
@@ -40,6 +41,8 @@ class AttackLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Judged runs on each table, and how often the event came there.
     pair
         The two tables, in words.
+    conduct
+        Whether each run was done by itself.
     """
 
     kind: DataKind
@@ -54,10 +57,17 @@ class AttackLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     other_hits: int
     event: str
     pair: str = ""
+    conduct: Conduct = Conduct.EACH
 
     @classmethod
     def of(
-        cls, case: Case, claimed: float, attack: Attack, reachable: float | None = None, pair: str = ""
+        cls,
+        case: Case,
+        claimed: float,
+        attack: Attack,
+        reachable: float | None = None,
+        pair: str = "",
+        conduct: Conduct = Conduct.EACH,
     ) -> AttackLine:
         """Write an attack down."""
         return cls(
@@ -73,6 +83,7 @@ class AttackLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             attack.other_hits,
             attack.event,
             pair,
+            conduct,
         )
 
 

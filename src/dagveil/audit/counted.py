@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import combinations, product
-from typing import Any, Final, cast
+from typing import Final
 
 import numpy as np
 
+from dagveil.audit.counted_batches import (
+    MOST_ROWS,
+    batch_distances,
+    batch_scores,
+    batch_smooth_sensitivity,
+    batch_votes,
+)
 from dagveil.audit.search import AuditedStatistic, Floats, Found, Look, Norm, join_looks
 from dagveil.audit.tables import Tables, TableSearch
-from dagveil.curator.interview import RECORD, Interview, Sample
-from dagveil.data.column import Categorical
-from dagveil.data.memory import MemoryTable
-from dagveil.data.schema import Schema
-from dagveil.data.table import Table
+from dagveil.curator.interview import RECORD
 from dagveil.privacy.mechanisms.smooth_median import median, smooth_sensitivity
-from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import (
     centre_counts,
@@ -43,8 +45,10 @@ SHAPES: Final = (
 SIZES: Final = (3, 30, 1000)
 """Rows of the larger tables."""
 
-DISTANCE_ROWS: Final = 30
-"""Rows of tables whose exact distance is searched."""
+DISTANCE_ROWS: Final = MOST_ROWS - 1
+"""Rows that two tables share whose exact distance is searched."""
+
+DISTANCE_LEVEL: Final = 0.1
 
 LATTICE: Final = 7
 """A public factor of counts."""
@@ -104,7 +108,7 @@ def _look_at_votes(test: PartTest) -> Look:
         statistic = Reconciled(test, parts)
         shape = TableShape(1, 2, 2)
         search = TableSearch(
-            lambda tables: np.array([[int(statistic.values(table[:, None]))] for table in tables], dtype=np.float64),
+            batch_votes(statistic),
             (parts, 2, 2),
             Norm.LARGEST,
             relation,
@@ -115,89 +119,82 @@ def _look_at_votes(test: PartTest) -> Look:
     return look
 
 
-class _CountedTable:
-    """A table that is nothing but its counts, by all columns in their order."""
-
-    def __init__(self, schema: Schema, joint: Tables) -> None:
-        self.schema = schema
-        self._joint = joint
-
-    def counts(self, columns: Sequence[str]) -> Tables:
-        """Return the counts; questions ask for all columns."""
-        names = list(self.schema.columns)
-        return self._joint.transpose([names.index(name) for name in columns])
-
-
 def _look_at_scores(name: str) -> Look:
-    """Return the search for scores in records, through an interview's own code."""
+    """Return the search for scores in records, as an interview computes them."""
     shape = TableShape(2, 2, 2)
-    columns = {
-        column: Categorical(tuple(f"v{code}" for code in range(size)), "v0")
-        for column, size in zip("sxy", shape, strict=True)
-    }
-    schema = Schema(dataset="audit", columns=columns, reviewed=True, nominal_rows=30)
-    empty = MemoryTable.from_codes({column: np.empty(0, dtype=np.uint8) for column in columns}, schema)
 
     def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        statistic = statistic_named(name, 30)
-        interview = Interview(empty, relation, statistic, _ignore, noise_source(NoiseKind.SEEDED, 0))
-
-        def score(table: Tables) -> float:
-            counted = cast(Table, _CountedTable(schema, table))
-            return float(interview._score(("x", "y", ("s",)), Sample(counted, [counted])))
-
-        search = TableSearch(
-            lambda tables: np.array([[score(table)] for table in tables]), tuple(shape), Norm.LARGEST, relation
-        )
+        measure = batch_scores(statistic_named(name, 30), relation, shape)
+        search = TableSearch(measure, tuple(shape), Norm.LARGEST, relation)
         return search.run(pairs, (3, 30), rng), float(RECORD)
 
     return look
 
 
-def _ignore(event: Any) -> None:
-    """Take a charge that nobody pays."""
+MEDIAN_UPPER: Final = 12
+MEDIAN_BETA: Final = Fraction(1, 10)
+MEDIAN_BATCH: Final = 256
 
 
 def _look_at_medians(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
     """Search lists of values in which one changes: the median by at most S, and S by at most a factor e^β.
 
-    A record that comes, goes or is replaced changes the value of one part.
+    A record that comes, goes or is replaced changes the value of one part. Lists of one length are tried together; the
+    worst of each length is measured by the mechanism's own functions.
     """
-    upper, beta = 12, Fraction(1, 10)
+    grid = range(0, MEDIAN_UPPER + 1, 4)
+    waiting = [np.array(list(product(grid, repeat=size)), dtype=np.int64) for size in (1, 2, 3)]
+    batch = min(MEDIAN_BATCH, max(1, pairs // 200))
     best, tried, words = -1.0, 0, ""
-    lists = [list(values) for size in (1, 2, 3) for values in product(range(0, upper + 1, 4), repeat=size)]
     while tried < pairs:
-        values = lists.pop() if lists else rng.integers(0, upper + 1, rng.integers(1, 12)).tolist()
-        here, smooth = median(values), smooth_sensitivity(values, 0, upper, beta)
-        for place, value in product(range(len(values)), (0, upper // 2, upper)):
-            other = [*values[:place], value, *values[place + 1 :]]
-            there = smooth_sensitivity(other, 0, upper, beta)
-            moved = abs(median(other) - here) / float(min(smooth, there))
-            dilated = abs(math.log(there / smooth)) / float(beta)
-            tried += 1
-            if max(moved, dilated) > best:
-                best, words = max(moved, dilated), f"{values} and {other} between 0 and {upper}"
+        size = int(rng.integers(1, 12))
+        lists = waiting.pop() if waiting else rng.integers(0, MEDIAN_UPPER + 1, (batch, size))
+        others = _replace_each(lists, (0, MEDIAN_UPPER // 2, MEDIAN_UPPER))
+        repeated = np.repeat(lists, len(others) // len(lists), axis=0)
+        reached = _compare_medians(repeated, others)
+        tried += len(reached)
+        place = int(reached.argmax())
+        # floats rank the lists; the fractions of the mechanism decide
+        exact = _compare_exactly(repeated[place].tolist(), others[place].tolist())
+        if exact > best:
+            best = exact
+            words = f"{repeated[place].tolist()} and {others[place].tolist()} between 0 and {MEDIAN_UPPER}"
     return Found(best, tried, words), 1.0
 
 
+def _replace_each(lists: Tables, values: tuple[int, ...]) -> Tables:
+    """Return every list with each of its places replaced by each of the values, list by list."""
+    count, size = lists.shape
+    others = np.repeat(lists, size * len(values), axis=0)
+    places = np.tile(np.repeat(np.arange(size), len(values)), count)
+    others[np.arange(len(others)), places] = np.tile(np.array(values), count * size)
+    return others
+
+
+def _compare_medians(lists: Tables, others: Tables) -> Floats:
+    """Return how far each pair goes, as a part of what is allowed: the shift of the median, and the dilation of S."""
+    middle = (lists.shape[1] - 1) // 2
+    here, there = (np.sort(values, axis=1)[:, middle] for values in (lists, others))
+    beta = float(MEDIAN_BETA)
+    smooth, after = (batch_smooth_sensitivity(values, 0, MEDIAN_UPPER, beta) for values in (lists, others))
+    moved = np.abs(there - here) / np.minimum(smooth, after)
+    return np.asarray(np.maximum(moved, np.abs(np.log(after / smooth)) / beta))
+
+
+def _compare_exactly(values: list[int], other: list[int]) -> float:
+    """Return the same for one pair, by the mechanism's own functions."""
+    smooth, after = (smooth_sensitivity(one, 0, MEDIAN_UPPER, MEDIAN_BETA) for one in (values, other))
+    moved = abs(median(other) - median(values)) / float(min(smooth, after))
+    return max(moved, abs(math.log(after / smooth)) / float(MEDIAN_BETA))
+
+
 def _look_at_distances(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-    """Search tables of up to 31 rows: every table costs a search of its own, so values are remembered."""
-    distance, shape = ExactDistance(0.1, Kendall(60)), TableShape(1, 2, 2)
-    known: dict[bytes, float] = {}
-
-    def value(table: Tables) -> float:
-        key = table.tobytes()
-        if key not in known:
-            known[key] = float(distance.values(table))
-        return known[key]
-
-    def measure(tables: Tables) -> Floats:
-        return np.array([[value(table)] for table in tables])
-
-    search = TableSearch(measure, tuple(shape), Norm.LARGEST, relation, most_enumerated=DISTANCE_ROWS)
-    # few tables are tried in a quick search, since each is slow the first time
-    few = pairs // 20 if pairs <= 100_000 else pairs
-    return search.run(few, (3, DISTANCE_ROWS), rng), float(distance.sensitivity(relation, shape))
+    """Search tables of up to 31 rows: all of them were judged beforehand, and their distances are looked up."""
+    distance, shape = ExactDistance(DISTANCE_LEVEL, Kendall(60)), TableShape(1, 2, 2)
+    search = TableSearch(
+        batch_distances(DISTANCE_LEVEL), tuple(shape), Norm.LARGEST, relation, most_enumerated=DISTANCE_ROWS
+    )
+    return search.run(pairs, (3, DISTANCE_ROWS), rng), float(distance.sensitivity(relation, shape))
 
 
 def _question_statistics() -> list[AuditedStatistic]:

@@ -48,15 +48,15 @@ class DataKind(enum.Enum):
     NUMBERS = "numbers"
     TWO_COLUMNS = "two columns of levels"
     """All rows are the same, so that one other record moves a rank statistic by nearly all that is declared."""
-    BLOCKS = "two blocks of columns"
-    """As before: one record moves the questions of a block up, the other those of a second block."""
+    BLOCK = "a block of columns"
+    """As before: one record moves all questions within a block of columns, and none to the column beside it."""
     TWO_NUMBERS = "two columns of numbers"
     """All rows at the centre, and records at the clipping radius."""
 
     @property
     def is_sharp(self) -> bool:
         """Whether a record moves answers by nearly all that is declared: for attacks."""
-        return self in (DataKind.TWO_COLUMNS, DataKind.BLOCKS, DataKind.TWO_NUMBERS)
+        return self in (DataKind.TWO_COLUMNS, DataKind.BLOCK, DataKind.TWO_NUMBERS)
 
     @property
     def shared_rows(self) -> int:
@@ -126,13 +126,13 @@ def fitting_kinds(method: Method) -> tuple[DataKind, ...]:
     >>> from dagveil.methods.catalogue import method_named
     >>> fitting_kinds(method_named("svt-pc"))
     (<DataKind.LEVELS: 'levels'>, <DataKind.TWO_COLUMNS: 'two columns of levels'>, \
-<DataKind.BLOCKS: 'two blocks of columns'>)
+<DataKind.BLOCK: 'a block of columns'>)
     """
     # many levels change what is released, not what is asked
     kinds = [kind for kind in DataKind if kind is not DataKind.MANY_LEVELS or method.release is not None]
-    # blocks are for methods that ask one question about counts after the other
+    # a block is for methods that ask one question about counts after the other
     asks = method.ask is not None and not fitting_relations(method, DataKind.NUMBERS)
-    kinds = [kind for kind in kinds if kind is not DataKind.BLOCKS or asks]
+    kinds = [kind for kind in kinds if kind is not DataKind.BLOCK or asks]
     return tuple(kind for kind in kinds if fitting_relations(method, kind))
 
 
@@ -164,7 +164,7 @@ def make_schema(kind: DataKind, relation: Relation, rows: int) -> Schema:
     elif kind is DataKind.MANY_LEVELS:
         columns = {name: Categorical(tuple("vwxyz"), "v") for name in "abcdefgh"}
         nominal = None if relation is Relation.ADD_REMOVE else rows + 1
-    elif kind in (DataKind.TWO_COLUMNS, DataKind.BLOCKS):
+    elif kind in (DataKind.TWO_COLUMNS, DataKind.BLOCK):
         columns = {name: Boolean("false") for name in ("ab" if kind is DataKind.TWO_COLUMNS else "abcdef")}
         nominal = rows + 1
     elif kind is DataKind.TWO_NUMBERS:
@@ -240,9 +240,9 @@ def _make_two_columns(rows: int) -> Rows:
     return np.zeros((rows, 2)), np.array([[1.0, 1.0]]), np.array([[0.0, 0.0]])
 
 
-def _make_blocks(rows: int) -> Rows:
-    """Return rows that are all the same, and records that differ from them in one block of columns each."""
-    return np.zeros((rows, 6)), np.array([[0.0, 0, 0, 0, 1, 1]]), np.array([[1.0, 1, 1, 1, 0, 0]])
+def _make_block(rows: int) -> Rows:
+    """Return rows that are all the same, a record that differs from them in all columns but one, and one more row."""
+    return np.zeros((rows, 6)), np.array([[1.0, 1, 1, 1, 1, 0]]), np.zeros((1, 6))
 
 
 def _make_two_numbers(rows: int) -> Rows:
@@ -255,7 +255,7 @@ _MAKERS: Final[dict[DataKind, Callable[[int], Rows]]] = {
     DataKind.MANY_LEVELS: _make_many_levels,
     DataKind.NUMBERS: _make_numbers,
     DataKind.TWO_COLUMNS: _make_two_columns,
-    DataKind.BLOCKS: _make_blocks,
+    DataKind.BLOCK: _make_block,
     DataKind.TWO_NUMBERS: _make_two_numbers,
 }
 

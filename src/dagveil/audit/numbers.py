@@ -8,6 +8,21 @@ from typing import Final
 
 import numpy as np
 
+from dagveil.audit.batches import (
+    BatchMeasure,
+    batch_curvatures,
+    batch_feature_residuals,
+    batch_features,
+    batch_gradients,
+    batch_magnitudes,
+    batch_moments,
+    batch_rank_scores,
+    batch_residual_moments,
+    batch_residual_products,
+    batch_residual_sums,
+    batch_ridge_residuals,
+    batch_root_hsic,
+)
 from dagveil.audit.records import Domain, look_at_records
 from dagveil.audit.search import AuditedStatistic, Floats, Look, Norm, join_looks
 from dagveil.data.additive import AdditiveFunction
@@ -37,11 +52,18 @@ LATTICE: Final = 3
 SLOTS: Final = 12
 """Levelled rows; the slot that changes is one of them."""
 
+BANDWIDTH: Final = 0.5
+"""Of all kernels."""
+
 SLOT: Final = (Relation.REPLACE_ONE,)
 """One slot takes another value, whatever the relation."""
 
 BOUND: Final = 2.0
 """Where residuals are cut."""
+
+MAGNITUDE_BOUND: Final = 4.0
+EXPONENTS: Final = range(-4, 4)
+"""Columns that are counted by magnitude, and the powers of two that they are counted by."""
 
 _NAMES: Final = tuple("abc")
 _ROWS: Final = MomentPlan(_NAMES, (0.0,) * COLUMNS, (1.0,) * COLUMNS, RADIUS_SQUARED, 1.0, BITS)
@@ -70,6 +92,7 @@ def _sums_of_rows() -> list[AuditedStatistic]:
                 COLUMNS,
                 math.sqrt(RADIUS_SQUARED),
                 lambda relation: math.sqrt(moments_squared_sensitivity(relation, _ROWS)),
+                batch=batch_moments(_ROWS),
             ),
         ),
         AuditedStatistic(
@@ -80,6 +103,7 @@ def _sums_of_rows() -> list[AuditedStatistic]:
                 COLUMNS,
                 3.0,
                 lambda relation: math.sqrt(feature_moments_squared_sensitivity(relation, features)),
+                batch=batch_features(features),
             ),
         ),
         AuditedStatistic(
@@ -91,6 +115,7 @@ def _sums_of_rows() -> list[AuditedStatistic]:
                 1.0,
                 lambda relation: math.sqrt(moments_squared_sensitivity(relation, residuals.rows)),
                 domain=Domain.BOUNDED,  # columns come scaled to [-1, 1]
+                batch=batch_residual_moments(residuals),
             ),
         ),
         AuditedStatistic(
@@ -105,8 +130,9 @@ def _sums_of_rows() -> list[AuditedStatistic]:
             look_at_records(
                 _count_magnitudes,
                 2,
-                4.0,
+                MAGNITUDE_BOUND,
                 lambda relation: math.sqrt(counts_squared_sensitivity(relation, 2, LATTICE)),
+                batch=batch_magnitudes(MAGNITUDE_BOUND, EXPONENTS, LATTICE),
             ),
         ),
     ]
@@ -119,6 +145,7 @@ def _look_at_gradients(weights: Floats) -> Look:
         COLUMNS,
         math.sqrt(RADIUS_SQUARED),
         lambda relation: math.sqrt(gradient_squared_sensitivity(relation, plan)),
+        batch=batch_gradients(plan),
     )
 
 
@@ -128,21 +155,21 @@ _curvature = look_at_records(
     COLUMNS,
     math.sqrt(RADIUS_SQUARED),
     lambda relation: math.sqrt(curvature_squared_sensitivity(_ROWS, 4.0)),
+    batch=batch_curvatures(_ROWS, _DIRECTION, 4.0),
 )
 
 
 def _count_magnitudes(rows: Floats) -> Floats:
     """Return the counts of two columns by powers of two, as the engine gives them."""
-    schema = Schema(
-        dataset="audit", columns={name: Numeric(bounds=(-4.0, 4.0)) for name in "ab"}, reviewed=True, public=True
-    )
+    columns = {name: Numeric(bounds=(-MAGNITUDE_BOUND, MAGNITUDE_BOUND)) for name in "ab"}
+    schema = Schema(dataset="audit", columns=columns, reviewed=True, public=True)
     table = MemoryTable.from_source(dict(zip("ab", _split(rows), strict=True)), schema)
-    counts = [table.magnitude_counts(name, 0.0, range(-4, 4)) for name in "ab"]
+    counts = [table.magnitude_counts(name, 0.0, EXPONENTS) for name in "ab"]
     return LATTICE * np.concatenate(counts).astype(np.float64)
 
 
 def _kernel_statistics() -> list[AuditedStatistic]:
-    kernel = kernel_features(0.5, 2.0)
+    kernel = kernel_features(BANDWIDTH, 2.0)
     permutations = np.random.default_rng(0).permuted(np.tile(np.arange(SLOTS), (20, 1)), axis=1)
     none = permutations[:0]
 
@@ -163,13 +190,24 @@ def _kernel_statistics() -> list[AuditedStatistic]:
         AuditedStatistic(
             "root HSIC, permuted",
             place + "root_hsic_sensitivity",
-            look_at_records(roots, 2, 1.0, declare_roots, Norm.LARGEST, sizes, domain=Domain.BOUNDED),
+            look_at_records(
+                roots,
+                2,
+                1.0,
+                declare_roots,
+                Norm.LARGEST,
+                sizes,
+                Domain.BOUNDED,
+                lambda tables: batch_root_hsic(kernel, permutations)(tables)[:, 1:],
+            ),
             SLOT,
         ),
         AuditedStatistic(
             "root HSIC, pairs as they are",
             place + "paired_root_hsic_sensitivity",
-            look_at_records(root, 2, 1.0, declare_root, Norm.LARGEST, sizes, domain=Domain.BOUNDED),
+            look_at_records(
+                root, 2, 1.0, declare_root, Norm.LARGEST, sizes, Domain.BOUNDED, batch_root_hsic(kernel, none)
+            ),
             SLOT,
         ),
         AuditedStatistic(
@@ -177,8 +215,11 @@ def _kernel_statistics() -> list[AuditedStatistic]:
             "statistics.residuals.residual_sensitivity",
             join_looks(
                 [
-                    _look_at_residuals(ridge, penalty)
-                    for ridge in (ridge_residuals, ridge_residuals_by_features)
+                    _look_at_residuals(ridge, twin(penalty, BANDWIDTH), penalty)
+                    for ridge, twin in (
+                        (ridge_residuals, batch_ridge_residuals),
+                        (ridge_residuals_by_features, batch_feature_residuals),
+                    )
                     for penalty in (0.1, 1.0)
                 ]
             ),
@@ -187,16 +228,19 @@ def _kernel_statistics() -> list[AuditedStatistic]:
     ]
 
 
-def _look_at_residuals(ridge: Callable[[Floats, Floats, float, float], Floats], penalty: float) -> Look:
+def _look_at_residuals(
+    ridge: Callable[[Floats, Floats, float, float], Floats], batch: BatchMeasure, penalty: float
+) -> Look:
     """Return the search for the residuals of the slots that do not change themselves."""
     return look_at_records(
-        lambda rows: ridge(rows[:, :1], rows[:, 1], penalty, 0.5)[:-1],
+        lambda rows: ridge(rows[:, :1], rows[:, 1], penalty, BANDWIDTH)[:-1],
         2,
         1.0,
         lambda relation: residual_sensitivity(SLOTS, penalty),
         Norm.LARGEST,
         (SLOTS - 1,),
         Domain.BOUNDED,
+        batch,
     )
 
 
@@ -218,13 +262,31 @@ def _residual_statistics() -> list[AuditedStatistic]:
         AuditedStatistic(
             "sums of residual products and of their squares",
             "statistics.gcm.gcm_sensitivities",
-            look_at_records(products, 2, BOUND, lambda relation: 1.0, Norm.LARGEST, sizes, domain=Domain.BOUNDED),
+            look_at_records(
+                products,
+                2,
+                BOUND,
+                lambda relation: 1.0,
+                Norm.LARGEST,
+                sizes,
+                Domain.BOUNDED,
+                batch_residual_products(BOUND, declared),
+            ),
             SLOT,
         ),
         AuditedStatistic(
             "sums of clipped residuals",
             "curator.residual_sums",
-            look_at_records(sums, 2, BOUND, lambda relation: 2.0 * BOUND, Norm.LARGEST, sizes, domain=Domain.BOUNDED),
+            look_at_records(
+                sums,
+                2,
+                BOUND,
+                lambda relation: 2.0 * BOUND,
+                Norm.LARGEST,
+                sizes,
+                Domain.BOUNDED,
+                batch_residual_sums(BOUND),
+            ),
             SLOT,
         ),
         AuditedStatistic(
@@ -237,7 +299,8 @@ def _residual_statistics() -> list[AuditedStatistic]:
                 lambda relation: residual_rank_sensitivity(SLOTS),
                 Norm.LARGEST,
                 sizes,
-                domain=Domain.BOUNDED,
+                Domain.BOUNDED,
+                batch_rank_scores,
             ),
             SLOT,
         ),

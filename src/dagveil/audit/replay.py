@@ -8,13 +8,16 @@ covers, the accounting of the run holds for this pair.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dagveil.audit.doors import AuditedCurator
 from dagveil.audit.movement import find_unpaid, measure_movement
 from dagveil.audit.neighbours import DataKind, Pair
-from dagveil.audit.tape import Exchange, Rule, Tape
+from dagveil.audit.tape import End, Exchange, Finished, Rule, Tape
+from dagveil.data.schema import Schema
 from dagveil.data.table import Table
 from dagveil.errors import DagveilError, MethodError
 from dagveil.graphs.knowledge import Knowledge
@@ -22,9 +25,11 @@ from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import Method
 from dagveil.methods.measured import Measured, silent
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
+from dagveil.privacy.renyi_filter import RenyiFilter
 
 ROUNDING: Final = 1e-5
 """A movement may be above 1 by this much: scores stand on a grid of a millionth, and are read back as floats."""
@@ -116,6 +121,67 @@ def replay_method(
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rehearsal:
+    """A method with its settings read and its filter chosen, ready to run many times.
+
+    Parameters
+    ----------
+    method, relation, budget, options
+        What runs, and what is claimed.
+    """
+
+    method: Method
+    relation: Relation
+    budget: Budget
+    options: Mapping[str, Any] | None
+    settings: Any = field(init=False)
+    _filters: dict[int, tuple[Schema, Filter]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", self.method.read_settings(Calibration.SOUND, self.options))
+
+    def __repr__(self) -> str:
+        return f"Rehearsal({self.method.name}, {self.relation.value})"
+
+    def run(self, table: Table, tape: Tape) -> Asked | Measured:
+        """Run the sound calibration at a curator that is on tape."""
+        knowledge = Knowledge.none()
+        curator = AuditedCurator(table, self.relation, self._open_filter(table.schema, knowledge), tape)
+        if self.method.ask is not None:
+            return self.method.ask(curator, knowledge, self.settings, silent)
+        if self.method.release is not None:
+            return self.method.release(curator, knowledge, self.settings, silent)
+        raise MethodError(f"{self.method.name} neither asks nor releases, so there is nothing to audit")
+
+    def replay(self, table: Table, told: Sequence[Exchange]) -> list[Exchange]:
+        """Return the exchanges of a run again, on this table and with the exact answers.
+
+        It stops after the last answer: what a method makes of its answers is known from the run itself.
+        """
+        tape = Tape(_SILENT, told, End.LAST_ANSWER)
+        with suppress(Finished):
+            self.run(table, tape)
+        return tape.exchanges
+
+    def _open_filter(self, schema: Schema, knowledge: Knowledge) -> Filter:
+        """Return a filter that nothing was charged to; choosing it can take longer than the run."""
+        known = self._filters.get(id(schema))
+        if known is None or known[0] is not schema:
+            fresh = self.method.accounting(self.budget, schema, self.settings, knowledge)
+            if type(fresh) not in _COPIED:
+                return fresh
+            known = self._filters[id(schema)] = (schema, fresh)
+        return copy(known[1])
+
+
+_SILENT: Final = noise_source(NoiseKind.SEEDED, 0)
+"""A replay draws nothing that anyone sees, so all can share a source."""
+
+_COPIED: Final = frozenset({PureFilter, ZcdpFilter, ApproximateZcdpFilter, GaussianFilter, RenyiFilter})
+"""Filters that are nothing but sums of fractions, so that a shallow copy starts anew."""
+
+
 def run_method(
     method: Method,
     table: Table,
@@ -124,16 +190,8 @@ def run_method(
     options: Mapping[str, Any] | None,
     tape: Tape,
 ) -> Asked | Measured:
-    """Run the sound calibration of a method at a curator that is on tape."""
-    settings = method.read_settings(Calibration.SOUND, options)
-    knowledge = Knowledge.none()
-    accounting = method.accounting(budget, table.schema, settings, knowledge)
-    curator = AuditedCurator(table, relation, accounting, tape)
-    if method.ask is not None:
-        return method.ask(curator, knowledge, settings, silent)
-    if method.release is not None:
-        return method.release(curator, knowledge, settings, silent)
-    raise MethodError(f"{method.name} neither asks nor releases, so there is nothing to audit")
+    """Run the sound calibration of a method once, at a curator that is on tape."""
+    return Rehearsal(method, relation, budget, options).run(table, tape)
 
 
 def _find_differences(first: Sequence[Exchange], second: Sequence[Exchange]) -> list[str]:

@@ -15,6 +15,7 @@ from dagveil.audit.cases import Setting
 from dagveil.audit.neighbours import DataKind, make_pair
 from dagveil.audit.published_runs import PublishedAttacker, make_published_pair
 from dagveil.audit.store import BlockStore
+from dagveil.audit.together import FEWEST_RUNS, Conduct, FixedRun, find_fixed_run
 from dagveil.audit.transcript import Attacker
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.measured import Progress, silent
@@ -23,7 +24,12 @@ from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 
 BLOCK: Final = 50
-"""Runs that are done and kept together."""
+"""Runs that are done and kept together, if there are not many."""
+
+LARGE_BLOCK: Final = 1_000
+"""The same, if there are."""
+
+MANY_RUNS: Final = 5_000
 
 Floats = NDArray[np.float64]
 
@@ -68,6 +74,8 @@ class AttackBlock(msgspec.Struct, frozen=True):
     job: AttackJob
     table: int
     number: int
+    size: int = BLOCK
+    conduct: Conduct = Conduct.EACH
 
 
 Rows = tuple[tuple[float, ...], ...]
@@ -94,11 +102,29 @@ def seed_run(seed: int, *place: int) -> int:
     return int(words[0]) << 64 | int(words[1])
 
 
+@lru_cache(maxsize=4)
+def fixed_run_for(job: AttackJob) -> FixedRun | None:
+    """Return the course that all runs of a job take; None if there is no such course."""
+    attacker = attacker_for(job)
+    return find_fixed_run(attacker) if isinstance(attacker, Attacker) else None
+
+
+def choose_conduct(job: AttackJob, runs: int) -> Conduct:
+    """Choose how so many runs are done: together, where that is many and the method allows it."""
+    return Conduct.TOGETHER if runs >= FEWEST_RUNS and fixed_run_for(job) is not None else Conduct.EACH
+
+
 def run_block(block: AttackBlock) -> Rows:
     """Do the runs of a block: the features of each."""
+    if block.conduct is Conduct.TOGETHER:
+        fixed = fixed_run_for(block.job)
+        assert fixed is not None
+        # a longer place than that of a run, so that no seed comes twice
+        seed = seed_run(block.job.seed, block.table, block.number, 1)
+        return tuple(map(tuple, fixed.draw(block.table, block.size, seed).tolist()))
     attacker = attacker_for(block.job)
     source = attacker.pair.second if block.table else attacker.pair.first
-    numbers = range(block.number * BLOCK, (block.number + 1) * BLOCK)
+    numbers = range(block.number * block.size, (block.number + 1) * block.size)
     return tuple(attacker.watch(source, seed_run(block.job.seed, block.table, run)) for run in numbers)
 
 
@@ -120,8 +146,11 @@ def collect_runs(
     progress
         Told how many blocks are done.
     """
-    blocks = -(-runs // BLOCK)
-    tasks = [AttackBlock(job, table, number) for number in range(blocks) for table in (0, 1)]
+    size = BLOCK if runs < MANY_RUNS else LARGE_BLOCK
+    conduct = choose_conduct(job, runs)
+    tasks = [AttackBlock(job, table, number, size, conduct) for number in range(-(-runs // size)) for table in (0, 1)]
+    # the noise of a block is drawn sooner than a process starts
+    workers = 1 if conduct is Conduct.TOGETHER else workers
     done = work_through(tasks, run_block, Rows, store, workers, progress, "attack")
     first, second = (_join(done[table::2]) for table in (0, 1))
     return first, second

@@ -27,7 +27,7 @@ class Effort(enum.Enum):
 
     @property
     def runs(self) -> int:
-        """Runs on each of two tables that an attack has, if the method is fast."""
+        """Runs on each of two sharp tables that an attack has, if the method is fast."""
         return 200 if self is Effort.QUICK else 100_000
 
     @property
@@ -36,9 +36,24 @@ class Effort(enum.Enum):
         return 200 if self is Effort.QUICK else 10_000
 
     @property
+    def ordinary_runs(self) -> int:
+        """Runs on ordinary tables, where one record moves little and an attack proves little."""
+        return 200 if self is Effort.QUICK else 2_000
+
+    @property
+    def slow_ordinary_runs(self) -> int:
+        """The same for a method that is slow."""
+        return 200
+
+    @property
     def trials(self) -> int:
         """Trials of membership inference."""
-        return 80 if self is Effort.QUICK else 10_000
+        return 80 if self is Effort.QUICK else 2_000
+
+    @property
+    def slow_trials(self) -> int:
+        """The same for a method that is slow."""
+        return 80 if self is Effort.QUICK else 1_000
 
 
 class Norm(enum.Enum):

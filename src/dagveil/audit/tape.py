@@ -21,6 +21,17 @@ from dagveil.privacy.noise.source import NoiseSource
 Answer = TypeVar("Answer")
 
 
+class End(enum.Enum):
+    """When a replay ends."""
+
+    RESULT = "with the result"
+    LAST_ANSWER = "after the last answer on the tape"
+
+
+class Finished(Exception):
+    """A replay has come to the last answer on the tape, and more is not wanted."""
+
+
 class Rule(enum.Enum):
     """How the exact answers of two neighbours are compared with what was declared."""
 
@@ -96,13 +107,16 @@ class Tape:
         Where noise comes from in a first run.
     played
         The exchanges to play back; None for a first run.
+    end
+        When a replay ends: that of an attacker needs the answers only.
     """
 
-    def __init__(self, source: NoiseSource, played: Sequence[Exchange] | None = None) -> None:
+    def __init__(self, source: NoiseSource, played: Sequence[Exchange] | None = None, end: End = End.RESULT) -> None:
         self.noise = TapeNoise(source)
         self.exchanges: list[Exchange] = []
         self.touched: list[str] = []
         self._played = played
+        self._end = end
         self._events: list[Event] = []
         self._notes: list[float] = []
         self._is_open = False
@@ -202,6 +216,8 @@ class Tape:
         self._is_open = False
         events, draws, luck = tuple(self._events), tuple(self.noise.draws), tuple(self.noise.luck)
         self.exchanges.append(Exchange(door, asked, answer, exact, events, draws, luck, refusal))
+        if self._end is End.LAST_ANSWER and self._played is not None and len(self.exchanges) == len(self._played):
+            raise Finished
 
 
 def _check_refusal(door: str, expected: Exchange | None, refusal: str | None) -> None:

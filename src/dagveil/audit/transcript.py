@@ -12,7 +12,7 @@ import numpy as np
 
 from dagveil.audit.likelihood import Floats, compare_answers, compare_rounds, weigh_samples
 from dagveil.audit.neighbours import Pair
-from dagveil.audit.replay import run_method
+from dagveil.audit.replay import Rehearsal
 from dagveil.audit.tape import Exchange, Rule, Tape
 from dagveil.curator import Interview, Question
 from dagveil.data.table import Table
@@ -30,12 +30,19 @@ SUB_SAMPLES: Final = 1000
 """Sub-samples from which an attacker learns how scores of a secret one are spread."""
 
 
+MOST_KNOWN: Final = 10_000
+"""Courses of runs that an attacker remembers."""
+
+Course = tuple[tuple[Any, ...], ...]
+"""What a run asked, in its order, and the choices and bits that it was told: enough to know the exact answers."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Attacker:
     """Someone who knows both tables, and so the exact answers to whatever a run asked.
 
     He does not know random choices, such as who is in a sub-sample: of answers that depend on one he knows the law, or
-    they are no use to him.
+    they are no use to him. Runs that asked the same have the same exact answers, so those are computed once.
 
     Parameters
     ----------
@@ -47,7 +54,14 @@ class Attacker:
     pair: Pair
     budget: Budget
     options: Mapping[str, Any]
+    _rehearsal: Rehearsal = field(init=False)
     _known: dict[tuple[Any, ...], tuple[Floats, Floats]] = field(default_factory=dict, init=False)
+    _replays: dict[Course, tuple[list[Exchange], list[Exchange]]] = field(default_factory=dict, init=False)
+    _ratios: dict[Course, tuple[float, float]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        rehearsal = Rehearsal(self.method, self.pair.relation, self.budget, self.options)
+        object.__setattr__(self, "_rehearsal", rehearsal)
 
     def __repr__(self) -> str:
         return f"Attacker({self.method.name}, {self.pair!r})"
@@ -62,26 +76,55 @@ class Attacker:
 
     def watch(self, table: Table, seed: int) -> tuple[float, ...]:
         """Let the method run on a table, and turn what it told into features."""
-        tape = Tape(noise_source(NoiseKind.SEEDED, seed))
-        result = self._run(table, tape)
-        replays = [Tape(noise_source(NoiseKind.SEEDED, 0), tape.exchanges) for _ in range(2)]
-        for known, replay in zip((self.pair.first, self.pair.second), replays, strict=True):
-            self._run(known, replay)
-        first, second = (replay.exchanges for replay in replays)
-        bits = compare_rounds(tape.exchanges, first, second)
-        ratio = compare_answers(tape.exchanges, first, second) + bits + self._compare_samples(tape.exchanges)
-        features = (ratio, bits)
+        result, told = self.run(table, seed)
+        features = self._weigh(told)
         if not isinstance(result, Asked):
             return features
         return (*features, *read_graph(result.graph, tuple(self.pair.schema.columns)))
+
+    @property
+    def tables(self) -> tuple[Table, Table]:
+        """Both tables."""
+        return self.pair.first, self.pair.second
+
+    def run(self, table: Table, seed: int) -> tuple[object, list[Exchange]]:
+        """Let the method run on a table; return what it gave, and what it asked and was told."""
+        return self.run_from(table, Tape(noise_source(NoiseKind.SEEDED, seed)))
+
+    def run_from(self, table: Table, tape: Tape) -> tuple[object, list[Exchange]]:
+        """Do the same with a tape of one's own."""
+        return self._rehearsal.run(table, tape), tape.exchanges
+
+    def replay(self, told: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
+        """Return the replays of a run on both tables, with the exact answers; known ones are not done again."""
+        course = read_course(told)
+        if course is not None and course in self._replays:
+            return self._replays[course]
+        first, second = (self._rehearsal.replay(table, told) for table in self.tables)
+        replays = first, second
+        if course is not None and len(self._replays) < MOST_KNOWN:
+            self._replays[course] = replays
+        return replays
+
+    def _weigh(self, told: Sequence[Exchange]) -> tuple[float, float]:
+        """Return the log-likelihood ratios of all answers, and of the bits of sparse vectors alone."""
+        # a run that was told bits and choices only is known by its course
+        course = None if any(exchange.exact.values for exchange in told) else read_course(told)
+        if course is not None and course in self._ratios:
+            return self._ratios[course]
+        first, second = self.replay(told)
+        bits = compare_rounds(told, first, second)
+        ratios = compare_answers(told, first, second) + bits + self._compare_samples(told), bits
+        if course is not None and len(self._ratios) < MOST_KNOWN:
+            self._ratios[course] = ratios
+        return ratios
 
     def list_charges(self, runs: int) -> list[tuple[Event, ...]]:
         """Return what some runs on either table charge, each outcome once: adaptive runs differ."""
         charges = []
         for seed in range(runs):
-            tape = Tape(noise_source(NoiseKind.SEEDED, seed))
-            self._run(self.pair.second if seed % 2 else self.pair.first, tape)
-            charges.append(tuple(event for exchange in tape.exchanges for event in exchange.events))
+            _, told = self.run(self.tables[seed % 2], seed)
+            charges.append(tuple(event for exchange in told for event in exchange.events))
         return list(dict.fromkeys(charges))
 
     def _compare_samples(self, told: Sequence[Exchange]) -> float:
@@ -105,7 +148,7 @@ class Attacker:
         key = (statistic, question, rate)
         if key not in self._known:
             found = []
-            for table in (self.pair.first, self.pair.second):
+            for table in self.tables:
                 noise = noise_source(NoiseKind.SEEDED, 0)
                 interview = Interview(table, self.pair.relation, statistic, lambda event: None, noise)
                 scores = [interview._score(question, interview._draw_sample(rate)) for _ in range(SUB_SAMPLES)]
@@ -113,8 +156,28 @@ class Attacker:
             self._known[key] = (found[0], found[1])
         return self._known[key]
 
-    def _run(self, table: Table, tape: Tape) -> object:
-        return run_method(self.method, table, self.pair.relation, self.budget, self.options, tape)
+
+def read_course(told: Sequence[Exchange]) -> Course | None:
+    """Return what a run asked and which bits and choices it was told; None if the exact answers depend on more.
+
+    Random parts of the rows are more: two runs that asked the same then have different exact answers.
+    """
+    if any(exchange.luck and exchange.exact.rule is not Rule.SAMPLED for exchange in told):
+        return None
+    course = tuple(
+        (
+            exchange.door,
+            exchange.asked,
+            exchange.answer if isinstance(exchange.answer, int) else None,
+            exchange.refusal,
+        )
+        for exchange in told
+    )
+    try:
+        hash(course)
+    except TypeError:
+        return None  # a plug-in may ask with arguments that cannot be remembered
+    return course
 
 
 def read_graph(graph: Cpdag, columns: Sequence[str]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -12,20 +13,25 @@ from dagveil.audit.certificate import Certificate, encode_certificate
 from dagveil.audit.examination import Plan, examine_method
 from dagveil.audit.findings import list_findings
 from dagveil.audit.membership import FEWEST_TRIALS
+from dagveil.audit.overview import write_overview
 from dagveil.audit.search import Effort
 from dagveil.audit.store import BlockStore
 from dagveil.cli.options import read_options
 from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import open_console, print_written
-from dagveil.methods.catalogue import method_named
+from dagveil.methods.catalogue import METHODS, Method, method_named
 from dagveil.methods.result import Result
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 
+STORE = "audit.db"
+"""Where the audit of all methods keeps what is done, in its folder."""
+
 
 @click.command(short_help="Try to break a method's guarantee.")
-@click.argument("method")
+@click.argument("method", required=False)
+@click.option("--all", "all_methods", is_flag=True, help="Audit every method, one after the other.")
 @click.option(
     "--quick",
     "effort",
@@ -37,7 +43,7 @@ from dagveil.privacy.receipt import Calibration
     "--full",
     "effort",
     flag_value=Effort.FULL.value,
-    help="A million neighbours of each statistic, a hundred thousand runs (slow methods: ten thousand): hours.",
+    help="A million neighbours of each statistic, a hundred thousand runs (slow methods: ten thousand): minutes.",
 )
 @click.option(
     "--calibration",
@@ -55,6 +61,9 @@ from dagveil.privacy.receipt import Calibration
     metavar="NAME=VALUE",
     help="A setting of the method; `dagveil methods NAME` lists them. May be given several times.",
 )
+@click.option(
+    "--pairs", type=click.IntRange(1), metavar="INTEGER", help="Neighbours of each statistic, in place of the effort's."
+)
 @click.option("--runs", type=click.IntRange(8), metavar="INTEGER", help="Runs on each table, in place of the effort's.")
 @click.option(
     "--trials",
@@ -65,43 +74,98 @@ from dagveil.privacy.receipt import Calibration
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="INTEGER", help="For other runs.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, metavar="INTEGER", help="Processes.")
 @click.option(
-    "--store", metavar="FILE", help="Where finished parts are kept, so that an audit that was stopped goes on."
+    "--store",
+    metavar="FILE",
+    help="Where finished parts are kept, so that an audit that was stopped goes on. With --all it is in the folder.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Where the certificate goes, as JSON.")
+@click.option("--table", metavar="FILE", help="Where tables of all that was tried go, as Markdown.")
+@click.option(
+    "-o", "--output", metavar="PATH", help="Where the certificate goes, as JSON. With --all a folder for all of them."
+)
 def audit(
-    method: str,
+    method: str | None,
+    all_methods: bool,
     effort: str,
     epsilon: str,
     delta: str,
     options: tuple[str, ...],
     calibration: str,
+    pairs: int | None,
     runs: int | None,
     trials: int | None,
     seed: int,
     workers: int,
     store: str | None,
+    table: str | None,
     output: str | None,
 ) -> None:
     """Try to break the guarantee of METHOD on made-up tables, and say how far that got.
 
-    No data are read and no budget is spent. Exits with 1 if something breaks the claim.
+    With --all every method is audited, and tables of all that was tried are printed. No data are read and no budget is
+    spent. Exits with 1 if something breaks a claim.
     """
-    chosen = method_named(method)
+    kind = Calibration(calibration)
+    methods = _choose_methods(method, all_methods, options, output, kind)
     given = _read_settings(options)
-    path = None if output is None else Path(output)
-    kept = None if store is None else Path(store)
-    check_writable(*(place for place in (path, kept) if place is not None))
-    with show_progress() as progress, BlockStore(kept) as blocks:
-        plan = Plan(Effort(effort), runs, trials, seed, blocks, workers, progress)
-        certificate = examine_method(
-            chosen, Budget.of(epsilon, delta), given, plan, calibration=Calibration(calibration)
-        )
-    _tell(certificate)
-    if path is not None:
-        path.write_bytes(encode_certificate(certificate))
-        print_written([path], "every search, replay and attack, with the neighbours that came closest")
-    if certificate.violations:
+    # all methods write into a folder, one writes a file
+    places = (
+        {name: Path(output) / f"{name}.json" if all_methods else Path(output) for name in methods} if output else {}
+    )
+    kept = Path(store) if store is not None else Path(output) / STORE if all_methods and output else None
+    drawn = None if table is None else Path(table)
+    check_writable(*places.values(), *(place for place in (kept, drawn) if place is not None))
+    certificates = []
+    with BlockStore(kept) as blocks:
+        for name, chosen in methods.items():
+            with show_progress() as progress:
+                plan = Plan(Effort(effort), runs, trials, seed, blocks, workers, progress, pairs)
+                found = examine_method(chosen, Budget.of(epsilon, delta), given, plan, calibration=kind)
+            certificates.append(found)
+            if name in places:
+                places[name].write_bytes(encode_certificate(found))
+            if all_methods:
+                click.echo(_sum_up(found), err=True)
+    _finish(certificates, all_methods, list(places.values()), drawn)
+
+
+def _choose_methods(
+    method: str | None, all_methods: bool, options: tuple[str, ...], output: str | None, calibration: Calibration
+) -> dict[str, Method]:
+    if all_methods == (method is not None):
+        raise click.UsageError("give the name of a method, or --all; `dagveil methods` lists them")
+    if method is not None:
+        return {method: method_named(method)}
+    if options:
+        raise click.UsageError("--set is for one method; give its name in place of --all")
+    if output is None:
+        raise click.UsageError("--all writes one certificate for each method; give a folder with -o")
+    if Path(output).is_file():
+        raise click.UsageError(f"--all writes into a folder, and {output} is a file; give another -o")
+    return {name: one for name, one in METHODS.items() if calibration is Calibration.SOUND or one.publish is not None}
+
+
+def _finish(certificates: Sequence[Certificate], all_methods: bool, written: list[Path], drawn: Path | None) -> None:
+    """Print what was found, write the tables, and exit with 1 if a claim is broken."""
+    overview = write_overview(certificates)
+    if all_methods:
+        click.echo(overview, nl=False)
+    else:
+        _tell(certificates[0])
+    if drawn is not None:
+        drawn.write_text(overview, encoding="utf-8")
+        written = [*written, drawn]
+    if written:
+        print_written(written, "every search, replay and attack, with the neighbours that came closest")
+    if any(certificate.violations for certificate in certificates):
         raise click.exceptions.Exit(1)
+
+
+def _sum_up(certificate: Certificate) -> str:
+    """Say in one line what the audit of one method of many found."""
+    strongest = certificate.strongest
+    bound = "" if strongest is None else f", epsilon at least {strongest.bound:.3f} of {strongest.claimed:.3g}"
+    verdict = "the claim is broken" if certificate.violations else "nothing broke the claim"
+    return f"{certificate.method}: {verdict}{bound}"
 
 
 def audit_result(result: Result, options: tuple[str, ...], effort: Effort) -> Certificate:
