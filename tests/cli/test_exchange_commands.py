@@ -103,7 +103,7 @@ class TestCompare:
         done = desk.run("compare", saved, known, "--drawn")
         assert done.exit_code == 0, done.output
         lines = done.stdout.splitlines()
-        assert lines[0].startswith("skeleton: F1 0.667, precision 0.667, recall 0.667; structural Hamming distance 3")
+        assert lines[1].startswith("skeleton: F1 0.667, precision 0.667, recall 0.667; structural Hamming distance 3")
         assert lines[lines.index("only here: 1 edge") + 1] == f"  c — {HARD}"
         assert lines[lines.index("only there: 1 edge") + 1] == "  a → c"
         assert lines[lines.index("turned, as they are here: 1 edge") + 1] == "  a → b"

@@ -38,7 +38,7 @@ def compare(result: str, known: str, drawn: bool, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(_summarise(found)), indent=2).decode())
     else:
-        _print(found)
+        _print(found, known)
 
 
 def _read_known(path: str, reading: Reading) -> Cpdag:
@@ -71,9 +71,10 @@ def _summarise(found: Comparison) -> dict[str, object]:
     }
 
 
-def _print(found: Comparison) -> None:
+def _print(found: Comparison, known: str) -> None:
     console = open_console()
     rates = found.skeleton
+    console.print(clean_text(f"taking {known} (there) as the truth:"))
     console.print(
         f"skeleton: F1 {rates.f1:.3f}, precision {rates.precision:.3f}, recall {rates.recall:.3f}; "
         f"structural Hamming distance {found.shd}"

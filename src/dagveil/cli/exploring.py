@@ -126,7 +126,12 @@ def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict
         found.save(output)
     print_exploration(found)
     if output:
-        print_written([Path(output)], "Next: `dagveil discover DATA --epsilon E`, or --method auto.")
+        found_epsilon = write_epsilon(found.recommendation.epsilon)
+        print_written(
+            [Path(output)],
+            f"Next: `dagveil discover DATA --schema SCHEMA.toml --epsilon {found_epsilon} "
+            f"--method {found.recommendation.method}`.",
+        )
 
 
 def read_list(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dagveil.cli.options import LEDGER_VARIABLE
+from dagveil.cli.options import ledger_option
 from dagveil.errors import DataError
 
 
@@ -12,23 +12,16 @@ from dagveil.errors import DataError
 @click.argument("folder", default="dagveil-studio", metavar="[FOLDER]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 takes a free one.")
-@click.option(
-    "--ledger",
-    envvar=LEDGER_VARIABLE,
-    metavar="PATH|URL",
-    help=f"Where spending is recorded.  [default: ${LEDGER_VARIABLE}, or else ledger.sqlite in FOLDER]",
-)
+@ledger_option
 @click.option(
     "--largest-upload", type=click.IntRange(1), default=2048, show_default=True, metavar="MB", help="Of one table."
 )
 @click.option("--jobs", type=click.IntRange(1, 64), default=2, show_default=True, help="Runs at the same time.")
 @click.option("--allow-remote", is_flag=True, help="Let other machines reach the studio; needed for any other --host.")
-def studio(
-    folder: str, host: str, port: int, ledger: str | None, largest_upload: int, jobs: int, allow_remote: bool
-) -> None:
+def studio(folder: str, host: str, port: int, ledger: str, largest_upload: int, jobs: int, allow_remote: bool) -> None:
     """Serve FOLDER as a web application, for you alone, until stopped by Ctrl-C or a signal.
 
-    FOLDER holds tables with their schemas (visits.csv and visits.toml), the ledger, and what runs find. Open the
+    FOLDER holds tables with their schemas (visits.csv and visits.toml), and what runs find. Open the
     address that is printed: it holds the token that lets you in. Runs go on when the studio stops, and are found again
     when it starts.
     """

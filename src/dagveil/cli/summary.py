@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -72,21 +72,18 @@ def count(number: int, noun: str, nouns: str | None = None) -> str:
     return f"{number} {noun if number == 1 else nouns or noun + 's'}"
 
 
-def _edge_table(edges: Iterable[ResultEdge], title: str) -> Table:
+def _edge_table(edges: Sequence[ResultEdge], title: str) -> Table:
     table = Table(title=title, title_justify="left")
     for heading in ("from", "", "to"):
         table.add_column(heading)
-    table.add_column("edge confidence", justify="right")
-    table.add_column("direction confidence", justify="right")
+    # methods that ask adaptively leave nothing to draw again
+    redrawn = any(edge.confidence is not None for edge in edges)
+    for heading in ("edge confidence", "direction confidence") if redrawn else ():
+        table.add_column(heading, justify="right")
     for edge in edges:
         mark = "→" if edge.kind == "directed" else "—"
-        table.add_row(
-            clean_text(edge.source),
-            mark,
-            clean_text(edge.target),
-            _percent(edge.confidence),
-            _percent(edge.arrow_confidence),
-        )
+        confidences = (_percent(edge.confidence), _percent(edge.arrow_confidence)) if redrawn else ()
+        table.add_row(clean_text(edge.source), mark, clean_text(edge.target), *confidences)
     return table
 
 

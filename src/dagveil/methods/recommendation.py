@@ -20,6 +20,9 @@ from dagveil.privacy.relation import Relation
 SHOWN_DIGITS = 2
 """Digits of a recommended epsilon, rounded up: a curve through a few points says no more."""
 
+FLAT = 0.02
+"""Where a curve is closer to its end than this, more budget does not help."""
+
 _ORDERS = {1: "those of single columns", 2: "those of pairs", 3: "those of three columns"}
 
 
@@ -119,7 +122,7 @@ def recommend(curves: Sequence[Curve], wanted_f1: float, schema: Schema, delta: 
         epsilon = chosen.points[-1].epsilon
         first = (
             f"None of these methods reaches an expected skeleton F1 of {wanted_f1:g} up to epsilon "
-            f"{round_up(epsilon, 4)}; the best is {chosen.method} with {f1:.2f} there."
+            f"{round_up(epsilon, 4)}; the best is {chosen.method} with {f1:.2f} there. {_tell_limit(chosen)}"
         )
     order = _find_order(chosen, curves, epsilon)
     weakest = find_weakest(schema, Budget(epsilon, delta), rows)
@@ -134,6 +137,17 @@ def recommend(curves: Sequence[Curve], wanted_f1: float, schema: Schema, delta: 
         weakest=weakest,
         advantage=advantage,
         words=(first, *_tell_reach(chosen, order, weakest, len(schema.columns)), tell_attacker(epsilon, delta, schema)),
+    )
+
+
+def _tell_limit(curve: Curve) -> str:
+    """Say from where on more budget does not help, and what would."""
+    _, heights, epsilons = _steps(curve)
+    enough = next(epsilon for epsilon, height in zip(epsilons, heights, strict=True) if height >= heights[-1] - FLAT)
+    budget = f"From epsilon {round_up(enough, 4)} on more budget hardly helps. " if enough < epsilons[-1] else ""
+    return (
+        f"{budget}Rows and the strength of dependence set a limit too: try more rows, a lower wanted F1, or another "
+        "law of made-up tables (degree, strength)."
     )
 
 

@@ -170,7 +170,7 @@ def admit(account: Account, wanted: Budget, analyst: str) -> None:
         said.append(f"{who} has epsilon {amounts[0]} and delta {amounts[1]} left {where}")
     if fits:
         return
-    owner = "raise the lifetime budget" if share.limit is None else "ask the ledger's owner for more"
+    owner = "raise the lifetime budget, if you own it" if share.limit is None else "ask the ledger's owner for more"
     raise BudgetExceededError(
         f"{', and '.join(said)}, but the run asks for {wanted.words}; nothing was drawn. Ask for less, release "
         f"untouched runs, or {owner}."
