@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,7 @@ from dagveil.audit.neighbours import DataKind, make_pair
 from dagveil.audit.overview import write_overview
 from dagveil.audit.replay import replay_method
 from dagveil.audit.search import Effort
+from dagveil.audit.sensitivity import audited_statistics
 from dagveil.cli import audit as command
 from dagveil.cli.main import group
 from dagveil.errors import DataError
@@ -306,3 +308,31 @@ def test_discover_audits_at_the_budget_of_the_run(
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "We tried to break this" in page
     assert "epsilon is 1, and that of the result is 0.5" in page
+
+
+class TestStatistics:
+    def test_every_statistic_is_searched(self, tmp_path: Path) -> None:
+        done = CliRunner().invoke(group, ["audit", "--statistics", "--pairs", "20", "--table", str(tmp_path / "t.md")])
+        assert done.exit_code == 0, done.output
+        text = (tmp_path / "t.md").read_text(encoding="utf-8")
+        assert text in done.output
+        for statistic in audited_statistics():
+            for relation in statistic.relations:
+                assert f"| {statistic.name} | {relation.value} |" in text
+
+    def test_a_wrong_sensitivity_exits_with_1(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        (rows,) = (one for one in audited_statistics() if one.name == "number of rows")
+
+        def look(relation: Relation, pairs: int, rng: object) -> object:
+            found, declared = rows.look(relation, pairs, rng)  # type: ignore[arg-type]
+            return found, declared / 2
+
+        wrong = dataclasses.replace(rows, look=look)
+        monkeypatch.setattr(command, "audited_statistics", lambda: (wrong,))
+        monkeypatch.setattr(examination, "audited_statistics", lambda: (wrong,))
+        assert CliRunner().invoke(group, ["audit", "--statistics", "--pairs", "20"]).exit_code == 1
+
+    def test_it_stands_by_itself(self) -> None:
+        done = CliRunner().invoke(group, ["audit", "measure", "--statistics"])
+        assert done.exit_code == 2
+        assert "stands by itself" in done.output

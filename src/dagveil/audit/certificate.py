@@ -135,6 +135,11 @@ class SensitivityLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pairs: int
     pair: str
 
+    @property
+    def exceeds(self) -> bool:
+        """Whether a pair moved by more than is declared; floats may round by a billionth."""
+        return self.ratio > 1.0 + 1e-9
+
     @classmethod
     def of(cls, finding: Finding) -> SensitivityLine:
         """Write a finding down."""
@@ -228,7 +233,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         found += [
             f"{line.statistic}, {line.relation.value}: a neighbour moves it by {line.ratio:.4g} of what is declared"
             for line in self.statistics
-            if line.ratio > 1.0 + 1e-9
+            if line.exceeds
         ]
         found += [
             f"attack, {line.relation.value}: epsilon is at least {line.bound:.4g}, and {line.claimed:.4g} is claimed"

@@ -72,10 +72,15 @@ def _tell_searches(certificates: Sequence[Certificate]) -> str:
     for certificate in certificates:
         for line in certificate.statistics:
             lines.setdefault((line.statistic, line.relation.value, line.pairs), line)
+    return write_searches(list(lines.values()))
+
+
+def write_searches(lines: Sequence[SensitivityLine]) -> str:
+    """Return what searches for neighbours found, as Markdown."""
     header = ("statistic", "neighbours", "pairs tried", "largest change / declared", "worst neighbours")
     rows = [
         (line.statistic, line.relation.value, f"{line.pairs}", f"{line.ratio:.6f}", _escape(line.pair))
-        for line in lines.values()
+        for line in lines
     ]
     return _draw(header, rows)
 

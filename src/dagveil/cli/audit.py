@@ -10,11 +10,12 @@ from rich.table import Table
 
 from dagveil.audit.cases import Setting
 from dagveil.audit.certificate import Certificate, encode_certificate
-from dagveil.audit.examination import Plan, examine_method
+from dagveil.audit.examination import Plan, examine_method, search_in_parallel
 from dagveil.audit.findings import list_findings
 from dagveil.audit.membership import FEWEST_TRIALS
-from dagveil.audit.overview import write_overview
+from dagveil.audit.overview import write_overview, write_searches
 from dagveil.audit.search import Effort
+from dagveil.audit.sensitivity import audited_statistics
 from dagveil.audit.store import BlockStore
 from dagveil.cli.options import read_options
 from dagveil.cli.output import check_writable
@@ -32,6 +33,9 @@ STORE = "audit.db"
 @click.command(short_help="Try to break a method's guarantee.")
 @click.argument("method", required=False)
 @click.option("--all", "all_methods", is_flag=True, help="Audit every method, one after the other.")
+@click.option(
+    "--statistics", is_flag=True, help="Search the neighbours of every statistic, whichever method uses it; no METHOD."
+)
 @click.option(
     "--quick",
     "effort",
@@ -85,6 +89,7 @@ STORE = "audit.db"
 def audit(
     method: str | None,
     all_methods: bool,
+    statistics: bool,
     effort: str,
     epsilon: str,
     delta: str,
@@ -104,6 +109,11 @@ def audit(
     With --all every method is audited, and tables of all that was tried are printed. No data are read and no budget is
     spent. Exits with 1 if something breaks a claim.
     """
+    if statistics:
+        if method is not None or all_methods or output is not None:
+            raise click.UsageError("--statistics stands by itself; leave METHOD, --all and -o out, and give --table")
+        _search_statistics(Effort(effort), pairs, seed, workers, store, table)
+        return
     kind = Calibration(calibration)
     methods = _choose_methods(method, all_methods, options, output, kind)
     given = _read_settings(options)
@@ -126,6 +136,23 @@ def audit(
             if all_methods:
                 click.echo(_sum_up(found), err=True)
     _finish(certificates, all_methods, list(places.values()), drawn)
+
+
+def _search_statistics(
+    effort: Effort, pairs: int | None, seed: int, workers: int, store: str | None, table: str | None
+) -> None:
+    """Search the worst neighbours of every statistic, and exit with 1 if one moves by more than is declared."""
+    places = [Path(place) for place in (store, table) if place is not None]
+    check_writable(*places)
+    with BlockStore(Path(store) if store else None) as blocks, show_progress() as progress:
+        plan = Plan(effort, None, None, seed, blocks, workers, progress, pairs)
+        found = search_in_parallel([one.name for one in audited_statistics()], None, plan)
+    text = write_searches(found) + "\n"
+    click.echo(text, nl=False)
+    if table is not None:
+        Path(table).write_text(text, encoding="utf-8")
+    if any(line.exceeds for line in found):
+        raise click.exceptions.Exit(1)
 
 
 def _choose_methods(
