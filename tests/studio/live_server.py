@@ -22,7 +22,15 @@ class Server:
     def __init__(self, folder: Path) -> None:
         variables = {name: value for name, value in os.environ.items() if name != "DAGVEIL_LEDGER"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "dagveil.cli.main", "studio", str(folder)],
+            [
+                sys.executable,
+                "-m",
+                "dagveil.cli.main",
+                "studio",
+                str(folder),
+                "--ledger",
+                str(folder / "ledger.sqlite"),
+            ],
             env={**variables, "PYTHONPATH": SOURCE},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
