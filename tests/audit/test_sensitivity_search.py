@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagveil.audit import sensitivity
 from dagveil.audit.examination import NAMES_OF_STATISTICS, STATISTICS_OF_DOORS
 from dagveil.audit.records import Domain, RecordSearch
-from dagveil.audit.search import AuditedStatistic, Effort, Found, Norm
-from dagveil.audit.sensitivity import audited_statistics, search_all, search_statistic
+from dagveil.audit.search import AuditedStatistic, Effort, Norm
+from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.audit.tables import TableSearch, _all_tables, _extremes
 from dagveil.methods.asking import ASKABLE
 from dagveil.privacy.relation import Relation
@@ -91,14 +90,6 @@ def test_more_effort_tries_more() -> None:
     few, many = (search_statistic(STATISTICS["kendall"], Relation.ADD_REMOVE, pairs) for pairs in (200, 60_000))
     assert few.pairs < many.pairs
     assert few.ratio <= many.ratio
-
-
-def test_all_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = [AuditedStatistic(name, "", lambda *facts: (Found(1.0, 1, "pair"), 2.0)) for name in "ab"]
-    monkeypatch.setattr(sensitivity, "audited_statistics", lambda: looks)
-    found = list(search_all(1))
-    assert [(finding.statistic, finding.relation) for finding in found] == list(product("ab", Relation))
-    assert {finding.ratio for finding in found} == {0.5}
 
 
 class TestTables:

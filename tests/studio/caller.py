@@ -129,7 +129,7 @@ def open_studio(folder: Path, limits: Limits | None = None) -> Caller:
     """Open a studio; by default no job is ever started."""
     limits = limits or Limits(upload_bytes=2000, running=0)
     place = Folder.open(folder)
-    desk = open_desk(place, str(place.ledger_path), limits)
+    desk = open_desk(place, str(place.root / "ledger.sqlite"), limits)
     keys = Keys()
     return Caller(desk, make_app(desk, Place("127.0.0.1", 8123), keys, limits), keys, place.root)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from dagveil.audit.counted import counted_statistics
@@ -34,10 +32,3 @@ def search_statistic(statistic: AuditedStatistic, relation: Relation, pairs: int
     """
     found, declared = statistic.look(relation, pairs, np.random.default_rng(seed))
     return Finding(statistic.name, statistic.function, relation, found.change, declared, found.pairs, found.words)
-
-
-def search_all(pairs: int, seed: int = 0) -> Iterator[Finding]:
-    """Search every statistic under every relation that it is declared for."""
-    for statistic in audited_statistics():
-        for relation in statistic.relations:
-            yield search_statistic(statistic, relation, pairs, seed)

@@ -19,9 +19,10 @@ from dagveil.data.reading import (
     check_file,
     check_names,
     delimited_options,
-    encoding_error,
+    is_empty,
     read_header,
     readable_as,
+    unreadable,
 )
 from dagveil.data.streams import LocalRows, batch_rows
 from dagveil.errors import DataError
@@ -242,21 +243,11 @@ def _delimited_batches(path: Path, delimiter: str, columns: Sequence[str]) -> An
                         yield fresh
                 return broken.count
         except pa.ArrowInvalid as error:
-            # the words of Arrow's errors can quote cells, so they are read here and never shown
-            reason = str(error)
-            if "straddl" in reason and block_bytes != BLOCK_BYTES[-1]:
-                continue
-            if "Empty CSV file" in reason:
+            if is_empty(path, error, block_bytes):
                 return broken.count
-            if "UTF8" in reason or "UTF-8" in reason:
-                raise encoding_error(path) from None
-            break
         except (OSError, UnicodeDecodeError):
             break
-    raise DataError(
-        f"{path.name} cannot be read as a delimited file; check its quotes and that the file is complete "
-        "(a cell may hold at most 1 GB)"
-    )
+    raise unreadable(path)
 
 
 def _missing_rows(count: int, columns: Sequence[str]) -> pa.RecordBatch:

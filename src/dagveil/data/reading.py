@@ -101,21 +101,11 @@ def _read_delimited(path: Path, delimiter: str, columns: Sequence[str] | None, c
         try:
             return _parse_delimited(path, delimiter, header, wanted, coded, block_bytes)
         except pa.ArrowInvalid as error:
-            # the words of Arrow's errors can quote cells, so they are read here and never shown
-            reason = str(error)
-            if "straddl" in reason and block_bytes != BLOCK_BYTES[-1]:
-                continue
-            if "Empty CSV file" in reason:
+            if is_empty(path, error, block_bytes):
                 return pa.table({name: pa.array([], pa.string()) for name in wanted})
-            if "UTF8" in reason or "UTF-8" in reason:
-                raise encoding_error(path) from None
-            break
         except (OSError, UnicodeDecodeError):
             break
-    raise DataError(
-        f"{path.name} cannot be read as a delimited file; check its quotes and that the file is complete "
-        "(a cell may hold at most 1 GB)"
-    )
+    raise unreadable(path)
 
 
 def _parse_delimited(
@@ -273,6 +263,27 @@ def check_names(found: Sequence[str], wanted: Iterable[str] | None, place: str) 
             f"{place} lacks {len(lost)} columns of the schema, the first is {lost[0]!r}; "
             "add them to the data, or remove them from the schema"
         )
+
+
+def is_empty(path: Path, error: pa.ArrowInvalid, block_bytes: int) -> bool:
+    """Say whether a delimited file is empty, or larger blocks may help; raise what a person can act on otherwise.
+
+    The words of Arrow's errors can quote cells, so they are read here and never shown.
+    """
+    reason = str(error)
+    if "straddl" in reason and block_bytes != BLOCK_BYTES[-1]:
+        return False
+    if "Empty CSV file" in reason:
+        return True
+    raise (encoding_error(path) if "UTF8" in reason or "UTF-8" in reason else unreadable(path)) from None
+
+
+def unreadable(path: Path) -> DataError:
+    """Return the error for a delimited file that no reader takes."""
+    return DataError(
+        f"{path.name} cannot be read as a delimited file; check its quotes and that the file is complete "
+        "(a cell may hold at most 1 GB)"
+    )
 
 
 def encoding_error(path: Path) -> DataError:

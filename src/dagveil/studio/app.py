@@ -123,7 +123,7 @@ async def _patrol(crew: Crew) -> None:
 
 def serve(
     place: str | Path,
-    ledger: str | None,
+    ledger: str,
     host: str,
     port: int,
     ready: Callable[[str, str], None],
@@ -137,7 +137,7 @@ def serve(
     place
         The folder.
     ledger
-        Path or URL of the ledger; None takes the folder's own.
+        Path or URL of the ledger.
     host, port
         Where to listen; port 0 takes a free one.
     ready
@@ -152,7 +152,7 @@ def serve(
     folder = Folder.open(place)
     with holding(folder.lock_path, f"another studio serves {folder.root}; stop it, or choose another folder"):
         folder.sweep()
-        desk = open_desk(folder, ledger or str(folder.ledger_path), limits)
+        desk = open_desk(folder, ledger, limits)
         with contextlib.closing(desk.books), listen(host, port) as listener:
             keys = Keys()
             bound = Place(host, listener.getsockname()[1], remote=not is_loopback(host))

@@ -111,11 +111,6 @@ class Folder:
         return self.root / "studio.sqlite"
 
     @property
-    def ledger_path(self) -> Path:
-        """The ledger that is used if no other is named."""
-        return self.root / "ledger.sqlite"
-
-    @property
     def lock_path(self) -> Path:
         """Held by the one server of the folder."""
         return self.root / ".studio.lock"
