@@ -223,6 +223,17 @@ def methods_speed_page(timings: Sequence[Timing], command: str) -> str:
     )
 
 
+def tell_ratio(ratio: float) -> str:
+    """Write how many times longer something takes.
+
+    Examples
+    --------
+    >>> tell_ratio(34.7), tell_ratio(0.678)
+    ('35 ×', '0.68 ×')
+    """
+    return f"{ratio:.0f} ×" if ratio >= 10 else f"{ratio:.2g} ×"
+
+
 def speed_page(runs: Sequence[Timing], loading: Sequence[Timing], command: str) -> str:
     """Write the page of a speed comparison: seconds, and how many times slower each peer is."""
     ours = [timing for timing in runs if timing.program.startswith("dagveil")]
@@ -235,7 +246,7 @@ def speed_page(runs: Sequence[Timing], loading: Sequence[Timing], command: str) 
     ratios = ["| ratio | " + " | ".join(cases) + " |", "|---" * (len(cases) + 1) + "|"]
     for mine in dict.fromkeys(timing.program for timing in ours):
         for peer in dict.fromkeys(timing.program for timing in peers):
-            cells = [f"{seconds[c, peer] / seconds[c, mine]:.0f} ×" for c in cases]
+            cells = [tell_ratio(seconds[c, peer] / seconds[c, mine]) for c in cases]
             ratios.append(f"| {peer} / {mine} | " + " | ".join(cells) + " |")
     plain, counted = loading
     loads = [
@@ -248,14 +259,15 @@ def speed_page(runs: Sequence[Timing], loading: Sequence[Timing], command: str) 
         [
             "# Speed",
             "Whole runs on the same rows in one process, best of several tries: ours counts, draws noise, searches "
-            "and orients under differential privacy; the peers run their non-private PC with the χ² test. Seconds "
-            "depend on the machine, ratios hardly do. Written by",
+            "and orients under differential privacy; the peers run their non-private PC with the χ² test, and so does "
+            "dagveil's own exact PC, one question at a time and without arrows. Seconds are processor seconds. They "
+            "depend on the machine, ratios less, if nothing else runs on it. Written by",
             f"    {command}",
             "\n".join(lines),
             "\n".join(ratios),
             "## Loading",
             "Dictionary-encoded Parquet, as `pyarrow.parquet.read_table` reads it, against reading it and counting "
-            "every pair of columns.",
+            "every pair of columns. Seconds by the clock.",
             "\n".join(loads),
         ]
     )

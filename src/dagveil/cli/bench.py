@@ -20,7 +20,8 @@ from dagveil.benchmarks.networks import NETWORK_NAMES, load_network
 from dagveil.benchmarks.notears_peers import Error, comparison_page, list_cases
 from dagveil.benchmarks.notears_peers import compare as compare_notears
 from dagveil.benchmarks.score_speed import Peer, score_speed_page, time_scores
-from dagveil.benchmarks.speed import FOR_NUMBERS, time_loading, time_methods, time_runs
+from dagveil.benchmarks.speed import CASES, FOR_NUMBERS, time_loading, time_methods, time_runs
+from dagveil.benchmarks.speed_history import append_entry, list_ratios, make_entry, read_history, tell_changes
 from dagveil.benchmarks.tables import (
     faithful_page,
     methods_page,
@@ -32,6 +33,7 @@ from dagveil.benchmarks.tables import (
 from dagveil.benchmarks.utility import Cell, Summary, run_study
 from dagveil.cli.bench_group import bench, command_line, output_option, publish, read_numbers, study_options
 from dagveil.cli.options import read_options
+from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.lap_mech import MOST_CELLS
@@ -168,13 +170,39 @@ def faithful(names: str, networks: str, samples: int, runs: int, seed: int, work
     "--load-rows", type=click.IntRange(1), default=10_000_000, show_default=True, help="Rows of the file to load."
 )
 @click.option("--load-columns", type=click.IntRange(2), default=20, show_default=True, help="Columns of that file.")
+@click.option("--cases", metavar="NAMES", default=",".join(CASES), show_default=True, help="Networks to run on.")
+@click.option(
+    "--history",
+    metavar="FILE",
+    help="Add the ratios to this file of JSON lines, tell what changed since its last entry, and warn of slowdowns.",
+)
 @output_option
-def speed(tries: int, epsilon: float, load_rows: int, load_columns: int, output: str | None) -> None:
-    """Time whole private runs beside non-private peers on the same rows, and loading beside a plain read."""
+def speed(
+    tries: int, epsilon: float, load_rows: int, load_columns: int, cases: str, history: str | None, output: str | None
+) -> None:
+    """Time whole private runs beside non-private peers on the same rows, and loading beside a plain read.
+
+    A private run is also set beside an exact PC of dagveil itself, which is not private. With --history a ratio that
+    fell by more than a fifth since the last entry is warned about.
+    """
+    names = [name.strip() for name in cases.split(",")]
+    if unknown := [name for name in names if name not in CASES]:
+        raise click.UsageError(f"{unknown[0]!r} is no case; choose from {', '.join(CASES)}")
+    before = None
+    if history:
+        check_writable(Path(history))
+        before = next(reversed(read_history(history)), None)
     with show_progress() as progress:
-        runs = time_runs(tries, epsilon, progress)
+        runs = time_runs(tries, epsilon, progress, names)
         loading = time_loading(load_rows, load_columns, min(tries, 3))
     publish(speed_page(runs, loading, command_line()), output)
+    if history:
+        now = make_entry(list_ratios(runs, loading))
+        append_entry(history, now)
+        lines, warnings = tell_changes(before, now)
+        click.echo("\n".join(lines))
+        for warning in warnings:
+            click.echo(f"Warning: {warning}", err=True)
 
 
 @bench.command("methods-speed", short_help="Time every method beside a non-private peer.")

@@ -24,7 +24,7 @@ from dagveil.data.features import FeaturePlan
 from dagveil.data.moments import MomentPlan
 from dagveil.data.residuals import ResidualPlan
 from dagveil.data.schema import Schema
-from dagveil.data.table import Table, table_shape
+from dagveil.data.table import Table, table_shapes
 from dagveil.errors import BudgetError, MethodError
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event, Unbounded
 from dagveil.privacy.filter import Filter, PureFilter
@@ -121,7 +121,7 @@ class Curator:
         """
         if not column_sets:
             return ()
-        cells = sum(math.prod(table_shape(self.schema, names)) for names in column_sets)
+        cells = sum(map(math.prod, table_shapes(self.schema, column_sets)))
         self._check_cells(label, cells, len(column_sets))
         return self._release_counts(column_sets, self._table.counts_many(list(column_sets)), share, label)
 
@@ -132,7 +132,7 @@ class Curator:
 
         Noise is scaled to each table's size, so that every interaction is equally sharp in counts.
         """
-        shapes = [table_shape(self.schema, pair) for pair in pairs]
+        shapes = table_shapes(self.schema, pairs)
         self._check_cells(label, sum(math.prod(shape) for shape in shapes), len(pairs))
         sizes = [math.prod(shape) for shape in shapes]
         smallest = min(sizes)

@@ -9,6 +9,7 @@ from typing import Final
 
 _MOST_CELLS: Final = 2**16
 _FEWEST_CELLS: Final = 2**8
+_OPEN_BUNDLES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +34,35 @@ def bundle_columns(
     [('a', 'b', 'c')]
     """
     limit = min(max(n_rows // 4, _FEWEST_CELLS), _MOST_CELLS)
-    wide: list[set[str]] = []
+    bits = {name: 1 << position for position, name in enumerate(levels)}
+    masks = [sum(bits[name] for name in columns) for columns in column_sets]
+    wide: list[int] = []
     cells: list[int] = []
-    for wanted in dict.fromkeys(frozenset(columns) for columns in column_sets if columns):
-        if any(wanted <= columns for columns in wide):
+    homes: dict[int, int] = {}
+    for wanted, columns in zip(masks, column_sets, strict=True):
+        if not wanted or wanted in homes:
             continue
-        for position, columns in enumerate(wide):
-            grown = cells[position] * math.prod(levels[name] for name in wanted - columns)
-            if grown <= limit:
-                columns.update(wanted)
-                cells[position] = grown
-                break
-        else:
-            wide.append(set(wanted))
-            cells.append(math.prod(levels[name] for name in wanted))
+        # older bundles are nearly full; to look at all of them would take longer than the passes that it saves
+        recent = range(max(0, len(wide) - _OPEN_BUNDLES), len(wide))
+        home = next((position for position in recent if not wanted & ~wide[position]), None)
+        if home is None:
+            for position in recent:
+                missing = wanted & ~wide[position]
+                grown = cells[position] * math.prod(levels[name] for name in columns if bits[name] & missing)
+                if grown <= limit:
+                    home, cells[position] = position, grown
+                    wide[position] |= wanted
+                    break
+        if home is None:
+            home = len(wide)
+            wide.append(wanted)
+            cells.append(math.prod(levels[name] for name in columns))
+        homes[wanted] = home
     members: list[list[int]] = [[] for _ in wide]
-    for position, asked in enumerate(column_sets):
-        if asked:
-            members[next(k for k, columns in enumerate(wide) if columns.issuperset(asked))].append(position)
-    order = list(levels)
+    for position, mask in enumerate(masks):
+        if mask:
+            members[homes[mask]].append(position)
     return tuple(
-        Bundle(tuple(sorted(columns, key=order.index)), tuple(positions))
-        for columns, positions in zip(wide, members, strict=True)
-        if positions
+        Bundle(tuple(name for name, bit in bits.items() if bit & mask), tuple(positions))
+        for mask, positions in zip(wide, members, strict=True)
     )

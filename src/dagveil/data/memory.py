@@ -23,7 +23,7 @@ from dagveil.data.products import PairTables, count_pairs, pays
 from dagveil.data.reading import read_source
 from dagveil.data.residuals import ResidualPlan, sum_residual_products
 from dagveil.data.schema import Schema
-from dagveil.data.table import check_columns, check_edges, check_exponents, table_shape
+from dagveil.data.table import check_columns, check_edges, check_exponents, table_shape, table_shapes
 from dagveil.errors import DataError, SchemaError
 
 _MOST_KEPT_NUMBERS: Final = 2**24
@@ -128,12 +128,11 @@ class MemoryTable:
 
     def counts_many(self, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
         """Answer many `counts` together: wide tables are counted once and summed down to the ones asked for."""
-        shapes = [table_shape(self._schema, columns) for columns in column_sets]
+        shapes = table_shapes(self._schema, column_sets)
         levels = {name: column.n_levels for name, column in self._schema.columns.items()}
-        if pays(column_sets, levels, self._distinct_rows().n_rows):
-            if self._pair_tables is None:
-                self._pair_tables = count_pairs(self._distinct_rows(), levels)
-            return [self._pair_tables.table(first, second) for first, second in column_sets]
+        pairs = self._count_pairs(column_sets, levels)
+        if pairs is not None:
+            return [pairs.table(first, second) for first, second in column_sets]
         answers: list[NDArray[np.int64] | None] = [None] * len(column_sets)
         for bundle in bundle_columns(column_sets, levels, n_rows=self._distinct_rows().n_rows):
             wide = self._count(bundle.columns, tuple(levels[name] for name in bundle.columns))
@@ -291,6 +290,18 @@ class MemoryTable:
             self._rows = shrink_rows(self._rows, levels)
             self._shrunk = True
         return self._rows
+
+    def _count_pairs(self, column_sets: Sequence[tuple[str, ...]], levels: Mapping[str, int]) -> PairTables | None:
+        """Return the tables of all pairs if these are pairs and that pays; a table keeps them for later questions."""
+        held = self._pair_tables
+        if held is not None and all(map(held.holds, column_sets)):
+            return held
+        if not pays(column_sets, levels, self._distinct_rows().n_rows):
+            return None
+        asked = {name for pair in column_sets for name in pair}
+        asked_levels = {name: size for name, size in levels.items() if name in asked}
+        self._pair_tables = count_pairs(self._distinct_rows(), asked_levels)
+        return self._pair_tables
 
     def _count(self, columns: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
         if not columns:

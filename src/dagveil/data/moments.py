@@ -25,6 +25,7 @@ LARGEST_SUM: Final = 2**62
 
 _HUGE: Final = 1e100
 _BLOCK_ROWS: Final = 2**12
+_GROUP: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,51 +113,67 @@ def quantise_rows(values: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.i
     The bound holds for every conceivable input. Not-a-number counts as the center. The result for a row depends
     on that row alone.
     """
-    return _quantise(np.asarray(values, dtype=np.float64).T, plan).T.astype(np.int64)
+    columns = np.asarray(values, dtype=np.float64).T
+    return _quantise(columns, plan, np.empty((1 + columns.shape[0], columns.shape[1]))).T.astype(np.int64)
 
 
-def _quantise(columns: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.float64]:
-    """Turn columns (d, n) into columns (1 + d, n) of integers, held as float64."""
-    width, n_rows = columns.shape
-    quantised = np.empty((1 + width, n_rows))
+def _quantise(
+    columns: Sequence[NDArray[np.float64]] | NDArray[np.float64], plan: MomentPlan, quantised: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Turn columns (d, n) into columns (1 + d, n) of integers, held as float64 in the last argument."""
     quantised[0] = plan.integer_constant
     vectors = scale_rows(columns, plan, quantised[1:])
-    for scaled in vectors:
+    # some columns at a time stay in the processor's cache
+    for start in range(0, len(vectors), _GROUP):
+        scaled = vectors[start : start + _GROUP]
         scaled *= 2.0**plan.bits
         np.trunc(scaled, out=scaled)
     enforce_cap(vectors, plan.integer_radius_squared)
     return quantised
 
 
-def scale_rows(columns: NDArray[np.float64], plan: MomentPlan, out: NDArray[np.float64]) -> NDArray[np.float64]:
+def scale_rows(
+    columns: Sequence[NDArray[np.float64]] | NDArray[np.float64], plan: MomentPlan, out: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Scale columns (d, n) by the plan's centres and spreads, and shrink rows to its ball, up to float rounding.
 
     Elementwise operations only, column by column: IEEE rounding is then the same for a row whatever rows stand beside
     it. A reduction may add up in an order that depends on the number of rows.
     """
-    norms = np.zeros(columns.shape[1])
+    norms, square = np.zeros(out.shape[1]), np.empty(out.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
-        for position, scaled in enumerate(out):
-            np.subtract(columns[position], plan.centers[position], out=scaled)
-            scaled /= plan.spreads[position]
-            # finite before squaring: beyond 1e100 only the direction of the largest entries matters anyway
-            np.clip(scaled, -_HUGE, _HUGE, out=scaled)
-            scaled[np.isnan(scaled)] = 0.0
-            norms += np.square(scaled)
+        for column, center, spread, scaled in zip(columns, plan.centers, plan.spreads, out, strict=True):
+            np.subtract(column, center, out=scaled)
+            scaled /= spread
+            norms += np.square(scaled, out=square)
+    odd = np.flatnonzero(~(norms < _HUGE))
+    if odd.size:
+        norms[odd] = _tame(out, odd)
     # a factor of one leaves short rows exactly as they are
     factors = np.sqrt(plan.radius_squared / np.maximum(norms, plan.radius_squared or 1.0))
     factors[norms <= plan.radius_squared] = 1.0
-    for scaled in out:
-        scaled *= factors
+    if (factors != 1.0).any():
+        for scaled in out:
+            scaled *= factors
     return out
+
+
+def _tame(scaled: NDArray[np.float64], odd: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Make these rows of columns (d, n) finite, not-a-number being the centre, and return their squared norms."""
+    norms = np.zeros(odd.size)
+    for column in scaled:
+        # beyond 1e100 only the direction of the largest entries matters anyway
+        entries = np.clip(column[odd], -_HUGE, _HUGE)
+        entries[np.isnan(entries)] = 0.0
+        column[odd] = entries
+        norms += np.square(entries)
+    return norms
 
 
 def enforce_cap(vectors: NDArray[np.float64], cap: int) -> None:
     """Shrink the columns of integers (d, n) whose squared norm float rounding has left over the cap."""
-    # Entries stay near 2**20, so these norms are integers near 2**40, which float64 holds exactly.
-    norms = np.zeros(vectors.shape[1])
-    for entries in vectors:
-        norms += np.square(entries)
+    # Entries stay near 2**20, so these norms are integers near 2**40, which float64 holds exactly in any order.
+    norms = np.einsum("ij,ij->j", vectors, vectors)
     for row in np.flatnonzero(norms > cap):
         norm = int(norms[row])
         # With r = isqrt(cap * norm): (r / norm)**2 <= cap / norm, and cutting towards zero only shrinks further, so
@@ -184,12 +201,12 @@ def sum_outer_products(
     plan.check_rows(n_rows)
     size = 1 + len(plan.columns)
     total = np.zeros((size, size), dtype=np.int64)
+    # the same memory for every block: the system need not clear it again
+    room = np.empty((size, min(_BLOCK_ROWS, n_rows)))
     # 2**12 rows times a cap of at most 2**40 stays below 2**53
     for start in range(0, n_rows, _BLOCK_ROWS):
         stop = min(start + _BLOCK_ROWS, n_rows)
-        block = np.empty((len(columns), stop - start))
-        for position, column in enumerate(columns):
-            block[position] = column[start:stop]
-        quantised = _quantise(block if expand is None else expand(block), plan)
+        block = [column[start:stop] for column in columns]
+        quantised = _quantise(block if expand is None else expand(np.stack(block)), plan, room[:, : stop - start])
         total += (quantised @ quantised.T).astype(np.int64)
     return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,17 +12,27 @@ from numpy.typing import NDArray
 
 from dagveil.data.distinct import WeightedRows
 
-MOST_WORK: Final = 400_000_000
-"""Multiplications up to which one product beats counting table by table."""
-
 FEWEST_PAIRS: Final = 50
 """Fewer pairs than this are counted one by one."""
 
+MOST_INDICATORS: Final = 6000
+"""Indicators whose products are held at once: about 1 GB."""
+
 _BLOCK_ROWS: Final = 4096
+_EXACT_IN_SINGLE: Final = 2**24
+
+# Processor nanoseconds of one core, measured; only their ratios matter, and only for the choice between two ways to
+# the same answer.
+_PRODUCT: Final = 0.03
+_INDICATOR: Final = 0.5
+_PASS: Final = 3.0
+_PASS_CELL: Final = 0.5
+_TABLE: Final = 40_000.0
+_PASS_CELLS: Final = 2**16
 
 
 def pays(column_sets: Sequence[Sequence[str]], levels: Mapping[str, int], n_rows: int) -> bool:
-    """Tell whether the sets are pairs, many enough, over few enough rows and levels.
+    """Tell whether the sets are pairs, many enough, and sooner counted by one product than table by table.
 
     Examples
     --------
@@ -31,7 +42,16 @@ def pays(column_sets: Sequence[Sequence[str]], levels: Mapping[str, int], n_rows
     """
     if len(column_sets) < FEWEST_PAIRS or any(len(columns) != 2 for columns in column_sets):
         return False
-    return n_rows * sum(levels.values()) ** 2 <= MOST_WORK
+    columns = {name for pair in column_sets for name in pair}
+    indicators = sum(levels[name] - 1 for name in columns)
+    if indicators > MOST_INDICATORS:
+        return False
+    # table by table, one pass over the rows serves as many columns as its table has room for
+    mean = max(math.exp(sum(math.log(levels[name]) for name in columns) / len(columns)), 1.1)
+    together = min(max(math.log(min(max(n_rows / 4, 256), _PASS_CELLS)) / math.log(mean), 2.0), len(columns))
+    passes = max(len(column_sets) / (together * (together - 1) / 2), 1.0)
+    by_tables = n_rows * passes * (_PASS + _PASS_CELL * together) + len(column_sets) * _TABLE
+    return n_rows * indicators * (_INDICATOR + _PRODUCT * indicators) <= by_tables
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +62,10 @@ class PairTables:
     starts: Mapping[str, int]
     products: NDArray[np.int64]
 
+    def holds(self, columns: Sequence[str]) -> bool:
+        """Tell whether this is a pair whose table is here."""
+        return len(columns) == 2 and columns[0] in self.starts and columns[1] in self.starts
+
     def table(self, first: str, second: str) -> NDArray[np.int64]:
         """Return the table of two different columns."""
         row, column = self.starts[first], self.starts[second]
@@ -49,24 +73,46 @@ class PairTables:
 
 
 def count_pairs(rows: WeightedRows, levels: Mapping[str, int]) -> PairTables:
-    """Count every pair of columns.
+    """Count every pair of these columns.
 
-    Each row becomes a vector of zeros and ones; the product of the matrix of these vectors with itself, rows weighted
-    by their multiplicity, holds every pair table as a block. Sums of integers are exact in float32 below 2**24, and no
-    sum exceeds the number of rows; beyond that float64 serves, exact below 2**53.
+    Each row becomes a vector of zeros and ones, one for each level but the first of each column; the product of the
+    matrix of these vectors with itself, rows weighted by their multiplicity, holds the tables without their first rows
+    and columns. Margins stand on its diagonal, so the rest is margins less what is there, in integers. Sums of integers
+    are exact in float32 below 2**24, and no sum exceeds the number of rows; beyond that float64 serves, exact below
+    2**53.
     """
-    starts = dict(zip(levels, np.cumsum([0, *levels.values()])[:-1].tolist(), strict=True))
-    width = sum(levels.values())
-    total = np.zeros((width, width))
     n_rows = rows.n_rows if rows.weights is None else int(rows.weights.sum())
-    dtype = np.float32 if n_rows < 2**24 else np.float64
+    width = sum(levels.values()) - len(levels)
+    total = np.zeros((width, width), dtype=np.float32 if n_rows < _EXACT_IN_SINGLE else np.float64)
     for start in range(0, rows.n_rows, _BLOCK_ROWS):
         block = slice(start, min(start + _BLOCK_ROWS, rows.n_rows))
-        size = block.stop - block.start
-        indicators = np.zeros((size, width), dtype=dtype)
-        positions = np.arange(size)
-        for name, first in starts.items():
-            indicators[positions, first + rows.codes[name][block].astype(np.intp)] = 1.0
-        weighted = indicators if rows.weights is None else indicators * rows.weights[block, None].astype(dtype)
-        total += indicators.T @ weighted
-    return PairTables(levels, starts, total.astype(np.int64))
+        weights = None if rows.weights is None else rows.weights[block]
+        small = weights is None or weights.sum() < _EXACT_IN_SINGLE
+        indicators = np.empty((width, block.stop - block.start), dtype=np.float32 if small else np.float64)
+        position = 0
+        for name, size in levels.items():
+            codes = rows.codes[name][block]
+            for level in range(1, size):
+                np.equal(codes, level, out=indicators[position])
+                position += 1
+        # a matrix times its own transpose takes half of the multiplications
+        right = indicators if weights is None else indicators * weights.astype(indicators.dtype)
+        total += indicators @ right.T
+    return _complete(total, levels, n_rows)
+
+
+def _complete(kept: NDArray[np.floating], levels: Mapping[str, int], n_rows: int) -> PairTables:
+    """Add the first level of each column, in integers."""
+    sizes = np.array(list(levels.values()), dtype=np.intp)
+    starts = np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(sizes)])[:-1]
+    width = int(sizes.sum())
+    others = np.delete(np.arange(width), starts)
+    products = np.zeros((width, width), dtype=np.int64)
+    products[np.ix_(others, others)] = kept
+    margins = np.diagonal(products).copy()
+    margins[starts] = n_rows - np.add.reduceat(margins, starts)
+    # all levels of a column together are everything; first levels are still empty in these sums
+    products[starts] = margins - np.add.reduceat(products, starts, axis=0)
+    products[:, starts] = 0
+    products[:, starts] = margins[:, None] - np.add.reduceat(products, starts, axis=1)
+    return PairTables(levels, dict(zip(levels, starts.tolist(), strict=True)), products)

@@ -17,7 +17,7 @@ from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.moments import MomentEvidence, covariance_from_moments
 from dagveil.evidence.questions import Independence
-from dagveil.evidence.tables import NoisyTable, combine, join_margins
+from dagveil.evidence.tables import combine, join_margins, read_tables
 from dagveil.privacy import fraction_json
 from dagveil.privacy.document import Document
 from dagveil.privacy.receipt import Receipt
@@ -144,18 +144,10 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
     moments = [release for release in releases if isinstance(release, NoisyMoments)]
     if moments:
         return MomentEvidence(covariance_from_moments(moments[-1]))
-    counts = [
-        NoisyTable(release.columns, release.counts, release.count_variance)
-        for release in releases
-        if isinstance(release, NoisyCounts)
-    ]
+    counts = read_tables([release for release in releases if isinstance(release, NoisyCounts)])
     singles = {table.columns[0]: table for table in counts if len(table.columns) == 1}
     tables = [table for table in counts if len(table.columns) > 1]
-    interactions = [
-        NoisyTable(release.columns, release.counts, release.interaction_variance)
-        for release in releases
-        if isinstance(release, NoisyInteractions)
-    ]
+    interactions = read_tables([release for release in releases if isinstance(release, NoisyInteractions)])
     if len(tables) == 1 and not singles and not interactions and set(tables[0].columns) == set(columns):
         totals = [table for table in counts if not table.columns]
         return JointEvidence(tables[0].margin(columns), combine(totals) if totals else None)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyTable:
@@ -62,6 +64,25 @@ class NoisyTable:
         return NoisyTable(
             columns, summed.transpose(order), self.variance * width, tuple(kept[name] for name in columns)
         )
+
+
+def read_tables(releases: Sequence[NoisyCounts | NoisyInteractions]) -> list[NoisyTable]:
+    """Return released tables as noisy tables, in their order; those of one kind are read together."""
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for place, release in enumerate(releases):
+        key = (type(release), release.shape, release.lattice, release.variance.as_integer_ratio())
+        kinds.setdefault(key, []).append(place)
+    found: list[NoisyTable | None] = [None] * len(releases)
+    for places in kinds.values():
+        first = releases[places[0]]
+        if isinstance(first, NoisyCounts):
+            scale, variance = first.lattice, first.count_variance
+        else:
+            scale, variance = first.lattice * math.prod(first.shape), first.interaction_variance
+        values = np.array([releases[place].values for place in places], dtype=np.float64) / scale
+        for place, counts in zip(places, values.reshape(len(places), *first.shape), strict=True):
+            found[place] = NoisyTable(tuple(releases[place].columns), counts, variance)
+    return [table for table in found if table is not None]
 
 
 def combine(tables: Iterable[NoisyTable]) -> NoisyTable:

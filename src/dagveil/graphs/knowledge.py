@@ -121,6 +121,8 @@ class Knowledge(msgspec.Struct, frozen=True, dict=True):
 
     def excludes(self, x: str, y: str) -> bool:
         """Return whether neither direction is possible: no question about this pair needs budget."""
+        if not (self.forbidden or self.required or self.tiers):
+            return False
         return not self.allows(x, y) and not self.allows(y, x)
 
     def requires(self, x: str, y: str) -> bool:

@@ -53,6 +53,9 @@ BLOCK_COPIES = 8
 FIXED_TABLES = 80
 """What a run costs beside its tables, in tables: budgets, ledger, receipt."""
 
+PRODUCT_BYTES = 24.0
+"""A product of two indicators: of one block of rows, of all rows, and as an integer."""
+
 MOST_BUNDLED = 300
 """Tables by which the number of passes over the rows is guessed."""
 
@@ -213,7 +216,10 @@ def _count_cost(work: Work, speed: Speed) -> tuple[float, float]:
     pairs = [columns for columns in work.counted if len(columns) == 2]
     others = [columns for columns in work.counted if len(columns) != 2]
     if pays(pairs, levels, distinct):
-        seconds += distinct * sum(levels.values()) ** 2 * speed.moment
+        # one indicator for each level but the first of a column
+        indicators = sum(levels.values()) - width
+        seconds += distinct * indicators**2 * speed.moment
+        most = max(most, PRODUCT_BYTES * indicators**2)
     else:
         seconds += distinct * _passes(pairs, levels, distinct) * speed.count_cell
     return seconds + distinct * _passes(others, levels, distinct) * speed.count_cell, most

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag, sort_topologically
+from dagveil.graphs.dag import Dag
 from dagveil.graphs.extension import nearest_extension
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.skeleton import Skeleton
@@ -142,7 +142,6 @@ class _Climb:
             forward, backward = knowledge.allows(names[a], names[b]), knowledge.allows(names[b], names[a])
             if forward != backward:
                 self._fixed.add((a, b) if forward else (b, a))
-        self._forced = {(names[a], names[b]) for a, b in self._fixed}
 
     def best(self, restarts: int) -> list[tuple[int, int]]:
         """Return the best orientation found, as (parent, child)."""
@@ -185,17 +184,23 @@ class _Climb:
 
     def _collider_start(self) -> list[int]:
         """Start from all colliders that the evidence speaks for, the strongest first, as long as no cycle closes."""
-        arrows = set(self._forced)
+        arrows = set(self._fixed)
+        above = [0] * self._d
+        for cause, effect in arrows:
+            above[effect] |= 1 << cause
         for (x, z, y), weight in sorted(self._triples, key=lambda item: -item[1]):
-            trial = arrows | {(self._names[x], self._names[z]), (self._names[y], self._names[z])}
-            opposed = any((effect, cause) in trial for cause, effect in trial - arrows)
-            if weight > 0 and not opposed and sort_topologically(self._names, trial):
-                arrows = trial
-        pairs = {frozenset((self._names[a], self._names[b])) for a, b in self._edges}
-        loose = pairs - {frozenset(arc) for arc in arrows}
+            new = {(x, z), (y, z)} - arrows
+            opposed = any((effect, cause) in arrows for cause, effect in new)
+            if weight > 0 and not opposed and not any(self._reaches(z, cause, above) for cause, _ in new):
+                arrows |= new
+                above[z] |= 1 << x | 1 << y
+        names = self._names
+        pairs = {frozenset((names[a], names[b])) for a, b in self._edges}
+        named = {(names[cause], names[effect]) for cause, effect in arrows}
+        loose = pairs - {frozenset(arc) for arc in named}
         parents = [0] * self._d
-        for cause, effect in nearest_extension(self._names, arrows, loose):
-            parents[self._place[effect]] |= 1 << self._place[cause]
+        for first, second in nearest_extension(names, named, loose):
+            parents[self._place[second]] |= 1 << self._place[first]
         return parents
 
     def _pull_start(self) -> list[int]:
@@ -242,8 +247,11 @@ class _Climb:
     def _share(self, z: int, x: int, others: int) -> float:
         """Weight of the colliders at z that x forms with these other parents."""
         mask = self._partners[z].get(x, 0) & others
-        weight = self._weight[z]
-        return sum(weight[x, y] for y in _bits(mask))
+        total = 0.0
+        while mask:
+            total += self._weight[z][x, (mask & -mask).bit_length() - 1]
+            mask &= mask - 1
+        return total
 
     def _reaches(self, start: int, goal: int, parents: list[int]) -> bool:
         """Tell whether `goal` has `start` among its ancestors; with the arc goal → start that closes a cycle."""

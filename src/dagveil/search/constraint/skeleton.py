@@ -108,24 +108,26 @@ def screen_pairs(evidence: Independence, settings: SkeletonSettings, knowledge: 
     names = evidence.columns
     d = len(names)
     adjacency = np.zeros((d, d), dtype=bool)
-    separators: dict[tuple[int, int], tuple[int, ...]] = {}
-    p_values: dict[tuple[int, int], float] = {}
-    asked = []
-    for x, y in combinations(range(d), 2):
-        if knowledge.requires(names[x], names[y]):
-            adjacency[x, y] = adjacency[y, x] = True
-        elif not knowledge.excludes(names[x], names[y]):
-            asked.append((x, y))
-    pairs = np.array(asked, dtype=np.intp).reshape(len(asked), 2)
+    pairs = np.column_stack(np.triu_indices(d, 1))
+    if knowledge != Knowledge.none():
+        asked = []
+        for x, y in combinations(range(d), 2):
+            if knowledge.requires(names[x], names[y]):
+                adjacency[x, y] = adjacency[y, x] = True
+            elif not knowledge.excludes(names[x], names[y]):
+                asked.append((x, y))
+        pairs = np.array(asked, dtype=np.intp).reshape(len(asked), 2)
     questions = Questions(pairs[:, 0], pairs[:, 1], np.empty((len(pairs), 0), dtype=np.intp))
     questions = questions.select(evidence.answers(questions))
     p = evidence.test(questions).p_value
-    for x, y, value in zip(questions.x.tolist(), questions.y.tolist(), p.tolist(), strict=True):
-        p_values[x, y] = value
-        if value < settings.marginal_level:
-            adjacency[x, y] = adjacency[y, x] = True
-        else:
-            separators[x, y] = ()
+    dependent = p < settings.marginal_level
+    first, second = questions.x[dependent], questions.y[dependent]
+    adjacency[first, second] = adjacency[second, first] = True
+    tested = list(zip(questions.x.tolist(), questions.y.tolist(), strict=True))
+    p_values = dict(zip(tested, p.tolist(), strict=True))
+    separators: dict[tuple[int, int], tuple[int, ...]] = {
+        pair: () for pair, kept in zip(tested, dependent.tolist(), strict=True) if not kept
+    }
     return Skeleton(adjacency, separators, p_values)
 
 
@@ -215,7 +217,7 @@ def _carry_out(skeleton: Skeleton, separations: list[tuple[float, int, int, tupl
             continue
         inside = all(adjacency[x, z] for z in given) or all(adjacency[y, z] for z in given)
         wanted = sum(1 << z for z in given)
-        if inside and (wanted & ~reach.common(x, y) == 0 or wanted & ~reach.between(x, y) == 0):
+        if inside and (wanted & ~reach.common(x, y) == 0 or reach.lie_between(x, y, wanted)):
             adjacency[x, y] = adjacency[y, x] = False
             separators[x, y] = given
             p_values[x, y] = p
@@ -247,6 +249,21 @@ class _Reach:
     def between(self, x: int, y: int) -> int:
         """Return the mask of nodes reachable from x without y and from y without x."""
         return self._part(x, without=y) & self._part(y, without=x)
+
+    def lie_between(self, x: int, y: int, wanted: int) -> bool:
+        """Tell whether `between` holds all of these, without looking further than that needs."""
+        return self._finds(x, wanted, without=y) and self._finds(y, wanted, without=x)
+
+    def _finds(self, node: int, wanted: int, without: int) -> bool:
+        left = ((1 << len(self._masks)) - 1) & ~(1 << without)
+        part = frontier = 1 << node
+        while frontier and wanted & ~part:
+            next_node = (frontier & -frontier).bit_length() - 1
+            frontier &= frontier - 1
+            new = self._masks[next_node] & left & ~part
+            part |= new
+            frontier |= new
+        return not wanted & ~part
 
     def _part(self, node: int, without: int) -> int:
         """Return the connected part of a node in the graph without another one."""

@@ -1,0 +1,249 @@
+"""How time, memory and utility change as a table gets wider, on made-up tables whose graph is known."""
+
+from __future__ import annotations
+
+import enum
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import numpy as np
+
+from dagveil.data.column import Categorical, Column, Numeric
+from dagveil.data.moments import MomentPlan
+from dagveil.data.schema import Schema
+from dagveil.evaluation.skeleton import rate_skeleton
+from dagveil.graphs.knowledge import NO_KNOWLEDGE
+from dagveil.methods.cost import tell_bytes, tell_seconds
+from dagveil.methods.discovery import measure_source
+from dagveil.methods.evidence_search import search_evidence
+from dagveil.methods.made_up import Law, MadeUp, make_up
+from dagveil.methods.settings import SearchSettings
+from dagveil.privacy.noise.kind import NoiseKind
+
+EDGES_PER_COLUMN = 1.0
+"""Of the made-up graphs."""
+
+REACH = 6.0
+"""Declared bounds of numbers, in spreads."""
+
+_BLOCK_ROWS = 4096
+_RADIUS_PER_COLUMN = 4.0
+_TRIES = 3
+
+
+class WideKind(enum.Enum):
+    """What the columns hold."""
+
+    LEVELS = "levels"
+    """Two to four levels each: pair tables are released."""
+
+    NUMBERS = "numbers"
+    """Numbers: second moments are released."""
+
+
+@dataclass(frozen=True, slots=True)
+class WideCase:
+    """One made-up table and one run of `measure` on it."""
+
+    kind: WideKind
+    columns: int
+    rows: int
+    epsilon: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class WideStage:
+    """What a run released in one stage."""
+
+    name: str
+    tables: int
+    noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class WideRun:
+    """Processor seconds, peak memory and rates of a run; seconds of bare moments where columns are numbers.
+
+    Attributes
+    ----------
+    measure, search
+        Seconds from held rows to evidence, and from there to the graph.
+    moments, product
+        Seconds of the exact second moments, and of the same matrix products without anything else.
+    memory
+        The most bytes that the process held, the made-up table included.
+    """
+
+    case: WideCase
+    measure: float
+    search: float
+    memory: float
+    precision: float
+    recall: float
+    f1: float
+    stages: tuple[WideStage, ...]
+    moments: float | None = None
+    product: float | None = None
+
+
+def wide_schema(kind: WideKind, columns: int, rows: int) -> Schema:
+    """Declare so many columns.
+
+    Examples
+    --------
+    >>> [column.n_levels for column in wide_schema(WideKind.LEVELS, 4, 100).columns.values()]
+    [2, 3, 4, 2]
+    """
+    declared: dict[str, Column] = {}
+    for place in range(columns):
+        if kind is WideKind.NUMBERS:
+            declared[f"c{place}"] = Numeric(bounds=(-REACH, REACH), center=0.0, spread=1.0)
+        else:
+            levels = tuple(f"level {k}" for k in range(2 + place % 3))
+            declared[f"c{place}"] = Categorical(levels, levels[0])
+    return Schema(dataset="wide", reviewed=True, public=True, nominal_rows=rows, columns=declared)
+
+
+def run_wide(cases: Sequence[WideCase], told: Callable[[str, int, int], None]) -> list[WideRun]:
+    """Run each case in a process of its own.
+
+    Parameters
+    ----------
+    cases
+        What to run.
+    told
+        Told before and after each case.
+    """
+    found = []
+    told("runs", 0, len(cases))
+    for done, case in enumerate(cases, start=1):
+        with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+            found.append(pool.submit(run_case, case).result())
+        told("runs", done, len(cases))
+    return found
+
+
+def run_case(case: WideCase) -> WideRun:
+    """Make up a table, run on it, and rate the graph."""
+    _run(_make(WideCase(case.kind, 5, 1000, case.epsilon, case.seed)), case.epsilon)  # imports are not the run's
+    made = _make(case)
+    watch = [time.process_time()]
+    evidence = measure_source(made.table, made.table.schema, case.epsilon, noise=NoiseKind.EXACT)
+    watch.append(time.process_time())
+    found = search_evidence(evidence, SearchSettings(redraws=0))
+    watch.append(time.process_time())
+    rates = rate_skeleton(found.graph.cpdag, made.dag)
+    moments, product = _time_moments(made) if case.kind is WideKind.NUMBERS else (None, None)
+    # the kernel counts in kilobytes, but for macOS
+    unit = 1.0 if sys.platform == "darwin" else 1024.0
+    return WideRun(
+        case,
+        watch[1] - watch[0],
+        watch[2] - watch[1],
+        unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        rates.precision,
+        rates.recall,
+        rates.f1,
+        tuple(WideStage(stage.stage, stage.tables, stage.noise_sd) for stage in evidence.plan),
+        moments,
+        product,
+    )
+
+
+def _make(case: WideCase) -> MadeUp:
+    schema = wide_schema(case.kind, case.columns, case.rows)
+    return make_up(schema, NO_KNOWLEDGE, Law(degree=EDGES_PER_COLUMN), case.rows, np.random.default_rng(case.seed))
+
+
+def _run(made: MadeUp, epsilon: float) -> None:
+    evidence = measure_source(made.table, made.table.schema, epsilon, noise=NoiseKind.EXACT)
+    search_evidence(evidence, SearchSettings(redraws=0))
+
+
+def _time_moments(made: MadeUp) -> tuple[float, float]:
+    """Return seconds of the exact moments, and of multiplying as many blocks of the same size."""
+    names = tuple(made.table.schema.columns)
+    width = len(names)
+    plan = MomentPlan(names, (0.0,) * width, (1.0,) * width, _RADIUS_PER_COLUMN * width, 1.0, bits=10)
+    block = np.random.default_rng(1).standard_normal((width + 1, _BLOCK_ROWS))
+
+    def multiply() -> None:
+        for first in range(0, made.table.n_rows, _BLOCK_ROWS):
+            part = block[:, : min(_BLOCK_ROWS, made.table.n_rows - first)]
+            part @ part.T
+
+    moments = product = float("inf")
+    # in turn, so that other work on the machine meets both
+    for _ in range(_TRIES):
+        moments = min(moments, time_once(lambda: made.table.moments(plan)))
+        product = min(product, time_once(multiply))
+    return moments, product
+
+
+def time_once(run: Callable[[], object]) -> float:
+    """Return processor seconds, and never nothing."""
+    start = time.process_time()
+    run()
+    return max(time.process_time() - start, 1e-6)
+
+
+def wide_page(runs: Sequence[WideRun], command: str) -> str:
+    """Write what was found as a page."""
+    parts = [
+        "# Wide tables",
+        f"`measure` on made-up tables with {EDGES_PER_COLUMN:g} edge per column, one run each, exact noise, no "
+        "redraws, rows held in memory. Time is processor time of one core; memory is the most that the process held, "
+        "the table included. F1, precision and recall are those of the skeleton. Written by",
+        f"    {command}",
+    ]
+    for kind, head in ((WideKind.LEVELS, "Columns with levels"), (WideKind.NUMBERS, "Numeric columns")):
+        mine = [run for run in runs if run.case.kind is kind]
+        if mine:
+            parts += [f"## {head}", _table(mine, kind), *_fits(mine)]
+    return "\n\n".join(parts)
+
+
+def _table(runs: Sequence[WideRun], kind: WideKind) -> str:
+    heads = ["columns", "rows", "ε", "rows to evidence", "search", "memory", "F1", "precision", "recall"]
+    heads += (
+        ["stages: tables (noise)"] if kind is WideKind.LEVELS else ["moments alone, beside the bare product", "noise"]
+    )
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for run in runs:
+        cells = [f"{run.case.columns}", f"{run.case.rows}", f"{run.case.epsilon:g}"]
+        cells += [tell_seconds(run.measure), tell_seconds(run.search), tell_bytes(run.memory)]
+        cells += [f"{rate:.2f}" for rate in (run.f1, run.precision, run.recall)]
+        if run.moments is not None and run.product is not None:
+            beside = f"{tell_seconds(run.moments)}, {run.moments / run.product:.2f}"
+            cells += [beside, f"{run.stages[-1].noise:.0f}"]
+        else:
+            cells.append("; ".join(f"{stage.name}: {stage.tables} ({stage.noise:.0f})" for stage in run.stages))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _fits(runs: Sequence[WideRun]) -> list[str]:
+    """Say with which power of the number of columns time grows, if there are sizes to tell it from."""
+    sizes = [run.case.columns for run in runs]
+    if len(set(sizes)) < 2 or len({run.case.rows for run in runs}) > 1:
+        return []
+    measure, search = (fit_power(sizes, [getattr(run, what) for run in runs]) for what in ("measure", "search"))
+    return [f"Rows to evidence grows as columns^{measure:.1f}, the search as columns^{search:.1f}."]
+
+
+def fit_power(sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """Return the exponent of the power of size that fits the seconds best, by least squares of the logarithms.
+
+    Examples
+    --------
+    >>> round(fit_power([1, 2, 4], [3.0, 12.0, 48.0]), 6)
+    2.0
+    """
+    slope, _ = np.polyfit(np.log(np.asarray(sizes, dtype=float)), np.log(np.asarray(seconds, dtype=float)), 1)
+    return float(slope)

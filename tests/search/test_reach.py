@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dagveil.search.constraint.skeleton import _Reach
+
+
+@given(st.integers(3, 9), st.floats(0.1, 0.6), st.integers(0, 2**32 - 1))
+@settings(max_examples=150, deadline=None)
+def test_looking_no_further_than_needed_changes_nothing(nodes, density, seed):
+    rng = np.random.default_rng(seed)
+    upper = np.triu(rng.random((nodes, nodes)) < density, 1)
+    reach = _Reach(upper | upper.T)
+    for _ in range(10):
+        x, y = rng.choice(nodes, 2, replace=False).tolist()
+        wanted = sum(1 << z for z in range(nodes) if z not in (x, y) and rng.random() < 0.3)
+        assert reach.lie_between(x, y, wanted) == (wanted & ~reach.between(x, y) == 0)
