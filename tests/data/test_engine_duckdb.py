@@ -117,6 +117,17 @@ def test_grouped_codes_are_the_encoders(
     assert found.tolist() == wanted.tolist()
 
 
+def test_not_a_number_beside_one_number_in_parquet() -> None:
+    """The file says that its numbers lie between 0 and 0."""
+    schema = Schema(dataset="d", columns={"x": Numeric(bounds=(-1, 1), bins=(-0.5, 0.1), missing="own-level")})
+    table = pa.table({"x": [0.0, math.nan]})
+    path = TestDuckdb.folder / "nan.parquet"
+    pyarrow.parquet.write_table(table, path)
+    for place in (f"read_parquet('{path}')", f"(SELECT * FROM read_parquet('{path}'))"):
+        (piece,) = engine.group_rows(SESSION, place, table.schema, schema, TextRule.PLAIN) or ()
+        assert sorted(piece.codes["x"].tolist()) == [1, 3]
+
+
 def test_which_types_have_an_expression() -> None:
     pushed = {str(kind) for kind, _ in KINDS if write_code("x", kind, COLUMNS[0]) is not None}
     assert {"string", "bool", "int64", "uint64"} <= pushed

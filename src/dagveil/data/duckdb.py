@@ -226,6 +226,9 @@ def group_rows(
     if any(expression is None for expression in expressions):
         return None
     found = [expression for expression in expressions if expression is not None]
+    # Smallest and largest numbers in Parquet files leave not-a-number out, and DuckDB would fold conditions by them.
+    floats = any(pa.types.is_floating(fields.field(name).type) for name in schema.columns)
+    session.run(f"SET disabled_optimizers = '{'statistics_propagation' if floats else ''}'")
     codes = ", ".join(f"{expression.text} AS c{position}" for position, expression in enumerate(found))
     grouped = ", ".join(str(position + 1) for position in range(len(found)))
     query = f"SELECT {codes}, count(*) AS weight FROM {place} GROUP BY {grouped}"
