@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from dagveil.benchmarks.faithful import AUTHORS_SECONDS, EXACT_F1, FIGURES, TOTALS
 from dagveil.benchmarks.studies.jobs import choose_jobs, list_jobs
 from dagveil.benchmarks.studies.metrics import Metric
+from dagveil.benchmarks.studies.page import Form, write_page
 from dagveil.benchmarks.studies.plan import LARGE, Role, Study
 from dagveil.benchmarks.studies.reading import load_study, parse_study, shipped_studies
 from dagveil.errors import DataError, MethodError
@@ -113,6 +114,21 @@ def test_keys_stay_when_labels_and_neighbours_change_and_move_when_the_run_does(
     for changes in ({"seed": 2}, {"delta": 1e-5}):
         floors = {job.key for job in list_jobs(read(**changes))}
         assert not floors & old
+
+
+def test_long_runs_are_repeated_less() -> None:
+    twice = [
+        {"method": "measure", "rows": [100]},
+        {"method": "measure", "data": ["asia"], "rows": [200], "repetitions": 2},
+    ]
+    study = read(methods=twice, published=[])
+    runs = [(job.data, job.n_rows) for job in list_jobs(study) if job.label == "measure" and job.epsilon == 1.0]
+    assert sorted(runs) == [("asia", 100)] * 3 + [("asia", 200)] * 2 + [("curved", 100)] * 3
+    page = write_page(study, [], [], Form.MARKDOWN)
+    assert "- measure, asia, 200 rows: 2 repetitions, because a run takes long." in page
+    assert "measure, 100 rows:" not in page
+    with pytest.raises(MethodError, match=r"methods\[1\]: is called 'measure' like methods\[0\]"):
+        read(methods=[twice[0], twice[1] | {"rows": [100, 200]}], published=[])
 
 
 def test_parts_can_be_chosen() -> None:

@@ -107,7 +107,7 @@ def list_jobs(study: Study) -> list[Job]:
         _job(study, *chosen, repetition)
         for repetition in range(study.repetitions)
         for chosen in combinations
-        if repetition == 0 or _is_repeated(study.task, chosen[2].role)
+        if repetition == 0 or (_is_repeated(study.task, chosen[2].role) and chosen[2].wants(repetition))
     ]
     seen: dict[str, Job] = {}
     for job in jobs:

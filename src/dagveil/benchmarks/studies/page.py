@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dagveil.benchmarks.studies.axis import Axis, choose_axis
 from dagveil.benchmarks.studies.champion import tell_defeats
 from dagveil.benchmarks.studies.metrics import OF_ANSWERS, OF_BUDGETS, Metric
-from dagveil.benchmarks.studies.plan import QUICK, Role, Study
+from dagveil.benchmarks.studies.plan import QUICK, Entry, Role, Study
 from dagveil.benchmarks.studies.store import Session
 from dagveil.benchmarks.studies.summary import CONFIDENCE, Estimate, Spot
 from dagveil.benchmarks.studies.task import Task
@@ -289,8 +289,18 @@ def _tell_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Session]
         for entry in study.methods
         if entry.budget_setting is not None and entry.role is Role.CONTENDER
     ]
+    notes += [
+        f"{entry.title}{_place(entry)}: {entry.repetitions} repetitions, because a run takes long."
+        for entry in study.methods
+        if entry.repetitions is not None and entry.repetitions < study.repetitions
+    ]
     notes += dict.fromkeys(f"Published under {p.metric.title!r}: {p.source}." for p in study.published)
     return [*lines, *(["\n".join(f"- {note}" for note in notes)] if notes else [])]
+
+
+def _place(entry: Entry) -> str:
+    parts = [", ".join(entry.data), ", ".join(map(str, entry.rows)) + " rows" if entry.rows else ""]
+    return "".join(f", {part}" for part in parts if part)
 
 
 def _tell_failures(spots: Sequence[Spot]) -> list[str]:

@@ -89,6 +89,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Labels of the data sets that it takes; all if empty.
     rows
         Numbers of rows that it takes; all if empty.
+    repetitions
+        At most so many, for runs that take long; None for the study's.
     variant
         Variant of the data sets that it gets.
     role
@@ -103,6 +105,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     budgets: tuple[Positive, ...] = ()
     data: tuple[str, ...] = ()
     rows: tuple[Count, ...] = ()
+    repetitions: Count | None = None
     variant: str = ""
     role: Role = Role.CONTENDER
 
@@ -127,6 +130,10 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def takes(self, data: DataSet, n_rows: int) -> bool:
         """Tell whether it is run on this data set."""
         return (not self.data or data.title in self.data) and (not self.rows or n_rows in self.rows)
+
+    def wants(self, repetition: int) -> bool:
+        """Tell whether it is repeated once more."""
+        return self.repetitions is None or repetition < self.repetitions
 
 
 class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -84,7 +84,7 @@ def check_study(study: Study) -> None:
     if not data or not study.methods:
         raise _mistake("data" if not data else "methods", "is empty; name at least one")
     _check_unique("data", titles)
-    _check_unique("methods", entries)
+    _check_methods(study)
     _check_finite("budgets", study.budgets)
     _check_finite("limit", () if study.limit is None else (study.limit,))
     with _placed("budgets"):
@@ -144,7 +144,22 @@ def _check_known(place: str, label: str, known: list[str]) -> None:
 def _check_unique(place: str, labels: list[str]) -> None:
     for i, label in enumerate(labels):
         if label in labels[:i]:
-            raise _mistake(f"{place}[{i}]", f"is called {label!r} like {place}[{labels.index(label)}]; give it a label")
+            raise _called_alike(place, i, label, labels.index(label))
+
+
+def _check_methods(study: Study) -> None:
+    """Refuse two methods of one name on the same rows; on others a method may be stated again, otherwise."""
+    seen: dict[tuple[str, str, int], int] = {}
+    for i, entry in enumerate(study.methods):
+        for data in study.data_sets:
+            for n_rows in data.rows or study.rows:
+                first = seen.setdefault((entry.title, data.title, n_rows), i) if entry.takes(data, n_rows) else i
+                if first != i:
+                    raise _called_alike("methods", i, entry.title, first)
+
+
+def _called_alike(place: str, i: int, label: str, first: int) -> MethodError:
+    return _mistake(f"{place}[{i}]", f"is called {label!r} like {place}[{first}]; give it a label")
 
 
 def _check_finite(place: str, numbers: tuple[float, ...]) -> None:
