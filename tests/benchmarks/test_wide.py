@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -15,6 +19,7 @@ from dagveil.benchmarks.wide_growth import (
     measure_growth,
 )
 from dagveil.cli.bench_group import bench
+from dagveil.data.machine import peak_memory
 
 
 @pytest.mark.parametrize("kind", list(WideKind))
@@ -25,6 +30,15 @@ def test_a_case_runs_and_finds_something(kind):
     assert run.memory > 1e7
     assert (run.moments is None) == (kind is WideKind.LEVELS)
     assert run.stages[0].tables == (12 if kind is WideKind.LEVELS else 1)
+
+
+@pytest.mark.parametrize("method", ["measure-ges", "measure-notears"])
+def test_other_searches_run_as_well(method):
+    run = run_case(WideCase(WideKind.NUMBERS, 12, 20_000, 20.0, 1, method))
+    assert run.f1 > 0.5
+    page = wide_page([run_case(WideCase(WideKind.NUMBERS, 6, 2_000, 20.0, 1)), run], "dagveil bench wide")
+    assert page.splitlines()[2].startswith(f"`measure` and `{method}` on made-up tables")
+    assert f"| 12 | {method} | 20000 |" in page
 
 
 def test_a_second_round_asks_about_fewer_pairs_with_less_noise():
@@ -90,6 +104,7 @@ def test_bad_sizes_are_refused():
     for arguments, told in (
         (["wide", "--levels", "1"], "at least 2"),
         (["wide", "--levels", "none", "--numbers", "none"], "both kinds"),
+        (["wide", "--method", "measure,priv-pc"], "--method priv-pc: choose from"),
         (["growth", "--rows", "2.5"], "whole numbers"),
     ):
         done = CliRunner().invoke(bench, arguments)
@@ -99,3 +114,12 @@ def test_bad_sizes_are_refused():
 
 def test_columns_are_declared_as_asked():
     assert len(wide_schema(WideKind.NUMBERS, 1000, 5).columns) == 1000
+
+
+def test_memory_is_that_of_the_process_itself():
+    """A large parent must not show in the memory of the process that it starts."""
+    ballast = np.ones(60_000_000)
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        alone = pool.submit(peak_memory).result()
+    assert ballast.nbytes == 480_000_000
+    assert alone is None or 1e6 < alone < ballast.nbytes

@@ -91,6 +91,14 @@ class TestPlan:
         desk.check_nothing_spent()
         assert not desk.path("plan.json").exists()
 
+    def test_it_tells_how_finely_moments_are_rounded(self, desk: Desk, cache: Path) -> None:
+        for rows, bits in ((1000, 10), (10**13, 6)):
+            columns = [f'[columns.{x}]\nkind = "numeric"\nbounds = [-6, 6]\ncenter = 0\nspread = 1' for x in "abc"]
+            schema = desk.write_schema("\n".join(columns), facts=f"nominal_rows = {rows}")
+            done = desk.run("plan", "--schema", schema, "--epsilon", 1)
+            assert done.exit_code == 0, done.output
+            assert f"second moments: rounded to {bits} binary places" in done.stdout
+
     def test_measured_constants_are_used_once_there_are_any(self, desk: Desk, schema: str, cache: Path) -> None:
         done = desk.run("plan", "--calibrate")
         assert done.exit_code == 0, done.output

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagveil.data.moments import LARGEST_CAP, MomentPlan, enforce_cap, quantise_rows, sum_outer_products
+from dagveil.data.moments import (
+    FEWEST_BITS,
+    LARGEST_CAP,
+    MomentPlan,
+    choose_bits,
+    enforce_cap,
+    quantise_rows,
+    sum_outer_products,
+)
 from dagveil.errors import DataError, SchemaError
 
 ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True, allow_subnormal=True)
@@ -153,3 +161,53 @@ def test_no_release_makes_the_number_of_rows_a_free_question() -> None:
     MomentPlan(("x",), (0.0,), (1.0,), 2.0**33, 1.0, 0).check_reach()
     with pytest.raises(SchemaError, match="tells nothing about the rows"):
         MomentPlan(("x",), (0.0,), (1.0,), 2.0**35, 1.0, 0).check_reach()
+
+
+@pytest.mark.parametrize(("rows", "bits"), [(10**6, 10), (10**9, 9), (10**10, 7), (10**12, 4), (10**14, FEWEST_BITS)])
+def test_bits_make_room_for_four_times_the_expected_rows(rows: int, bits: int) -> None:
+    radius = 2272.7 if rows == 10**9 else 6000.0
+    constant = math.sqrt(radius / 10)
+    assert choose_bits(radius, constant, rows, most=10) == bits
+
+    def most_rows(bits: int) -> int:
+        return MomentPlan(("x",), (0.0,), (1.0,), radius, constant, bits).max_rows()
+
+    if bits > FEWEST_BITS:
+        assert most_rows(bits) >= 4 * rows
+    if bits < 10:
+        assert most_rows(bits + 1) < 4 * rows
+
+
+@given(radius=st.floats(1e-3, 1e6), constant=st.floats(0, 300), rows=st.integers(0, 10**15), most=st.integers(4, 12))
+@settings(max_examples=200, deadline=None)
+def test_chosen_bits_are_the_most_that_leave_room(radius: float, constant: float, rows: int, most: int) -> None:
+    bits = choose_bits(radius, constant, rows, most)
+
+    def has_room(bits: int) -> bool:
+        # in plain integers: constant² + radius, each rounded down, times the rows
+        bound = math.floor(Fraction(constant) * 2**bits) ** 2 + math.floor(Fraction(radius) * 4**bits)
+        return (2**62 - 1) // max(bound, 1) >= max(4 * rows, 2**28)
+
+    assert bits == max(
+        [candidate for candidate in range(FEWEST_BITS, most + 1) if has_room(candidate)] or [FEWEST_BITS]
+    )
+
+
+@pytest.mark.parametrize("bits", [FEWEST_BITS, 7, 10])
+def test_the_most_rows_of_the_worst_kind_do_not_overflow(bits: int) -> None:
+    """As many rows on the ball as a plan allows, all alike, against Python's integers."""
+    width = 1000
+    radius = 6.0 * width
+    names = tuple(f"x{k}" for k in range(width))
+    plan = MomentPlan(names, (0.0,) * width, (1.0,) * width, radius, math.sqrt(radius / 10), bits)
+    # all of a row in one column makes the largest entry
+    rows = np.zeros((1, width))
+    rows[0, 3] = -1e9
+    column = sum_outer_products(list(rows.T), plan, n_rows=1)
+    slow = [int(entry) for entry in quantise_rows(rows, plan)[0]]
+    assert column[4, 4] == slow[4] ** 2 > 0.99 * plan.integer_radius_squared
+    whole = int(abs(column).max()) * plan.max_rows()
+    assert whole < 2**63
+    with np.errstate(over="raise"):
+        assert int((column * np.int64(plan.max_rows()))[4, 4]) == slow[4] ** 2 * plan.max_rows()
+    assert int((column * np.int64(plan.max_rows()))[0, 4]) == slow[0] * slow[4] * plan.max_rows()

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import combinations, permutations
 
 import numpy as np
 import pytest
+from scipy import special
 
 from dagveil.errors import DagveilError
+from dagveil.evidence.bundle import independence_from
 from dagveil.evidence.moments import MomentEvidence, NoisyCovariance
+from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
+from dagveil.evidence.scores import noise_aware_score, table_penalties
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag, sort_topologically
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.separation import is_separated
-from dagveil.search.score.ges import GesSettings, greedy_equivalence_search, search_steps
+from dagveil.privacy.release import NoisyCounts
+from dagveil.search.score.ges import (
+    MOST_REPEATS,
+    GesSettings,
+    greedy_equivalence_search,
+    search_steps,
+    surroundings_of,
+)
 from dagveil.search.score.hybrid import Room, ScoreSearchSettings, choose_room, search_by_score
-from dagveil.search.score.operators import Kind, Operator, list_deletes, list_inserts, list_turns
+from dagveil.search.score.operators import Kind, Operator, insert_cliques, list_deletes, list_turns
 from dagveil.search.score.pattern import Pattern, bits, find_parents
 
 NOTHING = Knowledge.none()
@@ -81,7 +94,8 @@ def possible_operators(pattern: Pattern, kind: Kind, most_parents: int = 10) -> 
         adjacent = pattern.near[x] >> y & 1
         found: Iterator[Operator] = iter(())
         if kind is Kind.INSERT and not adjacent:
-            found = list_inserts(pattern, x, y, most_parents)
+            cliques = insert_cliques(pattern, x, y, most_parents)
+            found = (Operator(Kind.INSERT, x, y, clique) for clique in cliques)
         elif kind is Kind.DELETE and (pattern.into[y] | pattern.flat[y]) >> x & 1:
             found = list_deletes(pattern, x, y)
         elif kind is Kind.TURN and (pattern.into[x] | pattern.flat[x]) >> y & 1:
@@ -389,3 +403,116 @@ def test_a_weak_edge_joins_parts_but_closes_no_ring() -> None:
     inside = search_by_score(evidence, NOTHING, ScoreSearchSettings(room=Room.SKELETON), tested)
     assert inside.skeleton() == {frozenset("ab"), frozenset("bc"), frozenset("cd")}
     assert search_by_score(evidence, NOTHING).skeleton() == {frozenset("ab"), frozenset("bc")}
+
+
+class Rough:
+    """A score whose gains do not add up, inside blocks of four columns; nothing joins two blocks."""
+
+    def __init__(self, blocks: int, seed: int) -> None:
+        self.columns = tuple(f"c{k}" for k in range(4 * blocks))
+        self.seed = seed
+        self.asked: list[tuple[int, int, tuple[int, ...]]] = []
+
+    def score(self, node: int, parents: tuple[int, ...]) -> float:
+        raise NotImplementedError
+
+    def gains(self, questions: Questions) -> np.ndarray:
+        found = []
+        for x, y, given in zip(questions.x.tolist(), questions.y.tolist(), questions.given.tolist(), strict=True):
+            self.asked.append((x, y, tuple(sorted(given))))
+            inside = len({node // 4 for node in (x, y, *given)}) == 1
+            rng = np.random.default_rng([self.seed, min(x, y), max(x, y), *sorted(given)])
+            found.append(float(rng.normal()) if inside else -1.0)
+        return np.array(found)
+
+
+def test_many_small_circles_do_not_multiply() -> None:
+    """No class is visited twice, but blocks that go round in circles have more classes together than time allows."""
+    score = Rough(blocks=12, seed=5)
+    steps = search_steps(score, score.columns, NOTHING, GesSettings(most_steps=5000))
+    taken: Counter[object] = Counter()
+    before = Pattern.empty(len(score.columns))
+    for step in steps:
+        taken[surroundings_of(step.operator, before)] += 1
+        before = step.pattern
+    assert max(taken.values()) == MOST_REPEATS
+    assert len(steps) < 5000
+
+
+def test_answers_are_remembered() -> None:
+    """A question may come up for either of its heads, and by itself: that is all."""
+    score = Rough(blocks=5, seed=2)
+    search_steps(score, score.columns, NOTHING, GesSettings(most_steps=200))
+    assert max(Counter(score.asked).values()) <= 3
+    assert len(score.asked) < 1.1 * len(set(score.asked))
+    assert all(x < y and not {x, y} & set(given) for x, y, given in score.asked)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sparse_graphs_take_the_same_steps_as_slowly(seed: int) -> None:
+    """Most nodes are far from each other here, so most edges are weighed as arrays."""
+    rng = np.random.default_rng(seed)
+    d = 14
+    weights = np.triu(rng.random((d, d)) < 1.2 / d, 1) * rng.uniform(0.5, 1.0, (d, d))
+    spread = np.linalg.inv(np.eye(d) - weights)
+    covariance = NoisyCovariance(tuple(f"c{k}" for k in range(d)), spread.T @ spread, 0.01, 500.0, 0.0)
+    score = noise_aware_score(MomentEvidence(covariance))
+    settings = GesSettings(most_parents=3, phases=(Kind.INSERT,))
+    steps = search_steps(score, score.columns, NOTHING, settings)
+    assert len(steps) > 5
+    pattern = Pattern.empty(d)
+    known: dict[tuple[int, int, int], float] = {}
+
+    def gain(x: int, y: int, mask: int) -> float:
+        key = (min(x, y), max(x, y), mask)
+        if key not in known:
+            known[key] = float(score.gains(Questions.of([(key[0], key[1], tuple(bits(mask)))]))[0])
+        return known[key]
+
+    for step in steps:
+        x, y = step.operator.x, step.operator.y
+        assert gain(x, y, step.operator.clique | pattern.into[y]) > 0.0
+        # edges whose direct gain is their whole gain: no exchange comes in
+        plain = [
+            gain(o.x, o.y, o.clique | pattern.into[o.y])
+            for o, _ in possible_operators(pattern, Kind.INSERT, 3)
+            if not o.exchanges(pattern)
+        ]
+        assert step.gain >= max(plain) - 1e-9
+        pattern = step.pattern
+    assert all(
+        gain(o.x, o.y, o.clique | pattern.into[o.y]) < 1e-6
+        for o, _ in possible_operators(pattern, Kind.INSERT, 3)
+        if not o.exchanges(pattern)
+    )
+
+
+def test_shared_conditioning_sets_change_no_answer() -> None:
+    """Sets that many questions share are decomposed once; one question at a time is the slow twin."""
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(300, 9))
+    covariance = NoisyCovariance(tuple("abcdefghi"), rows.T @ rows / 300, 0.05, 300.0, 0.1)
+    evidence = MomentEvidence(covariance)
+    asked = [(x, y, given) for x, y in combinations(range(5), 2) for given in ((5, 6, 7), (8, 5, 6), (6, 7, 8))]
+    together = evidence.test(Questions.of(asked))
+    alone = [evidence.test(Questions.of([question])) for question in asked]
+    assert together.statistic == pytest.approx([float(one.statistic[0]) for one in alone])
+    assert together.p_value == pytest.approx(special.chdtrc(1.0, together.statistic))
+
+
+def test_penalties_of_tables_are_those_of_each_pair() -> None:
+    rng = np.random.default_rng(2)
+    shapes = (2, 4, 3)
+    releases = tuple(
+        NoisyCounts((a, b), (m, k), 1, Fraction(90), tuple(rng.integers(20, 90, m * k).tolist()))
+        for (a, m), (b, k) in combinations(zip("abc", shapes, strict=True), 2)
+    )
+    evidence = independence_from(tuple("abc"), releases)
+    assert isinstance(evidence, PairEvidence)
+    c = evidence.covariance
+    found = table_penalties(c)
+    for x, y in permutations(range(3), 2):
+        first, second = (np.linalg.eigvalsh(c.spread[i, : c.size[i], : c.size[i]]) for i in (x, y))
+        widened = 1.0 + c.n_rows * c.noise[x, y] * np.outer(first, second)
+        assert found[x, y] == pytest.approx(np.log1p(c.n_rows / widened).sum())
+    assert (np.diag(found) == 0).all()

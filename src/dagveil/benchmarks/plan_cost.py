@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import resource
-import sys
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -17,6 +16,7 @@ from pyarrow import csv
 
 from dagveil.benchmarks.networks import load_network
 from dagveil.benchmarks.simulate import network_schema, sample_table
+from dagveil.data.machine import peak_memory
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.catalogue import METHODS
 from dagveil.methods.cost import estimate_cost, tell_bytes, tell_seconds
@@ -74,34 +74,32 @@ def compare_costs(cases: Sequence[Case], speed: Speed, told: Callable[[str, int,
         cost = estimate_cost(work, speed)
         # the other process has started and imported everything before its clock starts
         foreseen = cost.seconds - cost.steps[0].seconds
-        with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-            seconds, memory = pool.submit(run_case, case).result()
+        # rows are made up here: that takes memory, and the run has none of it
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "rows.csv"
+            csv.write_csv(sample_table(load_network(case.network), case.rows, np.random.default_rng(1)), path)
+            with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+                seconds, memory = pool.submit(run_case, case, path).result()
         found.append(Comparison(case.network, foreseen, seconds, cost.memory, memory))
         told("runs", done, len(cases))
     return found
 
 
-def run_case(case: Case) -> tuple[float, float]:
-    """Run once and return processor seconds, and the most bytes that the process held."""
-    network = load_network(case.network)
-    schema = network_schema(network, case.rows)
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.csv"
-        csv.write_csv(sample_table(network, case.rows, np.random.default_rng(1)), path)
-        # libraries that are loaded at the first use are not the run's
-        warm = network_schema(load_network("cancer"), 10)
-        discover(
-            sample_table(load_network("cancer"), 10, np.random.default_rng(1)),
-            warm,
-            case.epsilon,
-            settings=SearchSettings(redraws=0),
-        )
-        start = time.process_time()
-        discover(path, schema, case.epsilon, settings=SearchSettings(redraws=case.redraws))
-        seconds = time.process_time() - start
-    # the kernel counts in kilobytes, but for macOS
-    unit = 1.0 if sys.platform == "darwin" else 1024.0
-    return seconds, unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def run_case(case: Case, path: Path) -> tuple[float, float]:
+    """Run once on a CSV file, and return processor seconds and the most bytes that the process held."""
+    schema = network_schema(load_network(case.network), case.rows)
+    # libraries that are loaded at the first use are not the run's
+    warm = network_schema(load_network("cancer"), 10)
+    discover(
+        sample_table(load_network("cancer"), 10, np.random.default_rng(1)),
+        warm,
+        case.epsilon,
+        settings=SearchSettings(redraws=0),
+    )
+    start = time.process_time()
+    discover(path, schema, case.epsilon, settings=SearchSettings(redraws=case.redraws))
+    seconds = time.process_time() - start
+    return seconds, peak_memory() or math.nan
 
 
 def cost_page(found: Sequence[Comparison], cases: Sequence[Case], command: str) -> str:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import enum
-import resource
-import sys
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
 import numpy as np
 
 from dagveil.data.column import Categorical, Column, Numeric
+from dagveil.data.machine import peak_memory
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.evaluation.skeleton import rate_skeleton
+from dagveil.evidence.bundle import Evidence
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.cost import tell_bytes, tell_seconds
 from dagveil.methods.discovery import measure_source
@@ -30,6 +31,9 @@ EDGES_PER_COLUMN = 1.0
 
 REACH = 6.0
 """Declared bounds of numbers, in spreads."""
+
+WIDE_METHODS = ("measure", "measure-ges", "measure-notears")
+"""Methods that release evidence and then search it: by tests, by score, and by least squares without cycles."""
 
 _BLOCK_ROWS = 4096
 _RADIUS_PER_COLUMN = 4.0
@@ -48,13 +52,14 @@ class WideKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class WideCase:
-    """One made-up table and one run of `measure` on it."""
+    """One made-up table and one run of a method on it."""
 
     kind: WideKind
     columns: int
     rows: int
     epsilon: float
     seed: int
+    method: str = WIDE_METHODS[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,22 +136,21 @@ def run_wide(cases: Sequence[WideCase], told: Callable[[str, int, int], None]) -
 
 def run_case(case: WideCase) -> WideRun:
     """Make up a table, run on it, and rate the graph."""
-    _run(_make(WideCase(case.kind, 5, 1000, case.epsilon, case.seed)), case.epsilon)  # imports are not the run's
+    small = replace(case, columns=5, rows=1000)
+    search_evidence(_release(_make(small), small), SearchSettings(redraws=0))  # imports are not the run's
     made = _make(case)
     watch = [time.process_time()]
-    evidence = measure_source(made.table, made.table.schema, case.epsilon, noise=NoiseKind.EXACT)
+    evidence = _release(made, case)
     watch.append(time.process_time())
     found = search_evidence(evidence, SearchSettings(redraws=0))
     watch.append(time.process_time())
     rates = rate_skeleton(found.graph.cpdag, made.dag)
     moments, product = _time_moments(made) if case.kind is WideKind.NUMBERS else (None, None)
-    # the kernel counts in kilobytes, but for macOS
-    unit = 1.0 if sys.platform == "darwin" else 1024.0
     return WideRun(
         case,
         watch[1] - watch[0],
         watch[2] - watch[1],
-        unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        peak_memory() or math.nan,
         rates.precision,
         rates.recall,
         rates.f1,
@@ -161,9 +165,8 @@ def _make(case: WideCase) -> MadeUp:
     return make_up(schema, NO_KNOWLEDGE, Law(degree=EDGES_PER_COLUMN), case.rows, np.random.default_rng(case.seed))
 
 
-def _run(made: MadeUp, epsilon: float) -> None:
-    evidence = measure_source(made.table, made.table.schema, epsilon, noise=NoiseKind.EXACT)
-    search_evidence(evidence, SearchSettings(redraws=0))
+def _release(made: MadeUp, case: WideCase) -> Evidence:
+    return measure_source(made.table, made.table.schema, case.epsilon, method=case.method, noise=NoiseKind.EXACT)
 
 
 def _time_moments(made: MadeUp) -> tuple[float, float]:
@@ -195,9 +198,10 @@ def time_once(run: Callable[[], object]) -> float:
 
 def wide_page(runs: Sequence[WideRun], command: str) -> str:
     """Write what was found as a page."""
+    methods = " and ".join(f"`{method}`" for method in dict.fromkeys(run.case.method for run in runs))
     parts = [
         "# Wide tables",
-        f"`measure` on made-up tables with {EDGES_PER_COLUMN:g} edge per column, one run each, exact noise, no "
+        f"{methods} on made-up tables with {EDGES_PER_COLUMN:g} edge per column, one run each, exact noise, no "
         "redraws, rows held in memory. Time is processor time of one core; memory is the most that the process held, "
         "the table included. F1, precision and recall are those of the skeleton. Written by",
         f"    {command}",
@@ -205,18 +209,20 @@ def wide_page(runs: Sequence[WideRun], command: str) -> str:
     for kind, head in ((WideKind.LEVELS, "Columns with levels"), (WideKind.NUMBERS, "Numeric columns")):
         mine = [run for run in runs if run.case.kind is kind]
         if mine:
-            parts += [f"## {head}", _table(mine, kind), *_fits(mine)]
+            parts += [f"## {head}", _table(mine, kind)]
+            for method in dict.fromkeys(run.case.method for run in mine):
+                parts += _fits([run for run in mine if run.case.method == method])
     return "\n\n".join(parts)
 
 
 def _table(runs: Sequence[WideRun], kind: WideKind) -> str:
-    heads = ["columns", "rows", "ε", "rows to evidence", "search", "memory", "F1", "precision", "recall"]
+    heads = ["columns", "method", "rows", "ε", "rows to evidence", "search", "memory", "F1", "precision", "recall"]
     heads += (
         ["stages: tables (noise)"] if kind is WideKind.LEVELS else ["moments alone, beside the bare product", "noise"]
     )
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for run in runs:
-        cells = [f"{run.case.columns}", f"{run.case.rows}", f"{run.case.epsilon:g}"]
+        cells = [f"{run.case.columns}", run.case.method, f"{run.case.rows}", f"{run.case.epsilon:g}"]
         cells += [tell_seconds(run.measure), tell_seconds(run.search), tell_bytes(run.memory)]
         cells += [f"{rate:.2f}" for rate in (run.f1, run.precision, run.recall)]
         if run.moments is not None and run.product is not None:
@@ -229,12 +235,13 @@ def _table(runs: Sequence[WideRun], kind: WideKind) -> str:
 
 
 def _fits(runs: Sequence[WideRun]) -> list[str]:
-    """Say with which power of the number of columns time grows, if there are sizes to tell it from."""
+    """Say with which power of the number of columns one method's time grows, if there are sizes to tell it from."""
     sizes = [run.case.columns for run in runs]
     if len(set(sizes)) < 2 or len({run.case.rows for run in runs}) > 1:
         return []
     measure, search = (fit_power(sizes, [getattr(run, what) for run in runs]) for what in ("measure", "search"))
-    return [f"Rows to evidence grows as columns^{measure:.1f}, the search as columns^{search:.1f}."]
+    told = f"rows to evidence grows as columns^{measure:.1f}, the search as columns^{search:.1f}."
+    return [f"`{runs[0].case.method}`: {told}"]
 
 
 def fit_power(sizes: Sequence[float], seconds: Sequence[float]) -> float:

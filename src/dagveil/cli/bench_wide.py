@@ -7,11 +7,13 @@ from pathlib import Path
 
 import click
 
-from dagveil.benchmarks.wide import WideCase, WideKind, run_wide, wide_page
+from dagveil.benchmarks.wide import WIDE_METHODS, WideCase, WideKind, run_wide, wide_page
 from dagveil.benchmarks.wide_growth import Sizes, draw_growth, growth_page, measure_growth
 from dagveil.cli.bench_group import bench, command_line, output_option, publish, read_numbers
 from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
+
+_METHODS_TOLD = ", ".join(WIDE_METHODS)
 
 
 @bench.command(short_help="Time, memory and utility as a table gets wider.")
@@ -23,17 +25,22 @@ from dagveil.cli.progress import show_progress
 )
 @click.option("--rows", metavar="NUMBERS", default="100000", show_default=True, help="Rows of each table.")
 @click.option("--epsilons", metavar="NUMBERS", default="1", show_default=True, help="Budgets to try.")
+@click.option(
+    "--method", "methods", metavar="NAMES", default="measure", show_default=True, help=f"Some of {_METHODS_TOLD}."
+)
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the made-up tables.")
 @output_option
-def wide(levels: str, numbers: str, rows: str, epsilons: str, seed: int, output: str | None) -> None:
-    """Run `measure` on made-up tables of more and more columns.
+def wide(levels: str, numbers: str, rows: str, epsilons: str, methods: str, seed: int, output: str | None) -> None:
+    """Run methods that release evidence on made-up tables of more and more columns.
 
     Write none for a kind of columns to leave it out.
     """
     cases = [
-        WideCase(kind, columns, n_rows, epsilon, seed)
+        WideCase(kind, columns, n_rows, epsilon, seed, method)
         for kind, text in ((WideKind.LEVELS, levels), (WideKind.NUMBERS, numbers))
-        for epsilon, n_rows, columns in product(read_numbers(epsilons), _read_sizes(rows, 1), _read_widths(text))
+        for epsilon, n_rows, columns, method in product(
+            read_numbers(epsilons), _read_sizes(rows, 1), _read_widths(text), _read_methods(methods)
+        )
     ]
     if not cases:
         raise click.UsageError("both kinds of columns are left out; give --levels or --numbers")
@@ -62,6 +69,13 @@ def growth(rows: str, columns: str, levels: str, tries: int, plot: str | None, o
     if plot:
         draw_growth(points, plot)
     publish(growth_page(points, sizes, command_line()), output)
+
+
+def _read_methods(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in WIDE_METHODS]:
+        raise click.UsageError(f"--method {', '.join(unknown)}: choose from {_METHODS_TOLD}")
+    return list(dict.fromkeys(names))
 
 
 def _read_widths(text: str) -> list[int]:

@@ -20,7 +20,7 @@ from dagveil.data.schema import Schema
 from dagveil.methods.cost import estimate_cost, tell_bytes, tell_seconds
 from dagveil.methods.forecast import foresee_plan, work_at_site, work_of_search
 from dagveil.methods.machine_speed import load_speed, measure_speed, save_speed
-from dagveil.methods.plan_file import MeasurementPlan, PlannedSite
+from dagveil.methods.plan_file import AskFeatures, AskMoments, MeasurementPlan, PlannedSite
 from dagveil.methods.planning import TableRule, plan_measurement
 from dagveil.methods.room import suggest
 from dagveil.methods.settings import SearchSettings
@@ -174,6 +174,11 @@ def _print_plan(plan: MeasurementPlan) -> None:
     for site in plan.sites:
         console.print(clean_text(f"site {site.name}: {site.budget.words}, {site.nominal_rows} nominal rows"))
     console.print(f"noise: {plan.noise.value}; deviations are in rows for tables and in scaled units for moments")
+    for ask in plan.asks:
+        if isinstance(ask, AskMoments | AskFeatures):
+            rows = ask.rows.rows if isinstance(ask, AskFeatures) else ask.rows
+            told = f"rounded to {rows.bits} binary places, so that sums of up to {rows.max_rows():.2g} rows are exact"
+            console.print(f"{ask.stage}: {told}")
 
 
 def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind, engine: Engine) -> None:

@@ -23,6 +23,12 @@ charge, so a plan that brought this number down to that of real tables would ask
 LARGEST_SUM: Final = 2**62
 """The largest absolute value of an entry of the answer: half of what a 64-bit integer holds."""
 
+FEWEST_BITS: Final = 4
+"""Fewer bits are never chosen: a sixteenth of a spread is coarse already."""
+
+ROOM_FOR_ROWS: Final = 4
+"""A plan with chosen bits has room for so many times the rows that are publicly expected."""
+
 _HUGE: Final = 1e100
 _BLOCK_ROWS: Final = 2**12
 _GROUP: Final = 16
@@ -75,16 +81,16 @@ class MomentPlan:
     @property
     def integer_constant(self) -> int:
         """The first coordinate of every quantised row."""
-        return math.trunc(Fraction(self.constant) * (1 << self.bits))
+        return _scale_constant(self.constant, self.bits)
 
     @property
     def integer_radius_squared(self) -> int:
         """The cap on the squared norm of a quantised row without its first coordinate."""
-        return math.floor(Fraction(self.radius_squared) * (1 << 2 * self.bits))
+        return _scale_radius(self.radius_squared, self.bits)
 
     def norm_squared_bound(self) -> int:
         """Give the cap on the squared norm of every quantised row, its first coordinate included."""
-        return self.integer_constant**2 + self.integer_radius_squared
+        return bound_norm(self.radius_squared, self.constant, self.bits)
 
     def check_reach(self) -> None:
         """Refuse a plan that cannot add up as many rows as any release must."""
@@ -96,7 +102,7 @@ class MomentPlan:
 
     def max_rows(self) -> int:
         """Give the largest number of rows whose sum is sure to fit into 64-bit integers (at least 2**22)."""
-        return (LARGEST_SUM - 1) // max(self.norm_squared_bound(), 1)
+        return _most_rows(self.norm_squared_bound())
 
     def check_rows(self, n_rows: int) -> None:
         """Refuse more rows than can be added up exactly."""
@@ -105,6 +111,49 @@ class MomentPlan:
                 f"this moment plan sums at most {self.max_rows()} rows exactly and the table is larger; "
                 f"choose fewer bits than {self.bits}, or a smaller radius"
             )
+
+
+def choose_bits(radius_squared: float, constant: float, rows: int, most: int) -> int:
+    """Return the bits with which sums over the expected rows fit into 64-bit integers, from public facts alone.
+
+    Each bit less makes room for four times the rows. `FEWEST_BITS` is the floor, whatever number of rows is expected.
+
+    Parameters
+    ----------
+    radius_squared, constant
+        Of the plan.
+    rows
+        Rows that are publicly expected: nominal ones, or a released estimate, and never the true number.
+    most
+        Bits where there is room.
+
+    Examples
+    --------
+    >>> choose_bits(6000.0, 24.5, 10**6, most=10), choose_bits(6000.0, 24.5, 10**10, most=10)
+    (10, 7)
+    """
+    wanted = max(ROOM_FOR_ROWS * rows, ROWS_IN_REACH)
+    bits = most
+    while bits > FEWEST_BITS and _most_rows(bound_norm(radius_squared, constant, bits)) < wanted:
+        bits -= 1
+    return bits
+
+
+def bound_norm(radius_squared: float, constant: float, bits: int) -> int:
+    """Give the cap on the squared norm of a quantised row, its first coordinate included."""
+    return _scale_constant(constant, bits) ** 2 + _scale_radius(radius_squared, bits)
+
+
+def _scale_constant(constant: float, bits: int) -> int:
+    return math.trunc(Fraction(constant) * (1 << bits))
+
+
+def _scale_radius(radius_squared: float, bits: int) -> int:
+    return math.floor(Fraction(radius_squared) * (1 << 2 * bits))
+
+
+def _most_rows(norm_squared: int) -> int:
+    return (LARGEST_SUM - 1) // max(norm_squared, 1)
 
 
 def quantise_rows(values: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.int64]:

@@ -137,14 +137,19 @@ def table_penalties(covariance: OneHotCovariance) -> Floats:
     """
     n = covariance.n_rows
     d = len(covariance.columns)
-    spreads = [np.linalg.eigvalsh(covariance.spread[i, :size, :size]) for i, size in enumerate(covariance.size)]
+    # a column with fewer levels than others is filled up with eigenvalues of −1, which count for nothing
+    spreads = np.full((d, int(max(covariance.size, default=0))), -1.0)
+    for i, size in enumerate(covariance.size):
+        spreads[i, :size] = np.maximum(np.linalg.eigvalsh(covariance.spread[i, :size, :size]), 0.0)
     noise = np.where(covariance.measured, covariance.noise, 0.0)
     penalties = np.zeros((d, d))
     for x in range(d):
-        for y in range(x):
-            widened = 1.0 + n * noise[x, y] * np.maximum(np.outer(spreads[x], spreads[y]), 0.0)
-            penalties[x, y] = penalties[y, x] = np.log1p(n / widened).sum()
-    return penalties
+        mine = spreads[x, spreads[x] >= 0.0]
+        widened = 1.0 + n * noise[x, :, None, None] * (mine[:, None] * spreads[:, None, :])
+        counted = np.where(spreads[:, None, :] >= 0.0, np.log1p(n / np.maximum(widened, 1.0)), 0.0)
+        penalties[x] = counted.sum(axis=(1, 2))
+    below = np.tril(penalties, -1)
+    return np.asarray(below + below.T)
 
 
 def moment_penalties(covariance: NoisyCovariance) -> Floats:

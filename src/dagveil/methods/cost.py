@@ -20,23 +20,23 @@ from dagveil.evidence.covariance import LEVELS_KEPT
 from dagveil.methods.machine_speed import SEARCH_GROWTH, Speed
 from dagveil.privacy.noise.kind import NoiseKind
 
-SEARCH_WEIGHT = 3.0
-"""A search over a real network takes so many times that over the chain of the same size that calibration times."""
-
-TRIPLES_WEIGHT = 2.0
-"""With three-way tables it takes this much longer."""
-
-REDRAW_WEIGHT = 1.2
-"""A search over redrawn evidence takes this much longer."""
+REDRAW_WEIGHT = 1.0
+"""A search over redrawn evidence takes so many times the first one."""
 
 VARIED_SEARCHES = 4
 """Searches at neighbouring levels, beside the redraws."""
 
-PROGRAM_BYTES = 250e6
-"""The program itself, with all that it imports."""
+PROGRAM_BYTES = 235e6
+"""The program itself, with all that it imports for a run."""
+
+OPENDP_BYTES = 65e6
+"""The library that noise comes from, if it is OpenDP's."""
 
 CELL_BYTES = 120.0
 """A released number, as an integer of Python, in the tables of the tests, and in the JSON."""
+
+TABLE_BYTES = 1500.0
+"""A released table beside its numbers."""
 
 TEXT_BYTES = 40.0
 """A cell with levels while a file is read."""
@@ -50,7 +50,7 @@ ROW_BYTES = 40.0
 BLOCK_COPIES = 8
 """Copies of the covariance of indicators, or of the matrix of moments, that a search with redraws holds."""
 
-FIXED_TABLES = 80
+FIXED_TABLES = 400
 """What a run costs beside its tables, in tables: budgets, ledger, receipt."""
 
 PRODUCT_BYTES = 24.0
@@ -63,7 +63,13 @@ STREAM_BYTES = 500e6
 """Batches of rows while these are streamed past, and the program that reads them."""
 
 BATCH_BYTES = 300e6
-"""Arrays of one batch of questions."""
+"""Most bytes in the arrays of one batch of questions."""
+
+PAIR_BYTES = 200.0
+"""Bytes in these arrays for each pair of columns, both ways."""
+
+REDRAWN_PAIR_BYTES = 1e4
+"""The same for redrawn evidence: with twice the noise more pairs look dependent, and more is asked about them."""
 
 
 class Search(enum.Enum):
@@ -73,6 +79,10 @@ class Search(enum.Enum):
     PAIRS = "pair tables"
     TRIPLES = "three-way tables"
     MATRIX = "moments"
+
+
+SEARCH_WEIGHTS = {Search.JOINT: 0.9, Search.PAIRS: 0.9, Search.TRIPLES: 2.2, Search.MATRIX: 0.22}
+"""A search takes so many times that over pairs of a chain of columns, which calibration times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,18 +193,19 @@ def estimate_cost(work: Work, speed: Speed) -> Cost:
     again = work.redraws * (REDRAW_WEIGHT * one + speed.eigen * block**3) + (
         VARIED_SEARCHES * one if work.redraws else 0
     )
-    released = work.cells * CELL_BYTES
+    released = work.cells * CELL_BYTES + work.tables * TABLE_BYTES
     # float64 copies; a joint table is searched cell by cell
     matrix = 8.0 * (block**2 + (work.cells if work.search is Search.JOINT else 0)) * BLOCK_COPIES
-    batch = min(BATCH_BYTES, 1e4 * width**2)
+    batch, redrawn = (min(BATCH_BYTES, each * width**2) for each in (PAIR_BYTES, REDRAWN_PAIR_BYTES))
+    program = PROGRAM_BYTES + (OPENDP_BYTES if work.noise is NoiseKind.OPENDP else 0.0)
     return Cost(
         (
-            Step("starting", speed.start, PROGRAM_BYTES),
-            Step("reading", read, PROGRAM_BYTES + read_bytes),
-            Step("counting", count, PROGRAM_BYTES + held + count_bytes),
-            Step("noise", release, PROGRAM_BYTES + held + released),
-            Step("searching", one, PROGRAM_BYTES + released + matrix / 2 + batch),
-            Step("redrawing", again, PROGRAM_BYTES + released + (matrix if work.redraws else matrix / 2) + batch),
+            Step("starting", speed.start, program),
+            Step("reading", read, program + read_bytes),
+            Step("counting", count, program + held + count_bytes),
+            Step("noise", release, program + held + released),
+            Step("searching", one, program + released + matrix / 2 + batch),
+            Step("redrawing", again, program + released + (matrix + redrawn if work.redraws else matrix / 2 + batch)),
         )
     )
 
@@ -244,9 +255,8 @@ def _block_size(work: Work) -> float:
 
 def _search_seconds(work: Work, speed: Speed) -> float:
     width = len(work.schema.columns)
-    weight = SEARCH_WEIGHT * (TRIPLES_WEIGHT if work.search is Search.TRIPLES else 1.0)
     block = _block_size(work)
-    return weight * speed.search * float(width**SEARCH_GROWTH) + speed.moment * block**2 * 100
+    return SEARCH_WEIGHTS[work.search] * speed.search * float(width**SEARCH_GROWTH) + speed.moment * block**2 * 100
 
 
 def tell_bytes(number: float) -> str:

@@ -17,13 +17,21 @@ import msgspec
 from dagveil.curator import Curator
 from dagveil.data.column import Numeric
 from dagveil.data.features import MOST_FEATURES, Basis, FeaturePlan
+from dagveil.data.moments import choose_bits
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Positive
 from dagveil.methods.measure import ROWS_SHARE, check_measurable, is_numeric, release_rows
-from dagveil.methods.measure_moments import BITS, QUIET, release_moments, scale_columns, warn_of_moment_noise
+from dagveil.methods.measure_moments import (
+    BITS,
+    QUIET,
+    release_moments,
+    scale_columns,
+    tell_coarse_bits,
+    warn_of_moment_noise,
+)
 from dagveil.methods.measured import Measured, Progress
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
@@ -154,6 +162,7 @@ def plan_features(
         else choose_radius(len(columns) * degree, rows, mu_squared)
     )
     radius_squared = per_feature * len(columns) * degree
+    constant = math.sqrt(max(1.0, CONSTANT_SHARE * radius_squared))
     intervals = [_interval(schema, name, centers[name], settings.reach * spreads[name]) for name in columns]
     return FeaturePlan(
         columns=columns,
@@ -162,8 +171,8 @@ def plan_features(
         basis=settings.basis,
         degree=degree,
         radius_squared=radius_squared,
-        constant=math.sqrt(max(1.0, CONSTANT_SHARE * radius_squared)),
-        bits=BITS,
+        constant=constant,
+        bits=choose_bits(radius_squared, constant, rows, BITS),
     )
 
 
@@ -227,7 +236,8 @@ def tell_features(plan: FeaturePlan, settings: MeasureFeaturesSettings) -> list[
     """Say what a reader should know before trusting an edge or a p-value."""
     chosen = "set" if settings.degree is not None else "chosen from the number of rows, the columns and the budget"
     findings = [
-        f"Each column entered with {plan.degree} Legendre feature{'s' if plan.degree > 1 else ''} ({chosen}).",
+        f"Each column entered with {plan.degree} Legendre feature{'s' if plan.degree > 1 else ''} ({chosen})."
+        f"{tell_coarse_bits(plan.bits)}",
         "p-values are scores for the graph, not levels: a set of several columns enters without interactions, "
         f"{plan.degree} features do not take all of a column away, and values beyond {settings.reach:g} spreads from "
         "the centre are cut.",

@@ -16,7 +16,7 @@ import numpy as np
 
 from dagveil.curator import Curator
 from dagveil.data.column import Numeric
-from dagveil.data.moments import MomentPlan
+from dagveil.data.moments import MomentPlan, choose_bits
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
@@ -44,7 +44,7 @@ NORMAL_MEDIAN = 0.6745
 """Median distance of a standard normal from its centre."""
 
 BITS = 10
-"""Fixed-point bits per coordinate: a thousandth of a spread."""
+"""Fixed-point bits per coordinate: a thousandth of a spread. Fewer where sums over the expected rows would not fit."""
 
 
 def measure_moments(
@@ -103,16 +103,17 @@ def plan_moments(
     centers, spreads
         Public, by name.
     rows, mu_squared
-        As in `choose_radius`.
+        As in `choose_radius`; `rows` also chooses the bits.
     """
     radius_squared = choose_radius(len(names), rows, mu_squared)
+    constant = math.sqrt(max(1.0, radius_squared / 10.0))
     return MomentPlan(
         columns=names,
         centers=tuple(centers[name] for name in names),
         spreads=tuple(spreads[name] for name in names),
         radius_squared=radius_squared,
-        constant=math.sqrt(max(1.0, radius_squared / 10.0)),
-        bits=BITS,
+        constant=constant,
+        bits=choose_bits(radius_squared, constant, rows, BITS),
     )
 
 
@@ -120,7 +121,23 @@ def tell_moments(plan: MomentPlan) -> str:
     """Say what a reader should know about second moments."""
     return (
         f"Columns were scaled by public centres and spreads, and rows longer than {math.sqrt(plan.radius_squared):.1f} "
-        "spreads were shrunk to that length; dependence that is not linear is not seen."
+        f"spreads were shrunk to that length; dependence that is not linear is not seen.{tell_coarse_bits(plan.bits)}"
+    )
+
+
+def tell_coarse_bits(bits: int) -> str:
+    """Say so if many expected rows made the rounding coarser than usual; begins with a blank, or is empty.
+
+    Examples
+    --------
+    >>> tell_coarse_bits(BITS)
+    ''
+    """
+    if bits >= BITS:
+        return ""
+    return (
+        f" Numbers were rounded to {bits} binary places, not {BITS}, so that sums over as many rows as are publicly "
+        "expected fit into 64-bit integers."
     )
 
 

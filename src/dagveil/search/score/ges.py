@@ -2,33 +2,39 @@
 
 Edges come while that gains, then go, then turn, and all of it again until nothing gains. The steps and their conditions
 are in `operators`. What steps are worth is asked in batches, and after a step only operators around the nodes that it
-touched are listed and asked again.
+touched are listed and asked again. Of the many edges that could come, only those that gain become operators.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import MethodError
-from dagveil.evidence.questions import Questions
 from dagveil.evidence.scores import LocalScore
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.search.score.operators import Exchange, Family, Kind, Operator, list_deletes, list_inserts, list_turns
+from dagveil.search.score.family_gains import FamilyGains, Joining, mask_of, places_of
+from dagveil.search.score.operators import Exchange, Family, Kind, Operator, insert_cliques, list_deletes, list_turns
 from dagveil.search.score.pattern import Pattern, bits
 
 Pair = tuple[int, int]
 
+Surroundings = tuple[Operator, int, int, int, int]
+"""A step, and the edges into and beside its two ends."""
+
 SMALLEST_GAIN = 1e-9
 """A step must gain more than rounding errors could."""
+
+MOST_REPEATS = 3
+"""How often a step is taken among the same edges at its two ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +77,32 @@ class Step:
 
 
 @dataclass(slots=True)
+class _Line:
+    """Operators of one kind in line, the best one first; those of pairs that were listed anew since are void."""
+
+    kind: Kind
+    version: NDArray[np.int64]
+    heap: list[tuple[float, int, int, int, int]] = field(default_factory=list)
+
+    def add(self, operator: Operator, gain: float) -> None:
+        """Put an operator in line if it gains anything."""
+        if gain > SMALLEST_GAIN:
+            x, y = operator.x, operator.y
+            heappush(self.heap, (-gain, x, y, operator.clique, int(self.version[x, y])))
+
+
+@dataclass(slots=True)
 class _Climb:
     """State of one search."""
 
-    score: LocalScore
     settings: GesSettings
     open: list[int]
     required: frozenset[Pair]
     pattern: Pattern
-    gains: dict[Family, float] = field(default_factory=dict)
+    gains: FamilyGains
     steps: list[Step] = field(default_factory=list)
     seen: set[Pattern] = field(default_factory=set)
+    taken: Counter[Surroundings] = field(default_factory=Counter)
     deadline: float = np.inf
 
     def run(self) -> None:
@@ -100,81 +121,121 @@ class _Climb:
 
     def climb(self, kind: Kind) -> bool:
         """Take steps of one kind as long as one gains; tell whether any was taken."""
-        heap: list[tuple[float, int, int, int, int]] = []
-        version: dict[Pair, int] = {}
         d = len(self.pattern.into)
-        self.list_anew(kind, permutations(range(d), 2), heap, version)
+        line = _Line(kind, np.zeros((d, d), dtype=np.int64))
+        near = self.pattern.near
+        if kind is Kind.INSERT:
+            self.list_inserts(line, range(d), ())
+        else:
+            self.list_others(line, ((x, y) for y in range(d) for x in bits(near[y])))
         taken = False
-        while heap and not self.is_over():
-            step = self.take_best(kind, heap, version)
+        while line.heap and not self.is_over():
+            step = self.take_best(line)
             if step is None:
                 break
             taken = True
-            touched = touched_pairs(self.pattern, step.pattern)
+            self.taken[surroundings_of(step.operator, self.pattern)] += 1
+            change = Change.between(self.pattern, step.pattern)
             self.pattern = step.pattern
             self.steps.append(step)
             self.seen.add(step.pattern)
-            self.list_anew(kind, touched, heap, version)
+            if kind is Kind.INSERT:
+                self.list_inserts(line, change.heads, change.tails())
+            else:
+                self.list_others(line, change.joined())
         return taken
 
-    def take_best(
-        self, kind: Kind, heap: list[tuple[float, int, int, int, int]], version: dict[Pair, int]
-    ) -> Step | None:
+    def take_best(self, line: _Line) -> Step | None:
         """Return the best step that is possible now; those that only other parts of the graph forbid stay in line."""
         waiting = []
         found = None
-        while heap:
-            entry = heappop(heap)
+        while line.heap:
+            entry = heappop(line.heap)
             loss, x, y, clique, stamp = entry
-            if version[x, y] != stamp:
+            if line.version[x, y] != stamp:
                 continue
             waiting.append(entry)
-            operator = Operator(kind, x, y, clique)
-            if not operator.is_open(self.pattern):
+            operator = Operator(line.kind, x, y, clique)
+            # Gains of a noisy score need not add up around a circle: no class is visited twice. In a wide graph many
+            # small circles make more classes than could ever be visited, so steps in one place are counted as well.
+            worn = self.taken[surroundings_of(operator, self.pattern)] >= MOST_REPEATS
+            if worn or not operator.is_open(self.pattern):
                 continue
             after = operator.apply(self.pattern)
-            # gains of a noisy score need not add up around a circle: no class is visited twice
             if after is not None and after not in self.seen:
                 found = Step(operator, -loss, after)
                 break
         for entry in waiting:
-            heappush(heap, entry)
+            heappush(line.heap, entry)
         return found
 
-    def list_anew(
-        self,
-        kind: Kind,
-        pairs: Iterable[Pair],
-        heap: list[tuple[float, int, int, int, int]],
-        version: dict[Pair, int],
-    ) -> None:
-        """List and weigh the operators of these ordered pairs."""
+    def list_inserts(self, line: _Line, heads: Iterable[int], pairs: Iterable[Pair]) -> None:
+        """List and weigh the ways to add an edge into these heads, and those of these further ordered pairs.
+
+        Few edges gain anything, so all are weighed as arrays first, and only those that gain become operators.
+        """
+        p, most, d = self.pattern, self.settings.most_parents, len(self.pattern.into)
+        wanted: list[Joining] = []
+        cliques: list[int] = []
+
+        def want(nodes: NDArray[np.intp], y: int, clique: int) -> None:
+            wanted.append(Joining(y, clique | p.into[y], nodes))
+            cliques.append(clique)
+
+        for y in heads:
+            line.version[:, y] += 1
+            free = self.open[y] & ~p.near[y] & ~(1 << y)
+            # nodes that are no neighbours of y's neighbours all have the same cliques
+            close = 0
+            for v in bits(p.flat[y]):
+                close |= p.near[v]
+            far = places_of(free & ~close, d)
+            if len(far):
+                for clique in insert_cliques(p, int(far[0]), y, most):
+                    want(far, y, clique)
+            for x in bits(free & close):
+                for clique in insert_cliques(p, x, y, most):
+                    want(np.array([x], dtype=np.intp), y, clique)
+        for x, y in pairs:
+            line.version[x, y] += 1
+            if self.open[y] >> x & 1 and not p.near[y] >> x & 1:
+                for clique in insert_cliques(p, x, y, most):
+                    want(np.array([x], dtype=np.intp), y, clique)
+        operators: list[Operator] = []
+        for one, clique, gains in zip(wanted, cliques, self.gains.join(wanted), strict=True):
+            for x in one.nodes[gains > SMALLEST_GAIN].tolist():
+                operators.append(Operator(Kind.INSERT, x, one.head, clique))
+        # two ways to add one edge differ by exchanges, which are far sharper than the difference of two large gains
+        bases = [(o.x, o.y, o.base(p)) for o in operators]
+        self.gains.learn(bases)
+        for operator, base, trade in zip(operators, bases, self.trade(operators), strict=True):
+            line.add(operator, self.gains.worth(base) + trade)
+
+    def list_others(self, line: _Line, pairs: Iterable[Pair]) -> None:
+        """List and weigh the ways to take away or to turn the edges of these ordered pairs."""
+        p = self.pattern
         operators: list[Operator] = []
         for x, y in pairs:
-            version[x, y] = version.get((x, y), 0) + 1
-            operators.extend(self.operators_of(kind, x, y))
-        for operator, gain in zip(operators, self.weigh(kind, operators), strict=True):
-            if gain > SMALLEST_GAIN:
-                x, y = operator.x, operator.y
-                heappush(heap, (-gain, x, y, operator.clique, version[x, y]))
+            line.version[x, y] += 1
+            if line.kind is Kind.DELETE:
+                if (p.into[y] | p.flat[y]) >> x & 1 and (min(x, y), max(x, y)) not in self.required:
+                    operators.extend(list_deletes(p, x, y))
+            elif (p.into[x] | p.flat[x]) >> y & 1:
+                operators.extend(list_turns(p, x, y, self.settings.most_parents))
+        if line.kind is Kind.DELETE:
+            families = [o.family(p) for o in operators]
+            self.gains.learn(families)
+            gains = [-self.gains.worth(family) for family in families]
+        else:
+            gains = self.trade(operators)
+        for operator, gain in zip(operators, gains, strict=True):
+            line.add(operator, gain)
 
-    def weigh(self, kind: Kind, operators: list[Operator]) -> list[float]:
-        """Return what each operator gains."""
-        families = [o.family(self.pattern) for o in operators]
-        if kind is Kind.DELETE:
-            self.learn(families)
-            return [-self.gains[key_of(family)] for family in families]
-        bases = [(o.x, o.y, o.base(self.pattern)) for o in operators]
+    def trade(self, operators: list[Operator]) -> list[float]:
+        """Return what the exchanges of each operator are worth."""
         exchanges = [o.exchanges(self.pattern) for o in operators]
-        self.learn(family for mine in exchanges for _, e in mine for both in readings_of(e) for family in both)
-        traded = [sum(sign * self.value_of(e) for sign, e in mine) for mine in exchanges]
-        if kind is Kind.TURN:
-            return traded
-        self.learn(families + bases)
-        # two ways to add one edge differ by exchanges, which are far sharper than the difference of two large gains
-        direct = [self.gains[key_of(family)] for family in families]
-        sharp = [self.gains[key_of(base)] + trade for base, trade in zip(bases, traded, strict=True)]
-        return [best if first > SMALLEST_GAIN else first for first, best in zip(direct, sharp, strict=True)]
+        self.gains.learn(family for mine in exchanges for _, e in mine for both in readings_of(e) for family in both)
+        return [sum(sign * self.value_of(e) for sign, e in mine) for mine in exchanges]
 
     def value_of(self, exchange: Exchange) -> float:
         """Return what an exchange is worth.
@@ -184,41 +245,16 @@ class _Climb:
         """
         best, size = math.nan, math.inf
         for pair in readings_of(exchange):
-            after, before = (self.gains[key_of(family)] for family in pair)
+            after, before = (self.gains.worth(family) for family in pair)
             if abs(after) + abs(before) < size:  # never true of a gain that is not known
                 best, size = after - before, abs(after) + abs(before)
         return best
 
-    def operators_of(self, kind: Kind, x: int, y: int) -> Iterator[Operator]:
-        """List the operators of one ordered pair."""
-        p, most = self.pattern, self.settings.most_parents
-        if kind is Kind.INSERT:
-            if not p.near[x] >> y & 1 and self.open[x] >> y & 1:
-                yield from list_inserts(p, x, y, most)
-        elif kind is Kind.DELETE:
-            if (p.into[y] | p.flat[y]) >> x & 1 and (min(x, y), max(x, y)) not in self.required:
-                yield from list_deletes(p, x, y)
-        elif (p.into[x] | p.flat[x]) >> y & 1:
-            yield from list_turns(p, x, y, most)
 
-    def learn(self, families: Iterable[Family]) -> None:
-        """Ask the score about families that were not asked before, in batches of one size."""
-        by_size: dict[int, set[Family]] = {}
-        for family in families:
-            key = key_of(family)
-            if key not in self.gains:
-                by_size.setdefault(key[2].bit_count(), set()).add(key)
-        for keys in by_size.values():
-            ordered = sorted(keys)
-            questions = Questions.of([(a, b, tuple(bits(mask))) for a, b, mask in ordered])
-            values = self.score.gains(questions).tolist()
-            self.gains.update(zip(ordered, values, strict=True))
-
-
-def key_of(family: Family) -> Family:
-    """Return the question about a family: a score that is the same for equivalent DAGs weighs both directions alike."""
-    a, b, mask = family
-    return (a, b, mask) if a < b else (b, a, mask)
+def surroundings_of(operator: Operator, pattern: Pattern) -> Surroundings:
+    """Return a step with all edges at its two ends."""
+    x, y = operator.x, operator.y
+    return operator, pattern.into[x], pattern.flat[x], pattern.into[y], pattern.flat[y]
 
 
 def readings_of(exchange: Exchange) -> tuple[tuple[Family, Family], ...]:
@@ -227,19 +263,58 @@ def readings_of(exchange: Exchange) -> tuple[tuple[Family, Family], ...]:
     return tuple(((a, b, held | 1 << c), (a, b, held)) for a, b, c in ((x, y, z), (x, z, y), (y, z, x)))
 
 
-def touched_pairs(before: Pattern, after: Pattern) -> Iterator[Pair]:
-    """Yield the ordered pairs (x, y) whose operators a step may have changed."""
-    d = len(before.into)
-    moved = [before.near[v] ^ after.near[v] for v in range(d)]
-    changed = sum(
-        1 << v for v in range(d) if moved[v] or before.into[v] != after.into[v] or before.flat[v] != after.flat[v]
-    )
-    for y in range(d):
-        # a clique among the neighbours of y may have come or gone
-        other = changed >> y & 1 or any(moved[v] & after.flat[y] for v in bits(after.flat[y] & changed))
-        for x in range(d) if other else bits(changed):
-            if x != y:
-                yield x, y
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a step has changed: which operators have to be listed anew.
+
+    Attributes
+    ----------
+    moved
+        Nodes with an edge that came or went, each with the mask of the other ends.
+    changed
+        Mask of nodes at which any edge differs.
+    heads
+        Nodes whose parents, neighbours or cliques of neighbours differ: ways into them have changed from everywhere.
+    """
+
+    before: Pattern
+    after: Pattern
+    moved: dict[int, int]
+    changed: int
+    heads: tuple[int, ...]
+
+    @classmethod
+    def between(cls, before: Pattern, after: Pattern) -> Change:
+        """Compare two classes."""
+        nodes = range(len(before.into))
+        moved = {v: before.near[v] ^ after.near[v] for v in nodes if before.near[v] != after.near[v]}
+        changed = sum(1 << v for v in nodes if before.into[v] != after.into[v] or before.flat[v] != after.flat[v])
+        for v in moved:
+            changed |= 1 << v
+        heads = changed
+        for v, ends in moved.items():
+            for y in bits(after.flat[v] & ~heads):
+                if ends & after.flat[y]:
+                    heads |= 1 << y
+        return cls(before, after, moved, changed, tuple(bits(heads)))
+
+    def tails(self) -> Iterator[Pair]:
+        """Yield the ordered pairs (x, y), y no head, where x has come next to a neighbour of y or has left it."""
+        heads = set(self.heads)
+        for x, ends in self.moved.items():
+            beside = 0
+            for v in bits(ends):
+                beside |= self.after.flat[v]
+            for y in bits(beside & ~(1 << x)):
+                if y not in heads:
+                    yield x, y
+
+    def joined(self) -> Iterator[Pair]:
+        """Yield the ordered pairs (x, y) with an edge, before or after, that may go or turn in other ways now."""
+        heads = set(self.heads)
+        for y, (old, new) in enumerate(zip(self.before.near, self.after.near, strict=True)):
+            near = old | new
+            yield from ((x, y) for x in bits(near if y in heads else near & self.changed))
 
 
 def greedy_equivalence_search(
@@ -284,19 +359,17 @@ def search_steps(
     """Return every step of the search; parameters are those of `greedy_equivalence_search`."""
     settings = settings or GesSettings()
     d = len(columns)
-    open_pairs = [
-        sum(
-            1 << y
-            for y in range(d)
-            if (within is None or within[x, y]) and not knowledge.excludes(columns[x], columns[y])
-        )
-        for x in range(d)
-    ]
+    allowed = np.ones((d, d), dtype=np.bool_) if within is None else np.array(within, dtype=np.bool_)
+    if knowledge != Knowledge.none():
+        for x, y in np.argwhere(allowed).tolist():
+            allowed[x, y] = not knowledge.excludes(columns[x], columns[y])
+    open_pairs = [mask_of(allowed[:, y]) for y in range(d)]
     place = {name: i for i, name in enumerate(columns)}
     ends = [(place[cause], place[effect]) for cause, effect in knowledge.required]
     required = frozenset((min(pair), max(pair)) for pair in ends)
     deadline = np.inf if settings.seconds is None else time.monotonic() + settings.seconds
-    climb = _Climb(score, settings, open_pairs, required, _start(columns, knowledge, start), deadline=deadline)
+    begin = _start(columns, knowledge, start)
+    climb = _Climb(settings, open_pairs, required, begin, FamilyGains(score, d), deadline=deadline)
     climb.run()
     return climb.steps
 

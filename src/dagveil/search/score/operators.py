@@ -115,12 +115,11 @@ class Operator:
         return None if parents is None else Pattern.of_parents(parents)
 
 
-def list_inserts(pattern: Pattern, x: int, y: int, most_parents: int) -> Iterator[Operator]:
-    """List the ways to add x → y, up to the condition on the whole graph."""
+def insert_cliques(pattern: Pattern, x: int, y: int, most_parents: int) -> Iterator[int]:
+    """List the cliques of the ways to add x → y, up to the condition on the whole graph."""
     near_x, flat_y = pattern.near[x], pattern.flat[y]
     room = most_parents - 1 - pattern.into[y].bit_count()
-    for clique in _cliques(pattern, flat_y & near_x, flat_y & ~near_x & ~(1 << x), room):
-        yield Operator(Kind.INSERT, x, y, clique)
+    return _cliques(pattern, flat_y & near_x, flat_y & ~near_x & ~(1 << x), room)
 
 
 def list_deletes(pattern: Pattern, x: int, y: int) -> Iterator[Operator]:
