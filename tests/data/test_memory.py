@@ -12,7 +12,7 @@ from table_contract import TableContract
 
 from dagveil.data.bundles import bundle_columns
 from dagveil.data.column import Categorical, Numeric
-from dagveil.data.distinct import WeightedRows, mix_codes, shrink_rows
+from dagveil.data.distinct import WeightedRows, count_cells, mix_codes, shrink_rows
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.data.table import MAX_CELLS
@@ -54,6 +54,33 @@ def test_large_tables_equal_brute_force(sizes: list[int], skew: float) -> None:
     for pair, answer in zip(pairs, table.counts_many(pairs), strict=True):
         np.testing.assert_array_equal(answer, brute(codes, pair, schema))
         np.testing.assert_array_equal(table.counts(pair), answer)
+
+
+@pytest.mark.parametrize("sizes", [[2, 3, 4, 2], [2] * 8, [1, 256], [300, 2, 40], [7, 50, 60, 70]])
+def test_the_table_of_all_columns_equals_brute_force(sizes: list[int]) -> None:
+    """It is counted without distinct rows, in whatever order of columns; the last has too many cells for that."""
+    codes, schema = simulated(70_000, sizes)
+    levels = {name: column.n_levels for name, column in schema.columns.items()}
+    rows = WeightedRows({name: array.astype(np.uint16) for name, array in codes.items()}, None, 70_000)
+    assert (count_cells(rows, levels) is not None) is (math.prod(sizes) <= 2**18)
+    for columns in (tuple(codes), tuple(reversed(codes))):
+        table = MemoryTable.from_codes(codes, schema)
+        (answer,) = table.counts_many([columns])
+        np.testing.assert_array_equal(answer, brute(codes, columns, schema))
+        assert table.n_distinct <= 70_000  # distinct rows are made later
+        np.testing.assert_array_equal(table.counts_many([columns])[0], answer)
+        np.testing.assert_array_equal(table.counts_many([columns, columns[:1]])[0], answer)
+
+
+@pytest.mark.parametrize(
+    "sizes", [[1, 256], [256, 1], [2] * 8, [1, 257], [1, 1, 2**16], [2**16, 1], [1, 2**16, 1], [2, 2**16]]
+)
+def test_mixed_codes_may_fill_their_type(sizes: list[int]) -> None:
+    digits = [np.array([0, size - 1, size // 2], dtype=np.uint16) for size in sizes]
+    places = [0, 0, 0]
+    for size, digit in zip(sizes, digits, strict=True):
+        places = [place * size + int(code) for place, code in zip(places, digit, strict=True)]
+    assert mix_codes(digits, sizes).tolist() == places
 
 
 def test_distinct_rows_are_kept_only_if_they_pay() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagveil.data import products
 from dagveil.data.column import Categorical
 from dagveil.data.distinct import WeightedRows
 from dagveil.data.memory import MemoryTable
@@ -71,6 +72,20 @@ def test_tables_are_exact_whatever_rows_weigh(sizes, n_rows, heaviest, seed):
     tables = count_pairs(rows, levels)
     for first, second in permutations(levels, 2):
         np.testing.assert_array_equal(tables.table(first, second), count_slowly(rows, first, second, levels))
+
+
+@pytest.mark.parametrize(("block_words", "most_indicators"), [(1, 400), (2**17, 0)])
+@pytest.mark.parametrize("n_rows", [1, 64, 1024, 5003])
+def test_blocks_and_floating_point_give_the_same_tables(monkeypatch, block_words, most_indicators, n_rows):
+    """Bits in many blocks, the last one not full, and products of floats in place of bits."""
+    monkeypatch.setattr(products, "_BLOCK_WORDS", block_words)
+    monkeypatch.setattr(products, "_MOST_BIT_INDICATORS", most_indicators)
+    rng = np.random.default_rng(n_rows)
+    codes = {name: rng.integers(0, size, n_rows).astype(np.uint8) for name, size in LEVELS.items()}
+    rows = WeightedRows(codes=codes, weights=None, n_rows=n_rows)
+    tables = count_pairs(rows, LEVELS)
+    for first, second in permutations(NAMES[:5], 2):
+        np.testing.assert_array_equal(tables.table(first, second), count_slowly(rows, first, second, LEVELS))
 
 
 def test_what_was_counted_serves_later_questions():

@@ -18,6 +18,7 @@ from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence, Questions
+from dagveil.evidence.strata import lay_out
 from dagveil.evidence.tables import NoisyTable
 from dagveil.evidence.triples import TripleEvidence
 from dagveil.privacy.release import NoisyCounts
@@ -127,17 +128,55 @@ def test_other_evidence_agrees() -> None:
     np.testing.assert_allclose(one.association(), other.association(), atol=1e-6)
 
 
-def test_margins_are_sums_however_little_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = np.random.default_rng(4).normal(size=(2, 3, 1, 2, 4, 2))
-    for limit in (1, 40, 2**23):
-        monkeypatch.setattr(joint, "CELLS_REMEMBERED", limit)
-        margins = joint._Margins(counts)
-        for size in (4, 1, 2, 3, 6, 5, 2):
-            for kept in combinations(range(6), size):
-                gone = tuple(k for k in range(6) if k not in kept)
-                np.testing.assert_allclose(margins.of(kept), counts.sum(axis=gone), atol=1e-12)
-            remembered = list(margins._kept.values())
-            assert sum(table.size for table in remembered) <= max(limit, remembered[-1].size)
+@pytest.mark.parametrize(("n_rows", "variance"), [(3000, 9.0), (50, 1e6)])
+@pytest.mark.parametrize("order", range(4))
+def test_all_at_once_is_one_after_the_other(
+    order: int, n_rows: int, variance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small questions are answered together and remembered; alone, and without memory, answers are the same.
+
+    Where noise drowns everything all strata count, so that those which only fill up must have none.
+    """
+    for levels in (LEVELS, dict.fromkeys("abcdef", 2), {"a": 2, "b": 11, "c": 3, "d": 9}):
+        asked = [
+            (x, y, given)
+            for x, y in combinations(range(len(levels)), 2)
+            for given in combinations([z for z in range(len(levels)) if z not in (x, y)], order)
+        ]
+        together = draw_evidence(n_rows, variance, 25, levels)
+        questions = Questions.of([*asked, *asked[::-1]])
+        answers, strength = together.test(questions), together.strength(questions)
+        with monkeypatch.context() as patch:
+            patch.setattr(joint, "ANSWERS_REMEMBERED", 0)
+            alone = draw_evidence(n_rows, variance, 25, levels)
+            for row in range(0, len(asked), 3):
+                one = Questions.of([asked[row]])
+                for twin in (row, len(questions) - 1 - row):
+                    np.testing.assert_allclose(answers.statistic[twin], alone.test(one).statistic[0], rtol=1e-8)
+                    np.testing.assert_allclose(answers.p_value[twin], alone.test(one).p_value[0], rtol=1e-7)
+                    np.testing.assert_allclose(strength[twin], alone.strength(one)[0], rtol=1e-8, atol=1e-15)
+        np.testing.assert_allclose(
+            answers.p_value[answers.freedom > 0],
+            stats.chi2.sf(answers.statistic, answers.freedom)[answers.freedom > 0],
+            rtol=1e-9,
+        )
+
+
+def test_batches_may_overlap() -> None:
+    asked = [(0, 1, (2, 4, 5)), (1, 4, (0, 2, 5)), (0, 5, (1, 2, 4))]
+    fresh, evidence = draw_evidence(3000, 9.0, 27), draw_evidence(3000, 9.0, 27)
+    evidence.test(Questions.of(asked[:1]))
+    answers, whole = evidence.test(Questions.of(asked)), fresh.test(Questions.of(asked))
+    np.testing.assert_allclose(answers.statistic, whole.statistic)
+    np.testing.assert_allclose(answers.p_value, whole.p_value)
+
+
+def test_what_a_redraw_answers_is_its_own() -> None:
+    questions = Questions.of([(0, 1, ()), (1, 4, ())])
+    evidence = draw_evidence(3000, 9.0, 26)
+    before = evidence.test(questions).statistic
+    assert not np.isclose(evidence.redraw(np.random.default_rng(1)).test(questions).statistic, before).any()
+    np.testing.assert_array_equal(evidence.test(questions).statistic, before)
 
 
 def test_noise_has_the_covariance_that_the_test_uses() -> None:
@@ -150,26 +189,12 @@ def test_noise_has_the_covariance_that_the_test_uses() -> None:
     for _ in range(400):
         counts = 50_000 * law + deviation * rng.standard_normal(law.shape)
         evidence = JointEvidence(NoisyTable(("x", "y", "z"), counts, deviation**2))
-        ((_, wald),) = evidence._batches(question)
+        wald = evidence._pool(*lay_out(question, evidence._levels, evidence._margins))
         assert wald.partial.shape[1] < 10  # levels of y were merged
         ratios.append(wald.statistic()[0] / wald.partial.shape[1])
         shares.append(1.0 - wald.efficiency()[0])
     assert 0.2 < np.mean(shares) < 0.95
     assert np.mean(ratios) == pytest.approx(np.mean(shares), abs=4 * np.std(ratios) / 20)
-
-
-@pytest.mark.parametrize("seen", [True, False])
-def test_strata_that_drown_do_not_count(seen: bool) -> None:
-    """What rises above the noise is weighed; if nothing does, all strata count alike."""
-    n = np.array([[1000.0, 100.0, 30.0, -20.0]]) / (1 if seen else 100)
-    weights = joint._weigh(n, np.full((1, 4), 10.0))
-    if not seen:
-        np.testing.assert_allclose(weights, 1.0)
-        return
-    assert weights[0, 2:].tolist() == [0.0, 0.0]
-    np.testing.assert_allclose(weights[0, 1] / weights[0, 0], 0.6 / 0.96)
-    held = np.maximum(n, 0.0)
-    np.testing.assert_allclose((weights * held).sum(), held.sum())
 
 
 def test_the_number_of_rows_scales_strengths_only() -> None:

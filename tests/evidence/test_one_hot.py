@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from simulated_tables import EXACT, all_pairs, count, draw_codes, pooled_partial, release
 
+from dagveil.evidence import pairs as pairs_module
+from dagveil.evidence import triples as triples_module
 from dagveil.evidence.covariance import LEVELS_KEPT, OneHotCovariance, covariance_from_tables
 from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.pairs import PairEvidence
@@ -235,3 +237,81 @@ def test_redrawn_triples_carry_their_noise_again(codes: dict[str, np.ndarray]) -
     added = np.array([evidence.redraw(rng).triples[key].counts - evidence.triples[key].counts for _ in range(300)])
     assert added.var() == pytest.approx(9.0, rel=0.06)
     assert abs(added.mean()) < 0.15
+
+
+def mixed_evidence(variance: float = 20.0) -> tuple[PairEvidence, list[Questions]]:
+    """Triples and pairs in any order of columns, some columns with merged levels, and questions of order 0 to 3."""
+    rng = np.random.default_rng(12)
+    levels = {"a": 2, "b": 11, "c": 4, "d": 9, "e": 3}
+    codes = draw_codes(20_000, rng, levels)
+    sets = [tuple(rng.permutation(columns).tolist()) for size in (2, 3) for columns in combinations(levels, size)]
+    evidence = marginal_evidence(list(levels), release(codes, levels, sets[:-3], variance))
+    asked = [
+        Questions.of(
+            [
+                (x, y, given)
+                for x, y in permutations(range(5), 2)
+                for given in permutations([z for z in range(5) if z not in (x, y)], order)
+            ]
+        )
+        for order in range(4)
+    ]
+    return evidence, asked
+
+
+@pytest.mark.parametrize("order", range(4))
+def test_questions_together_have_the_answers_of_questions_alone(order: int) -> None:
+    evidence, asked = mixed_evidence()
+    questions = asked[order]
+    together = evidence.test(questions).statistic
+    strength = evidence.strength(questions)
+    joint = evidence.joint(questions)
+    assert order != 2 or (joint.any() and not joint.all())
+    for row in range(len(questions)):
+        alone = questions.select(np.array([row]))
+        wald = evidence.joint_wald(alone) if order == 2 and joint[row] else evidence.wald(alone)
+        assert together[row] == pytest.approx(wald.statistic()[0], rel=1e-8)
+        if not (order == 2 and joint[row]):
+            assert strength[row] == pytest.approx(float(wald.partial[0] @ wald.partial[0]), rel=1e-8, abs=1e-15)
+
+
+def test_questions_that_were_asked_before_keep_their_answers() -> None:
+    """Asked again in parts, in another order and with the ends swapped; redrawn joint tests draw sampling anew."""
+    evidence, asked = mixed_evidence()
+    rng = np.random.default_rng(1)
+    for questions in asked[1:]:
+        fresh, _ = mixed_evidence()
+        want = fresh.test(questions).statistic
+        for _ in range(3):
+            rows = rng.permutation(len(questions))[: 2 * len(questions) // 3]
+            swapped = Questions(questions.y[rows], questions.x[rows], questions.given[rows][:, ::-1])
+            np.testing.assert_allclose(evidence.test(swapped).statistic, want[rows], rtol=1e-8)
+    redrawn = evidence.redraw(rng)
+    pairs, triples = ([redrawn.test(asked[order]).statistic for _ in range(2)] for order in (1, 2))
+    np.testing.assert_allclose(*pairs, rtol=1e-12)
+    joint = redrawn.joint(asked[2])
+    assert (triples[0][joint] != triples[1][joint]).all()
+    np.testing.assert_allclose(triples[0][~joint], triples[1][~joint], rtol=1e-12)
+
+
+def test_small_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    evidence, asked = mixed_evidence()
+    want = [(evidence.test(questions).statistic, evidence.strength(questions)) for questions in asked]
+    for module in (pairs_module, triples_module):
+        monkeypatch.setattr(module, "CELLS_PER_BATCH", 20_000)
+    evidence, _ = mixed_evidence()
+    for questions, (statistic, strength) in zip(asked, want, strict=True):
+        np.testing.assert_allclose(evidence.test(questions).statistic, statistic, rtol=1e-8)
+        np.testing.assert_allclose(evidence.strength(questions), strength, rtol=1e-8, atol=1e-15)
+
+
+def test_joint_levels_are_whitened_without_a_factorisation() -> None:
+    rng = np.random.default_rng(2)
+    for size in (1, 2, 7):
+        p = np.zeros((1, 9))
+        p[0, [*range(size), 8]] = rng.dirichlet(np.ones(size + 1))
+        inner = np.diag(p[0, :size]) - np.outer(p[0, :size], p[0, :size])
+        found = triples_module._whitener(p)[0]
+        np.testing.assert_allclose(found[:size, :size], np.linalg.inv(np.linalg.cholesky(inner)), rtol=1e-9, atol=1e-12)
+        assert not found[size:].any()
+        assert not found[:, size:].any()

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
+import pytest
 
-from dagveil.evidence.tables import read_tables
+from dagveil.evidence.marginals import pair_tables, triple_tables
+from dagveil.evidence.tables import NoisyTable, read_tables
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 
 
@@ -29,3 +32,26 @@ def test_tables_are_read_together_as_one_by_one():
 
 def test_nothing_is_read_from_nothing():
     assert read_tables([]) == []
+
+
+def test_releases_are_combined_together_as_one_by_one():
+    """Pairs of every margin, averaged by inverse variance, whatever the order of columns and the shapes."""
+    rng = np.random.default_rng(4)
+    levels = {"a": 2, "b": 3, "c": 3, "d": 5}
+    tables = []
+    for size in (2, 3, 2, 3):
+        for columns in combinations(levels, size):
+            names = tuple(rng.permutation(columns).tolist())
+            counts = rng.normal(100, 10, [levels[name] for name in names])
+            tables.append(NoisyTable(names, counts, rng.uniform(1, 9), tuple(rng.uniform(0.5, 2, size).tolist())))
+    for size, combined in ((2, pair_tables(tables)), (3, triple_tables(tables))):
+        assert set(combined) == {frozenset(columns) for columns in combinations(levels, size)}
+        for names, table in combined.items():
+            holding = [t for t in tables if names <= set(t.columns) and (size == 2 or len(t.columns) == 3)]
+            margins = [t.margin(table.columns) for t in holding]
+            weights = np.array([1 / margin.variance for margin in margins])
+            assert table.variance == pytest.approx(1 / weights.sum())
+            mean = sum(w * margin.counts for w, margin in zip(weights, margins, strict=True)) / weights.sum()
+            np.testing.assert_allclose(table.counts, mean)
+            flatness = weights @ np.array([margin.flatness for margin in margins]) / weights.sum()
+            np.testing.assert_allclose(table.flatness, flatness)

@@ -2,12 +2,74 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
-from dagveil.evidence.wald import SMALLEST_EIGENVALUE, SMALLEST_RESIDUAL, Blocks, partial_covariance, residual_strength
+from dagveil.evidence.wald import (
+    SMALLEST_EIGENVALUE,
+    SMALLEST_RESIDUAL,
+    Conditioning,
+    Wald,
+    invert_sets,
+    marginal_wald,
+    partial_covariance,
+    regress,
+    weigh,
+)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What q questions need, each with a set of its own: k blocks of size s, x and y of sizes a and b."""
+
+    xy: np.ndarray
+    xs: np.ndarray
+    ys: np.ndarray
+    ss: np.ndarray
+    x_spread: np.ndarray
+    y_spread: np.ndarray
+    x_table_spread: np.ndarray
+    y_table_spread: np.ndarray
+    s_spread: np.ndarray
+    xy_noise: np.ndarray
+    xs_noise: np.ndarray
+    ys_noise: np.ndarray
+    ss_noise: np.ndarray
+    s_margin_noise: np.ndarray
+    s_probabilities: np.ndarray
+    s_whitener: np.ndarray
+    n_rows: float
+    x_within: np.ndarray | None = None
+    y_within: np.ndarray | None = None
+
+
+def join(blocks: Blocks) -> Wald:
+    """Prepare sets, regress x and y on them, and join them, as the evidence does."""
+    q = len(blocks.xy)
+    k, s = blocks.xs.shape[2:]
+    if k == 0:
+        return marginal_wald(blocks.xy, blocks.xy_noise, blocks.x_spread, blocks.y_spread, blocks.n_rows)
+    sets = Conditioning(
+        invert_sets(blocks.ss),
+        blocks.s_spread,
+        blocks.ss_noise,
+        blocks.s_margin_noise,
+        blocks.s_probabilities,
+        blocks.s_whitener,
+    )
+    place = np.arange(q)
+    x, y = (
+        regress(sets, place, to_set.reshape(q, -1, k * s), table_spread, spread, noise, within)
+        for to_set, table_spread, spread, noise, within in (
+            (blocks.xs, blocks.x_table_spread, blocks.x_spread, blocks.xs_noise, blocks.x_within),
+            (blocks.ys, blocks.y_table_spread, blocks.y_spread, blocks.ys_noise, blocks.y_within),
+        )
+    )
+    strata = blocks.x_within is not None
+    noises = blocks.xy_noise, blocks.xs_noise, blocks.ys_noise
+    return partial_covariance(blocks.xy, x, y, weigh(sets, place, *noises, blocks.n_rows, strata=strata))
 
 
 def make_blocks(rng: np.random.Generator, q: int, a: int, b: int, k: int, s: int) -> Blocks:
@@ -84,7 +146,10 @@ def slow_twin(blocks: Blocks, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     u = blocks.xy[i] - bx @ kys.T
     sx = slow_residual(bx, blocks.xs[i], blocks.xs_noise[i], inverse, blocks.s_spread[i], rx)
     sy = slow_residual(by, blocks.ys[i], blocks.ys_noise[i], inverse, blocks.s_spread[i], ry)
-    sampling = np.kron(sx, sy) / blocks.n_rows if blocks.sampling is None else blocks.sampling[i]
+    sampling = np.kron(sx, sy) / blocks.n_rows
+    if blocks.x_within is not None and blocks.y_within is not None:
+        strata = zip(blocks.s_probabilities[i, 0], blocks.x_within[i], blocks.y_within[i], strict=True)
+        sampling = sum(p * np.kron(dx, dy) for p, dx, dy in strata) / blocks.n_rows
     c = c + sampling
     for one in range(k):
         left = slice(one * s, (one + 1) * s)
@@ -113,7 +178,21 @@ def slow_twin(blocks: Blocks, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
 def test_batches_equal_the_slow_twin(a: int, b: int, k: int, s: int) -> None:
     rng = np.random.default_rng([a, b, k, s])
     blocks = make_blocks(rng, 5, a, b, k, s)
-    wald = partial_covariance(blocks)
+    check_twin(blocks)
+
+
+@pytest.mark.parametrize(("a", "b", "s"), [(1, 1, 1), (2, 1, 3), (3, 2, 2)])
+def test_strata_equal_the_slow_twin(a: int, b: int, s: int) -> None:
+    rng = np.random.default_rng([a, b, s])
+    blocks = make_blocks(rng, 5, a, b, 1, s)
+    roots = [rng.standard_normal((5, s + 1, size, size)) for size in (a, b)]
+    x_within, y_within = (root @ root.swapaxes(-1, -2) for root in roots)
+    check_twin(replace(blocks, x_within=x_within, y_within=y_within))
+
+
+def check_twin(blocks: Blocks) -> None:
+    a, b = blocks.xy.shape[1:]
+    wald = join(blocks)
     for i in range(5):
         u, c, sampling = slow_twin(blocks, i)
         np.testing.assert_allclose(wald.partial[i], u, atol=1e-12)
@@ -121,16 +200,13 @@ def test_batches_equal_the_slow_twin(a: int, b: int, k: int, s: int) -> None:
         np.testing.assert_allclose(wald.sampling[i], sampling, atol=1e-12)
         assert wald.statistic()[i] == pytest.approx(u @ np.linalg.inv(c) @ u, rel=1e-8)
         assert wald.efficiency()[i] == pytest.approx(np.trace(np.linalg.inv(c) @ sampling) / (a * b), rel=1e-8)
-        assert residual_strength(blocks.xy, blocks.xs, blocks.ys, blocks.ss)[i] == pytest.approx(
-            float(u @ u), rel=1e-10
-        )
     assert ((wald.efficiency() > 0) & (wald.efficiency() <= 1 + 1e-12)).all()
 
 
 def test_noise_of_every_table_counts() -> None:
     """Leaving out any one source of noise changes C: no term is dead."""
     blocks = make_blocks(np.random.default_rng(8), 3, 2, 2, 2, 2)
-    full = partial_covariance(blocks).covariance
+    full = join(blocks).covariance
     for name in ("xy_noise", "xs_noise", "ys_noise", "ss_noise", "s_margin_noise"):
-        less = partial_covariance(replace(blocks, **{name: np.zeros_like(getattr(blocks, name))})).covariance
+        less = join(replace(blocks, **{name: np.zeros_like(getattr(blocks, name))})).covariance
         assert np.abs(full - less).max() > 1e-7, name

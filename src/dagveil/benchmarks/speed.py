@@ -23,6 +23,7 @@ from scipy import special
 from dagveil.benchmarks.networks import load_network
 from dagveil.benchmarks.simulate import network_schema, sample_codes
 from dagveil.data.column import Categorical
+from dagveil.data.engine import Engine
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import MissingExtraError
@@ -147,7 +148,7 @@ def draw_loading_rows(schema: Schema, rows: int, rng: np.random.Generator) -> pa
 
 
 def time_loading(rows: int, columns: int, tries: int) -> list[Timing]:
-    """Time reading a Parquet file into Arrow, and reading it with all pair tables counted.
+    """Time reading a Parquet file into Arrow, reading it with all pair tables counted, and a whole private run.
 
     Parameters
     ----------
@@ -172,7 +173,24 @@ def time_loading(rows: int, columns: int, tries: int) -> list[Timing]:
                 f"load and count {len(pairs)} pair tables",
                 _best(lambda: MemoryTable.from_source(path, schema).counts_many(pairs), tries, time.perf_counter),
             ),
+            Timing(
+                case,
+                "from the file to the graph",
+                _best(lambda: _file_to_graph(path, schema), tries, time.perf_counter),
+            ),
         ]
+
+
+def _file_to_graph(path: Path, schema: Schema) -> object:
+    return discover(
+        path,
+        schema,
+        1.0,
+        1e-6,
+        settings=SearchSettings(redraws=0),
+        noise=NoiseKind.EXACT,
+        engine=Engine.MEMORY,
+    )
 
 
 def _ours(name: str, codes: Codes, epsilon: float, noise: NoiseKind) -> Callable[[], object]:

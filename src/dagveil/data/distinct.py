@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dagveil.data.encoding import Codes
 
 _WORD: Final = 2**63
+_BYTE: Final = 2**8
 _HALF_WORD: Final = 2**16
 _BLOCK_ROWS: Final = 2**16
 _FEW_BLOCKS: Final = 8
@@ -44,18 +45,33 @@ def mix_codes(codes: Sequence[Codes], levels: Sequence[int]) -> NDArray[np.int64
     """
     mixed: NDArray[np.int64] | None = None
     for group in _group_levels(levels, _HALF_WORD):
-        # 16-bit arithmetic is several times faster, so columns are joined there before they meet the wide integer
-        part = codes[group.start].astype(np.uint16)
-        for position in group[1:]:
-            part *= np.uint16(levels[position])
-            part += codes[position]
+        # narrow arithmetic is several times faster, so columns are joined there before they meet the wide integer
+        sizes = [levels[position] for position in group]
+        part = _mix_narrow([codes[position] for position in group], sizes)
         if mixed is None:
             mixed = part.astype(np.int64)
         else:
-            mixed *= math.prod(levels[position] for position in group)
+            mixed *= math.prod(sizes)
             mixed += part
     if mixed is None:
         raise ValueError("mix_codes needs at least one column")
+    return mixed
+
+
+def _narrow_type(levels: Sequence[int]) -> type[np.uint8] | type[np.uint16]:
+    """Return the type for mixed codes of a domain of at most 2**16."""
+    return np.uint8 if math.prod(levels) <= _BYTE else np.uint16
+
+
+def _mix_narrow(codes: Sequence[Codes], levels: Sequence[int]) -> Codes:
+    """Combine codes whose joint domain is at most 2**16."""
+    narrow = _narrow_type(levels)
+    largest = _BYTE if narrow is np.uint8 else _HALF_WORD
+    mixed: Codes = codes[0].astype(narrow)
+    for code, size in zip(codes[1:], levels[1:], strict=True):
+        if size < largest:  # if not, all columns before have one level, and are 0
+            mixed *= narrow(size)
+        mixed += code
     return mixed
 
 
@@ -78,6 +94,22 @@ def shrink_rows(rows: WeightedRows, levels: Mapping[str, int]) -> WeightedRows:
         keys, digits = np.divmod(keys, size)
         codes[name] = digits.astype(rows.codes[name].dtype)
     return WeightedRows(codes={name: codes[name] for name in names}, weights=weights, n_rows=weights.size)
+
+
+def count_cells(rows: WeightedRows, levels: Mapping[str, int]) -> NDArray[np.int64] | None:
+    """Count rows by all of their columns, in one pass; None if that has too many cells, or rows have weights.
+
+    Examples
+    --------
+    >>> rows = WeightedRows({"a": np.array([0, 1, 1], np.uint8), "b": np.array([0, 0, 0], np.uint8)}, None, 3)
+    >>> count_cells(rows, {"a": 2, "b": 2}).tolist()
+    [[1, 0], [2, 0]]
+    """
+    sizes = [levels[name] for name in rows.codes]
+    if rows.weights is not None or not sizes or math.prod(sizes) > _SMALL_DOMAIN:
+        return None
+    counts = np.bincount(_pack_word(list(rows.codes.values()), sizes), minlength=math.prod(sizes))
+    return counts.reshape(sizes)
 
 
 def pays_to_shrink(distinct: int, n_rows: int) -> bool:
@@ -170,13 +202,15 @@ def _group_levels(levels: Sequence[int], limit: int) -> Iterator[range]:
         yield range(start, len(levels))
 
 
-def _pack_word(codes: Sequence[Codes], sizes: Sequence[int]) -> NDArray[np.int64]:
+def _pack_word(codes: Sequence[Codes], sizes: Sequence[int]) -> NDArray[np.integer[Any]]:
     n_rows = len(codes[0])
-    packed = np.empty(n_rows, dtype=np.int64)
+    small = math.prod(sizes) <= _HALF_WORD
+    mix = _mix_narrow if small else mix_codes
+    packed: NDArray[np.integer[Any]] = np.empty(n_rows, dtype=_narrow_type(sizes) if small else np.int64)
 
     def pack_block(start: int) -> None:
         block = slice(start, start + _BLOCK_ROWS)
-        packed[block] = mix_codes([array[block] for array in codes], sizes)
+        packed[block] = mix([array[block] for array in codes], sizes)
 
     blocks = range(0, n_rows, _BLOCK_ROWS)
     if len(blocks) <= _FEW_BLOCKS:
@@ -189,20 +223,20 @@ def _pack_word(codes: Sequence[Codes], sizes: Sequence[int]) -> NDArray[np.int64
     return packed
 
 
-def _count_small(keys: NDArray[np.int64], domain: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _count_small(keys: NDArray[np.integer[Any]], domain: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Count keys of a small domain without sorting them."""
     counts = np.bincount(keys, minlength=domain)
     found = np.flatnonzero(counts)
     return found.astype(np.int64), counts[found].astype(np.float64)
 
 
-def _count_sorted(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _count_sorted(keys: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     keys.sort()
     starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-    return keys[starts], np.diff(starts, append=keys.size).astype(np.float64)
+    return keys[starts].astype(np.int64, copy=False), np.diff(starts, append=keys.size).astype(np.float64)
 
 
-def _join_words(packed: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+def _join_words(packed: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.integer[Any]]:
     """Replace several words per row by one: ranks among distinct words are below n, so two of them fit together."""
     joined = packed[0]
     for word in packed[1:]:
@@ -212,7 +246,7 @@ def _join_words(packed: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     return joined
 
 
-def _shrink_by_first(rows: WeightedRows, keys: NDArray[np.int64]) -> WeightedRows:
+def _shrink_by_first(rows: WeightedRows, keys: NDArray[np.integer[Any]]) -> WeightedRows:
     _, first, counts = np.unique(keys, return_index=True, return_counts=True)
     if not pays_to_shrink(first.size, rows.n_rows):
         return rows

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dagveil.data.bundles import bundle_columns
 from dagveil.data.column import Column, Numeric
-from dagveil.data.distinct import WeightedRows, mix_codes, shrink_rows
+from dagveil.data.distinct import WeightedRows, count_cells, mix_codes, shrink_rows
 from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode, join_columns
 from dagveil.data.features import FeaturePlan, sum_feature_products
 from dagveil.data.gradients import Block, GradientPlan, scale_blocks, sum_curvatures, sum_gradients, weighs_exactly
@@ -89,7 +89,8 @@ class MemoryTable:
             array = np.asarray(codes[name])
             if isinstance(column, Numeric):
                 raise DataError(f"column {name!r} is numeric and has no ready codes; use from_source")
-            if array.size and not (array.dtype.kind in "iub" and array.min() >= 0 and array.max() < column.n_levels):
+            fits = array.dtype.kind in "ub" or (array.dtype.kind == "i" and array.min(initial=0) >= 0)
+            if array.size and not (fits and array.max() < column.n_levels):
                 raise DataError(f"a code of column {name!r} is not between 0 and {column.n_levels - 1}")
             checked[name] = array.astype(code_type(column))
         return cls(EncodedColumns(n_rows=lengths.pop(), codes=checked, values={}), schema)
@@ -130,6 +131,9 @@ class MemoryTable:
         """Answer many `counts` together: wide tables are counted once and summed down to the ones asked for."""
         shapes = table_shapes(self._schema, column_sets)
         levels = {name: column.n_levels for name, column in self._schema.columns.items()}
+        whole = self._count_whole(column_sets, levels)
+        if whole is not None:
+            return [whole]
         pairs = self._count_pairs(column_sets, levels)
         if pairs is not None:
             return [pairs.table(first, second) for first, second in column_sets]
@@ -290,6 +294,16 @@ class MemoryTable:
             self._rows = shrink_rows(self._rows, levels)
             self._shrunk = True
         return self._rows
+
+    def _count_whole(
+        self, column_sets: Sequence[tuple[str, ...]], levels: Mapping[str, int]
+    ) -> NDArray[np.int64] | None:
+        """Return the table of all columns if it alone is asked for: then distinct rows would be made for nothing."""
+        held = tuple(self._rows.codes)
+        if self._shrunk or len(column_sets) != 1 or set(column_sets[0]) != set(held):
+            return None
+        cells = count_cells(self._rows, levels)
+        return None if cells is None else _sum_down(cells, held, tuple(column_sets[0]))
 
     def _count_pairs(self, column_sets: Sequence[tuple[str, ...]], levels: Mapping[str, int]) -> PairTables | None:
         """Return the tables of all pairs if these are pairs and that pays; a table keeps them for later questions."""

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.data.bundles import widest_table
 from dagveil.data.distinct import WeightedRows
 
 FEWEST_PAIRS: Final = 50
@@ -19,6 +20,9 @@ MOST_INDICATORS: Final = 6000
 """Indicators whose products are held at once: about 1 GB."""
 
 _BLOCK_ROWS: Final = 4096
+_BLOCK_WORDS: Final = 2**17
+_MOST_BIT_INDICATORS: Final = 400
+_WORD_BITS: Final = 64
 _EXACT_IN_SINGLE: Final = 2**24
 
 # Processor nanoseconds of one core, measured; only their ratios matter, and only for the choice between two ways to
@@ -28,7 +32,6 @@ _INDICATOR: Final = 0.5
 _PASS: Final = 3.0
 _PASS_CELL: Final = 0.5
 _TABLE: Final = 40_000.0
-_PASS_CELLS: Final = 2**16
 
 
 def pays(column_sets: Sequence[Sequence[str]], levels: Mapping[str, int], n_rows: int) -> bool:
@@ -48,7 +51,7 @@ def pays(column_sets: Sequence[Sequence[str]], levels: Mapping[str, int], n_rows
         return False
     # table by table, one pass over the rows serves as many columns as its table has room for
     mean = max(math.exp(sum(math.log(levels[name]) for name in columns) / len(columns)), 1.1)
-    together = min(max(math.log(min(max(n_rows / 4, 256), _PASS_CELLS)) / math.log(mean), 2.0), len(columns))
+    together = min(max(math.log(widest_table(n_rows)) / math.log(mean), 2.0), len(columns))
     passes = max(len(column_sets) / (together * (together - 1) / 2), 1.0)
     by_tables = n_rows * passes * (_PASS + _PASS_CELL * together) + len(column_sets) * _TABLE
     return n_rows * indicators * (_INDICATOR + _PRODUCT * indicators) <= by_tables
@@ -77,11 +80,43 @@ def count_pairs(rows: WeightedRows, levels: Mapping[str, int]) -> PairTables:
 
     Each row becomes a vector of zeros and ones, one for each level but the first of each column; the product of the
     matrix of these vectors with itself, rows weighted by their multiplicity, holds the tables without their first rows
-    and columns. Margins stand on its diagonal, so the rest is margins less what is there, in integers. Sums of integers
-    are exact in float32 below 2**24, and no sum exceeds the number of rows; beyond that float64 serves, exact below
-    2**53.
+    and columns. Margins stand on its diagonal, so the rest is margins less what is there, in integers.
     """
     n_rows = rows.n_rows if rows.weights is None else int(rows.weights.sum())
+    # beyond some hundred indicators, floating point has the faster kernel
+    few = sum(levels.values()) - len(levels) <= _MOST_BIT_INDICATORS
+    count = _count_bits if rows.weights is None and few else _multiply
+    return _complete(count(rows, levels, n_rows), levels, n_rows)
+
+
+def _count_bits(rows: WeightedRows, levels: Mapping[str, int], n_rows: int) -> NDArray[np.int64]:
+    """Multiply indicators of rows that count once: a bit for each row, so that a word holds 64 of them."""
+    width = sum(levels.values()) - len(levels)
+    total = np.zeros((width, width), dtype=np.int64)
+    # the indicators of a block, and what they have in common with one of them, stay in the cache
+    step = _WORD_BITS * max(_BLOCK_WORDS // max(width, 1), 16)
+    for start in range(0, n_rows, step):
+        stop = min(start + step, n_rows)
+        used, words = -(-(stop - start) // 8), -(-(stop - start) // _WORD_BITS)
+        bits = np.zeros((width, 8 * words), dtype=np.uint8)
+        position = 0
+        for name, size in levels.items():
+            codes = rows.codes[name][start:stop]
+            for level in range(1, size):
+                bits[position, :used] = np.packbits(codes == level)
+                position += 1
+        packed = bits.view(np.uint64)
+        for row in range(width):
+            total[row, row:] += np.bitwise_count(packed[row] & packed[row:]).sum(axis=1, dtype=np.uint32)
+    return total + np.triu(total, 1).T
+
+
+def _multiply(rows: WeightedRows, levels: Mapping[str, int], n_rows: int) -> NDArray[np.floating]:
+    """Multiply indicators in floating point.
+
+    Sums of integers are exact in float32 below 2**24, and no sum exceeds the number of rows; beyond that float64
+    serves, exact below 2**53.
+    """
     width = sum(levels.values()) - len(levels)
     total = np.zeros((width, width), dtype=np.float32 if n_rows < _EXACT_IN_SINGLE else np.float64)
     for start in range(0, rows.n_rows, _BLOCK_ROWS):
@@ -98,10 +133,10 @@ def count_pairs(rows: WeightedRows, levels: Mapping[str, int]) -> PairTables:
         # a matrix times its own transpose takes half of the multiplications
         right = indicators if weights is None else indicators * weights.astype(indicators.dtype)
         total += indicators @ right.T
-    return _complete(total, levels, n_rows)
+    return total
 
 
-def _complete(kept: NDArray[np.floating], levels: Mapping[str, int], n_rows: int) -> PairTables:
+def _complete(kept: NDArray[np.floating] | NDArray[np.int64], levels: Mapping[str, int], n_rows: int) -> PairTables:
     """Add the first level of each column, in integers."""
     sizes = np.array(list(levels.values()), dtype=np.intp)
     starts = np.concatenate([np.zeros(1, dtype=np.intp), np.cumsum(sizes)])[:-1]

@@ -111,11 +111,14 @@ def table_shape(schema: Schema, columns: Sequence[str]) -> tuple[int, ...]:
 def table_shapes(schema: Schema, column_sets: Sequence[Sequence[str]]) -> list[tuple[int, ...]]:
     """Give the shape of each of many count tables, as `table_shape` does, at less cost for each."""
     levels = {name: column.n_levels for name, column in schema.columns.items()}
+    sensible: dict[tuple[int, ...], bool] = {}
     shapes = []
     for columns in column_sets:
-        shape = tuple(levels.get(name, 0) for name in columns)
+        shape = tuple([levels.get(name, 0) for name in columns])
+        if shape not in sensible:
+            sensible[shape] = 0 < math.prod(shape) <= MAX_CELLS
         # whatever is odd is looked at again by the one that says what is wrong
-        if isinstance(columns, str) or not 0 < math.prod(shape) <= MAX_CELLS or len(set(columns)) < len(columns):
+        if not sensible[shape] or isinstance(columns, str) or len(set(columns)) < len(columns):
             shape = table_shape(schema, columns)
         shapes.append(shape)
     return shapes

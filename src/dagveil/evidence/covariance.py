@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,6 +104,26 @@ class OneHotCovariance:
         return replace(self, blocks=kept)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PairCounts:
+    """Noisy counts of pairs of columns.
+
+    Attributes
+    ----------
+    left, right
+        Positions of the two columns, shape (pairs,).
+    counts
+        Kept levels only, padded with nothing to one size of at least 2: shape (pairs, levels, levels).
+    variance
+        Of the noise in one cell that was not merged, shape (pairs,).
+    """
+
+    left: NDArray[np.intp]
+    right: NDArray[np.intp]
+    counts: Floats
+    variance: Floats
+
+
 def covariance_from_tables(
     columns: Sequence[str],
     tables: Mapping[tuple[str, str], NoisyTable],
@@ -129,57 +150,97 @@ def covariance_from_tables(
         n_rows = _total([singles[name] for name in columns])
         margins = [singles[name].counts for name in columns]
         margin_variance = np.array([singles[name].variance for name in columns])
-    groups = tuple(_group_levels(margins[i], margin_variance[i]) for i in range(d))
-    merge = [merge_matrix(groups[i]) for i in range(d)]
-    kept = [g.shape[0] for g in merge]
-    m = max(max(kept) - 1, 1)
+    groups = tuple(group_levels(margin, variance) for margin, variance in zip(margins, margin_variance, strict=True))
+    kept = [int(of.max()) + 1 for of in groups]
+    widest = max(*kept, 2)
+    stacked = np.zeros((len(pairs), widest, widest))
+    for row, (i, j, table) in enumerate(pairs):
+        counts = table.counts
+        if counts.shape != (kept[i], kept[j]):
+            counts = merge_matrix(groups[i]) @ counts @ merge_matrix(groups[j]).T
+        stacked[row, : kept[i], : kept[j]] = counts
+    between = PairCounts(
+        left=np.array([i for i, _, _ in pairs], dtype=np.intp),
+        right=np.array([j for _, j, _ in pairs], dtype=np.intp),
+        counts=stacked,
+        variance=np.array([table.variance for _, _, table in pairs]),
+    )
+    return assemble_covariance(columns, margins, margin_variance, groups, between, n_rows, _flatness(d, pairs))
 
+
+def assemble_covariance(
+    columns: Sequence[str],
+    margins: Sequence[Floats],
+    margin_variance: Floats,
+    groups: tuple[NDArray[np.intp], ...],
+    pairs: PairCounts,
+    n_rows: float,
+    flatness: Floats,
+) -> OneHotCovariance:
+    """Put the one-hot covariance together.
+
+    Parameters
+    ----------
+    columns
+        Names.
+    margins, margin_variance
+        Counts of each column's declared levels, and the variance of one of them.
+    groups
+        The kept level of each declared level, by column.
+    pairs
+        What was measured about pairs.
+    n_rows
+        Estimated number of rows.
+    flatness
+        How much larger noise of pairs is where all levels of a column move together, by column.
+    """
+    d, m = len(columns), pairs.counts.shape[2] - 1
+    kept = [int(of.max()) + 1 for of in groups]
     probabilities = np.zeros((d, m + 1))
     margin_noise = np.zeros((d, m + 1))
     spread = np.zeros((d, m, m))
     table_spread = np.zeros((d, m, m))
-    flatness = _flatness(d, pairs)
     whitener = np.zeros((d, m, m))
     root = np.zeros((d, m, m))
     projections = np.zeros((d, m, m + 1))
-    for i in range(d):
-        merged = merge[i] @ np.maximum(margins[i], max(np.sqrt(margin_variance[i]), 1.0))
-        p = merged / merged.sum()
-        r = kept[i]
-        weights = merge[i].sum(axis=1)
-        project = (np.eye(r) - np.outer(p, np.ones(r)))[: r - 1]
-        inner = np.diag(p[: r - 1]) - np.outer(p[: r - 1], p[: r - 1])
+    by_shape: dict[tuple[int, int], list[int]] = {}
+    for i, group in enumerate(groups):
+        by_shape.setdefault((kept[i], len(group)), []).append(i)
+    for (r, declared), alike in by_shape.items():
+        of = np.array(alike, dtype=np.intp)
+        # the 0/1 matrices that add up the levels of each group
+        adds = (np.stack([groups[i] for i in alike])[:, None, :] == np.arange(r)[:, None]).astype(np.float64)
+        variance = margin_variance[of, None]
+        floored = np.maximum(np.stack([margins[i] for i in alike]), np.maximum(np.sqrt(variance), 1.0))
+        merged = (adds @ floored[:, :, None])[:, :, 0]
+        p = merged / merged.sum(axis=1, keepdims=True)
+        first = p[:, : r - 1]
+        inner = first[:, :, None] * (np.eye(r - 1) - first[:, None, :])
         cholesky = np.linalg.cholesky(inner)
         white = np.linalg.inv(cholesky)
-        projections[i, : r - 1, :r] = white @ project
-        lifted = projections[i, :, :r] @ merge[i]
-        table_spread[i] = lifted @ lifted.T
+        project = np.eye(r - 1, r) - first[:, :, None]
+        projections[of, : r - 1, :r] = white @ project
+        lifted = projections[of, :, :r] @ adds
         # noise that moves all levels together is smaller or larger by the flatness
-        together = lifted.sum(axis=1)
-        spread[i] = table_spread[i] + (flatness[i] - 1.0) / merge[i].shape[1] * np.outer(together, together)
-        whitener[i, : r - 1, : r - 1] = white
-        root[i, : r - 1, : r - 1] = cholesky
-        probabilities[i, : r - 1] = p[: r - 1]
-        probabilities[i, m] = p[r - 1]
-        per_level = weights * margin_variance[i] / n_rows**2
-        margin_noise[i, : r - 1] = per_level[: r - 1]
-        margin_noise[i, m] = per_level[r - 1]
+        together = lifted.sum(axis=2)
+        growth = ((flatness[of] - 1.0) / declared)[:, None, None]
+        table_spread[of] = lifted @ lifted.transpose(0, 2, 1)
+        spread[of] = table_spread[of] + growth * together[:, :, None] * together[:, None, :]
+        whitener[of, : r - 1, : r - 1] = white
+        root[of, : r - 1, : r - 1] = cholesky
+        per_level = adds.sum(axis=2) * variance / n_rows**2
+        for padded, level in ((probabilities, p), (margin_noise, per_level)):
+            padded[of, : r - 1] = level[:, : r - 1]
+            padded[of, m] = level[:, r - 1]
 
-    stacked = np.zeros((len(pairs), m + 1, m + 1))
-    for row, (i, j, table) in enumerate(pairs):
-        counts = table.counts
-        if counts.shape != (kept[i], kept[j]):
-            counts = merge[i] @ counts @ merge[j].T
-        stacked[row, : kept[i], : kept[j]] = counts
-    left = np.array([i for i, _, _ in pairs], dtype=np.intp)
-    right = np.array([j for _, j, _ in pairs], dtype=np.intp)
-    between = projections[left] @ stacked @ projections[right].transpose(0, 2, 1) / n_rows
+    left, right = pairs.left, pairs.right
+    between = projections[left] @ pairs.counts @ projections[right].transpose(0, 2, 1) / n_rows
     blocks = np.zeros((d, d, m, m))
     blocks[left, right] = between
     blocks[right, left] = between.transpose(0, 2, 1)
     blocks[np.arange(d), np.arange(d)] = np.eye(m)
     noise = np.full((d, d), np.inf)
-    noise[left, right] = noise[right, left] = np.array([table.variance for _, _, table in pairs]) / n_rows**2
+    noise[left, right] = noise[right, left] = pairs.variance / n_rows**2
     noise[np.arange(d), np.arange(d)] = 0.0
     return OneHotCovariance(
         columns=tuple(columns),
@@ -203,7 +264,7 @@ def _flatness(d: int, pairs: list[tuple[int, int, NoisyTable]]) -> Floats:
     for i, j, table in pairs:
         seen[i].append(table.flatness[0])
         seen[j].append(table.flatness[1])
-    return np.array([np.median(values) if values else 1.0 for values in seen])
+    return np.array([median(values) if values else 1.0 for values in seen])
 
 
 def _total(tables: list[NoisyTable]) -> float:
@@ -232,7 +293,7 @@ def _margins(d: int, pairs: list[tuple[int, int, NoisyTable]]) -> tuple[list[Flo
     return [sums[k, : levels[k]] / weights[k] for k in range(d)], 1.0 / weights
 
 
-def _group_levels(margin: Floats, variance: float) -> NDArray[np.intp]:
+def group_levels(margin: Floats, variance: float) -> NDArray[np.intp]:
     """Merge the rarest levels until at most LEVELS_KEPT are left, and those that noise hides."""
     levels = len(margin)
     if levels <= LEVELS_KEPT:

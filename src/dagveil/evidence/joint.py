@@ -9,54 +9,34 @@ let those go which their noise drowns.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from itertools import combinations
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.errors import EvidenceError
-from dagveil.evidence.covariance import OneHotCovariance, covariance_from_tables, merge_matrix
+from dagveil.evidence.covariance import (
+    OneHotCovariance,
+    PairCounts,
+    assemble_covariance,
+    group_levels,
+    merge_matrix,
+)
+from dagveil.evidence.margins import AllMargins, margins_of
 from dagveil.evidence.pairs import CELLS_PER_BATCH, PairEvidence
 from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.strata import Layout, Levels, encode_questions, lay_out, lay_out_all, pool_strata
 from dagveil.evidence.tables import NoisyTable
-from dagveil.evidence.wald import Wald, mix_strata
+from dagveil.evidence.wald import Wald
 
 Floats = NDArray[np.float64]
+Positions = NDArray[np.intp]
 
-CELLS_REMEMBERED = 2**23
-"""Cells of marginal tables that are kept for the next question."""
-
-FEWEST_ROWS = 0.5
-"""Margins inside a stratum are floored at this and at the deviation of their noise: neither may look empty."""
-
-
-BARELY_SEEN = 4.0
-"""Deviations of noise that the total of a stratum has to exceed before the stratum counts."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Strata:
-    """Tables of a batch of q questions in one shape.
-
-    Attributes
-    ----------
-    counts
-        Shape (q, strata, levels of x, levels of y).
-    variance
-        Variance of the noise of a cell whose levels of x and y were not merged, shape (q, strata).
-    x_merged, y_merged
-        How many declared levels each level stands for, shapes (q, levels).
-    """
-
-    counts: Floats
-    variance: Floats
-    x_merged: Floats
-    y_merged: Floats
+ANSWERS_REMEMBERED = 2**16
+"""Answers to questions of one order that there is room for."""
 
 
 class JointEvidence:
@@ -80,19 +60,27 @@ class JointEvidence:
             raise EvidenceError(f"a joint table needs at least 2 columns, this one has {len(table.columns)}")
         self._table = table
         self._rows = rows
-        declared = _Margins(table.counts)
-        covariance = _pair_covariance(table, declared)
+        margins = margins_of(table.counts)
+        ends = [margins.of((k,)) for k in range(table.counts.ndim)]
+        declared = np.array(table.counts.shape, dtype=np.intp)
+        end_variance = table.variance * (table.counts.size / declared)
+        groups = tuple(group_levels(end, variance) for end, variance in zip(ends, end_variance, strict=True))
+        kept = np.array([int(of.max()) + 1 for of in groups], dtype=np.intp)
+        merged = np.zeros((len(groups), max(2, *kept.tolist())))
+        counts = table.counts
+        for axis, of in enumerate(groups):
+            merged[axis] = np.bincount(of, minlength=merged.shape[1])
+            if kept[axis] < len(of):
+                counts = np.moveaxis(np.tensordot(merge_matrix(of), counts, axes=(1, axis)), 0, axis)
+        self._levels = Levels(kept, declared, merged)
+        self._margins = margins if counts is table.counts else margins_of(counts)
+        n_rows = max(float(ends[0].sum()), 1.0)
+        pairs = self._count_pairs()
+        covariance = assemble_covariance(table.columns, ends, end_variance, groups, pairs, n_rows, np.ones(len(groups)))
         if rows is not None:
             covariance = replace(covariance, n_rows=_mean_total(table, rows))
         self._pairs = PairEvidence(covariance)
-        merges = [merge_matrix(groups) for groups in covariance.groups]
-        self._merged = [merge.sum(axis=1) for merge in merges]
-        self._levels = np.array([len(merged) for merged in self._merged], dtype=np.intp)
-        counts = table.counts
-        for axis, merge in enumerate(merges):
-            if merge.shape[0] < merge.shape[1]:
-                counts = np.moveaxis(np.tensordot(merge, counts, axes=(1, axis)), 0, axis)
-        self._margins = declared if counts is table.counts else _Margins(counts)
+        self._known: dict[int, Floats] = {}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -114,24 +102,22 @@ class JointEvidence:
 
     def association(self) -> Floats:
         """Return the χ² information of every pair, less what noise and sampling add to a square on average."""
+        return self._association
+
+    @cached_property
+    def _association(self) -> Floats:
         return self._pairs.association()
 
     def strength(self, questions: Questions) -> Floats:
         """Return ‖u‖² of each question in whitened units, u being the weighted mean over strata."""
-        strength = np.zeros(len(questions))
-        for rows, wald in self._batches(questions):
-            strength[rows] = np.einsum("qi,qi->q", wald.partial, wald.partial)
+        strength: Floats = self._recall(questions)[2]
         return strength
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by its pooled Wald statistic."""
-        statistic = np.zeros(len(questions))
-        for rows, wald in self._batches(questions):
-            statistic[rows] = wald.statistic()
+        statistic, p_value, _ = self._recall(questions)
         size = self.covariance.size
-        freedom = (size[questions.x] * size[questions.y]).astype(np.float64)
-        p_value = np.where(freedom > 0, special.chdtrc(np.maximum(freedom, 1.0), statistic), 1.0)
-        return Answers(statistic, freedom, p_value)
+        return Answers(statistic, (size[questions.x] * size[questions.y]).astype(np.float64), p_value)
 
     def redraw(self, rng: np.random.Generator) -> JointEvidence:
         """Return evidence with fresh noise and fresh sampling around this one."""
@@ -154,103 +140,89 @@ class JointEvidence:
         lowered = excess[np.flatnonzero(ordered > excess)[-1]]
         return np.asarray(np.maximum(self._table.counts - lowered, 0.0))
 
-    def _batches(self, questions: Questions) -> Iterator[tuple[NDArray[np.intp], Wald]]:
-        """Yield rows of the batch and what is known about them, without questions about constant columns."""
-        size, levels = self.covariance.size, self._levels
-        swap = size[questions.x] > size[questions.y]
+    def _count_pairs(self) -> PairCounts:
+        """Return all pair tables of kept levels."""
+        left, right = np.triu_indices(len(self._levels.kept), 1)
+        sets = np.column_stack([left, right])
+        cells, first, stride = self._margins.locate(sets)
+        level = np.arange(self._levels.merged.shape[1])
+        there = level < self._levels.kept[:, None]
+        place = first[:, None, None] + level[:, None] * stride[:, 0, None, None] + level * stride[:, 1, None, None]
+        real = there[left][:, :, None] & there[right][:, None, :]
+        variance = self._table.variance * (self._table.counts.size / self._levels.declared[sets].prod(axis=1))
+        return PairCounts(left, right, np.where(real, cells[np.where(real, place, 0)], 0.0), variance)
+
+    def _recall(self, questions: Questions) -> Floats:
+        """Return statistic, p-value and strength of each question; searches ask for them again and again."""
+        d, order = len(self.columns), questions.order
+        if d ** (order + 2) > ANSWERS_REMEMBERED:
+            return self._answer(questions)
+        if not self._known:
+            self._answer_small()
+        if order not in self._known:
+            self._known[order] = np.full((3, d ** (order + 2)), np.nan)
+        known, code = self._known[order], encode_questions(questions, d)
+        missing = np.isnan(known[0, code])
+        if missing.any():
+            known[:, code[missing]] = self._answer(questions.select(missing))
+        return known[:, code]
+
+    def _answer_small(self) -> None:
+        """Answer all small questions at once, if they are few: that takes less time than a few of them do alone."""
+        if not isinstance(self._margins, AllMargins) or (self._levels.kept < self._levels.declared).any():
+            return
+        d = len(self.columns)
+        for small in lay_out_all(self._table.counts.shape):
+            found = self._judge(self._margins.cells, small.layout)
+            start = 0
+            for order, codes in enumerate(small.codes):
+                known = self._known.setdefault(order, np.full((3, d ** (order + 2)), np.nan))
+                known[:, codes] = found[:, start : start + len(codes)]
+                start += len(codes)
+
+    def _answer(self, questions: Questions) -> Floats:
+        """Compute statistic, p-value and strength of each question."""
+        found = np.zeros((3, len(questions)))
+        found[1] = 1.0  # a constant column depends on nothing
+        for rows, chosen in self._batches(questions):
+            found[:, rows] = self._judge(*lay_out(chosen, self._levels, self._margins))
+        return found
+
+    def _judge(self, cells: Floats, layout: Layout) -> Floats:
+        """Return statistic, p-value and strength of each question of a layout."""
+        whitener, wald = self.covariance.whitener, self._pool(cells, layout)
+        a, b = len(layout.x_merged) - 1, len(layout.y_merged) - 1
+        partial = wald.partial.reshape(-1, a, b)
+        white = whitener[layout.x, :a, :a] @ partial @ whitener[layout.y, :b, :b].transpose(0, 2, 1)
+        if a * b == 1:
+            statistic = (wald.partial**2 / wald.covariance[:, 0])[:, 0]
+            p_value = special.erfc(np.sqrt(statistic / 2))  # faster than χ² of one degree of freedom, and equal
+        else:
+            statistic = wald.statistic()
+            p_value = special.chdtrc(float(a * b), statistic)
+        return np.stack([statistic, p_value, np.einsum("qab,qab->q", white, white)])
+
+    def _pool(self, cells: Floats, layout: Layout) -> Wald:
+        return pool_strata(cells[layout.place], layout, self._table.variance, self.covariance.n_rows)
+
+    def _batches(self, questions: Questions) -> Iterator[tuple[Positions, Questions]]:
+        """Yield rows of the batch and their questions, x having no more levels than y, in groups of one shape.
+
+        Questions about constant columns are left out.
+        """
+        levels = self._levels.kept
+        swap = levels[questions.x] > levels[questions.y]
         x, y = np.where(swap, questions.y, questions.x), np.where(swap, questions.x, questions.y)
-        strata = np.prod(levels[questions.given], axis=1, dtype=np.intp)
-        key = np.column_stack([levels[x], levels[y], strata])
-        live = np.flatnonzero((size[x] > 0) & (size[y] > 0))
-        for shape in np.unique(key[live], axis=0):
-            same = live[(key[live] == shape).all(axis=1)]
-            a, b, z = (int(n) for n in shape)
+        strata, most = levels[questions.given].prod(axis=1), int(levels.max()) + 1
+        shape = (strata * most + levels[x]) * most + levels[y]
+        for kind in sorted(set(shape.tolist())):
+            same = np.flatnonzero(shape == kind)
+            a, b, z = int(levels[x[same[0]]]), int(levels[y[same[0]]]), int(strata[same[0]])
             step = max(1, CELLS_PER_BATCH // max(z * (a * a + b * b), (a * b) ** 2))
-            for start in range(0, len(same), step):
+            # a column of one level is constant, and y has no fewer than x
+            for start in range(0, len(same) if a > 1 else 0, step):
                 rows = same[start : start + step]
-                given = np.sort(questions.given[rows], axis=1)
-                yield rows, self._wald(x[rows], y[rows], self._gather(x[rows], y[rows], given))
-
-    def _gather(self, x: NDArray[np.intp], y: NDArray[np.intp], given: NDArray[np.intp]) -> _Strata:
-        counts, variance = [], []
-        for i, j, s in zip(x.tolist(), y.tolist(), given.tolist(), strict=True):
-            kept = tuple(sorted((i, j, *s)))
-            moved = self._margins.of(kept).transpose([kept.index(k) for k in (*s, i, j)])
-            counts.append(moved.reshape(-1, *moved.shape[-2:]))
-            # cells of merged levels and of columns that were summed out add their noise up
-            summed = math.prod(n for k, n in enumerate(self._table.counts.shape) if k not in kept)
-            merged = reduce(np.multiply.outer, [self._merged[k] for k in s], np.ones(()))
-            variance.append(self._table.variance * summed * np.reshape(merged, -1))
-        return _Strata(
-            np.stack(counts),
-            np.stack(variance),
-            np.stack([self._merged[i] for i in x]),
-            np.stack([self._merged[j] for j in y]),
-        )
-
-    def _wald(self, x: NDArray[np.intp], y: NDArray[np.intp], strata: _Strata) -> Wald:
-        c, counts = self.covariance, strata.counts
-        a, b = counts.shape[2] - 1, counts.shape[3] - 1
-        whiten_x, whiten_y = c.whitener[x, :a, :a], c.whitener[y, :b, :b]
-        x_margin, y_margin = counts.sum(axis=3), counts.sum(axis=2)
-        n = x_margin.sum(axis=2)
-        x_total, y_total = strata.x_merged.sum(axis=1)[:, None], strata.y_merged.sum(axis=1)[:, None]
-        p = _shares(x_margin, strata.variance[..., None] * strata.x_merged[:, None] * y_total[..., None])
-        q = _shares(y_margin, strata.variance[..., None] * strata.y_merged[:, None] * x_total[..., None])
-        across = counts - p[..., :, None] * y_margin[..., None, :]
-        centred = across - across.sum(axis=3, keepdims=True) * q[..., None, :]
-        held = np.maximum(n, 0.0)
-        weights = _weigh(n, np.sqrt(strata.variance * x_total * y_total)) / c.n_rows
-        pooled = np.einsum("qz,qzij->qij", weights, centred[..., :a, :b])
-        partial = (whiten_x @ pooled @ whiten_y.transpose(0, 2, 1)).reshape(len(x), a * b)
-        sampling = mix_strata(weights**2 * held, _within(p, whiten_x), _within(q, whiten_y))
-        noise = mix_strata(
-            weights**2 * strata.variance,
-            _spread(p, strata.x_merged, whiten_x),
-            _spread(q, strata.y_merged, whiten_y),
-        )
-        return Wald(partial, sampling + noise, sampling)
-
-
-class _Margins:
-    """Marginal tables of one table; the last ones are remembered.
-
-    A margin is summed from the margin with one more column, so that sets with a common beginning share most of the
-    work: from a million cells, thousands of sets take little longer than the first.
-    """
-
-    def __init__(self, counts: Floats) -> None:
-        self._all = tuple(range(counts.ndim))
-        self._counts = counts
-        self._kept: OrderedDict[tuple[int, ...], Floats] = OrderedDict()
-        self._cells = 0
-
-    def of(self, columns: tuple[int, ...]) -> Floats:
-        """Sum out all columns but these, which are given in ascending order."""
-        if columns == self._all:
-            return self._counts
-        if columns in self._kept:
-            self._kept.move_to_end(columns)
-            return self._kept[columns]
-        gone = max(set(self._all) - set(columns))
-        larger = tuple(sorted((*columns, gone)))
-        margin: Floats = self.of(larger).sum(axis=larger.index(gone))
-        self._kept[columns] = margin
-        self._cells += margin.size
-        while self._cells > CELLS_REMEMBERED and len(self._kept) > 1:
-            self._cells -= self._kept.popitem(last=False)[1].size
-        return margin
-
-
-def _pair_covariance(table: NoisyTable, margins: _Margins) -> OneHotCovariance:
-    def margin(positions: Sequence[int]) -> NoisyTable:
-        counts = margins.of(tuple(positions))
-        names = tuple(table.columns[k] for k in positions)
-        return NoisyTable(names, counts, table.variance * (table.counts.size // counts.size))
-
-    d = len(table.columns)
-    pairs = {(table.columns[i], table.columns[j]): margin((i, j)) for i, j in combinations(range(d), 2)}
-    return covariance_from_tables(table.columns, pairs, {name: margin((k,)) for k, name in enumerate(table.columns)})
+                yield rows, Questions(x[rows], y[rows], questions.given[rows])
 
 
 def _mean_total(table: NoisyTable, rows: NoisyTable) -> float:
@@ -258,39 +230,3 @@ def _mean_total(table: NoisyTable, rows: NoisyTable) -> float:
     weights = np.array([1.0 / (table.variance * table.counts.size), 1.0 / rows.variance])
     totals = np.array([table.counts.sum(), rows.counts.sum()])
     return max(float(weights @ totals / weights.sum()), 1.0)
-
-
-def _weigh(n: Floats, deviation: Floats) -> Floats:
-    """Weights of strata: what each holds above its noise, as a share of what it seems to hold; their mean row has 1.
-
-    Where p and q are little but noise, n (p − p̂)(q − q̂)ᵀ is as large as U_z itself, and floors give it a direction. If
-    no stratum stands out, all count alike: no question is refused.
-    """
-    above = np.maximum(n - BARELY_SEEN * deviation, 0.0)
-    weights = np.where(above.any(axis=1, keepdims=True), above / np.maximum(n, 1e-300), 1.0)
-    held = np.maximum(n, 0.0)
-    mass = np.einsum("qz,qz->q", weights, held)
-    scale = np.divide(held.sum(axis=1), mass, out=np.ones_like(mass), where=mass > 0)
-    return np.asarray(weights * scale[:, None])
-
-
-def _shares(margin: Floats, variance: Floats) -> Floats:
-    """Level probabilities inside each stratum, none of them below what noise hides."""
-    floored = np.maximum(margin, np.maximum(np.sqrt(variance), FEWEST_ROWS))
-    return np.asarray(floored / floored.sum(axis=2, keepdims=True))
-
-
-def _within(p: Floats, whitener: Floats) -> Floats:
-    """Whitened D_p = diag(p) − ppᵀ of each stratum, without the last level."""
-    p = p[..., :-1]
-    within = p[..., None] * np.eye(p.shape[-1]) - p[..., :, None] * p[..., None, :]
-    return np.asarray(whitener[:, None] @ within @ whitener.transpose(0, 2, 1)[:, None])
-
-
-def _spread(p: Floats, merged: Floats, whitener: Floats) -> Floats:
-    """Whitened R_p = (I − p1ᵀ) G (I − 1pᵀ) of each stratum, G counting merged levels, without the last level."""
-    total = merged.sum(axis=1)[:, None, None, None]
-    p, g = p[..., :-1], merged[:, None, :-1]
-    spread = g[..., None] * np.eye(p.shape[-1]) - p[..., :, None] * g[..., None, :] - g[..., :, None] * p[..., None, :]
-    spread = spread + total * p[..., :, None] * p[..., None, :]
-    return np.asarray(whitener[:, None] @ spread @ whitener.transpose(0, 2, 1)[:, None])

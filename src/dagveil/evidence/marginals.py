@@ -7,20 +7,16 @@ from collections.abc import Mapping, Sequence
 from dagveil.errors import EvidenceError
 from dagveil.evidence.covariance import covariance_from_tables
 from dagveil.evidence.pairs import PairEvidence
-from dagveil.evidence.tables import NoisyTable, combine
+from dagveil.evidence.tables import NoisyTable, combine_each, two_way_margins
 from dagveil.evidence.triples import TripleEvidence
 
 
 def pair_tables(tables: Sequence[NoisyTable]) -> dict[frozenset[str], NoisyTable]:
     """Combine every release that tells something about a pair, margins of triples included, into one table per pair."""
     found: dict[frozenset[str], list[NoisyTable]] = {}
-    for table in tables:
-        for i, a in enumerate(table.columns):
-            for b in table.columns[i + 1 :]:
-                releases = found.setdefault(frozenset((a, b)), [])
-                names = releases[0].columns if releases else (a, b)
-                releases.append(table.margin(names))
-    return {pair: combine(releases) for pair, releases in found.items()}
+    for margin in two_way_margins(tables):
+        found.setdefault(frozenset(margin.columns), []).append(margin)
+    return dict(zip(found, combine_each(list(found.values())), strict=True))
 
 
 def triple_tables(tables: Sequence[NoisyTable]) -> dict[frozenset[str], NoisyTable]:
@@ -28,9 +24,8 @@ def triple_tables(tables: Sequence[NoisyTable]) -> dict[frozenset[str], NoisyTab
     found: dict[frozenset[str], list[NoisyTable]] = {}
     for table in tables:
         if len(table.columns) == 3:
-            releases = found.setdefault(frozenset(table.columns), [])
-            releases.append(table.margin(releases[0].columns) if releases else table)
-    return {triple: combine(releases) for triple, releases in found.items()}
+            found.setdefault(frozenset(table.columns), []).append(table)
+    return dict(zip(found, combine_each(list(found.values())), strict=True))
 
 
 def marginal_evidence(

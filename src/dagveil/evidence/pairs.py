@@ -7,8 +7,10 @@ in S, and otherwise on the side of keeping an edge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +18,44 @@ from scipy import special
 
 from dagveil.evidence.covariance import OneHotCovariance
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.evidence.wald import Blocks, Wald, mix_strata, partial_covariance, residual_strength
+from dagveil.evidence.wald import (
+    Conditioning,
+    Regressions,
+    Wald,
+    invert_sets,
+    marginal_wald,
+    partial_covariance,
+    regress,
+    weigh,
+)
 
 Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
 
 CELLS_PER_BATCH = 4_000_000
 """Numbers that one batch may hold in its largest array: keeps memory flat whatever is asked."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conditioned:
+    """Prepared conditioning sets, and what is known of columns together with them.
+
+    Attributes
+    ----------
+    conditioning
+        The sets.
+    noise
+        V of the tables of columns with the blocks of a set, given columns and the places of their sets.
+    regress
+        Regresses columns of one size, given columns, the places of their sets, and the size.
+    strata
+        Whether columns are known inside each level of a set.
+    """
+
+    conditioning: Conditioning
+    noise: Callable[[Rows, Rows], Floats]
+    regress: Callable[[Rows, Rows, int], Regressions]
+    strata: bool
 
 
 class PairEvidence:
@@ -35,6 +69,7 @@ class PairEvidence:
 
     def __init__(self, covariance: OneHotCovariance) -> None:
         self.covariance = covariance
+        self._remembered: dict[int, tuple[NDArray[np.int64], Floats]] = {}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -66,22 +101,72 @@ class PairEvidence:
 
     def strength(self, questions: Questions) -> Floats:
         """Return ‖u‖² of each question in whitened units."""
-        questions = self._small_first(questions)
-        out = np.zeros(len(questions))
-        for rows in self._groups(questions):
+        c = self.covariance
+        strength = np.zeros(len(questions))
+        for rows in self._chunks(questions):
             chosen = questions.select(rows)
-            a, b = int(self.covariance.size[chosen.x[0]]), int(self.covariance.size[chosen.y[0]])
-            xy = self.covariance.blocks[chosen.x, chosen.y, :a, :b]
-            out[rows] = residual_strength(xy, *self._conditioning(chosen, a, b))
-        return out
+            u = c.blocks[chosen.x, chosen.y]
+            if questions.order == 1:
+                z = chosen.given[:, 0]
+                u = u - c.blocks[chosen.x, z] @ c.blocks[z, chosen.y]
+            elif questions.order > 1:
+                place, sets = distinct_rows(chosen.given)
+                s = self._widest(sets)
+                inverse = invert_sets(self._between(sets, s))[place]
+                to_x, to_y = (self._towards(end, chosen.given, u.shape[1], s) for end in (chosen.x, chosen.y))
+                u = u - to_x @ inverse @ to_y.transpose(0, 2, 1)
+            strength[rows] = np.einsum("qab,qab->q", u, u)
+        return strength
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by its Wald statistic."""
+        if questions.order == 0:
+            return self._judge(questions, self._marginal_statistic(questions))
+        return self._judge(questions, self._recall(questions))
+
+    def _recall(self, questions: Questions) -> Floats:
+        """Return T of each question; those that were asked before are looked up: searches and arrows share many."""
+        d, order = len(self.columns), questions.order
+        if (order + 2) * math.log2(d) >= 62:  # numbers of questions would not fit into a word
+            return self._statistic(questions)
+        ends = np.sort(np.column_stack([questions.x, questions.y]), axis=1)
+        numbers = np.hstack([ends, np.sort(questions.given, axis=1)]) @ d ** np.arange(order + 2, dtype=np.int64)
+        asked, found = self._remembered.get(order, (np.empty(0, dtype=np.int64), np.empty(0)))
+        place = np.searchsorted(asked, numbers)
+        known = np.append(asked, -1)[place] == numbers
+        statistic = np.append(found, 0.0)[place]
+        if not known.all():
+            statistic[~known] = self._statistic(questions.select(~known))
+            if len(asked) + len(numbers) <= CELLS_PER_BATCH:
+                asked, first = np.unique(np.concatenate([asked, numbers[~known]]), return_index=True)
+                self._remembered[order] = asked, np.concatenate([found, statistic[~known]])[first]
+        return statistic
+
+    def _statistic(self, questions: Questions) -> Floats:
+        """Compute T of each question with a conditioning set."""
         questions = self._small_first(questions)
         statistic = np.zeros(len(questions))
-        for rows in self._groups(questions):
-            statistic[rows] = self.wald(questions.select(rows)).statistic()
-        return self._judge(questions, statistic)
+        for rows, wald in self._walds(questions):
+            statistic[rows] = wald.statistic()
+        return statistic
+
+    def _marginal_statistic(self, questions: Questions) -> Floats:
+        """Return T without a conditioning set: C = I/n + V R_x ⊗ R_y is diagonal where R_x and R_y are."""
+        c = self.covariance
+        statistic = np.zeros(len(questions))
+        for rows in self._chunks(questions):
+            x, y = questions.x[rows], questions.y[rows]
+            values, vectors = self._axes
+            u = vectors[x].transpose(0, 2, 1) @ c.blocks[x, y] @ vectors[y]
+            variance = 1.0 / c.n_rows + c.noise[x, y, None, None] * values[x, :, None] * values[y, None, :]
+            statistic[rows] = np.einsum("qab,qab->q", u, u / variance)
+        return statistic
+
+    @cached_property
+    def _axes(self) -> tuple[Floats, Floats]:
+        """Eigenvalues and eigenvectors of each column's R."""
+        values, vectors = np.linalg.eigh(self.covariance.spread)
+        return values, vectors
 
     def _small_first(self, questions: Questions) -> Questions:
         """Swap x and y where x has more levels: answers do not change, and fewer groups have to be formed."""
@@ -100,7 +185,7 @@ class PairEvidence:
 
     def wald(self, questions: Questions) -> Wald:
         """Return u and C for questions whose columns x have one size, and likewise y."""
-        return partial_covariance(self._gather(questions))
+        return next(self._walds(questions))[1]
 
     def forecast_joint(
         self, questions: Questions, variance: float, effect: float, level: float
@@ -123,27 +208,9 @@ class PairEvidence:
         efficiency, power
             Per question: the share of information that noise leaves, and the chance to see the effect.
         """
+        questions = self._small_first(questions)
         efficiency, power = np.zeros(len(questions)), np.zeros(len(questions))
-        for rows in self._groups(questions):
-            chosen = questions.select(rows)
-            levels = self.covariance.size[chosen.given] + 1
-            # main effects stand in for the joint cells: summing the other column's levels adds their noise up
-            noise = np.asarray(variance * levels[:, ::-1] / self.covariance.n_rows**2, dtype=np.float64)
-            blocks = self._gather(chosen)
-            spread = self.covariance.table_spread
-            _, a, b = blocks.xy.shape
-            s = blocks.xs.shape[3]
-            wald = partial_covariance(
-                replace(
-                    blocks,
-                    xs_noise=noise,
-                    ys_noise=noise,
-                    ss_noise=np.zeros_like(blocks.ss_noise),
-                    x_table_spread=spread[chosen.x, :a, :a],
-                    y_table_spread=spread[chosen.y, :b, :b],
-                    s_spread=spread[chosen.given][:, :, :s, :s],
-                )
-            )
+        for rows, wald in self._walds(questions, variance):
             efficiency[rows] = wald.efficiency()
             freedom = wald.partial.shape[1]
             shift = effect**2 * np.trace(np.linalg.inv(wald.covariance), axis1=1, axis2=2) / freedom
@@ -162,69 +229,137 @@ class PairEvidence:
             for start in range(0, len(rows), step):
                 yield rows[start : start + step]
 
-    def _conditioning(self, questions: Questions, a: int, b: int) -> tuple[Floats, Floats, Floats]:
-        """Gather K_xS, K_yS and K_SS."""
-        blocks, given = self.covariance.blocks, questions.given
-        k, q = questions.order, len(questions)
-        s = max(int(self.covariance.size[given].max()), 1) if k else 1
-        xs = np.empty((q, a, k, s))
-        ys = np.empty((q, b, k, s))
-        ss = np.empty((q, k, s, k, s))
-        for i in range(k):
-            xs[:, :, i] = blocks[questions.x, given[:, i], :a, :s]
-            ys[:, :, i] = blocks[questions.y, given[:, i], :b, :s]
-            for j in range(k):
-                ss[:, i, :, j] = blocks[given[:, i], given[:, j], :s, :s]
-        return xs, ys, ss
+    def _chunks(self, questions: Questions) -> Iterator[NDArray[np.intp]]:
+        """Split a batch so that what belongs to its sets and to its columns stays within memory."""
+        m = self.covariance.blocks.shape[2]
+        step = max(1, CELLS_PER_BATCH // (2 * (m + 1) * m * m * max(questions.order, 1) ** 2))
+        for start in range(0, len(questions), step):
+            yield np.arange(start, min(start + step, len(questions)))
 
-    def _gather(self, questions: Questions) -> Blocks:
+    def _walds(self, questions: Questions, variance: float | None = None) -> Iterator[tuple[Rows, Wald]]:
+        """Yield rows of the batch and what is known about them, for columns of one size each.
+
+        With a variance, three-way tables with such cells stand in for the pair tables with the conditioning set.
+        """
         c = self.covariance
-        x, y, given = questions.x, questions.y, questions.given
-        a, b = int(c.size[x[0]]), int(c.size[y[0]])
-        xs, ys, ss = self._conditioning(questions, a, b)
-        s = xs.shape[3]
+        for part in self._chunks(questions):
+            chosen = questions.select(part)
+            if questions.order:
+                place, sets = distinct_rows(chosen.given)
+                for rows, wald in self._pair_up(chosen, place, self._condition(sets, variance), c.blocks):
+                    yield part[rows], wald
+                continue
+            for rows in self._groups(chosen):
+                x, y = chosen.x[rows], chosen.y[rows]
+                a, b = int(c.size[x[0]]), int(c.size[y[0]])
+                spreads = c.spread[x, :a, :a], c.spread[y, :b, :b]
+                yield part[rows], marginal_wald(c.blocks[x, y, :a, :b], c.noise[x, y], *spreads, c.n_rows)
+
+    def _condition(self, sets: Rows, variance: float | None) -> Conditioned:
+        """Prepare conditioning sets; parameters are those of `_walds`."""
+        c = self.covariance
+        s = self._widest(sets)
         levels = np.r_[0:s, c.probabilities.shape[1] - 1]
-        return Blocks(
-            xy=c.blocks[x, y, :a, :b],
-            xs=xs,
-            ys=ys,
-            ss=ss,
-            x_spread=c.spread[x, :a, :a],
-            y_spread=c.spread[y, :b, :b],
-            x_table_spread=c.spread[x, :a, :a],
-            y_table_spread=c.spread[y, :b, :b],
-            s_spread=c.spread[given][:, :, :s, :s],
-            xy_noise=c.noise[x, y],
-            xs_noise=c.noise[x[:, None], given],
-            ys_noise=c.noise[y[:, None], given],
-            ss_noise=c.noise[given[:, :, None], given[:, None, :]],
-            s_margin_noise=c.margin_noise[given][:, :, levels],
-            s_probabilities=c.probabilities[given][:, :, levels],
-            s_whitener=c.whitener[given][:, :, :s, :s],
-            n_rows=c.n_rows,
-            sampling=self._stratified(x, y, given[:, 0], a, b) if questions.order == 1 else None,
+        spread = c.spread if variance is None else c.table_spread
+        between = c.noise[sets[:, :, None], sets[:, None, :]]
+        conditioning = Conditioning(
+            inverse=invert_sets(self._between(sets, s)),
+            spread=spread[sets][:, :, :s, :s],
+            noise=between if variance is None else np.zeros_like(between),
+            margin_noise=c.margin_noise[sets][:, :, levels],
+            probabilities=c.probabilities[sets][:, :, levels],
+            whitener=c.whitener[sets][:, :, :s, :s],
         )
 
-    def _stratified(self, x: NDArray[np.intp], y: NDArray[np.intp], z: NDArray[np.intp], a: int, b: int) -> Floats:
-        """Return Σ_z p_z D_{x|z} ⊗ D_{y|z} / n: the sampling covariance without assuming equal strata."""
-        dx = self._within(x, z, a)
-        dy = self._within(y, z, b)
-        return mix_strata(self.covariance.probabilities[z] / self.covariance.n_rows, dx, dy)
+        def find_noise(x: Rows, place: Rows) -> Floats:
+            given = sets[place]
+            if variance is None:
+                return c.noise[x[:, None], given]
+            # main effects stand in for the joint cells: summing the other column's levels adds their noise up
+            return np.asarray(variance * (c.size[given] + 1)[:, ::-1] / c.n_rows**2, dtype=np.float64)
 
-    def _within(self, x: NDArray[np.intp], z: NDArray[np.intp], a: int) -> Floats:
-        """Whitened covariance of x inside each level of z, shape (q, levels of z, a, a)."""
-        c = self.covariance
-        m = c.blocks.shape[2]
-        px, pz = c.probabilities[x], c.probabilities[z]
-        inner = c.root[x, :a, :a] @ c.blocks[x, z, :a] @ c.root[z].transpose(0, 2, 1)
-        joint = np.empty((len(x), a + 1, m + 1))
-        joint[:, :a, :m] = inner + px[:, :a, None] * pz[:, None, :m]
-        joint[:, :a, m] = px[:, :a] - joint[:, :a, :m].sum(axis=2)
+        def regress_columns(x: Rows, place: Rows, a: int) -> Regressions:
+            given = sets[place]
+            within = self._within(x, given[:, 0], a, levels) if given.shape[1] == 1 else None
+            spreads = spread[x, :a, :a], c.spread[x, :a, :a]
+            return regress(conditioning, place, self._towards(x, given, a, s), *spreads, find_noise(x, place), within)
+
+        return Conditioned(conditioning, find_noise, regress_columns, strata=sets.shape[1] == 1)
+
+    def _pair_up(
+        self, questions: Questions, place: Rows, sets: Conditioned, blocks: Floats
+    ) -> Iterator[tuple[Rows, Wald]]:
+        """Regress every column on every set that it is asked with, once, and join two regressions for each question.
+
+        Parameters
+        ----------
+        questions
+            A batch.
+        place, sets
+            The conditioning set of each question, among these.
+        blocks
+            K of all pairs.
+        """
+        c, d, q = self.covariance, len(self.columns), len(questions)
+        x, y = questions.x, questions.y
+        keys, ends = np.unique(np.concatenate([place * d + x, place * d + y]), return_inverse=True)
+        set_of, column = np.divmod(keys, d)
+        size = c.size[column]
+        position = np.zeros(len(keys), dtype=np.intp)
+        regressions = {}
+        for a in np.unique(size[size > 0]).tolist():  # nothing is asked about constant columns
+            rows = np.flatnonzero(size == a)
+            position[rows] = np.arange(len(rows))
+            regressions[a] = sets.regress(column[rows], set_of[rows], a)
+        left, right = position[ends[:q]], position[ends[q:]]
+        noises = sets.noise(x, place), sets.noise(y, place)
+        weights = weigh(sets.conditioning, place, c.noise[x, y], *noises, c.n_rows, sets.strata)
+        for rows in self._groups(questions):
+            a, b = int(c.size[x[rows[0]]]), int(c.size[y[rows[0]]])
+            pair = regressions[a].select(left[rows]), regressions[b].select(right[rows])
+            yield rows, partial_covariance(blocks[x[rows], y[rows], :a, :b], *pair, weights.select(rows))
+
+    def _widest(self, sets: NDArray[np.intp]) -> int:
+        return max(int(self.covariance.size[sets].max()), 1)
+
+    def _towards(self, x: NDArray[np.intp], given: NDArray[np.intp], a: int, s: int) -> Floats:
+        """Gather K_xS, shape (q, a, ks)."""
+        blocks = self.covariance.blocks[x[:, None], given, :a, :s]
+        return blocks.transpose(0, 2, 1, 3).reshape(len(x), a, -1)
+
+    def _between(self, sets: NDArray[np.intp], s: int) -> Floats:
+        """Gather K_SS, shape (g, k, s, k, s)."""
+        return self.covariance.blocks[sets[:, :, None], sets[:, None, :], :s, :s].transpose(0, 1, 3, 2, 4)
+
+    def _within(self, x: NDArray[np.intp], z: NDArray[np.intp], a: int, levels: NDArray[np.intp]) -> Floats:
+        """Whitened covariance of x inside these levels of z, the last one last, shape (q, levels, a, a)."""
+        c, s = self.covariance, len(levels) - 1
+        px, pz = c.probabilities[x, :a], c.probabilities[z][:, levels]
+        joint = np.empty((len(x), a + 1, s + 1))
+        inner = c.root[x, :a, :a] @ c.blocks[x, z, :a, :s] @ c.root[z, :s, :s].transpose(0, 2, 1)
+        joint[:, :a, :s] = inner + px[:, :, None] * pz[:, None, :s]
+        joint[:, :a, s] = px - joint[:, :a, :s].sum(axis=2)
         joint[:, a] = pz - joint[:, :a].sum(axis=1)
         floor = np.maximum(np.sqrt(c.noise[x, z]), 0.5 / c.n_rows)
         joint = np.maximum(joint, floor[:, None, None])
-        conditional = (joint / joint.sum(axis=1, keepdims=True))[:, :a].transpose(0, 2, 1)
-        within = conditional[..., None] * np.eye(a) - conditional[..., :, None] * conditional[..., None, :]
-        white = c.whitener[x, None, :a, :a]
-        out: Floats = white @ within @ white.transpose(0, 1, 3, 2)
-        return out
+        return whiten_within(c.whitener[x, :a, :a], joint[:, :a] / joint.sum(axis=1, keepdims=True))
+
+
+def whiten_within(whitener: Floats, probabilities: Floats) -> Floats:
+    """Return W (diag(p) − ppᵀ) Wᵀ for each stratum, shape (q, strata, a, a), given p in shape (q, a, strata)."""
+    q, a, strata = probabilities.shape
+    products = (whitener[:, :, None, :] * whitener[:, None, :, :]).reshape(q, a * a, a)
+    squares = (products @ probabilities).transpose(0, 2, 1).reshape(q, strata, a, a)
+    means = (whitener @ probabilities).transpose(0, 2, 1)
+    within: Floats = squares - means[..., :, None] * means[..., None, :]
+    return within
+
+
+def distinct_rows(given: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return which distinct row each row is, and the distinct rows."""
+    place = np.zeros(len(given), dtype=np.intp)
+    first = place[:1]
+    for column in given.T:
+        # ranks stay below the number of rows, so that no number of columns overflows
+        _, first, place = np.unique(place * (int(given.max()) + 1) + column, return_index=True, return_inverse=True)
+    return place, given[first]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,7 +80,8 @@ def read_tables(releases: Sequence[NoisyCounts | NoisyInteractions]) -> list[Noi
             scale, variance = first.lattice, first.count_variance
         else:
             scale, variance = first.lattice * math.prod(first.shape), first.interaction_variance
-        values = np.array([releases[place].values for place in places], dtype=np.float64) / scale
+        flat = chain.from_iterable([releases[place].values for place in places])
+        values = np.fromiter(flat, np.float64, len(places) * math.prod(first.shape)) / scale
         for place, counts in zip(places, values.reshape(len(places), *first.shape), strict=True):
             found[place] = NoisyTable(tuple(releases[place].columns), counts, variance)
     return [table for table in found if table is not None]
@@ -91,13 +93,58 @@ def combine(tables: Iterable[NoisyTable]) -> NoisyTable:
     >>> combine([NoisyTable(("a",), np.zeros(2), 1.0), NoisyTable(("a",), np.full(2, 3.0), 2.0)]).counts.tolist()
     [1.0, 1.0]
     """
-    tables = list(tables)
-    if len(tables) == 1:
-        return tables[0]
-    weights = np.array([1.0 / table.variance for table in tables])
-    counts = sum(weight * table.counts for weight, table in zip(weights, tables, strict=True)) / weights.sum()
-    flatness = weights @ np.array([table.flatness for table in tables]) / weights.sum()
-    return NoisyTable(tables[0].columns, np.asarray(counts), float(1.0 / weights.sum()), tuple(flatness.tolist()))
+    return combine_each([list(tables)])[0]
+
+
+def combine_each(releases: Sequence[Sequence[NoisyTable]]) -> list[NoisyTable]:
+    """Average several lists of tables, each of the same columns in some order, by inverse variance.
+
+    Tables of one shape are averaged together: a wide data set has thousands of pairs.
+    """
+    combined = [tables[0] for tables in releases]
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for place, tables in enumerate(releases):
+        if len(tables) > 1:
+            by_shape.setdefault(tables[0].counts.shape, []).append(place)
+    for shape, places in by_shape.items():
+        group = [table.margin(releases[place][0].columns) for place in places for table in releases[place]]
+        starts = np.cumsum([0, *(len(releases[place]) for place in places[:-1])])
+        weights = 1.0 / np.array([table.variance for table in group])
+        total = np.add.reduceat(weights, starts)
+        parts = np.column_stack([stack_counts(group).reshape(len(group), -1), [table.flatness for table in group]])
+        means = np.add.reduceat(parts * weights[:, None], starts) / total[:, None]
+        cells = math.prod(shape)
+        for place, counts, flatness, variance in zip(
+            places, means[:, :cells].reshape(-1, *shape), means[:, cells:].tolist(), (1.0 / total).tolist(), strict=True
+        ):
+            combined[place] = NoisyTable(combined[place].columns, counts, variance, tuple(flatness))
+    return combined
+
+
+def two_way_margins(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
+    """Return the margin of every pair of columns of these tables of two or three columns, table after table."""
+    margins = [[table] if len(table.columns) == 2 else [] for table in tables]
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for place, table in enumerate(tables):
+        if len(table.columns) == 3:
+            by_shape.setdefault(table.counts.shape, []).append(place)
+    for places in by_shape.values():
+        stack = stack_counts([tables[place] for place in places])
+        for first, second, gone in ((0, 1, 2), (0, 2, 1), (1, 2, 0)):
+            for place, counts in zip(places, stack.sum(axis=gone + 1), strict=True):
+                table = tables[place]
+                names, flat = table.columns, table.flatness
+                # summing an axis follows the direction in which its levels move together
+                variance = table.variance * (table.counts.shape[gone] * flat[gone])
+                margin = NoisyTable((names[first], names[second]), counts, variance, (flat[first], flat[second]))
+                margins[place].append(margin)
+    return list(chain.from_iterable(margins))
+
+
+def stack_counts(tables: Sequence[NoisyTable]) -> NDArray[np.float64]:
+    """Return the counts of tables of one shape as one array, the tables along its first axis."""
+    # several times faster than np.stack on many small arrays
+    return np.concatenate([table.counts for table in tables]).reshape(len(tables), *tables[0].counts.shape)
 
 
 def join_margins(interactions: Sequence[NoisyTable], singles: Mapping[str, NoisyTable]) -> list[NoisyTable]:
@@ -115,16 +162,15 @@ def join_margins(interactions: Sequence[NoisyTable], singles: Mapping[str, Noisy
         by_shape.setdefault(table.counts.shape, []).append(table)
     joined = []
     for (rows, columns), group in by_shape.items():
-        first = np.stack([singles[table.columns[0]].counts for table in group])
-        second = np.stack([singles[table.columns[1]].counts for table in group])
-        first_variance = np.array([singles[table.columns[0]].variance for table in group])
-        second_variance = np.array([singles[table.columns[1]].variance for table in group])
+        ends = [[singles[table.columns[end]] for table in group] for end in (0, 1)]
+        first, second = (stack_counts(margins) for margins in ends)
+        first_variance, second_variance = (np.array([margin.variance for margin in margins]) for margins in ends)
         variance = np.array([table.variance for table in group])
         weights = 1.0 / (first_variance * rows), 1.0 / (second_variance * columns)
         total = (weights[0] * first.sum(axis=1) + weights[1] * second.sum(axis=1)) / (weights[0] + weights[1])
         across = first - first.mean(axis=1, keepdims=True)
         down = second - second.mean(axis=1, keepdims=True)
-        counts = np.stack([table.counts for table in group])
+        counts = stack_counts(group)
         # noise outside of the subspace of interactions tells nothing: project it away
         counts = counts - counts.mean(axis=1, keepdims=True)
         counts = counts - counts.mean(axis=2, keepdims=True)

@@ -6,17 +6,17 @@ with the three-way tables (x, z₁z₂) and (y, z₁z₂) in the place of pair t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.evidence.covariance import OneHotCovariance, merge_matrix, symmetric_root
-from dagveil.evidence.pairs import PairEvidence
-from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.pairs import CELLS_PER_BATCH, Conditioned, PairEvidence, Rows, distinct_rows, whiten_within
+from dagveil.evidence.questions import Questions
 from dagveil.evidence.tables import NoisyTable
-from dagveil.evidence.wald import Blocks, Wald, mix_strata, partial_covariance
+from dagveil.evidence.wald import Conditioning, Regressions, Wald, regress
 
 Floats = NDArray[np.float64]
 
@@ -25,32 +25,80 @@ FEWEST_ROWS = 5.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Levels:
-    """How the declared levels of a column are merged, and the whitened projection of its counts."""
+class _JointColumns:
+    """A batch of g pairs of columns, each pair as one column with up to s + 1 levels, the last one last.
+
+    Attributes
+    ----------
+    merge
+        1 for the level of each cell of the pair's padded table, shape (g, cells, s + 1).
+    project
+        Whitened projection of the counts of the levels, shape (g, s, s + 1).
+    sets
+        The pairs as conditioning sets of one block.
+    """
 
     merge: Floats
     project: Floats
+    sets: Conditioning
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _JointColumn:
-    """Two columns as one: which cell belongs to which kept level, and what a covariance needs of it."""
+class _Stack:
+    """Three-way tables in one flat array, found by the positions of their columns.
 
-    merge: Floats
-    project: Floats
-    whitener: Floats
-    spread: Floats
-    probabilities: Floats
-    margin_noise: Floats
+    Parameters
+    ----------
+    tables
+        Counts.
+    places
+        Positions of the columns of each, shape (tables, 3).
+    n_columns
+        Positions are below this.
+    """
 
+    def __init__(self, tables: Sequence[Floats], places: NDArray[np.intp], n_columns: int) -> None:
+        shapes = np.array([table.shape for table in tables], dtype=np.intp)
+        cells = shapes.prod(axis=1)
+        strides = np.column_stack([shapes[:, 1] * shapes[:, 2], shapes[:, 2], np.ones_like(cells)])
+        ascending = np.argsort(places, axis=1)
+        keys = np.take_along_axis(places, ascending, axis=1) @ np.array([n_columns**2, n_columns, 1])
+        self.order = np.argsort(keys)
+        self._n_columns = n_columns
+        self._keys = keys[self.order]
+        self._starts = (np.cumsum(cells) - cells)[self.order]
+        self._strides = np.take_along_axis(strides, ascending, axis=1)[self.order]
+        self._flat = np.concatenate([table.reshape(-1) for table in tables])
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _JointBlock:
-    """Covariance of a column with a joint column, its noise, and the column's covariance inside each joint level."""
+    def find(self, x: NDArray[np.intp], pairs: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Return where in the order of keys the tables of a column with ascending pairs are, and whether at all."""
+        triples = np.sort(np.column_stack([x, pairs]), axis=1)
+        keys = triples @ np.array([self._n_columns**2, self._n_columns, 1])
+        rows = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return rows, self._keys[rows] == keys
 
-    block: Floats
-    noise: float
-    within: Floats
+    def counts(self, x: NDArray[np.intp], pairs: NDArray[np.intp], levels: NDArray[np.intp], width: int) -> Floats:
+        """Return tables of columns of one size with ascending pairs, in the shape (tables, levels of x, width²).
+
+        Parameters
+        ----------
+        x, pairs
+            The columns of each table.
+        levels
+            Of every column.
+        width
+            Levels to which both columns of a pair are padded, with zeros.
+        """
+        rows, _ = self.find(x, pairs)
+        first, second = pairs.T
+        rank = np.column_stack([(x > first).astype(np.intp) + (x > second), first > x, 1 + (second > x)])
+        strides = np.take_along_axis(self._strides[rows], rank.astype(np.intp), axis=1)
+        steps = np.arange(width)
+        inside = (steps < levels[first, None])[:, :, None] & (steps < levels[second, None])[:, None, :]
+        cells = strides[:, 1, None, None] * steps[:, None] + strides[:, 2, None, None] * steps
+        cells = np.where(inside, self._starts[rows, None, None] + cells, 0).reshape(len(x), 1, -1)
+        along_x = strides[:, 0, None, None] * np.arange(levels[x[0]])[:, None]
+        padding = inside.reshape(len(x), 1, -1)
+        return np.where(padding, self._flat[np.where(padding, cells + along_x, 0)], 0.0)
 
 
 class TripleEvidence(PairEvidence):
@@ -83,32 +131,32 @@ class TripleEvidence(PairEvidence):
         self._pairs = pairs
         self._joint_pairs = covariance.blocks if joint_pairs is None else joint_pairs
         self._jitter = jitter
-        position = {name: i for i, name in enumerate(covariance.columns)}
-        self._known = {frozenset(position[name] for name in names) for names in triples}
+        self._merges = [merge_matrix(groups) for groups in covariance.groups]
+        self._levels = np.array([len(merge) for merge in self._merges], dtype=np.intp)
+        # whitened projection of the counts of a column's levels, whatever their number
+        means = covariance.whitener @ covariance.probabilities[:, :-1, None]
+        self._project = np.pad(covariance.whitener, ((0, 0), (0, 0), (0, 1))) - means
+        d, position = len(covariance.columns), {name: i for i, name in enumerate(covariance.columns)}
+        tables = list(triples.values())
+        places = [[position[name] for name in table.columns] for table in tables]
+        merged = [self._merge(table.counts, columns) for table, columns in zip(tables, places, strict=True)]
+        self._stack = _Stack(merged, np.array(places, dtype=np.intp), d)
+        variance = np.array([table.variance for table in tables])
+        self._variance = variance[self._stack.order]
         # the noisiest margin that a triple gives each pair: joint cells below it are not told apart
-        self._noisiest: dict[frozenset[int], float] = {}
-        for table in triples.values():
-            for gone, name in enumerate(table.columns):
-                pair = frozenset(position[other] for other in table.columns if other != name)
-                variance = table.variance * table.counts.shape[gone]
-                self._noisiest[pair] = max(variance, self._noisiest.get(pair, 0.0))
-        self._kept_levels: dict[int, _Levels] = {}
-        self._columns: dict[tuple[int, int], _JointColumn] = {}
-        self._blocks: dict[tuple[int, tuple[int, int]], _JointBlock] = {}
+        self._noisiest = np.zeros((d, d))
+        shapes, axes = np.array([table.counts.shape for table in tables]), np.array(places, dtype=np.intp).T
+        for gone in range(3):
+            first, second = np.delete(axes, gone, axis=0)
+            for pair in ((first, second), (second, first)):
+                np.maximum.at(self._noisiest, pair, variance * shapes[:, gone])
 
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions have both of their triples."""
         if questions.order != 2:
             return super().joint(questions)
-        return np.array(
-            [
-                frozenset((x, z1, z2)) in self._known and frozenset((y, z1, z2)) in self._known
-                for x, y, (z1, z2) in zip(
-                    questions.x.tolist(), questions.y.tolist(), questions.given.tolist(), strict=True
-                )
-            ],
-            dtype=bool,
-        )
+        pairs = np.sort(questions.given, axis=1)
+        return self._stack.find(questions.x, pairs)[1] & self._stack.find(questions.y, pairs)[1]
 
     def redraw(self, rng: np.random.Generator) -> TripleEvidence:
         """Return evidence with fresh noise and fresh sampling around this one."""
@@ -119,138 +167,128 @@ class TripleEvidence(PairEvidence):
         }
         return TripleEvidence(noisy.with_sampling(rng), triples, self._pairs, noisy.blocks, rng)
 
-    def test(self, questions: Questions) -> Answers:
+    def _recall(self, questions: Questions) -> Floats:
+        """Return T of each question; redrawn joint tests draw their sampling whenever they are asked."""
+        fresh = self._jitter is not None and questions.order == 2
+        return self._statistic(questions) if fresh else super()._recall(questions)
+
+    def _statistic(self, questions: Questions) -> Floats:
         """Test jointly where possible, by main effects elsewhere."""
         if questions.order != 2:
-            return super().test(questions)
+            return super()._statistic(questions)
         questions = self._small_first(questions)
         joint = self.joint(questions)
         rows_joint, rows_main = np.flatnonzero(joint), np.flatnonzero(~joint)
         statistic = np.zeros(len(questions))
-        main, both = questions.select(rows_main), questions.select(rows_joint)
-        for rows in self._groups(main):
-            statistic[rows_main[rows]] = self.wald(main.select(rows)).statistic()
-        for rows in self._groups(Questions(both.x, both.y, both.given[:, :0])):
-            statistic[rows_joint[rows]] = self.joint_wald(both.select(rows)).statistic()
-        return self._judge(questions, statistic)
+        for rows, wald in self._walds(questions.select(rows_main)):
+            statistic[rows_main[rows]] = wald.statistic()
+        for rows, wald in self._joint_walds(questions.select(rows_joint)):
+            statistic[rows_joint[rows]] = wald.statistic()
+        return statistic
 
     def joint_wald(self, questions: Questions) -> Wald:
         """Return u and C of joint tests whose columns x have one size, and likewise y."""
+        return next(self._joint_walds(questions))[1]
+
+    def _joint_walds(self, questions: Questions) -> Iterator[tuple[NDArray[np.intp], Wald]]:
+        """Yield rows of the batch and what is known about them, for columns of one size each."""
+        step = max(1, CELLS_PER_BATCH // int(self._levels.max()) ** 4)
+        for start in range(0, len(questions), step):
+            chosen = questions.select(np.arange(start, min(start + step, len(questions))))
+            place, pairs = distinct_rows(np.sort(chosen.given, axis=1))
+            for rows, wald in self._pair_up(chosen, place, self._condition_jointly(pairs), self._joint_pairs):
+                if self._jitter is not None:
+                    fresh = self._jitter.standard_normal(wald.partial.shape)
+                    moved = np.einsum("qij,qj->qi", symmetric_root(wald.sampling), fresh)
+                    wald = replace(wald, partial=wald.partial + moved)
+                yield start + rows, wald
+
+    def _condition_jointly(self, pairs: NDArray[np.intp]) -> Conditioned:
+        """Prepare ascending pairs as conditioning sets."""
         c = self.covariance
-        x, y = questions.x, questions.y
-        a, b, q = int(c.size[x[0]]), int(c.size[y[0]]), len(questions)
-        pairs = [(min(z), max(z)) for z in questions.given.tolist()]
-        columns = [self._column(pair) for pair in pairs]
-        left = [self._block(int(i), pair) for i, pair in zip(x, pairs, strict=True)]
-        right = [self._block(int(j), pair) for j, pair in zip(y, pairs, strict=True)]
-        s = max(column.whitener.shape[0] for column in columns)
-        xs, ys = np.zeros((q, a, 1, s)), np.zeros((q, b, 1, s))
-        ss = np.broadcast_to(np.eye(s)[None, None, :, None, :], (q, 1, s, 1, s))
-        spread, whitener = np.zeros((q, 1, s, s)), np.zeros((q, 1, s, s))
-        margin, p = np.zeros((q, 1, s + 1)), np.zeros((q, 1, s + 1))
-        x_within, y_within = np.zeros((q, s + 1, a, a)), np.zeros((q, s + 1, b, b))
-        for row, (column, lx, ry) in enumerate(zip(columns, left, right, strict=True)):
-            size = column.whitener.shape[0]
-            levels = [*range(size), s]
-            xs[row, :, 0, :size] = lx.block
-            ys[row, :, 0, :size] = ry.block
-            spread[row, 0, :size, :size] = column.spread
-            whitener[row, 0, :size, :size] = column.whitener
-            margin[row, 0, levels] = column.margin_noise
-            p[row, 0, levels] = column.probabilities
-            x_within[row, levels] = lx.within
-            y_within[row, levels] = ry.within
-        sampling = mix_strata(p[:, 0] / c.n_rows, x_within, y_within)
-        wald = partial_covariance(
-            Blocks(
-                xy=self._joint_pairs[x, y, :a, :b],
-                xs=xs,
-                ys=ys,
-                ss=ss,
-                x_spread=c.spread[x, :a, :a],
-                y_spread=c.spread[y, :b, :b],
-                x_table_spread=c.table_spread[x, :a, :a],
-                y_table_spread=c.table_spread[y, :b, :b],
-                s_spread=spread,
-                xy_noise=c.noise[x, y],
-                xs_noise=np.array([[block.noise] for block in left]),
-                ys_noise=np.array([[block.noise] for block in right]),
-                ss_noise=np.zeros((q, 1, 1)),
-                s_margin_noise=margin,
-                s_probabilities=p,
-                s_whitener=whitener,
-                n_rows=c.n_rows,
-                sampling=sampling,
-            )
-        )
-        if self._jitter is None:
-            return wald
-        fresh = np.einsum("qij,qj->qi", symmetric_root(sampling), self._jitter.standard_normal((q, a * b)))
-        return replace(wald, partial=wald.partial + fresh)
+        width = int(self._levels[pairs].max())
+        joined = self._join_columns(pairs, width)
 
-    def _column(self, pair: tuple[int, int]) -> _JointColumn:
-        if pair not in self._columns:
-            self._columns[pair] = self._make_column(pair)
-        return self._columns[pair]
+        def find_noise(x: Rows, place: Rows) -> Floats:
+            return self._variance[self._stack.find(x, pairs[place])[0], None] / c.n_rows**2
 
-    def _make_column(self, pair: tuple[int, int]) -> _JointColumn:
+        def regress_columns(x: Rows, place: Rows, a: int) -> Regressions:
+            counts = self._stack.counts(x, pairs[place], self._levels, width) @ joined.merge[place]
+            towards = self._project[x, :a, : a + 1] @ counts @ joined.project[place].transpose(0, 2, 1) / c.n_rows
+            noise = find_noise(x, place)
+            floored = np.maximum(counts, np.maximum(np.sqrt(noise) * c.n_rows, 0.5)[:, :, None])
+            within = whiten_within(c.whitener[x, :a, :a], floored[:, :a] / floored.sum(axis=1, keepdims=True))
+            spreads = c.table_spread[x, :a, :a], c.spread[x, :a, :a]
+            return regress(joined.sets, place, towards, *spreads, noise, within)
+
+        return Conditioned(joined.sets, find_noise, regress_columns, strata=True)
+
+    def _join_columns(self, pairs: NDArray[np.intp], width: int) -> _JointColumns:
+        """Make one column of each pair; cells that are too rare to be told apart become its last level."""
         c = self.covariance
-        names = (c.columns[pair[0]], c.columns[pair[1]])
-        # the combined pair table holds the triples' margins already
-        margin = self._pairs[frozenset(names)].margin(names)
-        first, second = self._levels(pair[0]), self._levels(pair[1])
-        counts = (first.merge @ margin.counts @ second.merge.T).reshape(-1)
-        sizes = np.outer(first.merge.sum(axis=1), second.merge.sum(axis=1)).reshape(-1)
-        rare = counts < max(np.sqrt(self._noisiest[frozenset(pair)]), FEWEST_ROWS)
-        keep = np.flatnonzero(~rare)
-        groups = np.full(len(counts), len(keep), dtype=np.intp)
-        groups[keep] = np.arange(len(keep))
-        merge = merge_matrix(groups)
-        merged = np.maximum(merge @ counts, max(np.sqrt(margin.cell_variance), 1.0))
-        p = merged / merged.sum()
-        r = len(p)
-        weights = merge @ sizes
-        whitener = np.linalg.inv(np.linalg.cholesky(np.diag(p[:-1]) - np.outer(p[:-1], p[:-1])))
-        project = whitener @ (np.eye(r) - np.outer(p, np.ones(r)))[: r - 1]
-        return _JointColumn(
-            merge=merge,
-            project=project,
-            whitener=whitener,
-            spread=(project * weights) @ project.T,
-            probabilities=p,
-            margin_noise=weights * margin.cell_variance / c.n_rows**2,
+        tables, variance = np.zeros((len(pairs), width, width)), np.empty(len(pairs))
+        for row, (first, second) in enumerate(pairs.tolist()):
+            # the combined pair table holds the triples' margins already
+            table = self._pairs[frozenset((c.columns[first], c.columns[second]))]
+            flip = table.columns[0] != c.columns[first]
+            counts = self._merge(table.counts.T if flip else table.counts, (first, second))
+            tables[row, : counts.shape[0], : counts.shape[1]] = counts
+            variance[row] = table.cell_variance
+        merged = np.zeros((len(self._merges), width))
+        for column in np.unique(pairs).tolist():
+            merged[column, : self._levels[column]] = self._merges[column].sum(axis=1)
+        sizes = (merged[pairs[:, 0], :, None] * merged[pairs[:, 1], None, :]).reshape(len(pairs), -1)
+        cells = tables.reshape(len(pairs), -1)
+        known = sizes > 0
+        noisiest = np.sqrt(self._noisiest[pairs[:, 0], pairs[:, 1]])
+        kept = known & (cells >= np.maximum(noisiest, FEWEST_ROWS)[:, None])
+        # without a rare cell the last one takes the place of the last level
+        size = kept.sum(axis=1) - (kept == known).all(axis=1)
+        s = max(int(size.max()), 1)
+        rank = np.cumsum(kept, axis=1) - 1
+        level = np.where(kept & (rank < size[:, None]), rank, s)
+        real = np.arange(s + 1) < size[:, None]
+        real[:, s] = True
+        merge = (level[:, :, None] == np.arange(s + 1)).astype(np.float64)
+        merged = (cells[:, None] @ merge)[:, 0]
+        merged = np.maximum(merged, np.maximum(np.sqrt(variance), 1.0)[:, None]) * real
+        p = merged / merged.sum(axis=1, keepdims=True)
+        weights = (sizes[:, None] @ merge)[:, 0]
+        whitener = _whitener(p)
+        project = -np.repeat(whitener @ p[:, :s, None], s + 1, axis=2)
+        project[:, :, :s] += whitener
+        sets = Conditioning(
+            inverse=np.broadcast_to(np.eye(s), (len(pairs), s, s)),
+            spread=((project * weights[:, None]) @ project.transpose(0, 2, 1))[:, None],
+            noise=np.zeros((len(pairs), 1, 1)),
+            margin_noise=(weights * variance[:, None] / c.n_rows**2)[:, None],
+            probabilities=p[:, None],
+            whitener=whitener[:, None],
         )
+        return _JointColumns(merge, project, sets)
 
-    def _block(self, x: int, pair: tuple[int, int]) -> _JointBlock:
-        key = (x, pair)
-        if key not in self._blocks:
-            self._blocks[key] = self._make_block(x, pair)
-        return self._blocks[key]
+    def _merge(self, counts: Floats, columns: Sequence[int]) -> Floats:
+        """Return the counts of these columns with their rarest levels merged."""
+        for axis, column in enumerate(columns):
+            merge = self._merges[column]
+            if merge.shape[0] < merge.shape[1]:
+                counts = np.moveaxis(np.tensordot(merge, counts, axes=(1, axis)), 0, axis)
+        return counts
 
-    def _make_block(self, x: int, pair: tuple[int, int]) -> _JointBlock:
-        c = self.covariance
-        column, levels = self._column(pair), self._levels(x)
-        names = (c.columns[x], c.columns[pair[0]], c.columns[pair[1]])
-        table = self.triples[frozenset(names)].margin(names)
-        first, second = self._levels(pair[0]), self._levels(pair[1])
-        counts = levels.merge @ (first.merge @ table.counts @ second.merge.T).reshape(table.counts.shape[0], -1)
-        counts = counts @ column.merge.T
-        a = int(c.size[x])
-        floored = np.maximum(counts, max(np.sqrt(table.variance), 0.5))
-        conditional = (floored / floored.sum(axis=0))[:a].T
-        within = conditional[..., None] * np.eye(a) - conditional[..., :, None] * conditional[..., None, :]
-        white = c.whitener[x, :a, :a]
-        return _JointBlock(
-            block=levels.project @ counts @ column.project.T / c.n_rows,
-            noise=table.variance / c.n_rows**2,
-            within=white @ within @ white.T,
-        )
 
-    def _levels(self, x: int) -> _Levels:
-        if x not in self._kept_levels:
-            c = self.covariance
-            a = int(c.size[x])
-            p = np.append(c.probabilities[x, :a], c.probabilities[x, -1])
-            project = c.whitener[x, :a, :a] @ (np.eye(a + 1) - np.outer(p, np.ones(a + 1)))[:a]
-            self._kept_levels[x] = _Levels(merge_matrix(c.groups[x]), project)
-        return self._kept_levels[x]
+def _whitener(p: Floats) -> Floats:
+    """Return the inverse Cholesky factor of diag(p) − ppᵀ without the last level, shape (g, s, s); padding has p = 0.
+
+    An indicator less what the levels before it foretell is uncorrelated with them: its slope on each of them is p over
+    what they leave, so no factorisation is needed.
+    """
+    left = np.cumsum(p[:, ::-1], axis=1)[:, ::-1]
+    before, after = left[:, :-1], left[:, 1:]
+    p = p[:, :-1]
+    share = p / before
+    variance = share * after
+    scale = np.divide(1.0, np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
+    s = p.shape[1]
+    lower = np.tril(np.broadcast_to(share[:, :, None], (len(p), s, s)), -1)
+    whitener: Floats = (lower + np.eye(s)) * scale[:, :, None]
+    return whitener

@@ -3,6 +3,9 @@
 For a question (x, y, given S) let B_x = K_xS K_SS⁻¹ and u = K_xy − B_x K_Sy. Under independence u has mean about 0 and
 covariance C = sampling + noise of the table (x, y) + noise of the tables (x, a), (y, a) and (a, b) for a, b in S +
 noise of the margins of S; docs/tests.md derives each term. T = vec(u)ᵀ C⁻¹ vec(u) is compared with χ².
+
+Most of that belongs to (x, S) or (y, S) alone, which many questions share: so sets are prepared first, columns are
+regressed on them next, and a question joins two regressions.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
 
 SMALLEST_EIGENVALUE = 0.02
 """Floor for the whitened conditioning block when it joins several noisy tables."""
@@ -22,51 +26,82 @@ SMALLEST_RESIDUAL = 0.001
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
-    """What a batch of q questions needs: k conditioning blocks of size s, x and y of sizes a and b.
+class Conditioning:
+    """A batch of g conditioning sets, each of k blocks that are padded to size s.
 
     Attributes
     ----------
-    xy
-        K_xy, shape (q, a, b); the blocks of x and of y with themselves are identities (everything is whitened).
-    xs, ys
-        K_xS and K_yS, shapes (q, a, k, s) and (q, b, k, s).
-    ss
-        K_SS, shape (q, k, s, k, s), identity in the padding.
-    x_spread, y_spread
-        R of x and of y in the table (x, y): (q, a, a), (q, b, b).
-    x_table_spread, y_table_spread, s_spread
-        R of x, of y and of each conditioning block in the tables with the conditioning blocks; the last (q, k, s, s).
-    xy_noise, xs_noise, ys_noise, ss_noise
-        V of each table: (q,), (q, k), (q, k), (q, k, k).
-    s_margin_noise, s_probabilities
-        Variance and probability of each level of the conditioning blocks, dropped level last: (q, k, s + 1).
-    s_whitener
-        Whitening matrix of each conditioning block, shape (q, k, s, s).
-    n_rows
-        Number of rows.
-    sampling
-        Covariance of vec(u) by sampling, shape (q, ab, ab); None for the pooled form S_x ⊗ S_y / n.
+    inverse
+        K_SS⁻¹, shape (g, ks, ks).
+    spread
+        R of each block in the tables with x and y, shape (g, k, s, s).
+    noise
+        V of the tables of two blocks, shape (g, k, k).
+    margin_noise, probabilities
+        Variance and probability of each level of the blocks, dropped level last: (g, k, s + 1).
+    whitener
+        Whitening matrix of each block, shape (g, k, s, s).
     """
 
-    xy: Floats
-    xs: Floats
-    ys: Floats
-    ss: Floats
-    x_spread: Floats
-    y_spread: Floats
-    x_table_spread: Floats
-    y_table_spread: Floats
-    s_spread: Floats
-    xy_noise: Floats
-    xs_noise: Floats
-    ys_noise: Floats
-    ss_noise: Floats
-    s_margin_noise: Floats
-    s_probabilities: Floats
-    s_whitener: Floats
-    n_rows: float
-    sampling: Floats | None = None
+    inverse: Floats
+    spread: Floats
+    noise: Floats
+    margin_noise: Floats
+    probabilities: Floats
+    whitener: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Regressions:
+    """A batch of r columns of size a, each regressed on a conditioning set of k blocks.
+
+    Attributes
+    ----------
+    covariance, slopes
+        K_xS and B_x, shape (r, a, ks); the block of x with itself is the identity (everything is whitened).
+    levels
+        B per level of each block, the dropped level's being 0, centred: (r, a, k(s + 1)).
+    sampling
+        Covariance of x inside each level of a single block, or given S: flat, shape (r, strata, a²).
+    noise
+        B R Bᵀ per block, which is how the noise of a table with this block reaches u; then R of x in tables with S, and
+        R of x in the table (x, y): flat, shape (r, k + 2, a²).
+    """
+
+    covariance: Floats
+    slopes: Floats
+    levels: Floats
+    sampling: Floats
+    noise: Floats
+
+    def select(self, rows: Places) -> Regressions:
+        """Return the regressions at these rows of the batch."""
+        return Regressions(
+            self.covariance[rows], self.slopes[rows], self.levels[rows], self.sampling[rows], self.noise[rows]
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """How much the parts of two regressions count in C, for a batch of q questions.
+
+    Attributes
+    ----------
+    strata
+        Weight of each stratum of `Regressions.sampling`, shape (q, strata).
+    noise
+        Weight of each product of `Regressions.noise` of x and of y, shape (q, k + 2, k + 2).
+    margins
+        Variance of each level of the conditioning blocks, shape (q, k(s + 1)).
+    """
+
+    strata: Floats
+    noise: Floats
+    margins: Floats
+
+    def select(self, rows: Places) -> Weights:
+        """Return the weights of these questions."""
+        return Weights(self.strata[rows], self.noise[rows], self.margins[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,50 +135,135 @@ class Wald:
         return share
 
 
-def partial_covariance(blocks: Blocks) -> Wald:
-    """Compute u and C for a batch."""
-    q, a, b = blocks.xy.shape
-    k = blocks.xs.shape[2]
-    if k == 0:
-        identity = np.broadcast_to(np.eye(a * b) / blocks.n_rows, (q, a * b, a * b))
-        noise = blocks.xy_noise[:, None, None] * _kron(blocks.x_spread, blocks.y_spread)
-        return Wald(blocks.xy.reshape(q, a * b), identity + noise, np.asarray(identity))
-    s = blocks.xs.shape[3]
-    inverse = _inverse(blocks.ss)
-    flat = inverse.reshape(q, k * s, k * s)
-    bx = (blocks.xs.reshape(q, a, k * s) @ flat).reshape(q, a, k, s)
-    by = (blocks.ys.reshape(q, b, k * s) @ flat).reshape(q, b, k, s)
-    u = blocks.xy - bx.reshape(q, a, k * s) @ blocks.ys.reshape(q, b, k * s).transpose(0, 2, 1)
-    # tr([K_SS⁻¹]_aa R_a), per conditioning block
-    noise_trace = np.einsum("qkskt,qkts->qk", inverse, blocks.s_spread)
-    sx = _residual(bx, blocks.xs, blocks.xs_noise, noise_trace, blocks.x_table_spread)
-    sy = _residual(by, blocks.ys, blocks.ys_noise, noise_trace, blocks.y_table_spread)
-    sampling = _kron(sx, sy) / blocks.n_rows if blocks.sampling is None else blocks.sampling
-    # how the noise of a conditioning table reaches u: B R Bᵀ per block
-    gx, gy = _reach(bx, blocks.s_spread), _reach(by, blocks.s_spread)
-    c = sampling + blocks.xy_noise[:, None, None] * _kron(blocks.x_spread, blocks.y_spread)
-    c = c + _kron(np.einsum("qk,qkab->qab", blocks.ys_noise, gx), blocks.y_table_spread)
-    c = c + _kron(blocks.x_table_spread, np.einsum("qk,qkab->qab", blocks.xs_noise, gy))
-    for i in range(k):
-        for j in range(k):
-            if i != j:
-                c = c + blocks.ss_noise[:, i, j, None, None] * _kron(gx[:, i], gy[:, j])
-        c = c + _margin_term(bx[:, :, i], by[:, :, i], blocks, i)
-    return Wald(u.reshape(q, a * b), c, np.asarray(sampling))
+def invert_sets(sets: Floats) -> Floats:
+    """Return K_SS⁻¹ of each set, given K_SS in shape (g, k, s, k, s), with a floor for its eigenvalues."""
+    g, k, s = sets.shape[:3]
+    flat = sets.reshape(g, k * s, k * s)
+    if k < 2:
+        # one block is whitened: its inverse is itself
+        return flat
+    values, vectors = np.linalg.eigh(flat)
+    values = np.maximum(values, SMALLEST_EIGENVALUE)
+    inverse: Floats = (vectors / values[:, None, :]) @ vectors.transpose(0, 2, 1)
+    return inverse
 
 
-def residual_strength(xy: Floats, xs: Floats, ys: Floats, ss: Floats) -> Floats:
-    """Return ‖u‖² alone: cheap, and enough to rank conditioning sets.
+def regress(
+    sets: Conditioning,
+    place: Places,
+    covariance: Floats,
+    spread: Floats,
+    pair_spread: Floats,
+    noise: Floats,
+    within: Floats | None = None,
+) -> Regressions:
+    """Regress columns of one size on conditioning sets.
 
-    Parameters are those of `Blocks`.
+    Parameters
+    ----------
+    sets, place
+        The sets, and the set of each column.
+    covariance
+        K_xS, shape (r, a, ks).
+    spread, pair_spread
+        R of x in tables with the blocks of S, and in tables with another column: (r, a, a).
+    noise
+        V of the tables with the blocks of S, shape (r, k).
+    within
+        Covariance of x inside each level of a single block, shape (r, s + 1, a, a); None for the pooled form, the
+        covariance of x given S.
     """
-    q, a, k, s = xs.shape
-    u = xy
-    if k:
-        bx = xs.reshape(q, a, k * s) @ _inverse(ss).reshape(q, k * s, k * s)
-        u = xy - bx @ ys.reshape(q, -1, k * s).transpose(0, 2, 1)
-    strength: Floats = np.einsum("qab,qab->q", u, u)
-    return strength
+    r, a = covariance.shape[:2]
+    k, s = sets.spread.shape[1:3]
+    set_spread = sets.spread[place]
+    # one block is whitened: its inverse is itself
+    slopes = covariance if k == 1 else covariance @ sets.inverse[place]
+    by_block = slopes.reshape(r, a, k, s).transpose(0, 2, 1, 3)
+    noises = np.empty((r, k + 2, a, a))
+    noises[:, :k] = by_block @ set_spread @ by_block.transpose(0, 1, 3, 2)
+    noises[:, k], noises[:, k + 1] = spread, pair_spread
+    levels = np.zeros((r, k, a, s + 1))
+    levels[..., :s] = by_block @ sets.whitener[place]
+    levels -= levels @ sets.probabilities[place][..., None]
+    if within is None:
+        # the noise that B_x K_Sx has on top is given back: tr([K_SS⁻¹]_aa R_a) per block
+        traces = np.einsum("rkskt,rkts->rk", sets.inverse[place].reshape(r, k, s, k, s), set_spread)
+        back = np.einsum("rk,rk->r", noise, traces)[:, None, None] * spread
+        within = _clip(np.eye(a) - slopes @ covariance.transpose(0, 2, 1) + back)[:, None]
+    return Regressions(
+        covariance,
+        slopes,
+        levels.transpose(0, 2, 1, 3).reshape(r, a, k * (s + 1)),
+        within.reshape(r, -1, a * a),
+        noises.reshape(r, k + 2, a * a),
+    )
+
+
+def weigh(
+    sets: Conditioning, place: Places, pair_noise: Floats, x_noise: Floats, y_noise: Floats, n_rows: float, strata: bool
+) -> Weights:
+    """Weigh the parts of questions.
+
+    Parameters
+    ----------
+    sets, place
+        The sets, and the set of each question.
+    pair_noise
+        V of the table (x, y), shape (q,).
+    x_noise, y_noise
+        V of the tables with the blocks of S, shape (q, k).
+    n_rows
+        Number of rows.
+    strata
+        Whether regressions hold strata.
+    """
+    q, k = x_noise.shape
+    noise = np.zeros((q, k + 2, k + 2))
+    # each table's noise reaches u through its two columns; a block's own table is its margin
+    noise[:, :k, :k] = np.where(np.eye(k, dtype=bool), 0.0, sets.noise[place])
+    noise[:, :k, k], noise[:, k, :k], noise[:, k + 1, k + 1] = y_noise, x_noise, pair_noise
+    weights = sets.probabilities[place, 0] if strata else np.ones((q, 1))
+    return Weights(weights / n_rows, noise, sets.margin_noise[place].reshape(q, -1))
+
+
+def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weights: Weights) -> Wald:
+    """Compute u and C for a batch of questions.
+
+    Parameters
+    ----------
+    covariance
+        K_xy, shape (q, a, b).
+    x, y
+        The columns of each question, regressed on the same set.
+    weights
+        Of each question.
+    """
+    q, a, b = covariance.shape
+    u = covariance - x.slopes @ y.covariance.transpose(0, 2, 1)
+    sampling = _sum_products(x.sampling, weights.strata[:, :, None] * y.sampling, a, b)
+    c = sampling + _sum_products(x.noise, weights.noise @ y.noise, a, b)
+    # noise of the conditioning columns' own margins, which stand in K_SS
+    margins = (x.levels[:, :, None] * y.levels[:, None]).reshape(q, a * b, -1)
+    c += (margins * weights.margins[:, None]) @ margins.transpose(0, 2, 1)
+    return Wald(u.reshape(q, a * b), c, sampling)
+
+
+def marginal_wald(covariance: Floats, noise: Floats, x_spread: Floats, y_spread: Floats, n_rows: float) -> Wald:
+    """Return u and C without a conditioning set.
+
+    Parameters
+    ----------
+    covariance, noise
+        K_xy and V of the table (x, y), shapes (q, a, b) and (q,).
+    x_spread, y_spread
+        R of x and of y in it.
+    n_rows
+        Number of rows.
+    """
+    q, a, b = covariance.shape
+    sampling = np.broadcast_to(np.eye(a * b) / n_rows, (q, a * b, a * b))
+    c = sampling + mix_strata(noise[:, None], x_spread[:, None], y_spread[:, None])
+    return Wald(covariance.reshape(q, a * b), c, np.asarray(sampling))
 
 
 def mix_strata(weights: Floats, x_within: Floats, y_within: Floats) -> Floats:
@@ -158,57 +278,19 @@ def mix_strata(weights: Floats, x_within: Floats, y_within: Floats) -> Floats:
     """
     q, z, a, _ = x_within.shape
     b = y_within.shape[2]
-    left = (x_within * weights[:, :, None, None]).reshape(q, z, a * a).transpose(0, 2, 1)
-    mixed = (left @ y_within.reshape(q, z, b * b)).reshape(q, a, a, b, b)
-    return mixed.transpose(0, 1, 3, 2, 4).reshape(q, a * b, a * b)
+    weighed = (x_within * weights[:, :, None, None]).reshape(q, z, a * a)
+    return _sum_products(weighed, y_within.reshape(q, z, b * b), a, b)
 
 
-def _inverse(ss: Floats) -> Floats:
-    q, k, s = ss.shape[:3]
-    if k == 1:
-        # one block is whitened: its inverse is itself
-        return ss
-    values, vectors = np.linalg.eigh(ss.reshape(q, k * s, k * s))
-    values = np.maximum(values, SMALLEST_EIGENVALUE)
-    inverse: Floats = (vectors / values[:, None, :]) @ vectors.transpose(0, 2, 1)
-    return inverse.reshape(q, k, s, k, s)
+def _sum_products(left: Floats, right: Floats, a: int, b: int) -> Floats:
+    """Return Σ_t L_t ⊗ R_t, given flat matrices in the shapes (q, terms, a²) and (q, terms, b²)."""
+    mixed = (left.transpose(0, 2, 1) @ right).reshape(-1, a, a, b, b)
+    return mixed.transpose(0, 1, 3, 2, 4).reshape(-1, a * b, a * b)
 
 
-def _reach(bx: Floats, spread: Floats) -> Floats:
-    """Return B R Bᵀ per conditioning block, shape (q, k, a, a)."""
-    by_block = bx.transpose(0, 2, 1, 3)
-    reach: Floats = by_block @ spread @ by_block.transpose(0, 1, 3, 2)
-    return reach
-
-
-def _residual(bx: Floats, xs: Floats, noise: Floats, noise_trace: Floats, spread: Floats) -> Floats:
-    """Residual covariance of x given S; the noise that B_x K_Sx has on top is given back."""
-    q, a = bx.shape[:2]
-    explained = bx.reshape(q, a, -1) @ xs.reshape(q, a, -1).transpose(0, 2, 1)
-    back = np.einsum("qk,qk->q", noise, noise_trace)[:, None, None] * spread
-    residual = np.eye(spread.shape[1]) - explained + back
+def _clip(residual: Floats) -> Floats:
+    """Return residual covariances with eigenvalues between the floor and 1."""
     values, vectors = np.linalg.eigh((residual + residual.transpose(0, 2, 1)) / 2)
-    clipped: Floats = (vectors * np.clip(values, SMALLEST_RESIDUAL, 1.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
+    values = np.clip(values, SMALLEST_RESIDUAL, 1.0)
+    clipped: Floats = (vectors * values[:, None, :]) @ vectors.transpose(0, 2, 1)
     return clipped
-
-
-def _margin_term(bx: Floats, by: Floats, blocks: Blocks, i: int) -> Floats:
-    """Noise of a conditioning column's own margin, which stands in K_SS."""
-    q, a, s = bx.shape
-    b = by.shape[1]
-    p = blocks.s_probabilities[:, i]
-    # coefficients per level, the dropped level's being 0, centred by the level probabilities
-    level_x, level_y = np.zeros((q, a, s + 1)), np.zeros((q, b, s + 1))
-    level_x[:, :, :s] = bx @ blocks.s_whitener[:, i]
-    level_y[:, :, :s] = by @ blocks.s_whitener[:, i]
-    level_x -= level_x @ p[:, :, None]
-    level_y -= level_y @ p[:, :, None]
-    outer = (level_x[:, :, None, :] * level_y[:, None, :, :]).reshape(q, a * b, s + 1)
-    term: Floats = (outer * blocks.s_margin_noise[:, i, None, :]) @ outer.transpose(0, 2, 1)
-    return term
-
-
-def _kron(left: Floats, right: Floats) -> Floats:
-    q, a, b = left.shape[0], left.shape[1], right.shape[1]
-    product: Floats = left[:, :, None, :, None] * right[:, None, :, None, :]
-    return product.reshape(q, a * b, a * b)

@@ -82,7 +82,7 @@ def search_evidence(
         else:
             find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
         graph = find(tests)
-        shares = redraw_graphs(tests, find, settings.redraws, progress)
+        shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
         if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
 
             def search_at(levels: SkeletonSettings) -> Cpdag:
@@ -152,8 +152,9 @@ def search_by(
             graph = orient_by_separating_sets(tests.columns, skeleton, known)
         if rule is SearchRule.SCORE:
             graph = score(tests, known, graph)
-        whole = Cpdag(columns, graph.directed, graph.undirected)
-        return whole if tests.columns == columns else knowledge.orient(whole)
+        if tests.columns == columns:
+            return graph
+        return knowledge.orient(Cpdag(columns, graph.directed, graph.undirected))
 
     return find
 

@@ -180,11 +180,12 @@ def measure_jointly(curator: Curator, progress: Progress) -> Measured:
     released = curator.count_tables([columns], Fraction(1), "joint table")
     progress("measuring the joint table", 1, 1)
     why = "one record stands in one cell, and every question is a sum of cells: less noise than pair tables would have"
-    stage = Stage("joint table", 1, len(released[0].values), 1.0, released[0].count_variance ** 0.5, why)
     table = released[0]
+    cells = len(table.values)
+    stage = Stage("joint table", 1, cells, 1.0, table.count_variance**0.5, why)
     rows = curator.schema.nominal_rows or max(1.0, float(table.counts.sum()))
     # a cell of a pair of yes/no columns is a sum of a quarter of all cells
-    return Measured(released, (stage,), tuple(warn_of_noise(stage.noise_sd * math.sqrt(table.counts.size / 4), rows)))
+    return Measured(released, (stage,), tuple(warn_of_noise(stage.noise_sd * math.sqrt(cells / 4), rows)))
 
 
 def measure(curator: Curator, knowledge: Knowledge, progress: Progress) -> Measured:

@@ -83,24 +83,29 @@ def _table(law: BlockLaw, bits: int) -> BlockTable:
     # the ratio of neighbouring ratios does not depend on the block, because the loss is quadratic
     step_low, step_high = exp_bounds(2 * law.quadratic * law.width**2, law.denominator, work)
     sum_low = sum_high = 0
-    sums, kept = [(0, 0)], []
+    lows, highs, kept = [0], [0], []
+    small = 1 << 60
     while True:
         sum_low += weight_low
         sum_high += weight_high
-        sums.append((sum_low, sum_high))
+        lows.append(sum_low)
+        highs.append(sum_high)
         kept.append(ratio_low >> 64)
         weight_low = (weight_low * ratio_low) >> work
-        weight_high = min(one, ((weight_high * ratio_high) >> work) + 1)
+        weight_high = ((weight_high * ratio_high) >> work) + 1
         ratio_low = (ratio_low * step_low) >> work
-        ratio_high = min(ratio_high, ((ratio_high * step_high) >> work) + 1)
-        # weights fall at least as fast as a geometric series with the present ratio
-        tail = (weight_high << work) // (one - ratio_high) + 1
-        if tail < 1 << 60:
-            break
+        lower_ratio = ((ratio_high * step_high) >> work) + 1
+        ratio_high = lower_ratio if lower_ratio < ratio_high else ratio_high
+        # the tail is no smaller than its first weight, so that most blocks need no division
+        if weight_high < small:
+            # weights fall at least as fast as a geometric series with the present ratio
+            tail = (weight_high << work) // (one - ratio_high) + 1
+            if tail < small:
+                break
     all_low, all_high = sum_low, sum_high + tail
     return BlockTable(
-        tuple((low << bits) // all_high for low, _ in sums),
-        tuple(-((-high << bits) // all_low) for _, high in sums),
+        tuple([(low << bits) // all_high for low in lows]),
+        tuple([-((-high << bits) // all_low) for high in highs]),
         tuple(kept),
     )
 

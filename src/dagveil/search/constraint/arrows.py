@@ -21,7 +21,7 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.extension import nearest_extension
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.search.constraint.skeleton import Skeleton
+from dagveil.search.constraint.skeleton import Skeleton, list_bits, list_neighbours
 
 Triple = tuple[int, int, int]
 
@@ -56,26 +56,25 @@ def orient_by_evidence(
 
 def weigh_colliders(evidence: Independence, skeleton: Skeleton, settings: ArrowSettings) -> dict[Triple, float]:
     """Return E for each unshielded triple (x, z, y) with x < y; positive speaks for a collider at z."""
-    neighbours = [set(np.flatnonzero(row).tolist()) for row in skeleton.adjacency]
+    neighbours = [set(near) for near in list_neighbours(skeleton.adjacency)]
     triples = list(unshielded(neighbours))
-    sets = [sorted(_sets(neighbours, x, z, y)) for x, z, y in triples]
-    values = -_statistics(
-        evidence, [(x, y, given) for (x, _, y), mine in zip(triples, sets, strict=True) for given in mine]
-    )
-    weights: dict[Triple, float] = {}
-    start = 0
-    for triple, mine in zip(triples, sets, strict=True):
-        halves = values[start : start + len(mine)] / 2
-        start += len(mine)
-        with_z = np.array([triple[1] in given for given in mine])
-        known = np.isfinite(halves)
-        without, within = halves[known & ~with_z], halves[known & with_z]
-        if len(without) and len(within):
-            balance = _log_mean(without) - _log_mean(within)
-            weights[triple] = float(np.clip(balance, -settings.largest_evidence, settings.largest_evidence))
-        else:
-            weights[triple] = 0.0
-    return weights
+    if not triples:
+        return {}
+    questions: list[tuple[int, int, tuple[int, ...]]] = []
+    starts: list[int] = []  # where the sets of a triple without z begin, and then those with z
+    for x, z, y in triples:
+        for sets in _sets(neighbours, x, z, y):
+            starts.append(len(questions))
+            questions.extend((x, y, given) for given in sets)
+    halves = _statistics(evidence, questions) / -2
+    known = np.isfinite(halves)
+    counts = np.add.reduceat(known, starts, dtype=np.intp).reshape(-1, 2)
+    sums = np.logaddexp.reduceat(np.where(known, halves, -np.inf), starts).reshape(-1, 2)
+    both = counts.all(axis=1)  # otherwise nothing was measured that could speak for one side
+    means = sums[both] - np.log(counts[both])
+    balance = np.zeros(len(triples))
+    balance[both] = np.clip(means[:, 0] - means[:, 1], -settings.largest_evidence, settings.largest_evidence)
+    return dict(zip(triples, balance.tolist(), strict=True))
 
 
 def unshielded(neighbours: list[set[int]]) -> Iterator[Triple]:
@@ -86,37 +85,29 @@ def unshielded(neighbours: list[set[int]]) -> Iterator[Triple]:
                 yield x, z, y
 
 
-def _sets(neighbours: list[set[int]], x: int, z: int, y: int) -> set[tuple[int, ...]]:
+def _sets(neighbours: list[set[int]], x: int, z: int, y: int) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Conditioning sets without z up to size one, and with z up to size two, inside a neighbourhood."""
-    others = (neighbours[x] | neighbours[y]) - {x, y, z}
-    found: set[tuple[int, ...]] = {(), (z,)}
-    for w in others:
-        found.add((w,))
-        found.add((min(w, z), max(w, z)))
-    return found
+    others = sorted((neighbours[x] | neighbours[y]) - {x, y, z})
+    return [(), *((w,) for w in others)], [(z,), *((w, z) if w < z else (z, w) for w in others)]
 
 
 def _statistics(evidence: Independence, questions: list[tuple[int, int, tuple[int, ...]]]) -> NDArray[np.float64]:
     """Answer questions of mixed order; NaN where the evidence has no answer."""
     values = np.full(len(questions), np.nan)
-    # the same question may belong to several triples
-    by_order: dict[int, dict[tuple[int, int, tuple[int, ...]], list[int]]] = {}
+    rows: dict[int, list[int]] = {}
     for row, question in enumerate(questions):
-        by_order.setdefault(len(question[2]), {}).setdefault(question, []).append(row)
-    for rows_of in by_order.values():
-        batch = Questions.of(list(rows_of))
+        rows.setdefault(len(question[2]), []).append(row)
+    for mine in rows.values():
+        # the same question may belong to several triples
+        place: dict[tuple[int, int, tuple[int, ...]], int] = {}
+        which = [place.setdefault(questions[row], len(place)) for row in mine]
+        batch = Questions.of(list(place))
         known = evidence.answers(batch)
         statistic = np.full(len(batch), np.nan)
         if known.any():
             statistic[known] = evidence.test(batch.select(known)).statistic
-        for rows, value in zip(rows_of.values(), statistic.tolist(), strict=True):
-            values[rows] = value
+        values[mine] = statistic[which]
     return values
-
-
-def _log_mean(values: NDArray[np.float64]) -> float:
-    top = values.max()
-    return float(top + np.log(np.exp(values - top).mean()))
 
 
 class _Climb:
@@ -145,14 +136,24 @@ class _Climb:
 
     def best(self, restarts: int) -> list[tuple[int, int]]:
         """Return the best orientation found, as (parent, child)."""
-        rng = np.random.default_rng(0)  # search only: nothing private hangs on it
         best_score, best_parents = -np.inf, [0] * self._d
-        for start in range(restarts + 2):
-            parents = (self._collider_start, self._pull_start)[start]() if start < 2 else self._random_start(rng)
+        # with all colliders that the evidence speaks for, and no other, there is nothing left to climb
+        highest = sum(weight for _, weight in self._triples if weight > 0)
+        for parents in self._starts(restarts):
             score = self._ascend(parents)
             if score > best_score + 1e-9:
                 best_score, best_parents = score, parents
-        return [(a, b) for b in range(self._d) for a in _bits(best_parents[b])]
+            if best_score > highest - 1e-9:
+                break
+        return [(a, b) for b in range(self._d) for a in list_bits(best_parents[b])]
+
+    def _starts(self, restarts: int) -> Iterator[list[int]]:
+        """Yield the greedy starts, and then random ones."""
+        yield self._collider_start()
+        yield self._pull_start()
+        rng = np.random.default_rng(0)  # search only: nothing private hangs on it
+        for _ in range(restarts):
+            yield self._order_start(rng.permutation(self._d).tolist())
 
     def _order_start(self, rank: list[float]) -> list[int]:
         """Orient every edge along an order that respects the forced directions."""
@@ -178,9 +179,6 @@ class _Climb:
                 if parent == node:
                     waiting[child] -= 1
         return order
-
-    def _random_start(self, rng: np.random.Generator) -> list[int]:
-        return self._order_start(rng.permutation(self._d).tolist())
 
     def _collider_start(self) -> list[int]:
         """Start from all colliders that the evidence speaks for, the strongest first, as long as no cycle closes."""
@@ -216,40 +214,54 @@ class _Climb:
         while improved:
             improved = False
             for a, b in self._edges:
-                if self._try([(a, b) if parents[b] >> a & 1 else (b, a)], parents):
+                if self._turn(a, b, parents) if parents[b] >> a & 1 else self._turn(b, a, parents):
                     improved = True
             for (x, z, y), weight in self._triples:
-                if weight > 0:
-                    turned = [(z, v) for v in (x, y) if parents[v] >> z & 1]
-                    if len(turned) == 2 and self._try(turned, parents):
-                        improved = True
+                if weight > 0 and parents[x] >> z & 1 and parents[y] >> z & 1 and self._collide(x, z, y, parents):
+                    improved = True
         return sum(w for (x, z, y), w in self._triples if parents[z] >> x & 1 and parents[z] >> y & 1)
 
-    def _try(self, arcs: list[tuple[int, int]], parents: list[int]) -> bool:
-        """Reverse these arcs if that raises the score and closes no cycle."""
-        if any(arc in self._fixed for arc in arcs):
+    def _turn(self, a: int, b: int, parents: list[int]) -> bool:
+        """Reverse a → b if that raises the score and closes no cycle."""
+        bit = 1 << a
+        gain = self._share(a, b, parents[a]) - self._share(b, a, parents[b] & ~bit)
+        if gain <= 1e-9 or (a, b) in self._fixed:
             return False
-        gain = 0.0
-        done: list[tuple[int, int]] = []
-        for a, b in arcs:
-            gain -= self._share(b, a, parents[b] & ~(1 << a))
-            parents[b] &= ~(1 << a)
-            gain += self._share(a, b, parents[a])
-            parents[a] |= 1 << b
-            done.append((a, b))
-        if gain > 1e-9 and not any(self._reaches(a, b, parents) for a, b in done):
+        parents[b] ^= bit
+        parents[a] |= 1 << b
+        if not self._reaches(a, b, parents):
             return True
-        for a, b in reversed(done):
-            parents[a] &= ~(1 << b)
-            parents[b] |= 1 << a
+        parents[a] ^= 1 << b
+        parents[b] ^= bit
+        return False
+
+    def _collide(self, x: int, z: int, y: int, parents: list[int]) -> bool:
+        """Make x ← z → y a collider if that raises the score and closes no cycle."""
+        if (z, x) in self._fixed or (z, y) in self._fixed:
+            return False
+        bit, both = 1 << z, 1 << x | 1 << y
+        lost = self._share(x, z, parents[x] & ~bit) + self._share(y, z, parents[y] & ~bit)
+        won = self._share(z, x, parents[z]) + self._share(z, y, parents[z] | 1 << x)
+        if won - lost <= 1e-9:
+            return False
+        parents[x] ^= bit
+        parents[y] ^= bit
+        parents[z] |= both
+        if not self._reaches(z, x, parents) and not self._reaches(z, y, parents):
+            return True
+        parents[z] ^= both
+        parents[x] ^= bit
+        parents[y] ^= bit
         return False
 
     def _share(self, z: int, x: int, others: int) -> float:
         """Weight of the colliders at z that x forms with these other parents."""
         mask = self._partners[z].get(x, 0) & others
-        total = 0.0
+        if not mask:
+            return 0.0
+        total, weight = 0.0, self._weight[z]
         while mask:
-            total += self._weight[z][x, (mask & -mask).bit_length() - 1]
+            total += weight[x, (mask & -mask).bit_length() - 1]
             mask &= mask - 1
         return total
 
@@ -264,9 +276,3 @@ class _Climb:
             seen |= new
             frontier |= new
         return bool(seen & target)
-
-
-def _bits(mask: int) -> Iterator[int]:
-    while mask:
-        yield (mask & -mask).bit_length() - 1
-        mask &= mask - 1

@@ -81,7 +81,38 @@ class Skeleton:
 
     def edges(self) -> list[tuple[int, int]]:
         """Return the kept pairs."""
-        return [(int(x), int(y)) for x, y in zip(*np.nonzero(np.triu(self.adjacency)), strict=True)]
+        first, second = np.nonzero(self.adjacency)
+        return [(x, y) for x, y in zip(first.tolist(), second.tolist(), strict=True) if x < y]
+
+
+def list_neighbours(adjacency: Bools) -> list[list[int]]:
+    """Return the neighbours of each node, in ascending order.
+
+    Examples
+    --------
+    >>> list_neighbours(np.array([[False, True], [True, False]]))
+    [[1], [0]]
+    """
+    neighbours: list[list[int]] = [[] for _ in adjacency]
+    first, second = np.nonzero(adjacency)
+    for x, y in zip(first.tolist(), second.tolist(), strict=True):
+        neighbours[x].append(y)
+    return neighbours
+
+
+def list_bits(mask: int) -> list[int]:
+    """Return the positions of the bits of a mask, in ascending order.
+
+    Examples
+    --------
+    >>> list_bits(0b1101)
+    [0, 2, 3]
+    """
+    bits = []
+    while mask:
+        bits.append((mask & -mask).bit_length() - 1)
+        mask &= mask - 1
+    return bits
 
 
 def find_skeleton(evidence: Independence, settings: SkeletonSettings, knowledge: Knowledge) -> Skeleton:
@@ -108,17 +139,19 @@ def screen_pairs(evidence: Independence, settings: SkeletonSettings, knowledge: 
     names = evidence.columns
     d = len(names)
     adjacency = np.zeros((d, d), dtype=bool)
-    pairs = np.column_stack(np.triu_indices(d, 1))
+    x, y = np.triu_indices(d, 1)
     if knowledge != Knowledge.none():
         asked = []
-        for x, y in combinations(range(d), 2):
-            if knowledge.requires(names[x], names[y]):
-                adjacency[x, y] = adjacency[y, x] = True
-            elif not knowledge.excludes(names[x], names[y]):
-                asked.append((x, y))
-        pairs = np.array(asked, dtype=np.intp).reshape(len(asked), 2)
-    questions = Questions(pairs[:, 0], pairs[:, 1], np.empty((len(pairs), 0), dtype=np.intp))
-    questions = questions.select(evidence.answers(questions))
+        for a, b in combinations(range(d), 2):
+            if knowledge.requires(names[a], names[b]):
+                adjacency[a, b] = adjacency[b, a] = True
+            elif not knowledge.excludes(names[a], names[b]):
+                asked.append((a, b))
+        x, y = np.array(asked, dtype=np.intp).reshape(len(asked), 2).T
+    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+    known = evidence.answers(questions)
+    if not known.all():
+        questions = questions.select(known)
     p = evidence.test(questions).p_value
     dependent = p < settings.marginal_level
     first, second = questions.x[dependent], questions.y[dependent]
@@ -136,46 +169,51 @@ def candidate_sets(
 ) -> list[tuple[int, int, tuple[int, ...]]]:
     """List, for each edge, the sets on a path inside a neighbourhood that leave the least dependence."""
     names = evidence.columns
-    neighbours = [np.flatnonzero(row) for row in skeleton.adjacency]
     reach = _Reach(skeleton.adjacency)
     association = evidence.association()
     guarded = order == 1 and settings.removal_order is RemovalOrder.WEAKEST_EDGE
+    linked: list[list[float]] = association.tolist() if guarded else []
     candidates: list[tuple[int, int, tuple[int, ...]]] = []
     owners: list[int] = []
     edges = [(x, y) for x, y in skeleton.edges() if not knowledge.requires(names[x], names[y])]
     for edge, (x, y) in enumerate(edges):
         # a common neighbour lies between the two; others have to be looked for
-        near_both = reach.common(x, y)
-        between = near_both if near_both == reach.around(x, y) else reach.between(x, y)
-        seen: set[tuple[int, ...]] = set()
-        for end, other in ((x, y), (y, x)):
-            near = [z for z in neighbours[end].tolist() if z != other and between >> z & 1]
+        near_both, around = reach.common(x, y), reach.around(x, y)
+        between = near_both if near_both == around else reach.between(x, y)
+        if order == 1:
+            near = list_bits(around & between)
             if guarded:
-                near = [z for z in near if association[x, y] <= min(association[x, z], association[y, z])]
-            elif order > 1 and len(near) > settings.neighbours_considered:
-                useful = np.minimum(association[x, near], association[y, near])
-                near = [near[i] for i in np.sort(np.argsort(-useful, kind="stable")[: settings.neighbours_considered])]
-            seen.update(combinations(near, order))
-        candidates.extend((x, y, given) for given in sorted(seen))
-        owners.extend([edge] * len(seen))
+                weight, from_x, from_y = linked[x][y], linked[x], linked[y]
+                near = [z for z in near if weight <= from_x[z] and weight <= from_y[z]]
+            sets: list[tuple[int, ...]] = [(z,) for z in near]
+        else:
+            seen: set[tuple[int, ...]] = set()
+            for side in {reach.near(x) & between, reach.near(y) & between}:
+                near = list_bits(side)
+                if len(near) > settings.neighbours_considered:
+                    useful = np.minimum(association[x, near], association[y, near])
+                    best = np.argsort(-useful, kind="stable")[: settings.neighbours_considered]
+                    near = [near[i] for i in np.sort(best)]
+                seen.update(combinations(near, order))
+            sets = sorted(seen)
+        candidates.extend((x, y, given) for given in sets)
+        owners.extend([edge] * len(sets))
     if not candidates:
         return []
     questions = Questions.of(candidates)
-    known = np.flatnonzero(evidence.answers(questions))
-    strength = evidence.strength(questions.select(known))
-    owner = np.array(owners)[known]
-    # a set whose own tables were paid for is always tested; order 1 has no such tables
-    direct = evidence.joint(questions.select(known)) & (order > 1)
-    ranked = known[np.lexsort((strength, owner))]
-    position = {int(row): i for i, row in enumerate(known)}
-    chosen: list[int] = []
-    count, last = 0, -1
-    for row in ranked.tolist():
-        count = count + 1 if owners[row] == last else 1
-        last = owners[row]
-        if count <= settings.sets_per_edge or direct[position[row]]:
-            chosen.append(row)
-    return [candidates[row] for row in chosen]
+    owner = np.array(owners)
+    known = evidence.answers(questions)
+    if not known.all():
+        questions, owner = questions.select(known), owner[known]
+        candidates = [candidate for candidate, answered in zip(candidates, known.tolist(), strict=True) if answered]
+    ranked = np.lexsort((evidence.strength(questions), owner))
+    # owners ascend, so the first place of an edge among the ranked is its first among the candidates
+    place = np.arange(len(owner)) - np.searchsorted(owner, owner)
+    chosen = place < settings.sets_per_edge
+    if order > 1:
+        # a set whose own tables were paid for is always tested; order 1 has no such tables
+        chosen |= evidence.joint(questions)[ranked]
+    return [candidates[row] for row in ranked[chosen].tolist()]
 
 
 def _find_separations(
@@ -192,17 +230,17 @@ def _find_separations(
         for (x, y, given), p in zip(candidates, p_value.tolist(), strict=True)
         if p > settings.conditional_level
     ]
-    # names break ties, so columns may come in any order
-    rank = np.argsort(np.argsort(np.array(evidence.columns))).tolist()
     association = evidence.association()
     weakest = order == 1 and settings.removal_order is RemovalOrder.WEAKEST_EDGE
+    names = evidence.columns
     return sorted(
         found,
+        # names break ties, so columns may come in any order
         key=lambda s: (
             association[s[1], s[2]] if weakest else -s[0],
-            sorted((rank[s[1]], rank[s[2]])),
+            sorted((names[s[1]], names[s[2]])),
             -s[0],
-            sorted(rank[z] for z in s[3]),
+            sorted(names[z] for z in s[3]),
         ),
     )
 
@@ -229,14 +267,18 @@ class _Reach:
     """Which nodes lie on a way between two others, by bit masks."""
 
     def __init__(self, adjacency: Bools) -> None:
-        self._masks = [sum(1 << int(z) for z in np.flatnonzero(row)) for row in adjacency]
-        self._parts: dict[int, list[int]] = {}
+        self._masks = [sum(1 << z for z in near) for near in list_neighbours(adjacency)]
+        self._parts: dict[int | None, list[int]] = {}
 
     def remove(self, x: int, y: int) -> None:
         """Take an edge away."""
         self._masks[x] &= ~(1 << y)
         self._masks[y] &= ~(1 << x)
         self._parts.clear()
+
+    def near(self, x: int) -> int:
+        """Return the mask of nodes next to one."""
+        return self._masks[x]
 
     def common(self, x: int, y: int) -> int:
         """Return the mask of nodes next to both."""
@@ -268,11 +310,23 @@ class _Reach:
     def _part(self, node: int, without: int) -> int:
         """Return the connected part of a node in the graph without another one."""
         if without not in self._parts:
-            self._parts[without] = self._split(without)
-        return next(part for part in self._parts[without] if part >> node & 1)
+            near = self._masks[without]
+            first = (near & -near).bit_length() - 1
+            # most nodes hold nothing together: their neighbours find each other without them, after a few steps
+            together = not near or self._finds(first, near, without)
+            self._parts[without] = self._split(None if together else without)
+        for part in self._parts[without]:
+            if part >> node & 1:
+                return part & ~(1 << without)
+        return 0
 
-    def _split(self, without: int) -> list[int]:
-        left = ((1 << len(self._masks)) - 1) & ~(1 << without)
+    def _split(self, without: int | None) -> list[int]:
+        """Return the connected parts of the graph, or of the graph without a node."""
+        if without in self._parts:
+            return self._parts[without]
+        left = (1 << len(self._masks)) - 1
+        if without is not None:
+            left &= ~(1 << without)
         parts = []
         while left:
             part = frontier = left & -left
@@ -284,4 +338,5 @@ class _Reach:
                 frontier |= new
             parts.append(part)
             left &= ~part
+        self._parts[without] = parts
         return parts

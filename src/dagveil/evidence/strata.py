@@ -1,0 +1,264 @@
+"""Questions laid out as strata of one table of counts, and the Wald statistic that pools them.
+
+Arrays have questions in their last axis, because sums over levels and strata are then sums of long rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.evidence.margins import AllMargins, Margins
+from dagveil.evidence.questions import Questions
+from dagveil.evidence.wald import Wald
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.intp]
+
+FEWEST_ROWS = 0.5
+"""Margins inside a stratum are floored at this and at the deviation of their noise: neither may look empty."""
+
+BARELY_SEEN = 4.0
+"""Deviations of noise that the total of a stratum has to exceed before the stratum counts."""
+
+CELLS_LAID_OUT = 2**15
+"""Cells of all small questions together up to which they are answered at once."""
+
+ORDERS_LAID_OUT = 3
+"""Orders of small questions: 0, 1 and 2, which a search of tables asks."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Levels:
+    """Levels of the columns of a table.
+
+    Attributes
+    ----------
+    kept
+        Number of levels after merging, shape (d,).
+    declared
+        Number before, shape (d,).
+    merged
+        How many declared levels each kept one stands for, shape (d, most levels), zero in the padding.
+    """
+
+    kept: Positions
+    declared: Positions
+    merged: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """Where the cells of q questions of one shape lie, x having no more levels than y.
+
+    Attributes
+    ----------
+    x, y
+        Positions of the two columns, shape (q,).
+    place
+        Of each cell among the cells of the margins, shape (levels of x, levels of y, strata, q).
+    summed
+        Declared cells that make one cell whose levels of x and y were not merged, shape (strata, q); 0 for strata that
+        only fill up.
+    x_merged, y_merged
+        How many declared levels each level stands for, shapes (levels, q).
+    """
+
+    x: Positions
+    y: Positions
+    place: Positions
+    summed: Floats
+    x_merged: Floats
+    y_merged: Floats
+
+
+def lay_out(questions: Questions, levels: Levels, margins: Margins) -> tuple[Floats, Layout]:
+    """Return the cells of the margins, and where those of questions with tables of one shape lie."""
+    x, y, given = questions.x, questions.y, questions.given
+    sets = np.column_stack([x, y, given])
+    cells, place, stride = margins.locate(sets)
+    x_stride, y_stride, *strides = stride.T
+    # cells of columns that were summed out and of merged levels add their noise up
+    summed = float(levels.declared.prod()) / levels.declared[sets].prod(axis=1)
+    n_strata = int(levels.kept[given[0]].prod())
+    rest = np.arange(n_strata)[:, None]
+    for column, step in zip(given.T, strides, strict=True):
+        rest, level = np.divmod(rest, levels.kept[column])
+        place = place + level * step
+        summed = summed * levels.merged[column, level]
+    a, b = int(levels.kept[x[0]]), int(levels.kept[y[0]])
+    within = (np.arange(a)[:, None] * x_stride)[:, None] + np.arange(b)[:, None] * y_stride
+    return cells, Layout(
+        x=x,
+        y=y,
+        place=place.reshape(-1, len(x)) + within[:, :, None],
+        summed=summed.reshape(-1, len(x)),
+        x_merged=levels.merged[x, :a].T,
+        y_merged=levels.merged[y, :b].T,
+    )
+
+
+def encode_questions(questions: Questions, d: int) -> Positions:
+    """Return one number for each question about d columns, which x and y may change places in.
+
+    Examples
+    --------
+    >>> encode_questions(Questions.of([(0, 1, (2, 3)), (1, 0, (3, 2))]), 10).tolist()
+    [123, 123]
+    """
+    code = np.minimum(questions.x, questions.y) * d + np.maximum(questions.x, questions.y)
+    for column in np.sort(questions.given, axis=1).T:
+        code = code * d + column
+    return code
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SmallQuestions:
+    """All small questions whose columns x and y have the same numbers of levels.
+
+    Attributes
+    ----------
+    layout
+        Where their cells lie.
+    codes
+        Those of the questions of each order, one order after the other in the layout.
+    """
+
+    layout: Layout
+    codes: tuple[Positions, ...]
+
+
+@lru_cache(maxsize=8)
+def lay_out_all(shape: tuple[int, ...]) -> tuple[SmallQuestions, ...]:
+    """Lay out all small questions about a table whose levels are all kept; none if there are too many.
+
+    What comes back hangs on the shape alone: redraws and further tables of the same schema share it.
+    """
+    d, most = len(shape), max(shape)
+    numbers = [math.comb(d, 2) * math.comb(d - 2, order) for order in range(min(ORDERS_LAID_OUT, d - 1))]
+    if sum(numbers) * most ** (len(numbers) + 1) > CELLS_LAID_OUT:
+        return ()
+    declared = np.array(shape, dtype=np.intp)
+    levels = Levels(declared, declared, np.ones((d, most)))
+    margins = AllMargins(np.zeros(shape))
+    by_shape: dict[tuple[int, int], list[list[tuple[int, int, tuple[int, ...]]]]] = {}
+    for order in range(len(numbers)):
+        for pair in combinations(range(d), 2):
+            x, y = sorted(pair, key=shape.__getitem__)
+            if shape[x] > 1:
+                asked = by_shape.setdefault((shape[x], shape[y]), [[] for _ in numbers])[order]
+                asked.extend((x, y, given) for given in combinations([z for z in range(d) if z not in pair], order))
+    return tuple(_fill_up([Questions.of(asked) for asked in orders], levels, margins) for orders in by_shape.values())
+
+
+def _fill_up(orders: list[Questions], levels: Levels, margins: AllMargins) -> SmallQuestions:
+    """Lay questions of several orders out in one shape: strata that are not there are empty and have no noise."""
+    layouts = []
+    for questions in orders:
+        n_strata = levels.kept[questions.given].prod(axis=1)
+        found = [(rows, lay_out(questions.select(rows), levels, margins)[1]) for rows in _alike(n_strata)]
+        layouts.append((questions, found))
+    most = max(layout.summed.shape[0] for _, found in layouts for _, layout in found)
+    total = sum(len(questions) for questions, _ in layouts)
+    first = layouts[0][1][0][1]
+    place = np.full((*first.place.shape[:2], most, total), margins.nothing, dtype=np.intp)
+    summed = np.zeros((most, total))
+    start = 0
+    for questions, found in layouts:
+        for rows, layout in found:
+            place[:, :, : layout.summed.shape[0], start + rows] = layout.place
+            summed[: layout.summed.shape[0], start + rows] = layout.summed
+        start += len(questions)
+    x, y = (np.concatenate([getattr(questions, end) for questions in orders]) for end in ("x", "y"))
+    a, b = first.place.shape[:2]
+    filled = Layout(x, y, place, summed, np.ones((a, total)), np.ones((b, total)))
+    return SmallQuestions(filled, tuple(encode_questions(questions, len(levels.kept)) for questions in orders))
+
+
+def _alike(numbers: Positions) -> list[Positions]:
+    """Return the rows of each number."""
+    return [np.flatnonzero(numbers == number) for number in sorted(set(numbers.tolist()))]
+
+
+def pool_strata(counts: Floats, layout: Layout, cell_variance: float, n_rows: float) -> Wald:
+    """Return the weighted mean of U over strata, without the last levels of x and y, and its covariance.
+
+    Parameters
+    ----------
+    counts
+        Noisy counts in the shape of `layout.place`.
+    layout
+        Of the questions.
+    cell_variance
+        Variance of the noise of one declared cell.
+    n_rows
+        Number of rows, the unit of the mean.
+    """
+    variance = cell_variance * layout.summed
+    deviation = np.sqrt(variance)
+    x_margin, y_margin = counts.sum(axis=1), counts.sum(axis=0)
+    n = x_margin.sum(axis=0)
+    x_total, y_total = layout.x_merged.sum(axis=0), layout.y_merged.sum(axis=0)
+    p = _shares(x_margin, deviation * np.sqrt(layout.x_merged * y_total)[:, None])
+    q = _shares(y_margin, deviation * np.sqrt(layout.y_merged * x_total)[:, None])
+    weights = _weigh(n, deviation * np.sqrt(x_total * y_total)) / n_rows
+    # (I − p1ᵀ) N (I − 1qᵀ), N1 and 1ᵀN being the margins
+    centred = counts[:-1, :-1] - p[:, None] * y_margin[:-1] - (x_margin[:-1] - p * n)[:, None] * q
+    partial = (weights * centred).sum(axis=2)
+    squares = weights**2
+    sampling = _mix(squares * np.maximum(n, 0.0), _within(p), _within(q))
+    noise = _mix(squares * variance, _spread(p, layout.x_merged), _spread(q, layout.y_merged))
+    return Wald(partial.reshape(-1, partial.shape[-1]).T, sampling + noise, sampling)
+
+
+def _weigh(n: Floats, deviation: Floats) -> Floats:
+    """Weights of strata: what each holds above its noise, as a share of what it seems to hold; their mean row has 1.
+
+    Where p and q are little but noise, n (p − p̂)(q − q̂)ᵀ is as large as U_z itself, and floors give it a direction. If
+    no stratum stands out, all count alike: no question is refused. Shapes are (strata, q).
+    """
+    above = np.maximum(n - BARELY_SEEN * deviation, 0.0)
+    weights = np.where(above.any(axis=0), above / np.maximum(n, 1e-300), 1.0)
+    held = np.maximum(n, 0.0)
+    mass = (weights * held).sum(axis=0)
+    scale = np.divide(held.sum(axis=0), mass, out=np.ones_like(mass), where=mass > 0)
+    return np.asarray(weights * scale)
+
+
+def _shares(margin: Floats, deviation: Floats) -> Floats:
+    """Level probabilities inside each stratum, none of them below what noise hides; without the last level."""
+    floored = np.maximum(margin, np.maximum(deviation, FEWEST_ROWS))
+    return np.asarray(floored[:-1] / floored.sum(axis=0))
+
+
+def _within(p: Floats) -> Floats:
+    """D_p = diag(p) − ppᵀ of each stratum."""
+    within: Floats = -p[:, None] * p
+    _diagonal(within)[...] += p
+    return within
+
+
+def _spread(p: Floats, merged: Floats) -> Floats:
+    """R_p = (I − p1ᵀ) G (I − 1pᵀ) of each stratum, G counting merged levels."""
+    g = merged[:-1, None]
+    spread: Floats = p[:, None] * (p * merged.sum(axis=0) - g) - g[:, None] * p
+    _diagonal(spread)[...] += g
+    return spread
+
+
+def _diagonal(matrices: Floats) -> Floats:
+    """View of the diagonals of matrices in the first two axes."""
+    diagonal: Floats = np.einsum("ii...->i...", matrices)
+    return diagonal
+
+
+def _mix(weights: Floats, x_part: Floats, y_part: Floats) -> Floats:
+    """Return Σ_z w_z X_z ⊗ Y_z of each question, questions first."""
+    a, b, q = len(x_part), len(y_part), weights.shape[-1]
+    mixed: Floats = np.einsum("ijzq,klzq->qikjl", weights * x_part, y_part)
+    return mixed.reshape(q, a * b, a * b)
