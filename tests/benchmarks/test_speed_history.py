@@ -70,12 +70,15 @@ def test_the_command_appends_and_warns(tmp_path, monkeypatch):
     path = tmp_path / "history.jsonl"
     append_entry(path, entry(**{"asia: peer / dagveil, exact noise": 80.0}))
     monkeypatch.setattr("dagveil.cli.bench.time_runs", lambda *arguments: RUNS[:2])
-    monkeypatch.setattr("dagveil.cli.bench.time_loading", lambda *arguments: LOADING)
-    done = CliRunner().invoke(bench, ["speed", "--history", str(path)])
+    done = CliRunner().invoke(bench, ["speed", "--history", str(path), "--load-rows", "200", "--load-columns", "3"])
     assert done.exit_code == 0, done.output
     assert "80 × before, 8 × now (-90%)" in done.output
     assert "Warning: slower" in done.output
-    assert json.loads(path.read_text().splitlines()[-1])["ratios"]["asia: peer / dagveil, exact noise"] == 8.0
+    ratios = json.loads(path.read_text().splitlines()[-1])["ratios"]
+    assert ratios["asia: peer / dagveil, exact noise"] == 8.0
+    for program in ("load and count 3 pair tables", "from the file to the graph"):
+        assert ratios[f"200 rows × 3 columns: read the file into Arrow / {program}"] > 0
+        assert f"| {program} |" in done.output
 
 
 @pytest.mark.parametrize(

@@ -70,9 +70,9 @@ def list_ratios(runs: Sequence[Timing], loading: Sequence[Timing] = ()) -> dict[
         for peer in runs
         if mine.case == peer.case and mine.program.startswith("dagveil") and not peer.program.startswith("dagveil")
     }
-    if loading:
-        plain, counted = loading
-        ratios[f"{plain.case}: {plain.program} / {counted.program}"] = plain.seconds / counted.seconds
+    for other in loading[1:]:
+        plain = loading[0]
+        ratios[f"{plain.case}: {plain.program} / {other.program}"] = plain.seconds / other.seconds
     return ratios
 
 
