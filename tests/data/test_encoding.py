@@ -273,6 +273,46 @@ def test_chunks_may_have_different_dictionaries() -> None:
     assert encode_cells(pa.chunked_array(chunks), NUMBER).codes["x"].tolist() == [3, 2, 2, 3, 3, 3]
 
 
+@pytest.mark.parametrize("words", [["a", "1", "b"], ["b", "z", "1", "a"], [*map(str, range(300)), "a"]])
+def test_dictionaries_in_any_order_and_width_equal_plain_texts(words: list[str]) -> None:
+    """The first has the order of the levels, where indices are codes already."""
+    column = Categorical(("a", "1", "b"), "own-level", "own-level")
+    indices = np.random.default_rng(1).integers(0, len(words), 50)
+    for kind in (np.uint8, np.int16, np.int64):
+        if indices.max() <= np.iinfo(kind).max:
+            array = pa.DictionaryArray.from_arrays(pa.array(indices.astype(kind)), pa.array(words))
+            wanted = encode_cells(array.dictionary_decode(), column).codes["x"].tolist()
+            assert encode_cells(array, column).codes["x"].tolist() == wanted
+
+
+@pytest.mark.parametrize("words", [["a", "b"], ["b", "a"]])
+@pytest.mark.parametrize("index", [2, 255, 256, 300, -1])
+def test_indices_beyond_a_dictionary_never_become_codes_without_a_level(words: list[str], index: int) -> None:
+    damaged = pa.DictionaryArray.from_arrays(pa.array([0, index], pa.int32()), pa.array(words), safe=False)
+    column = Categorical(("a", "b"), "a")
+    try:
+        codes = encode_cells(damaged, column).codes["x"]
+    except pa.ArrowIndexError:
+        return
+    assert codes.max() < column.n_levels
+
+
+def test_many_rows_are_encoded_in_threads_to_the_same_codes() -> None:
+    rng = np.random.default_rng(1)
+    n_rows = 2**18 + 5
+    cells = {"words": rng.choice(["a", "1", "?"], n_rows), "number": rng.normal(size=n_rows)}
+    schema = Schema(dataset="d", columns={"words": WORDS, "number": NUMBER})
+    table = pa.table(cells)
+    together = encode(table, schema)
+    for start in range(0, n_rows, 2**17):
+        part = encode(table.slice(start, 2**17), schema)
+        for name in cells:
+            assert np.array_equal(together.codes[name][start : start + 2**17], part.codes[name])
+        assert np.array_equal(together.values["number"][start : start + 2**17], part.values["number"])
+    with pytest.raises(DataError, match="'number'"):
+        encode(table.set_column(1, "number", pa.array([b"x"] * n_rows)), schema)
+
+
 def test_many_levels_need_wider_codes() -> None:
     column = Categorical(tuple(f"v{k}" for k in range(1000)), "own-level", "own-level")
     codes = encode_cells(pa.array(["v999", "v0", "?", None]), column).codes["x"]

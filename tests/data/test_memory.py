@@ -12,7 +12,7 @@ from table_contract import TableContract
 
 from dagveil.data.bundles import bundle_columns
 from dagveil.data.column import Categorical, Numeric
-from dagveil.data.distinct import WeightedRows, count_cells, mix_codes, shrink_rows
+from dagveil.data.distinct import WeightedRows, _unpack_word, count_cells, mix_codes, shrink_rows
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.data.table import MAX_CELLS
@@ -154,3 +154,15 @@ def test_ready_codes_are_checked() -> None:
 def test_nothing_of_the_rows_is_printed() -> None:
     codes, schema = simulated(12_345, [2, 2])
     assert repr(MemoryTable.from_codes(codes, schema)) == "MemoryTable(dataset='simulated', columns=2)"
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 2**16 * 9 + 3])
+def test_words_are_taken_apart_as_they_were_put_together(n_rows: int) -> None:
+    """More levels than a narrow word holds, and one column that nearly fills one."""
+    sizes = [5, 300, 2, 1, 1000, 7, 3, 256]
+    rng = np.random.default_rng(1)
+    codes = [rng.integers(0, size, n_rows).astype(np.uint8 if size <= 256 else np.uint16) for size in sizes]
+    for array, size in zip(codes, sizes, strict=True):
+        array[:1] = size - 1
+    found = _unpack_word(mix_codes(codes, sizes), sizes, [array.dtype for array in codes])
+    assert all(np.array_equal(*pair) and pair[0].dtype == pair[1].dtype for pair in zip(found, codes, strict=True))

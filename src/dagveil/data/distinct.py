@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +16,7 @@ from dagveil.data.encoding import Codes
 _WORD: Final = 2**63
 _BYTE: Final = 2**8
 _HALF_WORD: Final = 2**16
+_NARROW_WORD: Final = 2**31
 _BLOCK_ROWS: Final = 2**16
 _FEW_BLOCKS: Final = 8
 _SMALL_DOMAIN: Final = 2**18
@@ -89,11 +90,8 @@ def shrink_rows(rows: WeightedRows, levels: Mapping[str, int]) -> WeightedRows:
     keys, weights = _count_small(packed[0], domain) if domain <= _SMALL_DOMAIN else _count_sorted(packed[0])
     if not pays_to_shrink(keys.size, rows.n_rows):
         return rows
-    codes: dict[str, Codes] = {}
-    for name, size in zip(reversed(names), reversed(sizes), strict=True):
-        keys, digits = np.divmod(keys, size)
-        codes[name] = digits.astype(rows.codes[name].dtype)
-    return WeightedRows(codes={name: codes[name] for name in names}, weights=weights, n_rows=weights.size)
+    codes = _unpack_word(keys, sizes, [rows.codes[name].dtype for name in names])
+    return WeightedRows(codes=dict(zip(names, codes, strict=True)), weights=weights, n_rows=weights.size)
 
 
 def count_cells(rows: WeightedRows, levels: Mapping[str, int]) -> NDArray[np.int64] | None:
@@ -212,15 +210,42 @@ def _pack_word(codes: Sequence[Codes], sizes: Sequence[int]) -> NDArray[np.integ
         block = slice(start, start + _BLOCK_ROWS)
         packed[block] = mix([array[block] for array in codes], sizes)
 
+    _do_blocks(pack_block, n_rows)
+    return packed
+
+
+def _do_blocks(do: Callable[[int], None], n_rows: int) -> None:
+    """Do something for each block of rows; many are shared by two threads."""
     blocks = range(0, n_rows, _BLOCK_ROWS)
     if len(blocks) <= _FEW_BLOCKS:
         for start in blocks:
-            pack_block(start)
-        return packed
+            do(start)
+        return
     # blocks stay in the processor's cache; numpy releases the interpreter lock, so two threads help
     with ThreadPoolExecutor(max_workers=2) as pool:
-        list(pool.map(pack_block, blocks))
-    return packed
+        list(pool.map(do, blocks))
+
+
+def _unpack_word(keys: NDArray[np.int64], sizes: Sequence[int], kinds: Sequence[np.dtype[Any]]) -> list[Codes]:
+    """Take a word apart again; division of narrow integers is several times faster."""
+    codes: list[Codes] = [np.empty(len(keys), dtype=kind) for kind in kinds]
+    groups = list(_group_levels(sizes, _NARROW_WORD))
+
+    def unpack_block(start: int) -> None:
+        block = slice(start, start + _BLOCK_ROWS)
+        left = keys[block]
+        for group in reversed(groups):
+            domain = math.prod(sizes[position] for position in group)
+            rest = left // domain
+            digits = (left - rest * domain).astype(np.uint32)
+            left = rest
+            for position in reversed(group):
+                size = np.uint32(sizes[position])
+                codes[position][block] = digits % size
+                digits //= size
+
+    _do_blocks(unpack_block, len(keys))
+    return codes
 
 
 def _count_small(keys: NDArray[np.integer[Any]], domain: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

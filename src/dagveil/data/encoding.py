@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ Codes = NDArray[np.unsignedinteger[Any]]
 
 _FEW_CUTS: Final = 16
 _WIDEST_LOOKUP: Final = 65536
+_MANY_ROWS: Final = 2**18
+_NARROW_TABLE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +57,27 @@ def encode(table: pa.Table, schema: Schema) -> EncodedColumns:
     >>> encode(pa.table({"x": ["a", "?", None]}), schema).codes["x"].tolist()
     [0, 1, 1]
     """
-    codes: dict[str, Codes] = {}
-    values: dict[str, NDArray[np.float64]] = {}
-    for name, column in schema.columns.items():
-        cells = table.column(name)
-        if isinstance(column, Numeric):
-            numbers = read_numbers(cells, name)
-            values[name] = clip_numbers(numbers, column)
-            codes[name] = bin_numbers(numbers, values[name], column)
-        else:
-            codes[name] = find_levels(cells, column, name, places=np.array(place_codes(column)))
-    return EncodedColumns(n_rows=table.num_rows, codes=codes, values=values)
+
+    def encode_column(name: str) -> tuple[Codes, NDArray[np.float64] | None]:
+        column = schema.columns[name]
+        if not isinstance(column, Numeric):
+            return find_levels(table.column(name), column, name, places=np.array(place_codes(column))), None
+        numbers = read_numbers(table.column(name), name)
+        clipped = clip_numbers(numbers, column)
+        return bin_numbers(numbers, clipped, column), clipped
+
+    names = list(schema.columns)
+    if table.num_rows < _MANY_ROWS:
+        found = list(map(encode_column, names))
+    else:
+        # Arrow and numpy release the interpreter lock, so two threads help
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            found = list(pool.map(encode_column, names))
+    return EncodedColumns(
+        n_rows=table.num_rows,
+        codes={name: codes for name, (codes, _) in zip(names, found, strict=True)},
+        values={name: values for name, (_, values) in zip(names, found, strict=True) if values is not None},
+    )
 
 
 def join_columns(pieces: Sequence[EncodedColumns], schema: Schema) -> EncodedColumns:
@@ -106,7 +119,7 @@ def find_levels(cells: pa.ChunkedArray, column: LevelColumn, name: str, places: 
 
 
 class _Lookup:
-    """Maps Arrow arrays to codes; the way depends on the type of the array, never on its contents."""
+    """Maps Arrow arrays to codes; what becomes of a cell depends on the type of the array, never on other cells."""
 
     def __init__(self, spellings: Mapping[str, int], places: Codes, name: str) -> None:
         self.spellings = spellings
@@ -114,6 +127,8 @@ class _Lookup:
         self.name = name
         self.outside = len(places) - 2
         self.missing = len(places) - 1
+        self._dictionary: pa.Array | None = None
+        self._codes: Codes = places[:0]
 
     def encode(self, array: pa.Array) -> Codes:
         array = simplify_type(array)
@@ -144,11 +159,20 @@ class _Lookup:
         return self._from_texts(pc.cast(array, pa.large_string()), str)
 
     def _through_dictionary(self, array: pa.DictionaryArray) -> Codes:
-        table = np.append(self.encode(array.dictionary), self.places[self.missing])
-        indices = array.indices
+        # chunks of one column mostly share their dictionary
+        if self._dictionary is None or not array.dictionary.equals(self._dictionary):
+            self._dictionary = array.dictionary
+            self._codes = np.append(self.encode(array.dictionary), self.places[self.missing])
+        table, indices = self._codes, array.indices
         if indices.null_count:
-            indices = pc.fill_null(pc.cast(indices, pa.int64()), len(table) - 1)
-        return take_cells(table, indices)
+            return take_cells(table, pc.fill_null(pc.cast(indices, pa.int64()), len(table) - 1))
+        narrow: Codes = indices.to_numpy(zero_copy_only=False).astype(np.uint8)
+        # a damaged file can hold indices beyond its dictionary: no code may come of those that has no level
+        if len(table) > _NARROW_TABLE or narrow.max(initial=0) > len(table) - 2:
+            return take_cells(table, indices)
+        if np.array_equal(table[:-1], np.arange(len(table) - 1)):
+            return narrow.astype(table.dtype, copy=False)
+        return take_cells(table, pa.array(narrow), within=True)
 
     def _from_texts(self, array: pa.Array, form: Callable[[str], Any]) -> Codes:
         known = [form(text) for text in self.spellings] + [form("")]

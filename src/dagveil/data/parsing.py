@@ -52,9 +52,10 @@ def simplify_type(array: pa.Array) -> pa.Array:
     return array
 
 
-def take_cells(table: NDArray[Any], indices: pa.Array) -> NDArray[Any]:
-    """Look up every index in a table."""
-    taken: NDArray[Any] = np.take(table, indices.to_numpy(zero_copy_only=False))
+def take_cells(table: NDArray[Any], indices: pa.Array, within: bool = False) -> NDArray[Any]:
+    """Look up every index in a table, to be read only; `within` if all are known to lie there."""
+    # unlike numpy, Arrow needs no wide copy of narrow indices
+    taken: NDArray[Any] = pc.take(pa.array(table), indices, boundscheck=not within).to_numpy(zero_copy_only=False)
     return taken
 
 
@@ -118,7 +119,7 @@ def _parse_texts(array: pa.Array) -> NDArray[np.float64]:
         return _cast_texts(texts)
     truths = np.array([*_TRUTHS.values(), np.nan])
     found = pc.index_in(texts, value_set=pa.array(list(_TRUTHS), type=texts.type))
-    numbers = take_cells(truths, pc.fill_null(found, len(truths) - 1))
+    numbers = take_cells(truths, pc.fill_null(found, len(truths) - 1)).copy()
     numbers[is_number] = _cast_texts(texts.filter(pa.array(is_number)))
     return numbers
 

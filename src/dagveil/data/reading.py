@@ -189,8 +189,12 @@ def _read_parquet(path: Path, columns: Sequence[str] | None, coded: Collection[s
         fields = pyarrow.parquet.read_schema(path)
     check_names(fields.names, columns, path.name)
     few = [name for name in coded if name in fields.names and is_text(fields.field(name).type)]
-    with readable_as(path, "Parquet"), pyarrow.parquet.ParquetFile(path, read_dictionary=few) as file:
-        return file.read(columns=None if columns is None else list(columns), use_pandas_metadata=False)
+    wanted = None if columns is None else list(columns)
+    with readable_as(path, "Parquet"):
+        # no columns from the names of folders: the schema's columns are those in the file
+        return pyarrow.parquet.read_table(
+            path, columns=wanted, read_dictionary=few, use_pandas_metadata=False, partitioning=None
+        )
 
 
 def _read_arrow(path: Path, columns: Sequence[str] | None) -> pa.Table:
