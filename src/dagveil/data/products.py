@@ -27,10 +27,10 @@ _EXACT_IN_SINGLE: Final = 2**24
 
 # Processor nanoseconds of one core, measured; only their ratios matter, and only for the choice between two ways to
 # the same answer.
-_PRODUCT: Final = 0.03
-_INDICATOR: Final = 0.5
+_PRODUCT: Final = 0.015
+_INDICATOR: Final = 0.3
 _PASS: Final = 3.0
-_PASS_CELL: Final = 0.5
+_PASS_PAIR: Final = 0.22
 _TABLE: Final = 40_000.0
 
 
@@ -49,11 +49,12 @@ def pays(column_sets: Sequence[Sequence[str]], levels: Mapping[str, int], n_rows
     indicators = sum(levels[name] - 1 for name in columns)
     if indicators > MOST_INDICATORS:
         return False
-    # table by table, one pass over the rows serves as many columns as its table has room for
+    # table by table, one pass over the rows serves as many columns as its table has room for; that table, which has
+    # about as many cells as there are rows, is then summed down for each pair
     mean = max(math.exp(sum(math.log(levels[name]) for name in columns) / len(columns)), 1.1)
     together = min(max(math.log(widest_table(n_rows)) / math.log(mean), 2.0), len(columns))
     passes = max(len(column_sets) / (together * (together - 1) / 2), 1.0)
-    by_tables = n_rows * passes * (_PASS + _PASS_CELL * together) + len(column_sets) * _TABLE
+    by_tables = n_rows * passes * (_PASS + _PASS_PAIR * together**2) + len(column_sets) * _TABLE
     return n_rows * indicators * (_INDICATOR + _PRODUCT * indicators) <= by_tables
 
 
