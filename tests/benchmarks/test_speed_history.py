@@ -17,7 +17,8 @@ from dagveil.benchmarks.speed_history import (
     read_history,
     tell_changes,
 )
-from dagveil.cli.bench_group import bench
+from dagveil.benchmarks.studies.machine import THREADS
+from dagveil.cli.bench_group import bench, command_line
 from dagveil.errors import DataError
 
 RUNS = [Timing("asia", "dagveil, exact noise", 0.5), Timing("asia", "peer", 4.0), Timing("child", "peer", 1.0)]
@@ -95,6 +96,21 @@ def test_the_first_try_counts_only_if_it_is_long(spent, best, tries):
     assert len(runs) == tries
 
 
+def test_programs_take_turns_and_a_long_one_has_one():
+    seconds = {"short": iter([9.0, 3.0, 1.0, 2.0, 9.0, 4.0]), "long": iter([6.0])}
+    passed, order, told = [0.0], [], []
+
+    def spend(program: str) -> None:
+        passed[0] += min(next(seconds[program]), 6.0 if program == "long" else 4.9)
+        order.append(program)
+
+    runs = {"short": lambda: spend("short"), "long": lambda: spend("long")}
+    best = speed._best_in_turn(runs, 3, told.append, lambda: passed[0])
+    assert best == pytest.approx({"short": 2.0, "long": 6.0})
+    assert order == ["short", "short", "long", "short", "short", "short", "short"]
+    assert told == [1, 2, 3]
+
+
 def test_an_unknown_case_is_refused():
     done = CliRunner().invoke(bench, ["speed", "--cases", "asia,atlantis"])
     assert done.exit_code == 2
@@ -119,3 +135,12 @@ def test_our_exact_pc_finds_a_small_graph():
     edges = {frozenset((names[x], names[y])) for x, y in found.edges()}
     # each of ten tests errs with a chance of one in a hundred
     assert len(edges ^ network.dag().skeleton()) <= 1
+
+
+def test_a_command_is_told_with_its_threads(monkeypatch):
+    for name in THREADS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.argv", ["program", "bench", "wide", "--levels", "", "--method", "a b"])
+    assert command_line() == 'dagveil bench wide --levels "" --method "a b"'
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert command_line() == 'OMP_NUM_THREADS=1 dagveil bench wide --levels "" --method "a b"'

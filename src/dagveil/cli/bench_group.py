@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from dagveil.benchmarks.studies.machine import THREADS
 from dagveil.cli.lazy import LazyGroup
 from dagveil.cli.output import check_writable
 
@@ -86,5 +87,7 @@ def read_numbers(text: str) -> list[float]:
 
 
 def command_line() -> str:
-    """Return the command that is running, as a reader would type it."""
-    return "dagveil " + " ".join(f'"{part}"' if " " in part or not part else part for part in sys.argv[1:])
+    """Return the command that is running, as a reader would type it, with the threads that its times depend on."""
+    threads = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
+    words = [f'"{part}"' if " " in part or not part else part for part in sys.argv[1:]]
+    return " ".join([*threads, "dagveil", *words])
