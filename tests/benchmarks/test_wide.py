@@ -123,3 +123,11 @@ def test_memory_is_that_of_the_process_itself():
         alone = pool.submit(peak_memory).result()
     assert ballast.nbytes == 480_000_000
     assert alone is None or 1e6 < alone < ballast.nbytes
+
+
+def test_levels_fall_beyond_forty_columns_so_that_false_edges_do_not_take_over():
+    run = run_case(WideCase(WideKind.NUMBERS, 160, 20_000, 4.0, 1))
+    assert run.fixed_f1 is not None
+    assert run.f1 > run.fixed_f1 + 0.02
+    assert run.precision > 0.8
+    assert run_case(WideCase(WideKind.NUMBERS, 6, 2_000, 20.0, 1)).fixed_f1 is None

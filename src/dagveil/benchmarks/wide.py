@@ -23,6 +23,7 @@ from dagveil.methods.cost import tell_bytes, tell_seconds
 from dagveil.methods.discovery import measure_source
 from dagveil.methods.evidence_search import search_evidence
 from dagveil.methods.made_up import Law, MadeUp, make_up
+from dagveil.methods.measure import MOST_COLUMNS_AT_FULL_LEVEL, search_constants
 from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.noise.kind import NoiseKind
 
@@ -84,6 +85,8 @@ class WideRun:
         Seconds of the exact second moments, and of the same matrix products without anything else.
     memory
         The most bytes that the process held, the made-up table included.
+    fixed_f1
+        F1 of a search whose levels do not fall with the number of columns; None where they do not anyway.
     """
 
     case: WideCase
@@ -96,6 +99,7 @@ class WideRun:
     stages: tuple[WideStage, ...]
     moments: float | None = None
     product: float | None = None
+    fixed_f1: float | None = None
 
 
 def wide_schema(kind: WideKind, columns: int, rows: int) -> Schema:
@@ -158,7 +162,17 @@ def run_case(case: WideCase) -> WideRun:
         tuple(WideStage(stage.stage, stage.tables, stage.noise_sd) for stage in evidence.plan),
         moments,
         product,
+        _rate_fixed(evidence, made),
     )
+
+
+def _rate_fixed(evidence: Evidence, made: MadeUp) -> float | None:
+    tests = evidence.independence()
+    if tests is None or len(tests.columns) <= MOST_COLUMNS_AT_FULL_LEVEL:
+        return None
+    full = search_constants(tests)
+    settings = SearchSettings(marginal_level=full.marginal_level, conditional_level=full.conditional_level, redraws=0)
+    return rate_skeleton(search_evidence(evidence, settings).graph.cpdag, made.dag).f1
 
 
 def _make(case: WideCase) -> MadeUp:
@@ -206,7 +220,8 @@ def wide_page(runs: Sequence[WideRun], command: str) -> str:
         "# Wide tables",
         f"{methods} on made-up tables with {EDGES_PER_COLUMN:g} edge per column, one run each, exact noise, no "
         "redraws, rows held in memory. Time is processor time of one core; memory is the most that the process held, "
-        "the table included. F1, precision and recall are those of the skeleton. Written by",
+        "the table included. F1, precision and recall are those of the skeleton, with levels of tests that fall as "
+        f"{MOST_COLUMNS_AT_FULL_LEVEL} / columns, and beside them F1 if they did not. Written by",
         f"    {command}",
     ]
     for kind, head in ((WideKind.LEVELS, "Columns with levels"), (WideKind.NUMBERS, "Numeric columns")):
@@ -220,6 +235,7 @@ def wide_page(runs: Sequence[WideRun], command: str) -> str:
 
 def _table(runs: Sequence[WideRun], kind: WideKind) -> str:
     heads = ["columns", "method", "rows", "ε", "rows to evidence", "search", "memory", "F1", "precision", "recall"]
+    heads.append("F1 at fixed levels")
     heads += (
         ["stages: tables (noise)"] if kind is WideKind.LEVELS else ["moments alone, beside the bare product", "noise"]
     )
@@ -228,6 +244,7 @@ def _table(runs: Sequence[WideRun], kind: WideKind) -> str:
         cells = [f"{run.case.columns}", run.case.method, f"{run.case.rows}", f"{run.case.epsilon:g}"]
         cells += [tell_seconds(run.measure), tell_seconds(run.search), tell_bytes(run.memory)]
         cells += [f"{rate:.2f}" for rate in (run.f1, run.precision, run.recall)]
+        cells.append("" if run.fixed_f1 is None else f"{run.fixed_f1:.2f}")
         if run.moments is not None and run.product is not None:
             beside = f"{tell_seconds(run.moments)}, {run.moments / run.product:.2f}"
             cells += [beside, f"{run.stages[-1].noise:.0f}"]

@@ -15,7 +15,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.methods.forecast import foresee_noise
 from dagveil.methods.made_up import BOUNDS_IN_SPREADS
-from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH
+from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH, fit_levels
 from dagveil.methods.measure_moments import SIZES_SHARE
 from dagveil.methods.plan_file import Ask, AskInteractions, AskMoments, AskTables, MeasurementPlan, list_sets
 from dagveil.methods.planning import plan_measurement
@@ -87,7 +87,8 @@ def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
     if isinstance(ask, AskMoments):
         seen = _see_correlation(ask, noise, rows)
         return Weakest(CORRELATION, seen, seen)
-    found = [_see_table(shape, variance, rows) for shape, variance in _list_pairs(plan, ask, noise)]
+    level = fit_levels(TABLE_SEARCH, len(declared.columns)).marginal_level
+    found = [_see_table(shape, variance, rows, level) for shape, variance in _list_pairs(plan, ask, noise)]
     return Weakest(CRAMERS_V, _or_none(median(found)), _or_none(max(found)))
 
 
@@ -117,13 +118,13 @@ def _list_pairs(plan: MeasurementPlan, ask: Ask, noise: float) -> list[tuple[tup
     return [((levels[a], levels[b]), noise**2) for a, b in ask.pairs]
 
 
-def _see_table(shape: tuple[int, int], variance: float, rows: int) -> float:
+def _see_table(shape: tuple[int, int], variance: float, rows: int, level: float) -> float:
     """Return Cramér's V; infinite if one of the columns cannot vary."""
     a, b = shape
     freedom = (a - 1) * (b - 1)
     if not freedom:
         return math.inf
-    shift = _shift(TABLE_SEARCH.marginal_level, freedom)
+    shift = _shift(level, freedom)
     # whitened units: sampling gives every contrast 1/n, and noise of even margins a b s²/n²
     return math.sqrt(shift * (1.0 / rows + a * b * variance / rows**2) / min(a - 1, b - 1))
 
@@ -136,7 +137,8 @@ def _see_correlation(ask: AskMoments, noise: float, rows: int) -> float | None:
     # the test reckons with 1/n of sampling; after shrinking and with the ridge there is less
     reckoned = math.hypot(1.0 / math.sqrt(rows), deviation / ridged)
     real = math.hypot(math.sqrt(square / rows) / ridged, deviation / ridged)
-    beyond = float(special.ndtri(1.0 - MOMENT_SEARCH.marginal_level / 2.0)) * reckoned
+    level = fit_levels(MOMENT_SEARCH, columns).marginal_level
+    beyond = float(special.ndtri(1.0 - level / 2.0)) * reckoned
     seen = math.tanh(beyond + float(special.ndtri(POWER)) * real) * ridged / covariance
     return seen if seen < 1.0 else None
 

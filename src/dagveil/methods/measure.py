@@ -48,6 +48,9 @@ MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, l
 FEATURE_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3, removal_order=RemovalOrder.WEAKEST_EDGE)
 """Search constants for features of numeric columns."""
 
+MOST_COLUMNS_AT_FULL_LEVEL = 40
+"""Beyond this width the levels of the search fall in proportion to the columns."""
+
 MOST_JOINT_CELLS = 2**14
 """Cells of the table of all columns up to which one release of it is considered."""
 
@@ -58,7 +61,12 @@ def is_numeric(schema: Schema) -> bool:
 
 
 def search_defaults(tests: Independence) -> SkeletonSettings:
-    """Return the search constants that fit the evidence.
+    """Return the search constants that fit the evidence and its width."""
+    return fit_levels(search_constants(tests), len(tests.columns))
+
+
+def search_constants(tests: Independence) -> SkeletonSettings:
+    """Return the search constants that fit the kind of evidence.
 
     Evidence from pairs alone means that noise would have drowned larger tables: then the weakest edge goes first. Main
     effects of larger sets leave some dependence behind, so an edge must stand out more to be kept.
@@ -70,6 +78,22 @@ def search_defaults(tests: Independence) -> SkeletonSettings:
     if isinstance(tests, TripleEvidence):
         return TABLE_SEARCH
     return replace(TABLE_SEARCH, conditional_level=PAIRS_LEVEL, removal_order=RemovalOrder.WEAKEST_EDGE)
+
+
+def fit_levels(constants: SkeletonSettings, columns: int) -> SkeletonSettings:
+    """Lower the levels for so many columns: pairs grow faster than columns, false edges per column should not.
+
+    Examples
+    --------
+    >>> [fit_levels(MOMENT_SEARCH, columns).conditional_level for columns in (8, 40, 1000)]
+    [0.01, 0.01, 0.0004]
+    """
+    share = min(1.0, MOST_COLUMNS_AT_FULL_LEVEL / max(columns, 1))
+    return replace(
+        constants,
+        marginal_level=constants.marginal_level * share,
+        conditional_level=constants.conditional_level * share,
+    )
 
 
 class Plan(enum.Enum):
