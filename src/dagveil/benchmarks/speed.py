@@ -49,7 +49,7 @@ EXACT_PC = "exact PC of dagveil, χ², not private"
 """Our own PC on exact counts."""
 
 LONG = 5.0
-"""A try that takes more seconds than this is not repeated."""
+"""A try that takes more seconds than this is not repeated in the same turn."""
 
 ROUNDS = 3
 """Programs take so many turns, so that a slow spell of the machine meets all of them."""
@@ -75,7 +75,7 @@ def time_runs(
     Parameters
     ----------
     tries
-        Ours is tried so often, a peer once if it takes over a second; the best try counts.
+        Each program is tried so often, if that does not take long; the best try counts.
     epsilon
         Budget of the private runs.
     told
@@ -280,12 +280,11 @@ def _best_in_turn(
     told: Callable[[int], None],
     clock: Callable[[], float] = time.process_time,
 ) -> dict[str, float]:
-    """Return the seconds of each program's best try; they take turns of a few tries, and a long one has one turn."""
-    best: dict[str, float] = {}
+    """Return the seconds of each program's best try; they take turns of a few tries, a long one of one try."""
+    best = dict.fromkeys(runs, math.inf)
     for number in range(ROUNDS):
         for program, run in runs.items():
-            if best.get(program, 0.0) <= LONG:
-                best[program] = min(best.get(program, math.inf), _best(run, -(-tries // ROUNDS), clock))
+            best[program] = min(best[program], _best(run, -(-tries // ROUNDS), clock))
         told(number + 1)
     return best
 

@@ -26,7 +26,7 @@ REDRAW_WEIGHT = 1.0
 VARIED_SEARCHES = 4
 """Searches at neighbouring levels, beside the redraws."""
 
-PROGRAM_BYTES = 235e6
+PROGRAM_BYTES = 270e6
 """The program itself, with all that it imports for a run."""
 
 OPENDP_BYTES = 65e6
