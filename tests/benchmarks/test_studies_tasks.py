@@ -486,6 +486,6 @@ def test_the_figures_of_local_privacy_have_the_published_algorithms(number: int)
 def test_figure_1_of_pcd_has_every_test_and_the_published_budgets() -> None:
     study = load_study("pcd-fig1")
     assert study.budgets == load_study("pcd-fig3").budgets == (0.1, 0.2, 0.4, 0.8, 1.0, 2.0, 4.0, 8.0)
-    assert (study.rows, study.repetitions) == ((200, 500, 2000), 200)
+    assert (study.rows, study.repetitions) == ((200, 500, 2000), 100)
     assert {data.source for data in study.data_sets} == {design.word for design in Design}
     assert {entry.method for entry in study.methods} == set(TESTS)
