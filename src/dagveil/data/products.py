@@ -49,8 +49,8 @@ def pays(column_sets: Sequence[Sequence[str]], levels: Mapping[str, int], n_rows
     indicators = sum(levels[name] - 1 for name in columns)
     if indicators > MOST_INDICATORS:
         return False
-    # table by table, one pass over the rows serves as many columns as its table has room for; that table, which has
-    # about as many cells as there are rows, is then summed down for each pair
+    # table by table, one pass over the rows serves as many columns as its table has room for; that table, whose cells
+    # grow with the rows, is then summed down for each pair
     mean = max(math.exp(sum(math.log(levels[name]) for name in columns) / len(columns)), 1.1)
     together = min(max(math.log(widest_table(n_rows)) / math.log(mean), 2.0), len(columns))
     passes = max(len(column_sets) / (together * (together - 1) / 2), 1.0)
