@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -99,7 +98,7 @@ def run_case(case: Case, path: Path) -> tuple[float, float]:
     start = time.process_time()
     discover(path, schema, case.epsilon, settings=SearchSettings(redraws=case.redraws))
     seconds = time.process_time() - start
-    return seconds, peak_memory() or math.nan
+    return seconds, peak_memory()
 
 
 def cost_page(found: Sequence[Comparison], cases: Sequence[Case], command: str) -> str:

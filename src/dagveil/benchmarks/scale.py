@@ -5,7 +5,6 @@ Seconds depend on the machine and its other work; ratios of the same run are wha
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from dagveil.benchmarks.spark_cluster import start_cluster
 from dagveil.benchmarks.speed import draw_loading_rows, loading_schema
 from dagveil.data.duckdb import DuckdbSession
 from dagveil.data.engine import DatabaseTable, Engine, choose_engine
-from dagveil.data.machine import read_bytes
+from dagveil.data.machine import peak_memory, read_bytes
 from dagveil.data.pushdown import quote_name
 from dagveil.data.schema import Schema
 from dagveil.methods.discovery import discover
@@ -132,7 +131,7 @@ def run_scale(
             told("Spark", 0, 1)
             timings.append(_time_spark(place, schema, pairs, counts))
         size = sum(path.stat().st_size for path in Path(place).iterdir())
-        peak = 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peak = peak_memory()
     return ScaleStudy(rows, columns, size, groups, memory_limit, peak, tuple(timings))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import logging
 import multiprocessing
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from dagveil.benchmarks.simulate import (
     sample_linear_gaussian,
 )
 from dagveil.benchmarks.utility import Told, score
+from dagveil.data.machine import peak_memory
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import MissingExtraError
@@ -252,18 +252,8 @@ def _rate(case: str, program: str, run: Callable[[], Found], tries: int, truth: 
     finally:
         logging.disable(logging.NOTSET)
     scores = score(best.graph, truth)
-    return Outcome(case, program, best.stages, scores.f1, scores.marked_f1, _peak())
+    return Outcome(case, program, best.stages, scores.f1, scores.marked_f1, peak_memory() / 2**20)
 
 
 def _total(found: Found) -> float:
     return sum(seconds for _, seconds in found.stages)
-
-
-def _peak() -> float:
-    """Megabytes that this process had at most; not a number where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return float("nan")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10

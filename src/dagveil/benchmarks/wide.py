@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -155,7 +154,7 @@ def run_case(case: WideCase) -> WideRun:
         case,
         watch[1] - watch[0],
         watch[2] - watch[1],
-        peak_memory() or math.nan,
+        peak_memory(),
         rates.precision,
         rates.recall,
         rates.f1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -36,15 +37,15 @@ def available_memory() -> float | None:
     return min(found) if found else None
 
 
-def peak_memory() -> float | None:
-    """Return the most bytes that this process has held so far; None if the operating system does not say.
+def peak_memory() -> float:
+    """Return the most bytes that this process has held so far; not a number if the operating system does not say.
 
     Linux tells it for the program that runs. Its `getrusage` would not do: what the process held before it started
     this program, as a copy of its parent, counts there as well.
 
     Examples
     --------
-    >>> (peak_memory() or 1) > 0
+    >>> peak_memory() > 0
     True
     """
     try:
@@ -57,7 +58,7 @@ def peak_memory() -> float | None:
     try:
         import resource
     except ImportError:  # Windows
-        return None
+        return math.nan
     # the kernel counts in kilobytes, but for macOS
     unit = 1.0 if sys.platform == "darwin" else 1024.0
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
-import sys
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from dagveil._version import __version__
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
+from dagveil.data.machine import peak_memory
 
 PACKAGES = ("numpy", "scipy", "opendp", "pyarrow", "msgspec")
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables by which libraries of linear algebra are told how many threads to use."""
 
-_STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
 
@@ -35,14 +28,7 @@ def reset_peak() -> None:
 
 def read_peak() -> float:
     """Return the largest resident size since the last reset, in MiB; NaN where nobody counts it."""
-    try:
-        line = next(line for line in _STATUS.read_text(encoding="ascii").splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) / 1024
-    except (OSError, StopIteration, ValueError):
-        if resource is None:
-            return math.nan
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / 2**20 if sys.platform == "darwin" else peak / 1024
+    return peak_memory() / 2**20
 
 
 def describe_software() -> dict[str, str]:
