@@ -43,6 +43,7 @@ NAMES = [
     "discover",
     "draft_schema",
     "explore",
+    "find_doubts",
     "load_evidence",
     "load_result",
     "load_schema",

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dagveil._version import __version__
 from dagveil.data.check import check_source
 from dagveil.data.column import Boolean, Categorical, Numeric, Ordinal
+from dagveil.data.doubts import find_doubts
 from dagveil.data.draft import draft_schema
 from dagveil.data.engine import DatabaseTable, Engine, choose_engine
 from dagveil.data.schema import Schema, load_schema, save_schema
@@ -62,6 +63,7 @@ __all__ = [
     "discover",
     "draft_schema",
     "explore",
+    "find_doubts",
     "load_evidence",
     "load_result",
     "load_schema",

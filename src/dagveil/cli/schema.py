@@ -15,7 +15,9 @@ from dagveil.cli.options import find_rows, name_ledger, open_ledger, run_options
 from dagveil.cli.output import check_writable
 from dagveil.cli.summary import count, open_console, print_receipt, print_written
 from dagveil.data.check import check_source
-from dagveil.data.draft import draft_schema
+from dagveil.data.doubts import find_doubts
+from dagveil.data.draft import draft_schema, name_dataset
+from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema, load_schema, save_schema
 from dagveil.errors import DataError, SchemaError
 from dagveil.methods.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
@@ -44,12 +46,19 @@ def draft(file: str, output: str, dataset: str | None, force: bool) -> None:
     """
     path = Path(output)
     _check_free(path, force=force)
-    drafted = draft_schema(file, dataset)
+    rows = read_source(file)
+    drafted = draft_schema(rows, dataset or name_dataset(file))
+    doubts = find_doubts(rows, drafted)
     save_schema(drafted, path)
     next_step = shlex.join(["dagveil", "schema", "check", file, "--schema", str(path)])
     click.echo(
-        f"wrote {path}: {count(len(drafted.columns), 'column')}, unreviewed: levels and bounds were read from the "
-        "data.\n"
+        f"wrote {path}: {count(len(drafted.columns), 'column')}, unreviewed: levels and bounds were read from the data."
+    )
+    if doubts:
+        click.echo("Look at these first; to leave a column out, delete its section:")
+        for name, doubt in doubts.items():
+            click.echo(f"  {clean_text(name)}: {clean_text(doubt)}")
+    click.echo(
         "Next: replace levels and bounds by what is public knowledge, declare nominal_rows, and set reviewed = true.\n"
         f"`{next_step}` then tells you what does not fit."
     )

@@ -66,19 +66,35 @@ def draft_schema(source: Any, dataset: str | None = None) -> Schema:
     table = read_source(source)
     if not table.column_names:
         raise DataError("the data have no columns, so there is nothing to draft; check the source")
-    if dataset is None:
-        dataset = Path(source).name.partition(".")[0] if isinstance(source, str | Path) else "data"
+    if dataset is None and isinstance(source, str | Path):
+        dataset = name_dataset(source)
     columns = {name: _draft_column(table.column(name), name) for name in table.column_names}
     return Schema(dataset=dataset or "data", columns=columns, reviewed=False)
 
 
+def name_dataset(file: str | Path) -> str:
+    """Name a data set after its file.
+
+    Examples
+    --------
+    >>> name_dataset("rows/patients.csv.gz")
+    'patients'
+    """
+    return Path(file).name.partition(".")[0]
+
+
 def _draft_column(cells: pa.ChunkedArray, name: str) -> Column:
-    kind = cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type
+    kind = value_type(cells.type)
     if pa.types.is_boolean(kind):
         return Boolean(outside="false", missing=_place_missing(cells.null_count))
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return _draft_numbers(read_numbers(cells, name))
     return _draft_texts(cells, name)
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """Return what a column holds, however it is encoded."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _draft_numbers(numbers: NDArray[np.float64]) -> Column:
@@ -101,7 +117,7 @@ def _draft_numeric(numbers: NDArray[np.float64], n_missing: int) -> Numeric:
 
 
 def _draft_texts(cells: pa.ChunkedArray, name: str) -> Column:
-    texts = _count_texts(cells, name)
+    texts = count_texts(cells, name)
     n_missing = len(cells) - sum(texts.values())
     if texts and {text.lower() for text in texts} <= {"true", "false"}:
         return Boolean(outside="false", missing=_place_missing(n_missing))
@@ -133,7 +149,8 @@ def _draft_levels(texts: Mapping[str, int], n_missing: int) -> Categorical:
     )
 
 
-def _count_texts(cells: pa.ChunkedArray, name: str) -> dict[str, int]:
+def count_texts(cells: pa.ChunkedArray, name: str) -> dict[str, int]:
+    """Count the texts of a column that is neither numbers nor booleans; empty ones are missing."""
     if not is_text(cells.type):
         try:
             cells = pc.cast(cells, pa.large_string())
