@@ -55,6 +55,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder on the path that holds the package of the documentation."""
     (module,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
     (settings,) = re.findall(r"^# pyproject.toml\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    settings = settings[settings.index("[project.entry-points") :]
     points = re.sub(r'\[project\.entry-points\."([\w.]+)"\]', r"[\1]", settings).replace('"', "")
     folder = tmp_path / "site"
     folder.mkdir()
@@ -126,10 +127,27 @@ def test_a_study_of_plugins_runs_in_other_processes(site: Path) -> None:
     with Store("added.sqlite") as store:
         (session,) = store.sessions()
         assert session.software["plug-in pairs-only"] == "mypackage 1.2"
+        assert session.software["data plug-in coins"] == "mypackage 1.2"
     page = call("bench", "table", "added.sqlite").stdout
     # three copies of a coin depend on it and on each other: all six pairs, three of them true
     assert "| pairs-only, level=0.05 | 0.67 |" in page
     assert "| the complete graph | 0.67 |" in page
+
+
+def test_rows_of_a_file_are_a_data_set(site: Path) -> None:
+    lines = ["smokes,coughs", *["true,true", "true,false", "false,false", "false,false"] * 100]
+    (site / "clinic.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    table, dag = sample_source("clinic", 250, np.random.default_rng(1))
+    assert table.n_rows == 250
+    assert dag.edges == {("smokes", "coughs")}
+    text = STUDY.replace("coins 3", "clinic").replace("pairs-only", "svt-pc")
+    Path("own.toml").write_text(text.replace("2000", "500"), encoding="utf-8")
+    refused = call("bench", "run", "own.toml")
+    assert refused.exit_code == 2
+    assert "500 rows of 'clinic' cannot be drawn: ValueError" in refused.output
+    Path("own.toml").write_text(text.replace("2000", "400"), encoding="utf-8")
+    ran = call("bench", "run", "own.toml", "--workers", "1")
+    assert "3 runs done, 0 of 3 were stored before, 0 failed" in ran.stdout, ran.output
 
 
 BROKEN = """
@@ -185,7 +203,9 @@ odd = broken:raises
         sample_source("odd", 10, rng)
     with pytest.raises(MethodError, match=r"data\[0\]: the plug-in 'three' .* is not a function"):
         parse_study(STUDY.replace("coins 3", "three"))
-    with pytest.raises(MethodError, match=r"no network is called 'mars'.*plug-ins: asia, coins, odd, random, three"):
+    with pytest.raises(
+        MethodError, match=r"no network is called 'mars'.*plug-in: asia, clinic, coins, odd, random, three"
+    ):
         parse_study(STUDY.replace("coins 3", "mars"))
 
 

@@ -224,6 +224,7 @@ def test_defeats_are_listed_and_told_apart() -> None:
     )
     assert told[2] == "- asia, ε = 1: em-pc 0.610, measure 0.500; beyond both intervals"
     assert told[3] == "- asia, ε = 1: svt-pc 0.590, measure 0.500; within the intervals"
+    assert told[4] == "- asia, ε = 3: svt-pc 0.900, measure 0.500; one run has no interval"
     highest = tell_defeats(study, spots[:3], Metric.SKELETON_F1)
     assert highest == "`measure` has the highest mean in all 3 cells."
     assert tell_defeats(study, spots, Metric.TPR) == ""

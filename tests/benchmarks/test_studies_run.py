@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from pyarrow import parquet
 import dagveil
 from dagveil.benchmarks.networks import load_network
 from dagveil.benchmarks.simulate import network_schema, sample_codes
+from dagveil.benchmarks.studies import rehearsal, runner
 from dagveil.benchmarks.studies.figure import list_panels
 from dagveil.benchmarks.studies.jobs import Job, list_jobs
 from dagveil.benchmarks.studies.machine import read_peak, reset_peak
@@ -268,13 +270,21 @@ def test_all_commands_on_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return result.output
 
     assert "curate-fig4: F1 against ε on six networks (" in run("list")
-    part = run("run", "small.toml", "--workers", "1", "--only", "data=child", "--only", "method=lap-mech")
+    refused = run("run", "small.toml", "--workers", "1", code=2)
+    assert "'lap-mech' cannot be run on 'child': lap-mech puts noise on every cell" in refused
+    assert "holds no study yet" in run("table", "small.sqlite", code=2)
+    monkeypatch.setattr(runner, "rehearse", lambda jobs: None)  # so that runs fail
+    part = run("run", "small.toml", "--workers", "1", "--only", "data=child", "--only", "method=lap-mech", code=1)
     assert "4 runs done, 0 of 4 were stored before, 4 failed" in part
-    whole = run("run", "small.toml", "--workers", "1")
-    assert "24 runs done, 4 of 28 were stored before, 0 failed" in whole
-    assert "0 runs done, 28 of 28 were stored before" in run("run", "small.toml")
-    again = run("run", "small.toml", "--retry", "--workers", "1")
+    assert "most often: MethodError: lap-mech puts noise on every cell" in part
+    assert "--retry" in part
+    whole = run("run", "small.toml", "--workers", "1", code=1)
+    assert "24 runs done, 4 of 28 were stored before, 4 failed" in whole
+    assert "0 runs done, 28 of 28 were stored before, 4 failed" in run("run", "small.toml", code=1)
+    again = run("run", "small.toml", "--retry", "--workers", "1", code=1)
     assert "4 runs done, 24 of 28 were stored before, 4 failed" in again
+    assert "not counted" not in again
+    assert "versions" not in again
     page = run("table", "small.sqlite")
     assert "28 of 28 runs are stored" in page
     assert f"Run with dagveil {dagveil.__version__}, python " in page
@@ -285,6 +295,8 @@ def test_all_commands_on_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     runs = parquet.read_table("runs.parquet")
     assert runs.num_rows == 32
     assert set(runs["attempt"].to_pylist()) == {1, 2}
+    assert set(runs["is_planned"].to_pylist()) == {True}
+    assert b"numpy" in runs.schema.metadata[b"dagveil.sessions"]
     assert "must end in .csv or .parquet" in run("export", "small.sqlite", "-o", "runs.txt", code=2)
     assert "--only takes NAME=VALUE" in run("run", "small.toml", "--only", "child", code=2)
     assert "holds the study 'small'" in run("run", "headline", "--store", "small.sqlite", code=2)
@@ -297,9 +309,95 @@ def test_all_commands_on_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert Path("figures/small-skeleton-f1.svg").read_bytes() == first
 
 
+ONE = """
+name = "one"
+title = "One method"
+data = ["cancer"]
+budgets = [1]
+rows = [200]
+repetitions = 2
+champion = "svt-pc"
+[[methods]]
+method = "svt-pc"
+"""
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Return a function that writes a study of few runs, with changes, and runs it into one.sqlite."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*changes: tuple[str, str], words: tuple[str, ...] = ()) -> str:
+        text = ONE
+        for before, after in changes:
+            assert before in text
+            text = text.replace(before, after)
+        Path("one.toml").write_text(text, encoding="utf-8")
+        result = CliRunner().invoke(group, ["bench", "run", "one.toml", "--workers", "1", *words])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    return run
+
+
+def test_runs_of_an_earlier_form_are_told_and_marked(one: Callable[..., str]) -> None:
+    assert "not counted" not in one()
+    more = one(("repetitions = 2", "repetitions = 3"))
+    assert "3 runs done, 6 of 9 were stored before" in more
+    assert "not counted" not in more
+    assert "9 stored runs of another seed, delta, source or setting are not counted" in one(("rows", "seed = 5\nrows"))
+    CliRunner().invoke(group, ["bench", "export", "one.sqlite", "-o", "runs.parquet"])
+    assert sorted(parquet.read_table("runs.parquet")["is_planned"].to_pylist()) == [False] * 9 + [True] * 6
+
+
+def test_means_over_different_versions_are_told(one: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    one()
+    monkeypatch.setattr(runner, "describe_software", lambda: {"dagveil": "0.0", "numpy": np.__version__})
+    assert f"different versions: dagveil {dagveil.__version__}, 0.0." in one(("repetitions = 2", "repetitions = 3"))
+    page = CliRunner().invoke(group, ["bench", "table", "one.sqlite"]).output
+    assert f"- Means are over runs of different versions: dagveil {dagveil.__version__}, 0.0." in page
+
+
+def test_the_page_names_the_files_that_were_given(one: Callable[..., str]) -> None:
+    one(words=("--store", "my runs.sqlite"))
+    page = CliRunner().invoke(group, ["bench", "table", "my runs.sqlite"]).output
+    assert "    dagveil bench run one.toml --store 'my runs.sqlite'\n" in page
+    assert "    dagveil bench table 'my runs.sqlite'\n" in page
+
+
+def test_a_damaged_store_is_told_with_a_way_out(one: Callable[..., str]) -> None:
+    one()
+    content = bytearray(Path("one.sqlite").read_bytes())
+    content[4096:] = b"\x07" * (len(content) - 4096)
+    Path("one.sqlite").write_bytes(bytes(content))
+    for words in (("run", "one.toml"), ("table", "one.sqlite"), ("export", "one.sqlite", "-o", "runs.csv")):
+        result = CliRunner().invoke(group, ["bench", *words])
+        assert result.exit_code == 2
+        assert "one.sqlite cannot be used" in result.output
+        assert ".recover" in result.output
+
+
+def test_data_that_cannot_be_drawn_stop_the_study_before_it_starts(
+    one: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one()
+
+    def refuse(*words: object) -> object:
+        raise FileNotFoundError(2, "No such file", "rows.csv")
+
+    monkeypatch.setattr(rehearsal, "sample_source", refuse)
+    assert "0 runs done" in one()  # nothing is left, so nothing is drawn
+    Path("one.toml").write_text(ONE.replace("[200]", "[100]"), encoding="utf-8")
+    result = CliRunner().invoke(group, ["bench", "run", "one.toml"])
+    assert result.exit_code == 2
+    assert "100 rows of 'cancer' cannot be drawn: FileNotFoundError" in result.output
+    assert "6 of 6 runs are stored" in CliRunner().invoke(group, ["bench", "table", "one.sqlite"]).output
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
 def test_a_killed_study_goes_on_where_it_was(tmp_path: Path) -> None:
     text = TOML.replace("rows = [300]", "rows = [10_000]").replace("repetitions = 2", "repetitions = 4")
+    text = text.replace('method = "lap-mech"', 'method = "lap-mech"\ndata = ["cancer"]')
     (tmp_path / "small.toml").write_text(text, encoding="utf-8")
     path = tmp_path / "small.sqlite"
     command = [sys.executable, "-m", "dagveil.cli.main", "bench", "run", "small.toml", "--workers", "2"]

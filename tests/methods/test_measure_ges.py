@@ -90,7 +90,7 @@ def test_confidence_comes_from_the_same_search(sampled: Any) -> None:
 def test_there_is_no_paper(sampled: Any) -> None:
     table = sampled("cancer", 100)
     ledger = MemoryLedger()
-    with pytest.raises(MethodError, match="measure-ges is not from a publication; leave out --calibration paper"):
+    with pytest.raises(MethodError, match="measure-ges is not from a publication and has no paper calibration"):
         discover(table, table.schema, 1, method="measure-ges", calibration=Calibration.PAPER, ledger=ledger)
     assert ledger.history() == ()
 

@@ -122,7 +122,7 @@ record is replaced."""
 def published_case(method: Method, options: Mapping[str, Setting]) -> Case:
     """Return what is attacked of a published program; settings that are given stand above those of the case."""
     if method.publish is None:
-        raise MethodError(f"{method.name} is not from a publication; leave out --calibration paper")
+        raise MethodError(f"{method.name} is not from a publication and has no paper calibration; leave it out")
     pair = _pair_of(method.name)
     return Case(pair.kind, Relation.REPLACE_ONE, {**pair.options, **options})
 
@@ -195,7 +195,9 @@ class PublishedAttacker:
 
     def _run(self, table: Table, seed: int) -> Asked:
         if self.method.publish is None:
-            raise MethodError(f"{self.method.name} is not from a publication; leave out --calibration paper")
+            raise MethodError(
+                f"{self.method.name} is not from a publication and has no paper calibration; leave it out"
+            )
         settings = self.method.read_settings(Calibration.PAPER, self.options)
         access = PublishedAccess(table, np.random.default_rng(seed))
         return self.method.publish(access, self.budget, Knowledge.none(), settings, silent)

@@ -12,6 +12,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from io import StringIO
 from types import MappingProxyType
 from typing import Any, Final
@@ -176,6 +177,12 @@ COMPARISONS: Final[Mapping[str, Comparison]] = MappingProxyType(
 """Rules for one pair: above 0 if the first column is the cause."""
 
 
+def check_peers(name: str) -> None:
+    """Refuse an algorithm whose library is not installed."""
+    if name not in COMPARISONS and find_spec("causallearn") is None:
+        raise _missing_peers()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _ChiSquare:
     """causal-learn's χ² test in the form that max-min hill climbing asks for."""
@@ -225,6 +232,10 @@ def _import(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingExtraError(
-            "PC, FCI, GES and χ² tests of the study need causal-learn; install it with: pip install 'dagveil[peers]'"
-        ) from error
+        raise _missing_peers() from error
+
+
+def _missing_peers() -> MissingExtraError:
+    return MissingExtraError(
+        "PC, FCI, GES and χ² tests of the study need causal-learn; install it with: pip install 'dagveil[peers]'"
+    )

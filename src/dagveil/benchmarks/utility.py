@@ -35,6 +35,8 @@ from dagveil.privacy.receipt import Calibration
 
 _SIMULATED = ("random", "gaussian", "gaussian-unscaled")
 _NONLINEAR = ("nonlinear", "nonlinear-binned")
+KINDS = (*_SIMULATED, *_NONLINEAR)
+"""Sources that are drawn from a model: first words of `Cell.source`."""
 
 Told = Callable[[str, int, int], None]
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import click
+import msgspec
 import pyarrow as pa
 from pyarrow import csv, parquet
 
@@ -14,13 +15,14 @@ from dagveil.benchmarks.studies.figure import draw_study
 from dagveil.benchmarks.studies.jobs import FILTERS, list_jobs
 from dagveil.benchmarks.studies.metrics import Metric
 from dagveil.benchmarks.studies.page import Form, write_page
-from dagveil.benchmarks.studies.reading import load_study, parse_study, shipped_studies
+from dagveil.benchmarks.studies.reading import default_store, load_study, parse_study, shipped_studies
 from dagveil.benchmarks.studies.runner import run_plan
 from dagveil.benchmarks.studies.store import COLUMNS, Store
 from dagveil.benchmarks.studies.summary import summarise
 from dagveil.cli.bench_group import bench
 from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
+from dagveil.cli.summary import count
 
 store_argument = click.argument("store", type=click.Path(exists=True, dir_okay=False))
 metric_option = click.option(
@@ -73,11 +75,11 @@ def run(study: str, store: str | None, workers: int, only: tuple[str, ...], quic
     """
     plan = load_study(study)
     plan = plan.miniature() if quick else plan
-    path = Path(store or f"{plan.name}.sqlite")
-    check_writable(path)
+    path = Path(store or default_store(plan))
+    check_writable(path, option="--store")
     with Store(path, create=True) as kept:
         try:
-            with show_progress() as progress:
+            with show_progress(lines=True) as progress:
                 tally = run_plan(plan, kept, workers, progress, _read_only(only), retry=retry)
         except KeyboardInterrupt:
             click.echo(f"Stopped. Finished runs are in {path}; the same command goes on from there.", err=True)
@@ -86,6 +88,16 @@ def run(study: str, store: str | None, workers: int, only: tuple[str, ...], quic
         f"{tally.done} runs done, {tally.before} of {tally.total} were stored before, {tally.failed} failed; "
         f"`dagveil bench table {path}` shows them"
     )
+    if tally.strangers:
+        click.echo(
+            f"{count(tally.strangers, 'stored run')} of another seed, delta, source or setting are not counted: the "
+            "study has changed since."
+        )
+    if tally.changes:
+        click.echo(f"Warning: means are over runs of different versions: {'; '.join(tally.changes)}.", err=True)
+    if tally.failed:
+        click.echo(f"Why runs failed, most often: {tally.reason}. --retry runs them again.", err=True)
+        raise click.exceptions.Exit(1)
 
 
 @bench.command(short_help="Write the tables of a stored study.")
@@ -104,7 +116,8 @@ def table(store: str, form: str, metrics: tuple[str, ...], output: str | None) -
     with Store(store) as kept:
         plan = kept.study()
         spots = summarise(plan, kept.outcomes())
-        page = write_page(plan, spots, kept.sessions(), Form(form), [Metric(name) for name in metrics])
+        chosen = [Metric(name) for name in metrics]
+        page = write_page(plan, spots, kept.sessions(), Form(form), chosen, Path(store).name)
     if output is None:
         click.echo(page)
         return
@@ -129,14 +142,23 @@ def plot(store: str, metrics: tuple[str, ...], output: str) -> None:
 @store_argument
 @click.option("-o", "--output", metavar="FILE", required=True, help="A .parquet or .csv file.")
 def export(store: str, output: str) -> None:
-    """Write all runs of a STORE, one row each, with seeds and errors, for other programs."""
+    """Write all runs of a STORE, one row each, with seeds and errors, for other programs.
+
+    `is_planned` tells runs that the study still has from those of an earlier form of it. Versions and hardware of each
+    session are in the metadata of a Parquet file.
+    """
     path = Path(output)
     if path.suffix not in (".csv", ".parquet"):
         raise click.UsageError(f"the output {path.name} must end in .csv or .parquet")
     check_writable(path)
     with Store(store) as kept:
         rows = list(kept.rows())
-    runs = pa.table({name: [row[place] for row in rows] for place, name in enumerate(COLUMNS)})
+        planned = {job.key for job in list_jobs(kept.study())}
+        sessions = [msgspec.to_builtins(session) for session in kept.sessions()]
+    cells = {name: [row[place] for row in rows] for place, name in enumerate(COLUMNS)}
+    cells["error"] = pa.array(cells["error"], pa.string())
+    runs = pa.table(cells | {"is_planned": [key in planned for key in cells["key"]]})
+    runs = runs.replace_schema_metadata({"dagveil.sessions": msgspec.json.encode(sessions)})
     if path.suffix == ".parquet":
         parquet.write_table(runs, path)
     else:

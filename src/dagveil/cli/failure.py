@@ -1,6 +1,7 @@
 """How commands fail: one sentence on the error stream and an exit code, never a traceback and never a data value.
 
-Exit codes: 1 data that do not fit (`schema check`), 2 refused, 3 unexpected, 130 stopped by the user.
+Exit codes: 1 data that do not fit (`schema check`) or runs of a study that failed (`bench run`), 2 refused,
+3 unexpected, 130 stopped by the user.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import click
 from dagveil.errors import DataError
 
 
-def check_writable(*paths: Path) -> None:
+def check_writable(*paths: Path, option: str = "-o") -> None:
     """Find out, before any budget is spent, whether all these files can be written.
 
     Folders are made. Existing files keep their content, and no new ones stay behind.
@@ -24,7 +24,7 @@ def check_writable(*paths: Path) -> None:
                 path.unlink()
         except OSError as error:
             raise DataError(
-                f"cannot write {path}: {error.strerror}; choose another place with -o. Nothing was spent."
+                f"cannot write {path}: {error.strerror}; choose another place with {option}. Nothing was spent."
             ) from error
 
 

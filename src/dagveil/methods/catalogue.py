@@ -92,7 +92,7 @@ class Method:
         """Read settings from names and values, as `--set` gives them; unknown names are refused."""
         kind = self.settings if calibration is Calibration.SOUND else self.published
         if kind is None:
-            raise MethodError(f"{self.name} is not from a publication; leave out --calibration paper")
+            raise MethodError(f"{self.name} is not from a publication and has no paper calibration; leave it out")
         options = dict(options or {})
         known = kind.__struct_fields__
         unknown = [name for name in options if name not in known]

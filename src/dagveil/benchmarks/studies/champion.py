@@ -77,6 +77,8 @@ def _tell(defeat: Defeat, metric: Metric, study: Study) -> str:
     means = [f"{spot.estimates[metric].mean:.3f}" for spot in (rival, own)]
     rows = f", {own.n_rows} rows" if len(study.rows) > 1 else ""
     how = "beyond both intervals" if defeat.is_clear else "within the intervals"
+    if any(math.isnan(spot.estimates[metric].half_width) for spot in (own, rival)):
+        how = "one run has no interval"
     place = f"{own.data}, {study.task.axis} = {own.epsilon:g}{rows}"
     return f"- {place}: {rival.label} {means[0]}, {own.label} {means[1]}; {how}"
 

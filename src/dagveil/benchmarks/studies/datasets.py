@@ -15,7 +15,7 @@ import numpy as np
 from dagveil.benchmarks.adult import PACKAGE, REAL, SIMULATED, adult_network, sample_adult
 from dagveil.benchmarks.local_data import folder_of
 from dagveil.benchmarks.simulate import network_schema, sample_codes
-from dagveil.benchmarks.utility import Cell, check_source, draw_table
+from dagveil.benchmarks.utility import KINDS, Cell, check_source, draw_table
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
@@ -42,7 +42,7 @@ def check_data_source(source: str) -> None:
     try:
         check_source(source)
     except MethodError as error:
-        raise MethodError(f"{error}{_tell_plugins()}") from error
+        raise MethodError(f"{error}{_tell_others(source)}") from error
 
 
 def sample_source(source: str, n_rows: int, rng: np.random.Generator) -> tuple[MemoryTable, Dag]:
@@ -103,6 +103,11 @@ def _is_ours(name: str) -> bool:
     return False
 
 
-def _tell_plugins() -> str:
+def _tell_others(source: str) -> str:
+    if source.split()[:1] and source.split()[0] in KINDS:
+        return ""
     names = data_plugins().names
-    return f"; plug-ins: {', '.join(names)}" if names else ""
+    kinds = f"; or {', '.join(KINDS)} with their numbers or network; or {REAL}, {SIMULATED}"
+    return (
+        f"{kinds}; or a plug-in: {', '.join(names)}" if names else f"{kinds}; or write a plug-in, for rows of your own"
+    )

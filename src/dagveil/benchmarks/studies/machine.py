@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -51,6 +51,21 @@ def describe_packages(names: Iterable[str]) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def list_changes(calls: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    """Name what later calls of the runner had in another version than earlier ones.
+
+    Examples
+    --------
+    >>> list_changes([{"numpy": "2.3", "scipy": "1.17"}, {"numpy": "2.4", "scipy": "1.17"}])
+    ('numpy 2.3, 2.4',)
+    """
+    versions: dict[str, dict[str, None]] = {}
+    for software in calls:
+        for name, installed in software.items():
+            versions.setdefault(name, {})[installed] = None
+    return tuple(f"{name} {', '.join(found)}" for name, found in versions.items() if len(found) > 1)
 
 
 def describe_hardware() -> dict[str, str]:

@@ -7,14 +7,17 @@ import enum
 import io
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dagveil.benchmarks.studies.axis import Axis, choose_axis
 from dagveil.benchmarks.studies.champion import tell_defeats
+from dagveil.benchmarks.studies.machine import list_changes
 from dagveil.benchmarks.studies.metrics import OF_ANSWERS, OF_BUDGETS, Metric
 from dagveil.benchmarks.studies.plan import QUICK, Entry, Role, Study
+from dagveil.benchmarks.studies.reading import default_store, shipped_studies
 from dagveil.benchmarks.studies.store import Session
 from dagveil.benchmarks.studies.summary import CONFIDENCE, Estimate, Spot
 from dagveil.benchmarks.studies.task import Task
@@ -76,7 +79,12 @@ class _Column:
 
 
 def write_page(
-    study: Study, spots: Sequence[Spot], sessions: Sequence[Session], form: Form, metrics: Sequence[Metric] = ()
+    study: Study,
+    spots: Sequence[Spot],
+    sessions: Sequence[Session],
+    form: Form,
+    metrics: Sequence[Metric] = (),
+    store: str = "",
 ) -> str:
     """Write the tables of a study.
 
@@ -92,6 +100,8 @@ def write_page(
         Markdown, LaTeX or CSV.
     metrics
         In place of the study's; CSV has all of them unless some are chosen.
+    store
+        Name of its file, for the commands on the page; the study's own if empty.
     """
     if form is Form.CSV:
         return write_csv(study, spots, metrics or tuple(Metric))
@@ -101,7 +111,7 @@ def write_page(
     parts = [
         f"# {study.title}",
         *([study.reproduces] if study.reproduces else []),
-        *_tell_study(study, spots, sessions),
+        *_tell_study(study, spots, sessions, store or default_store(study)),
     ]
     for metric in chosen:
         sheets = list_sheets(study, spots, metric)
@@ -263,7 +273,7 @@ def _write_numbers(estimate: Estimate) -> tuple[int, str, str, str]:
     return (estimate.runs, *("" if math.isnan(n) else f"{n:.6g}" for n in numbers))  # type: ignore[return-value]
 
 
-def _tell_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Session]) -> list[str]:
+def _tell_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Session], store: str) -> list[str]:
     planned, stored = sum(s.planned for s in spots), sum(s.stored for s in spots)
     samples = "each on a sample of its own" if not study.samples else f"on {study.samples} samples"
     samples += "; samples are the same for every method and budget"
@@ -271,19 +281,23 @@ def _tell_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Session]
     if study.task is Task.LOCAL:
         samples, delta = "all of the same records; reports are the same for every method", ""
     name = study.name.removesuffix(QUICK)
-    command = name if name == study.name else f"{name} --quick"
+    command = shlex.quote(name if name in shipped_studies() else f"{name}.toml")
+    command += "" if name == study.name else " --quick"
+    command += "" if store == default_store(study) else f" --store {shlex.quote(store)}"
     lines = [
         f"{stored} of {planned} runs are stored. Repetitions: {study.repetitions}, {samples}. "
         f"Seed {study.seed}{delta}. ± is the half-width of Student's "
         f"{CONFIDENCE:.0%} interval for the mean. Noise is seeded, so that runs can be repeated. Columns called "
         "published hold figures of others. Written by",
-        f"    dagveil bench run {command}\n    dagveil bench table {study.name}.sqlite",
+        f"    dagveil bench run {command}\n    dagveil bench table {shlex.quote(store)}",
     ]
     for session in {str((s.software, s.hardware)): s for s in sessions}.values():
         software = ", ".join(f"{name} {version}" for name, version in session.software.items())
         hardware = ", ".join(f"{name}: {what}" for name, what in session.hardware.items())
         lines.append(f"Run with {software}; {hardware}; {session.workers} processes.")
     notes = list(study.notes)
+    changes = list_changes([session.software for session in sessions])
+    notes += [f"Means are over runs of different versions: {'; '.join(changes)}."] if changes else []
     notes += [
         f"{entry.title}: the budget is given to it as `{entry.budget_setting}`; its total is what it reports."
         for entry in study.methods

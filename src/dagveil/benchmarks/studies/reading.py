@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import enum
 import math
 import re
 import tomllib
@@ -9,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from dagveil.benchmarks.studies.plan import LARGE, DataSet, Entry, Role, Study
+from dagveil.benchmarks.studies.metrics import Metric
+from dagveil.benchmarks.studies.plan import LARGE, DataSet, Entry, Miniature, Printed, Role, Study
 from dagveil.benchmarks.studies.requirements import (
     check_budgets_of,
     check_method_of,
@@ -22,6 +26,24 @@ from dagveil.benchmarks.studies.requirements import (
 from dagveil.benchmarks.studies.stand_ins import settle_data
 from dagveil.benchmarks.studies.task import Task
 from dagveil.errors import DagveilError, DataError, MethodError
+from dagveil.privacy.receipt import Calibration
+
+_ENUMS: Final[Mapping[str, type[enum.Enum]]] = {
+    "metrics": Metric,
+    "metric": Metric,
+    "calibration": Calibration,
+    "role": Role,
+    "task": Task,
+}
+_PARTS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "": Study,
+    "data": DataSet,
+    "stand_in": DataSet,
+    "methods": Entry,
+    "published": Printed,
+    "quick": Miniature,
+}
+"""What stands under each key, for messages about what is unknown there."""
 
 
 def parse_study(text: str) -> Study:
@@ -66,7 +88,15 @@ def load_study(path_or_name: str | Path) -> Study:
         raise DataError(
             f"cannot read the study {path_or_name}: {why}; give a TOML file, or one of {', '.join(shipped_studies())}"
         ) from error
-    return parse_study(text)
+    try:
+        return parse_study(text)
+    except MethodError as error:
+        raise MethodError(f"{path.name}: {error}") from error
+
+
+def default_store(study: Study) -> str:
+    """Name the file of a study's runs, unless the user names one."""
+    return f"{study.name}.sqlite"
 
 
 def shipped_studies() -> Mapping[str, str]:
@@ -190,5 +220,29 @@ def _name_place(message: str) -> str:
     """
     found = re.fullmatch(r"(.*) - at `\$\.?([^`]*)`", message, flags=re.DOTALL)
     what, place = (found[1], found[2]) if found else (message, "")
-    what = what[:1].lower() + what[1:]
+    what = what[:1].lower() + what[1:] + _tell_choices(what, place)
     return f"{place}: {what}" if place else what
+
+
+def _tell_choices(what: str, place: str) -> str:
+    """Say what could stand where something unknown stands: the nearest name, or all of them.
+
+    Examples
+    --------
+    >>> _tell_choices("Object contains unknown field `repetition`", "")
+    '; did you mean repetitions?'
+    >>> _tell_choices("Invalid enum value 'published'", "methods[0].calibration")
+    '; choose from sound, paper'
+    """
+    names = re.findall(r"[a-z_]+", place)
+    last = names[-1] if names else ""
+    if what.startswith("Invalid enum value"):
+        known = [item.value for item in _ENUMS[last]] if last in _ENUMS else []
+    elif what.startswith("Object contains unknown field"):
+        known = list(_PARTS[last].__struct_fields__) if last in _PARTS else []
+    else:
+        return ""
+    near = difflib.get_close_matches((re.findall(r"[`']([^`']*)[`']", what) or [""])[-1], known, n=1, cutoff=0.7)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; choose from {', '.join(known)}" if known else ""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dagveil.benchmarks.local_data import PACKAGES
 from dagveil.benchmarks.local_source import read_source
 from dagveil.benchmarks.studies.crew import Crew, Lost
+from dagveil.benchmarks.studies.datasets import data_plugins
 from dagveil.benchmarks.studies.jobs import Job, choose_jobs, list_jobs
-from dagveil.benchmarks.studies.machine import describe_hardware, describe_packages, describe_software
+from dagveil.benchmarks.studies.machine import describe_hardware, describe_packages, describe_software, list_changes
 from dagveil.benchmarks.studies.plan import Study
+from dagveil.benchmarks.studies.rehearsal import rehearse
 from dagveil.benchmarks.studies.store import Store
 from dagveil.benchmarks.studies.task import Task
 from dagveil.benchmarks.studies.trial import Outcome, run_job
@@ -21,12 +24,29 @@ Told = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How a call of the runner went: runs in all, stored before, done now, and failed among the latter."""
+    """How a call of the runner went.
+
+    Attributes
+    ----------
+    total, before, done
+        Runs that were asked for, those that the store had, and those that were added.
+    failed
+        Those of all asked for whose latest outcome is an error.
+    reason
+        The most frequent error; None if nothing failed.
+    strangers
+        Stored runs that the study does not have: of another seed, δ, setting or source.
+    changes
+        Versions that differ from those of an earlier call: means are over runs of both.
+    """
 
     total: int
     before: int
     done: int
     failed: int
+    reason: str | None = None
+    strangers: int = 0
+    changes: tuple[str, ...] = ()
 
 
 def run_plan(
@@ -55,28 +75,46 @@ def run_plan(
     retry
         Whether runs that failed are tried again.
     """
-    chosen = choose_jobs(list_jobs(study), only or {})
-    store.put_study(study)
+    planned = list_jobs(study)
+    chosen = choose_jobs(planned, only or {})
     waiting = store.pending(chosen, retry=retry)
-    done = failed = 0
+    rehearse(waiting)
+    store.put_study(study)
+    done = 0
+    changes: tuple[str, ...] = ()
     if waiting:
-        session = store.begin_session(workers, describe_software() | _packages(study), describe_hardware())
+        software = describe_software() | _packages(study)
+        changes = list_changes([*(session.software for session in store.sessions()), software])
+        session = store.begin_session(workers, software, describe_hardware())
         told("runs", 0, len(waiting))
         for job, product in Crew[Job, Outcome](run_job, min(workers, len(waiting)), study.limit).do(waiting):
             outcome = Outcome(error=product.reason) if isinstance(product, Lost) else product
             store.add(job, outcome, session)
             done += 1
-            failed += outcome.error is not None
             told("runs", done, len(waiting))
-    return Tally(len(chosen), len(chosen) - len(waiting), done, failed)
+    outcomes = store.outcomes()
+    errors = Counter(error for job in chosen if (error := outcomes[job.key].error) is not None)
+    return Tally(
+        total=len(chosen),
+        before=len(chosen) - len(waiting),
+        done=done,
+        failed=errors.total(),
+        reason=errors.most_common(1)[0][0] if errors else None,
+        strangers=len(outcomes.keys() - {job.key for job in planned}),
+        changes=changes,
+    )
 
 
 def _packages(study: Study) -> dict[str, str]:
     """Return the other packages that the runs of a study depend on: of plug-in methods, algorithms and records."""
     if study.task is Task.GRAPH:
-        added = method_plugins()
-        names = {entry.method for entry in study.methods if entry.method not in METHODS}
-        return {f"plug-in {name}": added.origin(name) for name in sorted(names)}
+        methods, data = method_plugins(), data_plugins()
+        added = {entry.method for entry in study.methods if entry.method not in METHODS}
+        sources = {source for item in study.data_sets for source in (item.source, *item.variants.values())}
+        drawn = {source.split()[0] for source in sources} & set(data.names)
+        return {f"plug-in {name}": methods.origin(name) for name in sorted(added)} | {
+            f"data plug-in {name}": data.origin(name) for name in sorted(drawn)
+        }
     if study.task is Task.INDEPENDENCE:
         return {}
     sources = {read_source(data.source).data for data in study.data_sets}

@@ -109,6 +109,11 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if isinstance(error, sqlite3.Error):
+            raise DataError(
+                f"{self._path} cannot be used: {error}. If the file is damaged, "
+                f"`sqlite3 {self._path} .recover | sqlite3 rescued.sqlite` may rescue its runs; or choose another file"
+            ) from error
 
     def close(self) -> None:
         """Let go of the file."""
