@@ -66,8 +66,8 @@ def test_an_outcome_comes_back_as_it_went_in(store: Store, tmp_path: Path) -> No
 
 
 def test_a_finished_run_is_never_stored_twice(store: Store) -> None:
-    store.add(JOBS[0], GOOD, 1)
-    store.add(JOBS[0], Outcome({"skeleton_f1": 1.0}), 1)
+    assert store.add(JOBS[0], GOOD, 1)
+    assert not store.add(JOBS[0], Outcome({"skeleton_f1": 1.0}), 1)
     assert attempts(store, JOBS[0]) == [(1, None)]
     assert store.outcomes()[JOBS[0].key] == GOOD
     assert store.pending(JOBS) == JOBS[1:]

@@ -77,6 +77,12 @@ def sample_source(source: str, n_rows: int, rng: np.random.Generator) -> tuple[M
     return rows if isinstance(rows, MemoryTable) else MemoryTable.from_source(rows, schema), dag
 
 
+def plugin_origin(source: str) -> str | None:
+    """Return the package and version that a source comes from; None if it is our own."""
+    name = source.split()[0]
+    return None if _find_plugin(source) is None else data_plugins().origin(name)
+
+
 def _check_sampler(name: str, found: object) -> Sampler:
     if _is_ours(name):
         raise MethodError("dagveil has a data set of this name; choose another")

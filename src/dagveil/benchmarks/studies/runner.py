@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dagveil.benchmarks.local_data import PACKAGES
 from dagveil.benchmarks.local_source import read_source
 from dagveil.benchmarks.studies.crew import Crew, Lost
-from dagveil.benchmarks.studies.datasets import data_plugins
+from dagveil.benchmarks.studies.datasets import plugin_origin
 from dagveil.benchmarks.studies.jobs import Job, choose_jobs, list_jobs
 from dagveil.benchmarks.studies.machine import describe_hardware, describe_packages, describe_software, list_changes
 from dagveil.benchmarks.studies.plan import Study
@@ -87,11 +87,11 @@ def run_plan(
         changes = list_changes([*(session.software for session in store.sessions()), software])
         session = store.begin_session(workers, software, describe_hardware())
         told("runs", 0, len(waiting))
-        for job, product in Crew[Job, Outcome](run_job, min(workers, len(waiting)), study.limit).do(waiting):
+        finished = Crew[Job, Outcome](run_job, min(workers, len(waiting)), study.limit).do(waiting)
+        for number, (job, product) in enumerate(finished, start=1):
             outcome = Outcome(error=product.reason) if isinstance(product, Lost) else product
-            store.add(job, outcome, session)
-            done += 1
-            told("runs", done, len(waiting))
+            done += store.add(job, outcome, session)
+            told("runs", number, len(waiting))
     outcomes = store.outcomes()
     errors = Counter(error for job in chosen if (error := outcomes[job.key].error) is not None)
     return Tally(
@@ -108,13 +108,11 @@ def run_plan(
 def _packages(study: Study) -> dict[str, str]:
     """Return the other packages that the runs of a study depend on: of plug-in methods, algorithms and records."""
     if study.task is Task.GRAPH:
-        methods, data = method_plugins(), data_plugins()
         added = {entry.method for entry in study.methods if entry.method not in METHODS}
+        found = {f"plug-in {name}": method_plugins().origin(name) for name in sorted(added)}
         sources = {source for item in study.data_sets for source in (item.source, *item.variants.values())}
-        drawn = {source.split()[0] for source in sources} & set(data.names)
-        return {f"plug-in {name}": methods.origin(name) for name in sorted(added)} | {
-            f"data plug-in {name}": data.origin(name) for name in sorted(drawn)
-        }
+        origins = {source.split()[0]: plugin_origin(source) for source in sorted(sources)}
+        return found | {f"data plug-in {name}": origin for name, origin in origins.items() if origin is not None}
     if study.task is Task.INDEPENDENCE:
         return {}
     sources = {read_source(data.source).data for data in study.data_sets}

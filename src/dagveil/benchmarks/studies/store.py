@@ -156,14 +156,14 @@ class Store:
         rows = self._connection.execute("SELECT started, workers, software, hardware FROM sessions ORDER BY id")
         return [Session(row[0], row[1], json.loads(row[2]), json.loads(row[3])) for row in rows]
 
-    def add(self, job: Job, outcome: Outcome, session: int) -> None:
-        """Keep a finished run, durably; another process may have been faster, and then its outcome stays."""
+    def add(self, job: Job, outcome: Outcome, session: int) -> bool:
+        """Keep a finished run, durably; if another process was faster its outcome stays, and this one is not kept."""
         with self._change() as connection:
             latest = connection.execute(
                 "SELECT attempt, error FROM runs WHERE key = ? ORDER BY attempt DESC LIMIT 1", (job.key,)
             ).fetchone()
             if latest is not None and latest[1] is None:
-                return
+                return False
             facts: tuple[Any, ...] = (
                 job.key,
                 1 if latest is None else latest[0] + 1,
@@ -187,6 +187,7 @@ class Store:
             numbers = [None if math.isnan(outcome.of(metric)) else outcome.of(metric) for metric in Metric]
             marks = ", ".join("?" * len(COLUMNS))
             connection.execute(f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({marks})", (*facts, *numbers))
+            return True
 
     def outcomes(self) -> dict[str, Outcome]:
         """Return the latest outcome of every run, by key."""
