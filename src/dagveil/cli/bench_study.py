@@ -6,9 +6,6 @@ import os
 from pathlib import Path
 
 import click
-import msgspec
-import pyarrow as pa
-from pyarrow import csv, parquet
 
 from dagveil.benchmarks.studies.datasets import data_plugins
 from dagveil.benchmarks.studies.figure import draw_study
@@ -16,15 +13,16 @@ from dagveil.benchmarks.studies.jobs import FILTERS, list_jobs
 from dagveil.benchmarks.studies.metrics import Metric
 from dagveil.benchmarks.studies.page import Form, write_page
 from dagveil.benchmarks.studies.reading import default_store, load_study, parse_study, shipped_studies
-from dagveil.benchmarks.studies.runner import run_plan
-from dagveil.benchmarks.studies.store import COLUMNS, Store
+from dagveil.benchmarks.studies.results import PARQUET, open_results, results_beside, write_results
+from dagveil.benchmarks.studies.runner import run_plan, take_over
+from dagveil.benchmarks.studies.store import Store
 from dagveil.benchmarks.studies.summary import summarise
 from dagveil.cli.bench_group import bench
 from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import count
 
-store_argument = click.argument("store", type=click.Path(exists=True, dir_okay=False))
+store_argument = click.argument("store", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
 metric_option = click.option(
     "--metric",
     "metrics",
@@ -68,25 +66,46 @@ def list_studies() -> None:
 )
 @click.option("--quick", is_flag=True, help="Run the study's miniature, into a store of its own.")
 @click.option("--retry", is_flag=True, help="Run again what failed.")
-def run(study: str, store: str | None, workers: int, only: tuple[str, ...], quick: bool, retry: bool) -> None:
+@click.option(
+    "--from",
+    "origin",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Take runs that the study has in common with another store, or its Parquet file, over first.",
+)
+def run(
+    study: str,
+    store: str | None,
+    workers: int,
+    only: tuple[str, ...],
+    quick: bool,
+    retry: bool,
+    origin: str | None,
+) -> None:
     """Run a study: a TOML file, or the name of one that comes with dagveil.
 
-    Every run is stored when it ends. The same command goes on where a stopped or killed one was.
+    Every run is stored when it ends. The same command goes on where a stopped or killed one was. When all is done, a
+    Parquet file beside the store has the results.
     """
     plan = load_study(study)
     plan = plan.miniature() if quick else plan
     path = Path(store or default_store(plan))
-    check_writable(path, option="--store")
+    results = results_beside(path)
+    check_writable(path, results, option="--store")
     with Store(path, create=True) as kept:
+        if origin is not None:
+            with open_results(origin) as other:
+                click.echo(f"{count(take_over(plan, kept, other), 'run')} taken over from {origin}")
         try:
             with show_progress(lines=True) as progress:
                 tally = run_plan(plan, kept, workers, progress, _read_only(only), retry=retry)
         except KeyboardInterrupt:
             click.echo(f"Stopped. Finished runs are in {path}; the same command goes on from there.", err=True)
             raise click.exceptions.Exit(130) from None
+        write_results(kept, results)
     click.echo(
-        f"{tally.done} runs done, {tally.before} of {tally.total} were stored before, {tally.failed} failed; "
-        f"`dagveil bench table {path}` shows them"
+        f"{tally.done} runs done, {tally.before} of {tally.total} were stored before, {tally.failed} failed. "
+        f"All are in {results}; `dagveil bench table {results}` shows them."
     )
     if tally.strangers:
         click.echo(
@@ -112,8 +131,8 @@ def run(study: str, store: str | None, workers: int, only: tuple[str, ...], quic
 @metric_option
 @click.option("-o", "--output", metavar="FILE", help="Write to this file in place of the terminal.")
 def table(store: str, form: str, metrics: tuple[str, ...], output: str | None) -> None:
-    """Write the tables of a study from its STORE; one that is still running has its means so far."""
-    with Store(store) as kept:
+    """Write the tables of a study from its store or Parquet FILE; one that is still running has its means so far."""
+    with open_results(store) as kept:
         plan = kept.study()
         spots = summarise(plan, kept.outcomes())
         chosen = [Metric(name) for name in metrics]
@@ -130,8 +149,8 @@ def table(store: str, form: str, metrics: tuple[str, ...], output: str | None) -
 @metric_option
 @click.option("-o", "--output", metavar="FOLDER", required=True, help="Folder of the SVG files.")
 def plot(store: str, metrics: tuple[str, ...], output: str) -> None:
-    """Draw the figures of a study from its STORE: a metric over ε, with intervals, ceilings and floors."""
-    with Store(store) as kept:
+    """Draw the figures of a study from its store or Parquet FILE: a metric over ε, with intervals, ceilings, floors."""
+    with open_results(store) as kept:
         plan = kept.study()
         spots = summarise(plan, kept.outcomes())
     for path in draw_study(plan, spots, output, [Metric(name) for name in metrics]):
@@ -142,28 +161,18 @@ def plot(store: str, metrics: tuple[str, ...], output: str) -> None:
 @store_argument
 @click.option("-o", "--output", metavar="FILE", required=True, help="A .parquet or .csv file.")
 def export(store: str, output: str) -> None:
-    """Write all runs of a STORE, one row each, with seeds and errors, for other programs.
+    """Write all runs of a store or Parquet FILE, one row each, with seeds and errors, for other programs.
 
-    `is_planned` tells runs that the study still has from those of an earlier form of it. Versions and hardware of each
-    session are in the metadata of a Parquet file.
+    `is_planned` tells runs that the study still has from those of an earlier form of it. The plan, and versions and
+    hardware of each session, are in the metadata of a Parquet file.
     """
     path = Path(output)
-    if path.suffix not in (".csv", ".parquet"):
+    if path.suffix not in (".csv", PARQUET):
         raise click.UsageError(f"the output {path.name} must end in .csv or .parquet")
     check_writable(path)
-    with Store(store) as kept:
-        rows = list(kept.rows())
-        planned = {job.key for job in list_jobs(kept.study())}
-        sessions = [msgspec.to_builtins(session) for session in kept.sessions()]
-    cells = {name: [row[place] for row in rows] for place, name in enumerate(COLUMNS)}
-    cells["error"] = pa.array(cells["error"], pa.string())
-    runs = pa.table(cells | {"is_planned": [key in planned for key in cells["key"]]})
-    runs = runs.replace_schema_metadata({"dagveil.sessions": msgspec.json.encode(sessions)})
-    if path.suffix == ".parquet":
-        parquet.write_table(runs, path)
-    else:
-        csv.write_csv(runs, path)
-    click.echo(f"wrote {len(rows)} runs to {path}")
+    with open_results(store) as kept:
+        written = write_results(kept, path)
+    click.echo(f"wrote {count(written, 'run')} to {path}")
 
 
 def _read_only(only: tuple[str, ...]) -> dict[str, list[str]]:

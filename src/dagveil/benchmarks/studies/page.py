@@ -18,6 +18,7 @@ from dagveil.benchmarks.studies.machine import list_changes
 from dagveil.benchmarks.studies.metrics import OF_ANSWERS, OF_BUDGETS, Metric
 from dagveil.benchmarks.studies.plan import QUICK, Entry, Role, Study
 from dagveil.benchmarks.studies.reading import default_store, shipped_studies
+from dagveil.benchmarks.studies.results import PARQUET
 from dagveil.benchmarks.studies.store import Session
 from dagveil.benchmarks.studies.summary import CONFIDENCE, Estimate, Spot
 from dagveil.benchmarks.studies.task import Task
@@ -101,7 +102,7 @@ def write_page(
     metrics
         In place of the study's; CSV has all of them unless some are chosen.
     store
-        Name of its file, for the commands on the page; the study's own if empty.
+        Name of its file, a store or Parquet, for the commands on the page; the study's own store if empty.
     """
     if form is Form.CSV:
         return write_csv(study, spots, metrics or tuple(Metric))
@@ -283,7 +284,8 @@ def _tell_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Session]
     name = study.name.removesuffix(QUICK)
     command = shlex.quote(name if name in shipped_studies() else f"{name}.toml")
     command += "" if name == study.name else " --quick"
-    command += "" if store == default_store(study) else f" --store {shlex.quote(store)}"
+    kept = store.removesuffix(PARQUET) + ".sqlite" if store.endswith(PARQUET) else store
+    command += "" if kept == default_store(study) else f" --store {shlex.quote(kept)}"
     lines = [
         f"{stored} of {planned} runs are stored. Repetitions: {study.repetitions}, {samples}. "
         f"Seed {study.seed}{delta}. ± is the half-width of Student's "

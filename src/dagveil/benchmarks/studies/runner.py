@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from dagveil.benchmarks.studies.jobs import Job, choose_jobs, list_jobs
 from dagveil.benchmarks.studies.machine import describe_hardware, describe_packages, describe_software, list_changes
 from dagveil.benchmarks.studies.plan import Study
 from dagveil.benchmarks.studies.rehearsal import rehearse
-from dagveil.benchmarks.studies.store import Store
+from dagveil.benchmarks.studies.store import COLUMNS, Store
 from dagveil.benchmarks.studies.task import Task
 from dagveil.benchmarks.studies.trial import Outcome, run_job
 from dagveil.methods.catalogue import METHODS, method_plugins
@@ -52,8 +53,8 @@ class Tally:
 def run_plan(
     study: Study,
     store: Store,
-    workers: int,
-    told: Told,
+    workers: int = os.cpu_count() or 1,
+    told: Told = lambda stage, done, total: None,
     only: Mapping[str, Sequence[str]] | None = None,
     *,
     retry: bool = False,
@@ -103,6 +104,18 @@ def run_plan(
         strangers=len(outcomes.keys() - {job.key for job in planned}),
         changes=changes,
     )
+
+
+def take_over(study: Study, store: Store, other: Store) -> int:
+    """Copy the runs that a study has in common with another store, whatever its name; return how many were not there.
+
+    So a study can go on from published results, from another machine's part of it, or from those of a study that has
+    some of the same methods.
+    """
+    planned = {job.key for job in list_jobs(study)}
+    key = COLUMNS.index("key")
+    store.put_study(study)
+    return store.absorb(other.sessions(), (row for row in other.rows() if row[key] in planned))
 
 
 def _packages(study: Study) -> dict[str, str]:

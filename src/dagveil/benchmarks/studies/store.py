@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -67,6 +67,8 @@ _LAYOUT = (
     + "".join(f", {metric.column} REAL" for metric in Metric)
     + ", PRIMARY KEY (key, attempt))",
 )
+
+_INSERT = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +147,7 @@ class Store:
     def begin_session(self, workers: int, software: dict[str, str], hardware: dict[str, str]) -> int:
         """Note who runs now."""
         with self._change() as connection:
-            cursor = connection.execute(
-                "INSERT INTO sessions (started, workers, software, hardware) VALUES (?, ?, ?, ?)",
-                (_now(), workers, json.dumps(software), json.dumps(hardware)),
-            )
-            return int(cursor.lastrowid or 0)
+            return _insert_session(connection, Session(_now(), workers, software, hardware))
 
     def sessions(self) -> list[Session]:
         """Return all calls of the runner, oldest first."""
@@ -185,9 +183,35 @@ class Store:
                 outcome.error,
             )
             numbers = [None if math.isnan(outcome.of(metric)) else outcome.of(metric) for metric in Metric]
-            marks = ", ".join("?" * len(COLUMNS))
-            connection.execute(f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({marks})", (*facts, *numbers))
+            connection.execute(_INSERT, (*facts, *numbers))
             return True
+
+    def absorb(self, sessions: Sequence[Session], rows: Iterable[tuple[Any, ...]]) -> int:
+        """Take over runs of another store, with their sessions; return how many.
+
+        Runs that are here already stay as they are. Sessions are copied if one of their runs is.
+
+        Parameters
+        ----------
+        sessions
+            All sessions of the other store.
+        rows
+            Its runs, as `rows` yields them.
+        """
+        key, session = COLUMNS.index("key"), COLUMNS.index("session")
+        numbers: dict[int, int] = {}
+        taken = []
+        with self._change() as connection:
+            known = {row[0] for row in connection.execute("SELECT key FROM runs")}
+            for row in rows:
+                if row[key] in known:
+                    continue
+                theirs = row[session]
+                if theirs not in numbers:
+                    numbers[theirs] = _insert_session(connection, sessions[theirs - 1])
+                taken.append((*row[:session], numbers[theirs], *row[session + 1 :]))
+            connection.executemany(_INSERT, taken)
+        return len(taken)
 
     def outcomes(self) -> dict[str, Outcome]:
         """Return the latest outcome of every run, by key."""
@@ -256,6 +280,14 @@ class Store:
             self._connection.execute("ROLLBACK")
             raise
         self._connection.execute("COMMIT")
+
+
+def _insert_session(connection: sqlite3.Connection, session: Session) -> int:
+    cursor = connection.execute(
+        "INSERT INTO sessions (started, workers, software, hardware) VALUES (?, ?, ?, ?)",
+        (session.started, session.workers, json.dumps(session.software), json.dumps(session.hardware)),
+    )
+    return int(cursor.lastrowid or 0)
 
 
 def _now() -> str:
