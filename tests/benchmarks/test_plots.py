@@ -76,15 +76,39 @@ def test_places_make_a_logarithmic_axis(draw: Path) -> None:
     assert ">ε<" in text
 
 
-def test_no_two_horizontal_lines_look_alike() -> None:
+def looks_of(panels: list[Panel]) -> list[dict[str, tuple[object, str]]]:
+    """Return colour and dashes of each line without markers, by label, for each panel."""
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
-    axis = Figure().subplots()
+    found = []
+    for panel in panels:
+        axis = Figure().subplots()
+        plots._draw(axis, panel, ["1"], (0.0, 1.0), plots._style_levels(panels))
+        found.append(
+            {str(line.get_label()): (line.get_color(), str(line._unscaled_dash_pattern)) for line in axis.lines}
+        )  # type: ignore[attr-defined]
+    return found
+
+
+def test_no_two_horizontal_lines_look_alike() -> None:
     many = len(LEVEL_DASHES) * len(LEVEL_COLOURS)
-    plots._draw(axis, Panel("p", [], {f"level {i}": i / many for i in range(many)}), ["1"], (0.0, 1.0))
-    looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in axis.lines}  # type: ignore[attr-defined]
-    assert len(looks) == many
+    (looks,) = looks_of([Panel("p", [], {f"level {i}": i / many for i in range(many)})])
+    assert len(set(looks.values())) == many
+
+
+def test_a_horizontal_line_looks_the_same_in_panels_that_lack_another() -> None:
+    first, second = looks_of([Panel("p", [], {"ceiling": 0.9, "floor": 0.1}), Panel("q", [], {"floor": 0.2})])
+    assert second["floor"] == first["floor"] != first["ceiling"]
+
+
+def test_a_wide_line_is_wide(draw: Path) -> None:
+    draw_panels(
+        [Panel("p", [Line("ours", [0.1, 0.2], width=2.8), Line("theirs", [0.1, 0.2])])], ["1", "2"], "", "", draw
+    )
+    text = draw.read_text(encoding="utf-8")
+    assert "stroke: #0072b2; stroke-width: 2.8" in text
+    assert "stroke: #d55e00; stroke-width: 1.2" in text
 
 
 def test_no_two_of_32_lines_look_alike() -> None:
@@ -92,7 +116,7 @@ def test_no_two_of_32_lines_look_alike() -> None:
     from matplotlib.figure import Figure
 
     axis = Figure().subplots()
-    plots._draw(axis, Panel("p", [Line(str(i), [0.5]) for i in range(32)]), ["1"], None)
+    plots._draw(axis, Panel("p", [Line(str(i), [0.5]) for i in range(32)]), ["1"], None, {})
     looks = {(line.get_color(), line.get_linestyle()) for line in axis.lines if line.get_linestyle() in DASHES}
     assert len(looks) == 32
 

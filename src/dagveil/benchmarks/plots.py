@@ -24,13 +24,15 @@ LEVEL_COLOURS = ("#555555", "#aa4499", "#117733")
 class Line:
     """One line: a label, heights over the ticks (None where nothing was run), and half-widths of intervals.
 
-    With `places`, heights stand over these numbers of a logarithmic axis instead.
+    With `places`, heights stand over these numbers of a logarithmic axis instead. A `width` above the usual one shows
+    beneath lines that run on top of it.
     """
 
     label: str
     heights: Sequence[float | None]
     errors: Sequence[float | None] = ()
     places: Sequence[float] = ()
+    width: float = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ def draw_panels(
     """
     figures, matplotlib = _load()
     rows = -(-len(panels) // columns)
+    styles = _style_levels(panels)
     with matplotlib.rc_context({"svg.hashsalt": "dagveil", "svg.fonttype": "none", "font.size": 9}):
         figure, axes = figures.subplots(
             rows,
@@ -94,7 +97,7 @@ def draw_panels(
             if place >= len(panels):
                 axis.set_visible(False)
                 continue
-            _draw(axis, panels[place], ticks, limits)
+            _draw(axis, panels[place], ticks, limits, styles)
             axis.set_xlabel(x_label)
             if place + columns >= len(panels):  # nothing is drawn below it that would have the ticks
                 axis.tick_params(labelbottom=True)
@@ -109,7 +112,22 @@ def draw_panels(
         figures.close(figure)
 
 
-def _draw(axis: Any, panel: Panel, ticks: Sequence[str], limits: tuple[float, float] | None) -> None:
+def _style_levels(panels: Sequence[Panel]) -> dict[str, dict[str, Any]]:
+    """Give every horizontal line of a figure its looks: the same in all panels, since they share one legend."""
+    styles = {}
+    for number, label in enumerate(dict.fromkeys(label for panel in panels for label in panel.levels)):
+        turn, place = divmod(number, len(LEVEL_DASHES))
+        styles[label] = {"color": LEVEL_COLOURS[turn % len(LEVEL_COLOURS)], "linestyle": LEVEL_DASHES[place]}
+    return styles
+
+
+def _draw(
+    axis: Any,
+    panel: Panel,
+    ticks: Sequence[str],
+    limits: tuple[float, float] | None,
+    styles: Mapping[str, Mapping[str, Any]],
+) -> None:
     for number, line in enumerate(panel.lines):
         places = [place for place, height in enumerate(line.heights) if height is not None]
         errors = [line.errors[place] or 0.0 for place in places] if line.errors else None
@@ -123,13 +141,11 @@ def _draw(axis: Any, panel: Panel, ticks: Sequence[str], limits: tuple[float, fl
             # moved on with every round of colours, so that no two of 32 lines look alike
             linestyle=DASHES[(number + number // len(COLOURS)) % len(DASHES)],
             markersize=4,
-            linewidth=1.2,
+            linewidth=line.width,
             capsize=2,
         )
-    for number, (label, height) in enumerate(panel.levels.items()):
-        turn, place = divmod(number, len(LEVEL_DASHES))
-        colour = LEVEL_COLOURS[turn % len(LEVEL_COLOURS)]
-        axis.axhline(height, color=colour, linewidth=0.8, linestyle=LEVEL_DASHES[place], label=label)
+    for label, height in panel.levels.items():
+        axis.axhline(height, linewidth=0.8, label=label, **styles[label])
     axis.set_title(panel.title)
     if ticks:
         axis.set_xticks(range(len(ticks)), ticks)

@@ -16,6 +16,8 @@ from dagveil.benchmarks.studies.summary import Spot
 from dagveil.errors import DataError
 
 SHARE_LIMITS = (-0.03, 1.03)
+CHAMPION_WIDTH = 2.8
+"""Of the line of the method that a study is about: it shows where others run on top of it."""
 
 
 def draw_study(study: Study, spots: Sequence[Spot], folder: str | Path, metrics: Sequence[Metric] = ()) -> list[Path]:
@@ -89,7 +91,8 @@ def _over_budgets(study: Study, spots: Sequence[Spot], here: Sequence[Spot], met
     for label in _labels(spots, lambda spot: spot.role is Role.CONTENDER):
         mine = [(_place(spot, label in reporting), spot) for spot in here if spot.label == label]
         mine.sort(key=lambda pair: pair[0])
-        lines.append(_line(label, [spot for _, spot in mine], metric, [place for place, _ in mine]))
+        line = _line(label, [spot for _, spot in mine], metric, [place for place, _ in mine])
+        lines.append(replace(line, width=CHAMPION_WIDTH) if label == study.champion else line)
     levels = {spot.label: spot.estimates[metric].mean for spot in here if spot.role is not Role.CONTENDER}
     return Panel("", lines, levels)
 
