@@ -134,11 +134,18 @@ def test_long_runs_are_repeated_less() -> None:
 def test_parts_can_be_chosen() -> None:
     jobs = list_jobs(read())
     chosen = choose_jobs(jobs, {"data": ["asia"], "epsilon": ["0.1", "1"], "method": ["svt-pc", "measure"]})
-    assert {job.label for job in chosen} == {"measure", "svt-pc, as published"}
+    assert {job.label for job in chosen} == {"measure", "svt-pc, as published", "measure, without noise"}
     assert {job.data for job in chosen} == {"asia"}
     assert len(choose_jobs(jobs, {"method": ["svt-pc, as published"], "rows": ["100"]})) == 6
     assert {job.role for job in choose_jobs(jobs, {"role": ["floor"]})} == {Role.FLOOR}
     assert choose_jobs(jobs, {"repetition": ["0"]}) == jobs[: len(jobs) // 3]
+    one = choose_jobs(jobs, {"epsilon": ["1.00"]})
+    assert {job.epsilon for job in one if job.role is Role.CONTENDER} == {1.0}
+    assert [job for job in one if job.role is not Role.CONTENDER] == [j for j in jobs if j.role is not Role.CONTENDER]
+    with pytest.raises(MethodError, match=r"no run has epsilon '2'; there are: 0.1; 1; 5$"):
+        choose_jobs(jobs, {"epsilon": ["2"]})
+    with pytest.raises(MethodError, match=r"no run has epsilon 'much'"):
+        choose_jobs(jobs, {"epsilon": ["much"]})
     with pytest.raises(MethodError, match="no run has data 'mars'; there are: asia; curved"):
         choose_jobs(jobs, {"data": ["mars"]})
     with pytest.raises(MethodError, match="cannot be chosen by 'colour'; choose by data, method"):
@@ -150,6 +157,12 @@ def test_parts_can_be_chosen() -> None:
     [
         ({"rows": [0]}, r"rows\[0\]: expected `int` >= 1"),
         ({"rows": []}, "rows: expected `array` of length >= 1"),
+        ({"rows": [100, 100]}, r"rows\[1\]: 100 stands twice; leave one out"),
+        ({"budgets": [1, 2, 1.0]}, r"budgets\[2\]: 1 stands twice; leave one out"),
+        (
+            {"data": ["random 5 1.5"], "methods": [{"method": "measure"}]},
+            r"data\[0\]: .* a sparseness from 0 to 1, the share of pairs that are joined",
+        ),
         ({"budgets": [0.1, -1]}, r"budgets\[1\]: expected `float` > 0"),
         ({"budgets": [float("inf")]}, "budgets: must be finite"),
         ({"colour": "red"}, "object contains unknown field `colour`; choose from name, title, data, methods, budgets"),

@@ -53,7 +53,8 @@ def install(folder: Path, name: str, points: str, module: str = "") -> None:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder on the path that holds the package of the documentation."""
-    (module,) = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    modules = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    (module,) = (text for text in modules if "def ask" in text)
     (settings,) = re.findall(r"^# pyproject.toml\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
     settings = settings[settings.index("[project.entry-points") :]
     points = re.sub(r'\[project\.entry-points\."([\w.]+)"\]', r"[\1]", settings).replace('"', "")
@@ -197,7 +198,7 @@ odd = broken:raises
     broken = data_plugins().load_all()[1]
     assert set(broken) == {"asia", "random", "three"}
     assert all("dagveil has a data set of this name" in broken[name] for name in ("asia", "random"))
-    with pytest.raises(MethodError, match="'random 5' needs a number of nodes and a sparseness"):
+    with pytest.raises(MethodError, match="'random 5' needs a number of nodes, 2 or more, and a sparseness"):
         parse_study(STUDY.replace("coins 3", "random 5"))
     with pytest.raises(DataError, match="'odd' must return rows, schema and graph"):
         sample_source("odd", 10, rng)

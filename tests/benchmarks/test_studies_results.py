@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pyarrow import parquet
 
 from dagveil.benchmarks.studies import results
 from dagveil.benchmarks.studies.jobs import list_jobs
+from dagveil.benchmarks.studies.machine import find_commit
 from dagveil.benchmarks.studies.metrics import Metric
 from dagveil.benchmarks.studies.reading import parse_study
 from dagveil.benchmarks.studies.results import open_results, results_beside, write_results
@@ -159,8 +161,38 @@ def test_a_study_ends_in_a_file_from_which_others_go_on(bench: Callable[..., str
     longer = bench("run", "longer.toml", "--workers", "1", "--from", "small.parquet")
     assert "6 runs taken over from small.parquet" in longer
     assert "2 runs done, 6 of 8 were stored before, 0 failed" in longer
+    twice = bench(
+        "run", "longer.toml", "--store", "other.sqlite", "--from", "small.parquet", "--from", "longer.parquet"
+    )
+    assert "6 runs taken over from small.parquet" in twice
+    assert "2 runs taken over from longer.parquet" in twice
+    assert "0 runs done, 8 of 8 were stored before" in twice
+    assert "0 runs taken over from small.parquet: all that" in bench("run", "longer.toml", "--from", "small.parquet")
     with open_results("longer.parquet") as store:
         assert {job.key for job in list_jobs(store.study())} == store.outcomes().keys()
     assert "cannot be a store" in bench("run", "small.toml", "--store", "small.parquet", code=2)
     assert "wrote 6 runs to again.csv" in bench("export", "small.parquet", "-o", "again.csv")
     assert Path("again.csv").read_text(encoding="utf-8").count("\n") == 7
+
+
+def test_the_commit_of_a_checkout_is_told_and_of_nothing_else(tmp_path: Path) -> None:
+    module = tmp_path / "src" / "dagveil" / "__init__.py"
+    installed = tmp_path / "lib" / "dagveil" / "__init__.py"
+    for path in (module, installed):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    assert find_commit(module) == ""
+
+    def git(*words: str) -> str:
+        names = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+        done = subprocess.run(["git", "-C", str(tmp_path), *names, *words], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("init", "--quiet")
+    git("add", "src")
+    git("commit", "--quiet", "-m", "first")
+    commit = git("rev-parse", "--short", "HEAD")
+    assert find_commit(module) == commit
+    module.write_text("changed", encoding="utf-8")
+    assert find_commit(module) == f"{commit}-dirty"
+    assert find_commit(installed) == ""

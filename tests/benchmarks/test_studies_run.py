@@ -26,7 +26,7 @@ from dagveil.benchmarks.simulate import network_schema, sample_codes
 from dagveil.benchmarks.studies import rehearsal, runner
 from dagveil.benchmarks.studies.figure import list_panels
 from dagveil.benchmarks.studies.jobs import Job, list_jobs
-from dagveil.benchmarks.studies.machine import read_peak, reset_peak
+from dagveil.benchmarks.studies.machine import describe_software, read_peak, reset_peak
 from dagveil.benchmarks.studies.metrics import METRICS_OF, Metric
 from dagveil.benchmarks.studies.page import Form, write_page
 from dagveil.benchmarks.studies.plan import Role, Study
@@ -205,7 +205,9 @@ def test_the_page_has_figures_of_others_failures_and_floors(study: Study, outcom
     assert "| lap-mech | failed | failed |" in lines[lines.index("### child, 300 rows") :]
     seconds = lines[lines.index("## CPU seconds of a run") :]
     assert not any(line.startswith("| the complete graph") for line in seconds)
-    assert lines[lines.index("## Failed runs") + 2].startswith("- lap-mech, 4 runs: MethodError: lap-mech puts noise")
+    assert lines[lines.index("## Failed runs") + 2].startswith(
+        "- lap-mech on 300 rows of child, 4 runs: MethodError: lap-mech puts noise"
+    )
 
 
 def test_half_a_study_has_a_page(study: Study, outcomes: dict[str, Outcome]) -> None:
@@ -269,11 +271,12 @@ def test_all_commands_on_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert result.exit_code == code, result.output
         return result.output
 
-    assert "curate-fig4: F1 against ε on six networks (" in run("list")
+    listed = run("list")
+    assert "curate-fig4: F1 against ε on six networks. Bhattacharjee and Tandon, CURATE (2024), figure 4 (" in listed
     refused = run("run", "small.toml", "--workers", "1", code=2)
     assert "'lap-mech' cannot be run on 'child': lap-mech puts noise on every cell" in refused
     assert "holds no study yet" in run("table", "small.sqlite", code=2)
-    monkeypatch.setattr(runner, "rehearse", lambda jobs: None)  # so that runs fail
+    monkeypatch.setattr(runner, "rehearse", lambda jobs, study: None)  # so that runs fail
     part = run("run", "small.toml", "--workers", "1", "--only", "data=child", "--only", "method=lap-mech", code=1)
     assert "4 runs done, 0 of 4 were stored before, 4 failed" in part
     assert "most often: MethodError: lap-mech puts noise on every cell" in part
@@ -287,10 +290,14 @@ def test_all_commands_on_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "versions" not in again
     page = run("table", "small.sqlite")
     assert "28 of 28 runs are stored" in page
-    assert f"Run with dagveil {dagveil.__version__}, python " in page
+    assert f"Run with dagveil {describe_software()['dagveil']}, python " in page
     assert "processor: " in page
     run("table", "small.sqlite", "--form", "latex", "--metric", "shd", "-o", "shd.tex")
     assert "Structural Hamming distance" in Path("shd.tex").read_text(encoding="utf-8")
+    for words in (("table", "small.sqlite"), ("plot", "small.sqlite", "-o", "figures")):
+        assert "runs of the task graph have no rejected; choose from skeleton-f1" in run(
+            *words, "--metric", "rejected", code=2
+        )
     run("export", "small.sqlite", "-o", "runs.parquet")
     runs = parquet.read_table("runs.parquet")
     assert runs.num_rows == 32
@@ -353,9 +360,16 @@ def test_runs_of_an_earlier_form_are_told_and_marked(one: Callable[..., str]) ->
 def test_means_over_different_versions_are_told(one: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     one()
     monkeypatch.setattr(runner, "describe_software", lambda: {"dagveil": "0.0", "numpy": np.__version__})
-    assert f"different versions: dagveil {dagveil.__version__}, 0.0." in one(("repetitions = 2", "repetitions = 3"))
+    before = describe_software()["dagveil"]
+    assert f"different versions: dagveil {before}, 0.0." in one(("repetitions = 2", "repetitions = 3"))
     page = CliRunner().invoke(group, ["bench", "table", "one.sqlite"]).output
-    assert f"- Means are over runs of different versions: dagveil {dagveil.__version__}, 0.0." in page
+    assert f"- Means are over runs of different versions: dagveil {before}, 0.0." in page
+
+
+def test_a_metric_that_no_run_has_is_told(one: Callable[..., str]) -> None:
+    one()
+    page = CliRunner().invoke(group, ["bench", "table", "one.parquet", "--metric", "epsilon-reported"]).output
+    assert page.rstrip().endswith("No run has it.")
 
 
 def test_the_page_names_the_files_that_were_given(one: Callable[..., str]) -> None:
@@ -392,6 +406,22 @@ def test_data_that_cannot_be_drawn_stop_the_study_before_it_starts(
     assert result.exit_code == 2
     assert "100 rows of 'cancer' cannot be drawn: FileNotFoundError" in result.output
     assert "6 of 6 runs are stored" in CliRunner().invoke(group, ["bench", "table", "one.sqlite"]).output
+
+
+def test_a_data_set_with_too_few_rows_for_some_runs_costs_only_those(
+    one: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the smaller ones are done: then only the larger ones wait."""
+    one()
+    true_sample = rehearsal.sample_source
+
+    def has_few(source: str, n_rows: int, rng: np.random.Generator) -> object:
+        if n_rows > 200:
+            raise ValueError("there are 200 rows")
+        return true_sample(source, n_rows, rng)
+
+    monkeypatch.setattr(rehearsal, "sample_source", has_few)
+    assert "6 of 12 were stored before" in one(("[200]", "[200, 300]"))
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")

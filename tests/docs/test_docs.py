@@ -61,7 +61,7 @@ PYTHON_PAGES = [
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=name_of)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "documentation"}
+    namespace: dict[str, object] = {"__name__": "__main__"}  # as a script
     for number, (language, code) in enumerate(blocks(page), start=1):
         if language == "python":
             exec(compile(code, f"{name_of(page)}, block {number}", "exec"), namespace)

@@ -200,7 +200,10 @@ def check_source(source: str) -> None:
         except (IndexError, ValueError):
             nodes, sparseness = 0, 0.0
         if nodes < 2 or not 0.0 <= sparseness <= 1.0 or len(numbers) != 2:
-            raise MethodError(f"{source!r} needs a number of nodes and a sparseness, for example '{kind} 20 0.1'")
+            raise MethodError(
+                f"{source!r} needs a number of nodes, 2 or more, and a sparseness from 0 to 1, the share of pairs that "
+                f"are joined, for example '{kind} 20 0.1'"
+            )
     elif kind in _NONLINEAR:
         if len(numbers) != 1:
             raise MethodError(f"{source!r} needs the name of a network, for example '{kind} asia'")

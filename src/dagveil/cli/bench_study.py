@@ -12,7 +12,9 @@ from dagveil.benchmarks.studies.figure import draw_study
 from dagveil.benchmarks.studies.jobs import FILTERS, list_jobs
 from dagveil.benchmarks.studies.metrics import Metric
 from dagveil.benchmarks.studies.page import Form, write_page
+from dagveil.benchmarks.studies.plan import Study
 from dagveil.benchmarks.studies.reading import default_store, load_study, parse_study, shipped_studies
+from dagveil.benchmarks.studies.requirements import check_metrics_of
 from dagveil.benchmarks.studies.results import PARQUET, open_results, results_beside, write_results
 from dagveil.benchmarks.studies.runner import run_plan, take_over
 from dagveil.benchmarks.studies.store import Store
@@ -38,7 +40,9 @@ def list_studies() -> None:
     for name, text in shipped_studies().items():
         study = parse_study(text)
         quick = study.miniature()
-        click.echo(f"{name}: {study.title} ({len(list_jobs(study))} runs; --quick: {len(list_jobs(quick))})")
+        source = study.reproduces.partition(":")[0]
+        runs = f"{len(list_jobs(study))} runs; --quick: {len(list_jobs(quick))}"
+        click.echo(f"{name}: {study.title}. {source} ({runs})")
     added, broken = data_plugins().load_all()
     for name in added:
         click.echo(f"data set {name} of {data_plugins().origin(name)}")
@@ -68,10 +72,11 @@ def list_studies() -> None:
 @click.option("--retry", is_flag=True, help="Run again what failed.")
 @click.option(
     "--from",
-    "origin",
+    "origins",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="Take runs that the study has in common with another store, or its Parquet file, over first.",
+    multiple=True,
+    help="Take over runs that the study has in common with another store, or its Parquet file; may be repeated.",
 )
 def run(
     study: str,
@@ -80,7 +85,7 @@ def run(
     only: tuple[str, ...],
     quick: bool,
     retry: bool,
-    origin: str | None,
+    origins: tuple[str, ...],
 ) -> None:
     """Run a study: a TOML file, or the name of one that comes with dagveil.
 
@@ -93,9 +98,13 @@ def run(
     results = results_beside(path)
     check_writable(path, results, option="--store")
     with Store(path, create=True) as kept:
-        if origin is not None:
+        for origin in origins:
             with open_results(origin) as other:
-                click.echo(f"{count(take_over(plan, kept, other), 'run')} taken over from {origin}")
+                taken = take_over(plan, kept, other)
+            reason = (
+                "" if taken else ": all that the study has in common with it, by seed, δ, rows and settings, are here"
+            )
+            click.echo(f"{count(taken, 'run')} taken over from {origin}{reason}")
         try:
             with show_progress(lines=True) as progress:
                 tally = run_plan(plan, kept, workers, progress, _read_only(only), retry=retry)
@@ -135,7 +144,7 @@ def table(store: str, form: str, metrics: tuple[str, ...], output: str | None) -
     with open_results(store) as kept:
         plan = kept.study()
         spots = summarise(plan, kept.outcomes())
-        chosen = [Metric(name) for name in metrics]
+        chosen = _choose_metrics(plan, metrics)
         page = write_page(plan, spots, kept.sessions(), Form(form), chosen, Path(store).name)
     if output is None:
         click.echo(page)
@@ -153,7 +162,7 @@ def plot(store: str, metrics: tuple[str, ...], output: str) -> None:
     with open_results(store) as kept:
         plan = kept.study()
         spots = summarise(plan, kept.outcomes())
-    for path in draw_study(plan, spots, output, [Metric(name) for name in metrics]):
+    for path in draw_study(plan, spots, output, _choose_metrics(plan, metrics)):
         click.echo(f"wrote {path}")
 
 
@@ -173,6 +182,12 @@ def export(store: str, output: str) -> None:
     with open_results(store) as kept:
         written = write_results(kept, path)
     click.echo(f"wrote {count(written, 'run')} to {path}")
+
+
+def _choose_metrics(plan: Study, names: tuple[str, ...]) -> list[Metric]:
+    chosen = [Metric(name) for name in names]
+    check_metrics_of(plan.task, chosen)
+    return chosen
 
 
 def _read_only(only: tuple[str, ...]) -> dict[str, list[str]]:

@@ -113,7 +113,7 @@ class Crew(Generic[Job, Product]):
             worker.process.join(PATIENCE)
             raise MethodError(
                 f"a process that should do the work could not start (exit code {worker.process.exitcode}); its own "
-                "message stands above"
+                "message stands above. A script needs `if __name__ == '__main__':` before what it does"
             ) from error
         worker.state = _State.IDLE
 

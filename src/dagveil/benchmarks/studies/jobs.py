@@ -128,18 +128,19 @@ def choose_jobs(jobs: Sequence[Job], only: Mapping[str, Sequence[str]]) -> list[
     jobs
         Runs.
     only
-        Values by name; names are those in FILTERS. A method goes by its name or its label.
+        Values by name; names are those in FILTERS. A method goes by its name or its label. Ceilings and floors have no
+        budget, so they stay with any.
     """
     kept = list(jobs)
     for name, values in only.items():
         if name not in FILTERS:
             raise MethodError(f"runs cannot be chosen by {name!r}; choose by {', '.join(FILTERS)}")
-        wanted = set(values)
+        wanted = set(map(_write_number, values)) if name == "epsilon" else set(values)
         present = {value for job in jobs for value in _values(job, name)}
         missing = sorted(wanted - present)
         if missing:
             raise MethodError(f"no run has {name} {missing[0]!r}; there are: {'; '.join(sorted(present))}")
-        kept = [job for job in kept if wanted & _values(job, name)]
+        kept = [job for job in kept if wanted & (found := _values(job, name)) or not found]
     return kept
 
 
@@ -152,13 +153,21 @@ def _values(job: Job, name: str) -> set[str]:
         case "calibration":
             return {job.calibration.value}
         case "epsilon":
-            return {f"{job.epsilon:g}"}
+            return {f"{job.epsilon:g}"} if job.role is Role.CONTENDER else set()
         case "rows":
             return {str(job.n_rows)}
         case "role":
             return {job.role.value}
         case _:
             return {str(job.repetition)}
+
+
+def _write_number(text: str) -> str:
+    """Write a number as budgets are written; leave what is none to the message about it."""
+    try:
+        return f"{float(text):g}"
+    except ValueError:
+        return text
 
 
 def _floors(task: Task, data: DataSet) -> tuple[Entry, ...]:

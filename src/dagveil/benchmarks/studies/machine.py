@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import dagveil
 from dagveil._version import __version__
 from dagveil.data.machine import peak_memory
 
@@ -32,8 +34,24 @@ def read_peak() -> float:
 
 
 def describe_software() -> dict[str, str]:
-    """Return the versions that a run depends on."""
-    return {"dagveil": __version__, "python": platform.python_version()} | describe_packages(PACKAGES)
+    """Return the versions that a run depends on; of dagveil in a checkout also the commit."""
+    ours = " ".join(part for part in (__version__, find_commit(Path(dagveil.__file__))) if part)
+    return {"dagveil": ours, "python": platform.python_version()} | describe_packages(PACKAGES)
+
+
+def find_commit(module: Path) -> str:
+    """Return the commit of the checkout that a package is run from, with a mark if files differ from it.
+
+    Nothing for an installed package, also where its environment lies inside somebody's checkout.
+    """
+    root = module.resolve().parents[2]
+    if module.resolve().parents[1] != root / "src" or not (root / ".git").exists():
+        return ""
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
 def describe_packages(names: Iterable[str]) -> dict[str, str]:

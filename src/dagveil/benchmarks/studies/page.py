@@ -115,8 +115,8 @@ def write_page(
         *_tell_study(study, spots, sessions, store or default_store(study)),
     ]
     for metric in chosen:
-        sheets = list_sheets(study, spots, metric)
-        parts += [f"## {metric.title}"] if sheets else []
+        sheets = [sheet for sheet in list_sheets(study, spots, metric) if sheet.rows]
+        parts += [f"## {metric.title}", *([] if sheets else ["No run has it."])]
         for sheet in sheets:
             parts += [f"### {sheet.place}", write_markdown(sheet)]
         parts.append(tell_defeats(study, spots, metric))
@@ -297,7 +297,8 @@ def _tell_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Session]
         software = ", ".join(f"{name} {version}" for name, version in session.software.items())
         hardware = ", ".join(f"{name}: {what}" for name, what in session.hardware.items())
         lines.append(f"Run with {software}; {hardware}; {session.workers} processes.")
-    notes = list(study.notes)
+    notes = [] if name == study.name else ["This is a miniature; the notes below are about the whole study."]
+    notes += study.notes
     changes = list_changes([session.software for session in sessions])
     notes += [f"Means are over runs of different versions: {'; '.join(changes)}."] if changes else []
     notes += [
@@ -320,10 +321,13 @@ def _place(entry: Entry) -> str:
 
 
 def _tell_failures(spots: Sequence[Spot]) -> list[str]:
-    counted = Counter((spot.label, error) for spot in spots for error in spot.failures)
+    counted = Counter((spot.label, spot.data, spot.n_rows, error) for spot in spots for error in spot.failures)
     if not counted:
         return []
-    lines = [f"- {label}, {count} runs: {error}" for (label, error), count in counted.most_common()]
+    lines = [
+        f"- {label} on {n_rows} rows of {data}, {count} {'run' if count == 1 else 'runs'}: {error}"
+        for (label, data, n_rows, error), count in counted.most_common()
+    ]
     return ["## Failed runs", "\n".join(lines)]
 
 

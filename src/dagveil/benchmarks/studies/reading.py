@@ -116,11 +116,13 @@ def check_study(study: Study) -> None:
     _check_unique("data", titles)
     _check_methods(study)
     _check_finite("budgets", study.budgets)
+    _check_once("budgets", study.budgets)
+    _check_once("rows", study.rows)
     _check_finite("limit", () if study.limit is None else (study.limit,))
     with _placed("budgets"):
         check_budgets_of(study.task, study.budgets)
     with _placed("metrics"):
-        check_metrics_of(study)
+        check_metrics_of(study.task, (*study.metrics, *(printed.metric for printed in study.published)))
     for i, item in enumerate(data):
         with _placed(f"data[{i}]"):
             for source in (item.source, *item.variants.values()):
@@ -195,6 +197,12 @@ def _called_alike(place: str, i: int, label: str, first: int) -> MethodError:
 def _check_finite(place: str, numbers: tuple[float, ...]) -> None:
     if not all(math.isfinite(number) for number in numbers):
         raise _mistake(place, f'must be finite; {LARGE:g} stands for no noise, and role = "ceiling" takes it by itself')
+
+
+def _check_once(place: str, numbers: tuple[float, ...]) -> None:
+    for i, number in enumerate(numbers):
+        if number in numbers[:i]:
+            raise _mistake(f"{place}[{i}]", f"{number:g} stands twice; leave one out")
 
 
 @contextmanager

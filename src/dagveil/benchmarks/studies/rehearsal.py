@@ -18,17 +18,17 @@ from dagveil.methods.catalogue import method_named
 from dagveil.methods.run import schema_knowledge
 
 
-def rehearse(jobs: Sequence[Job]) -> None:
+def rehearse(jobs: Sequence[Job], study: Sequence[Job]) -> None:
     """Refuse jobs of which some could never succeed; the error names data set and method.
 
-    Data sets are drawn with the fewest rows that the jobs want. What goes wrong with more rows, or in the search, is
-    found by the runs themselves.
+    Data sets are drawn with the fewest rows that the study wants of them, done or not. What goes wrong with more rows,
+    or in the search, is found by the runs themselves.
     """
+    wanted = {job.source for job in jobs if job.task is Task.GRAPH}
     fewest: dict[str, Job] = {}
-    for job in sorted(jobs, key=lambda job: job.n_rows):
-        if job.task is Task.GRAPH:
-            fewest.setdefault(job.source, job)
-    schemas = {source: _draw(job) for source, job in fewest.items()}
+    for job in sorted(study, key=lambda job: job.n_rows):
+        fewest.setdefault(job.source, job)
+    schemas = {source: _draw(fewest[source]) for source in fewest if source in wanted}
     tried = {(job.source, job.method): job for job in jobs if job.role is not Role.FLOOR}
     for job in tried.values():
         try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dagveil.benchmarks.levels import EXACT_TESTS, PUBLISHED, TESTS, design_named
 from dagveil.benchmarks.local_source import check_algorithm, check_local_source, read_source
 from dagveil.benchmarks.studies.datasets import check_data_source
 from dagveil.benchmarks.studies.metrics import METRICS_OF, Metric
-from dagveil.benchmarks.studies.plan import DataSet, Entry, Role, Study
+from dagveil.benchmarks.studies.plan import DataSet, Entry, Role
 from dagveil.benchmarks.studies.task import Task
 from dagveil.errors import MethodError
 from dagveil.methods.catalogue import method_named
@@ -46,13 +48,13 @@ def check_budgets_of(task: Task, budgets: tuple[float, ...]) -> None:
         raise MethodError('a budget of this task is a p_max, between 0 and 1; role = "ceiling" runs without noise')
 
 
-def check_metrics_of(study: Study) -> None:
-    """Refuse metrics that no run of the study has."""
-    known = METRICS_OF[study.task]
-    for metric in (*study.metrics, *(printed.metric for printed in study.published)):
+def check_metrics_of(task: Task, metrics: Iterable[Metric]) -> None:
+    """Refuse metrics that no run of this task has."""
+    known = METRICS_OF[task]
+    for metric in metrics:
         if metric not in known:
             listed = ", ".join(each.value for each in Metric if each in known)
-            raise MethodError(f"runs of the task {study.task.value} have no {metric.value}; choose from {listed}")
+            raise MethodError(f"runs of the task {task.value} have no {metric.value}; choose from {listed}")
 
 
 def _check_settings(entry: Entry) -> None:

@@ -79,7 +79,7 @@ def run_plan(
     planned = list_jobs(study)
     chosen = choose_jobs(planned, only or {})
     waiting = store.pending(chosen, retry=retry)
-    rehearse(waiting)
+    rehearse(waiting, planned)
     store.put_study(study)
     done = 0
     changes: tuple[str, ...] = ()
