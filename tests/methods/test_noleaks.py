@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
@@ -27,7 +28,7 @@ from dagveil.methods.asking import Asked
 from dagveil.methods.discovery import discover
 from dagveil.methods.measured import silent
 from dagveil.methods.result import load_result
-from dagveil.methods.schedules import Schedule, epsilon_at
+from dagveil.methods.schedules import Schedule, epsilon_at, iterations_allowed
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
@@ -347,6 +348,21 @@ class TestPaper:
         assert asked.reported == pytest.approx((expected, 12e-4))
         assert asked.questions == 12
         assert any(f"would report epsilon {expected:.4g}" in finding for finding in asked.findings)
+
+    @pytest.mark.parametrize("schedule", Schedule)
+    @pytest.mark.parametrize("total", [0.1, 1.0, 10.0])
+    def test_the_iterations_of_lemma_2_report_no_more_than_the_total(
+        self, schedule: Schedule, total: float, numbers: MemoryTable, publish_method: Any
+    ) -> None:
+        """Lemma 2 as printed, from a twentieth of the total."""
+        iterations = math.floor(iterations_allowed(schedule, total, total / 20))
+        options = {"iterations": iterations, "outer": 2, "schedule": schedule.value, "initial_share": 0.05}
+        asked = publish_method("curate-score", numbers, total, **options)
+        reported, _ = asked.reported
+        assert reported == pytest.approx(
+            sum(epsilon_at(schedule, total / 20, k, iterations) for k in range(iterations))
+        )
+        assert 0.5 * total < reported <= total * (1 + 1e-9)
 
     def test_noleaks_reports_its_whole_budget(self, numbers: MemoryTable, publish_method: Any) -> None:
         assert publish_method("noleaks", numbers, 3).reported == pytest.approx((3.0, 30e-4))

@@ -27,7 +27,7 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import Asked, Count, NotNegative, Positive
+from dagveil.methods.asking import Asked, Count, NotNegative, Positive, Rate
 from dagveil.methods.measure import check_measurable
 from dagveil.methods.measured import Progress
 from dagveil.methods.schedules import Schedule, epsilon_at, shares, tell_direction
@@ -128,6 +128,8 @@ class NoleaksPublished(msgspec.Struct, frozen=True, kw_only=True):
         Smallest weight that counts as an edge.
     schedule
         How the budget of each iteration follows from the first one's.
+    initial_share
+        ε₀ over the run's epsilon. None takes 1/iterations.
     """
 
     iterations: Count = 30
@@ -137,6 +139,7 @@ class NoleaksPublished(msgspec.Struct, frozen=True, kw_only=True):
     question_delta: Positive = 1e-4
     threshold: Positive = 0.15
     schedule: Schedule = Schedule.UNIFORM
+    initial_share: Rate | None = None
 
 
 class CurateScorePublished(NoleaksPublished, frozen=True, kw_only=True):
@@ -368,7 +371,7 @@ def publish(
     moments = access.exact_moments(plan).astype(np.float64)[1:, 1:] / 4.0**BITS / n
     sensitivity = published_gradient_sensitivity(d, n, settings.clip)
     delta = Fraction(settings.question_delta).limit_denominator(10**15)
-    initial = float(budget.epsilon) / settings.iterations
+    initial = float(budget.epsilon) * (settings.initial_share or 1.0 / settings.iterations)
     reported = 0.0
 
     def loss_gradient(weights: Floats, k: int) -> Floats:
