@@ -16,10 +16,12 @@ from dagveil.benchmarks.studies import results
 from dagveil.benchmarks.studies.jobs import list_jobs
 from dagveil.benchmarks.studies.machine import find_commit
 from dagveil.benchmarks.studies.metrics import Metric
+from dagveil.benchmarks.studies.page import Form, figure_name, write_page
 from dagveil.benchmarks.studies.reading import parse_study
 from dagveil.benchmarks.studies.results import open_results, results_beside, write_results
 from dagveil.benchmarks.studies.runner import take_over
 from dagveil.benchmarks.studies.store import COLUMNS, Store
+from dagveil.benchmarks.studies.summary import summarise
 from dagveil.benchmarks.studies.trial import Outcome
 from dagveil.cli.main import group
 from dagveil.errors import DataError
@@ -196,3 +198,18 @@ def test_the_commit_of_a_checkout_is_told_and_of_nothing_else(tmp_path: Path) ->
     module.write_text("changed", encoding="utf-8")
     assert find_commit(module) == f"{commit}-dirty"
     assert find_commit(installed) == ""
+
+
+STUDIES = Path(__file__).parents[2] / "docs" / "results" / "studies"
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.parquet")), ids=lambda path: path.stem)
+def test_the_page_of_a_study_is_what_its_committed_runs_make(path: Path) -> None:
+    with open_results(path) as store:
+        study, sessions = store.study(), store.sessions()
+        spots = summarise(study, store.outcomes())
+    assert study.name == path.stem
+    drawn = [metric for metric in Metric if (STUDIES / figure_name(study, metric)).exists()]
+    assert drawn
+    page = write_page(study, spots, sessions, Form.MARKDOWN, (), path.name, drawn)
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == page + "\n"

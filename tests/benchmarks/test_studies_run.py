@@ -311,6 +311,10 @@ def test_all_commands_on_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run("plot", "small.sqlite", "-o", "figures")
     drawn = Path("figures/small-skeleton-f1.svg").read_text(encoding="utf-8")
     assert all(words in drawn for words in ("svt-pc", "the complete graph", "the empty graph", "cancer", "child", "ε"))
+    assert "![" not in run("table", "small.sqlite")
+    run("table", "small.sqlite", "-o", "figures/small.md")
+    shown = Path("figures/small.md").read_text(encoding="utf-8")
+    assert "## Skeleton F1\n\n![Skeleton F1](small-skeleton-f1.svg)\n\n### cancer" in shown
     first = Path("figures/small-skeleton-f1.svg").read_bytes()
     run("plot", "small.sqlite", "-o", "figures", "--metric", "skeleton-f1")
     assert Path("figures/small-skeleton-f1.svg").read_bytes() == first

@@ -11,7 +11,7 @@ from dagveil.benchmarks.studies.datasets import data_plugins
 from dagveil.benchmarks.studies.figure import draw_study
 from dagveil.benchmarks.studies.jobs import FILTERS, list_jobs
 from dagveil.benchmarks.studies.metrics import Metric
-from dagveil.benchmarks.studies.page import Form, write_page
+from dagveil.benchmarks.studies.page import Form, figure_name, write_page
 from dagveil.benchmarks.studies.plan import Study
 from dagveil.benchmarks.studies.reading import default_store, load_study, parse_study, shipped_studies
 from dagveil.benchmarks.studies.requirements import check_metrics_of
@@ -140,12 +140,17 @@ def run(
 @metric_option
 @click.option("-o", "--output", metavar="FILE", help="Write to this file in place of the terminal.")
 def table(store: str, form: str, metrics: tuple[str, ...], output: str | None) -> None:
-    """Write the tables of a study from its store or Parquet FILE; one that is still running has its means so far."""
+    """Write the tables of a study from its store or Parquet FILE; one that is still running has its means so far.
+
+    A page in Markdown shows the figures that lie in its folder.
+    """
+    beside = Path(output).parent if output is not None else None
     with open_results(store) as kept:
         plan = kept.study()
         spots = summarise(plan, kept.outcomes())
         chosen = _choose_metrics(plan, metrics)
-        page = write_page(plan, spots, kept.sessions(), Form(form), chosen, Path(store).name)
+        drawn = [each for each in Metric if beside is not None and (beside / figure_name(plan, each)).exists()]
+        page = write_page(plan, spots, kept.sessions(), Form(form), chosen, Path(store).name, drawn)
     if output is None:
         click.echo(page)
         return

@@ -10,7 +10,7 @@ from pathlib import Path
 from dagveil.benchmarks.plots import Line, Panel, draw_panels
 from dagveil.benchmarks.studies.axis import Axis, choose_axis
 from dagveil.benchmarks.studies.metrics import Metric
-from dagveil.benchmarks.studies.page import is_shown
+from dagveil.benchmarks.studies.page import figure_name, is_shown
 from dagveil.benchmarks.studies.plan import Role, Study
 from dagveil.benchmarks.studies.summary import Spot
 from dagveil.errors import DataError
@@ -44,7 +44,7 @@ def draw_study(study: Study, spots: Sequence[Spot], folder: str | Path, metrics:
         panels = list_panels(study, spots, metric)
         if not panels:
             continue
-        path = places / f"{study.name}-{metric.value}.svg"
+        path = places / figure_name(study, metric)
         limits = SHARE_LIMITS if metric.is_share else None
         draw_panels(panels, ticks, name, metric.title, path, columns=min(3, max(2, len(panels))), limits=limits)
         files.append(path)

@@ -9,7 +9,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dagveil.benchmarks.studies.axis import Axis, choose_axis
@@ -86,6 +86,7 @@ def write_page(
     form: Form,
     metrics: Sequence[Metric] = (),
     store: str = "",
+    drawn: Collection[Metric] = (),
 ) -> str:
     """Write the tables of a study.
 
@@ -103,6 +104,8 @@ def write_page(
         In place of the study's; CSV has all of them unless some are chosen.
     store
         Name of its file, a store or Parquet, for the commands on the page; the study's own store if empty.
+    drawn
+        Metrics whose figures lie beside the page; Markdown shows them.
     """
     if form is Form.CSV:
         return write_csv(study, spots, metrics or tuple(Metric))
@@ -117,10 +120,16 @@ def write_page(
     for metric in chosen:
         sheets = [sheet for sheet in list_sheets(study, spots, metric) if sheet.rows]
         parts += [f"## {metric.title}", *([] if sheets else ["No run has it."])]
+        parts += [f"![{metric.title}]({figure_name(study, metric)})"] if metric in drawn else []
         for sheet in sheets:
             parts += [f"### {sheet.place}", write_markdown(sheet)]
         parts.append(tell_defeats(study, spots, metric))
     return "\n\n".join(part for part in (*parts, *_tell_failures(spots)) if part)
+
+
+def figure_name(study: Study, metric: Metric) -> str:
+    """Name the file of a metric's figure."""
+    return f"{study.name}-{metric.value}.svg"
 
 
 def list_sheets(study: Study, spots: Sequence[Spot], metric: Metric) -> list[Sheet]:
