@@ -124,6 +124,20 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         results_beside(tmp_path / "small.parquet")
 
 
+@pytest.mark.parametrize(("column", "value"), [("session", 7), ("session", None), ("key", None)])
+def test_a_file_whose_runs_do_not_fit_together_is_refused(
+    kept: Store, tmp_path: Path, column: str, value: object
+) -> None:
+    path = tmp_path / "bent.parquet"
+    write_results(kept, path)
+    runs = parquet.read_table(path)
+    place = runs.column_names.index(column)
+    bent = pa.array([value] * len(runs), runs.schema.field(column).type)
+    parquet.write_table(runs.set_column(place, runs.schema.field(column), bent), path)
+    with pytest.raises(DataError, match=r"bent.parquet is damaged: .*; write it anew with `dagveil bench export`"):
+        open_results(path)
+
+
 def test_runs_are_taken_over_once_and_only_those_in_common(kept: Store, tmp_path: Path) -> None:
     mine = fill(tmp_path / "mine.sqlite", Outcome({"skeleton_f1": 0.25}), session="1")
     assert take_over(STUDY, mine, kept) == 2  # both attempts of the second run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,10 @@ def open_results(path: str | Path) -> Store:
         raise DataError(f"the plan in {path} cannot be read: {error}; use the dagveil that wrote it") from error
     store = Store(":memory:", create=True)
     store.put_study(study)
-    store.absorb(sessions, _list_rows(runs))
+    try:
+        store.absorb(sessions, _list_rows(runs))
+    except (IndexError, TypeError, sqlite3.Error) as error:
+        raise DataError(f"{path} is damaged: {error}; write it anew with `dagveil bench export`") from error
     return store
 
 
