@@ -210,6 +210,11 @@ def test_the_page_has_figures_of_others_failures_and_floors(study: Study, outcom
     )
 
 
+@pytest.mark.filterwarnings("error")
+def test_totals_that_are_too_large_to_add_up_are_averaged_in_silence() -> None:
+    assert estimate_mean([1e308, 1e308]).mean == math.inf
+
+
 def test_half_a_study_has_a_page(study: Study, outcomes: dict[str, Outcome]) -> None:
     half = {job.key: outcomes[job.key] for job in find(study, repetition=0)}
     page = write_page(study, summarise(study, half), [], Form.MARKDOWN)

@@ -72,12 +72,13 @@ def summarise(study: Study, outcomes: Mapping[str, Outcome]) -> list[Spot]:
 
 
 def estimate_mean(values: Sequence[float]) -> Estimate:
-    """Average numbers; a single one has no interval."""
+    """Average numbers; a single one has no interval. Totals that publications report can be too large to add up."""
     count = len(values)
-    mean = float(np.mean(values))
-    if count < 2:
-        return Estimate(count, mean, math.nan, math.nan)
-    deviation = float(np.std(values, ddof=1))
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = float(np.mean(values))
+        if count < 2:
+            return Estimate(count, mean, math.nan, math.nan)
+        deviation = float(np.std(values, ddof=1))
     quantile = float(special.stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
     return Estimate(count, mean, deviation, quantile * deviation / math.sqrt(count))
 
