@@ -192,12 +192,11 @@ def test_a_study_ends_in_a_file_from_which_others_go_on(bench: Callable[..., str
 
 
 def test_the_commit_of_a_checkout_is_told_and_of_nothing_else(tmp_path: Path) -> None:
-    module = tmp_path / "src" / "dagveil" / "__init__.py"
-    installed = tmp_path / "lib" / "dagveil" / "__init__.py"
-    for path in (module, installed):
-        path.parent.mkdir(parents=True)
-        path.touch()
-    assert find_commit(module) == ""
+    package, installed = tmp_path / "src" / "dagveil", tmp_path / "lib" / "dagveil"
+    for folder in (package, installed):
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").touch()
+    assert find_commit(package) == ""
 
     def git(*words: str) -> str:
         names = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
@@ -208,9 +207,9 @@ def test_the_commit_of_a_checkout_is_told_and_of_nothing_else(tmp_path: Path) ->
     git("add", "src")
     git("commit", "--quiet", "-m", "first")
     commit = git("rev-parse", "--short", "HEAD")
-    assert find_commit(module) == commit
-    module.write_text("changed", encoding="utf-8")
-    assert find_commit(module) == f"{commit}-dirty"
+    assert find_commit(package) == commit
+    (package / "__init__.py").write_text("changed", encoding="utf-8")
+    assert find_commit(package) == f"{commit}-dirty"
     assert find_commit(installed) == ""
 
 

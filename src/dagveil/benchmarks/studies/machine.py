@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import dagveil
 from dagveil._version import __version__
 from dagveil.data.machine import peak_memory
 
@@ -35,17 +34,17 @@ def read_peak() -> float:
 
 def describe_software() -> dict[str, str]:
     """Return the versions that a run depends on; of dagveil in a checkout also the commit."""
-    ours = " ".join(part for part in (__version__, find_commit(Path(dagveil.__file__))) if part)
+    ours = " ".join(part for part in (__version__, find_commit(Path(__file__).resolve().parents[2])) if part)
     return {"dagveil": ours, "python": platform.python_version()} | describe_packages(PACKAGES)
 
 
-def find_commit(module: Path) -> str:
-    """Return the commit of the checkout that a package is run from, with a mark if files differ from it.
+def find_commit(package: Path) -> str:
+    """Return the commit of the checkout that the folder of a package lies in, with a mark if files differ from it.
 
     Nothing for an installed package, also where its environment lies inside somebody's checkout.
     """
-    root = module.resolve().parents[2]
-    if module.resolve().parents[1] != root / "src" or not (root / ".git").exists():
+    root = package.parents[1]
+    if package.parent.name != "src" or not (root / ".git").exists():
         return ""
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
     try:
