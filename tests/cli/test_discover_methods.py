@@ -133,7 +133,7 @@ class TestSettings:
                 "threshold, round_epsilon",
             ),
             (("--method", "magic"), "no method is called 'magic'", "choose one of"),
-            (("--calibration", "paper"), "measure is not from a publication", "leave out"),
+            (("--calibration", "paper"), "measure is not from a publication", "leave it out"),
             (("--method", "svt-pc", "--calibration", "loud"), "'loud' is not one of", "'sound', 'paper'"),
         ],
     )
