@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import combinations, permutations, product
 
 import numpy as np
@@ -132,3 +132,11 @@ def asia_table(asia: Network) -> MemoryTable:
     """Return sampled rows of Asia, with the schema that declares them."""
     codes = sample_codes(asia, ASIA_ROWS, np.random.default_rng(20))
     return MemoryTable.from_codes(codes, network_schema(asia, ASIA_ROWS))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what is remembered of ledgers out of the user's own folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield

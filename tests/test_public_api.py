@@ -152,7 +152,7 @@ class TestFirstExample:
         ledger.set_budget(schema.dataset, dv.Budget.of(1, 1e-5))
         rows = {name: ["yes", "no"] for name in schema.columns}
         dv.discover(rows, schema, epsilon=1, delta=1e-6, ledger=ledger, noise=dv.NoiseKind.EXACT, settings=QUICK)
-        assert ledger.account(schema.dataset).remaining_epsilon == 0
+        assert ledger.account(schema.dataset).left is None
         with pytest.raises(dv.DagveilError, match="nothing was drawn"):
             dv.discover(rows, schema, epsilon=1, delta=1e-6, ledger=ledger)
         ledger.close()

@@ -19,7 +19,7 @@ def check(fire: Fire, charges: int) -> None:
     assert fire.missing == 0
     assert fire.draws >= charges // 2
     assert fire.charges >= fire.draws
-    assert fire.spent <= fire.lifetime
+    assert fire.composed <= fire.lifetime < fire.spent
 
 
 def test_sqlite_with_kills() -> None:
@@ -45,13 +45,14 @@ def test_a_fire_that_does_not_hold_is_told() -> None:
     from dataclasses import replace
     from fractions import Fraction
 
-    fire = Fire("sqlite", 1, 1.0, 0, 0, 0, 1, 1, 0, 1, 0, Fraction(1), Fraction(1), Fraction(1), 0, None)
+    fire = Fire("sqlite", 1, 1.0, 0, 0, 0, 1, 1, 0, 1, 0, Fraction(2), Fraction(1), Fraction(1), 0, 0, 0, None)
     assert fire.holds
     for change in (
         {"missing": 1},
-        {"spent": Fraction(2)},
-        {"most_seen": Fraction(2)},
+        {"composed": Fraction(2)},
+        {"overspent": 1},
         {"over_limit": 1},
+        {"other_terms": 1},
         {"problem": "x"},
     ):
         assert not replace(fire, **change).holds  # type: ignore[arg-type]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pytest
 from desk import ROWS, SECRET, Desk
 
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger import Ledger
+from dagveil.privacy.ledger.account import Terms
+from dagveil.privacy.ledger.composition import Totals, price_run
+from dagveil.privacy.relation import Relation
+
+TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 TABLES = ("--set", "plan=tables")
 
@@ -36,12 +39,12 @@ class TestSet:
         assert "already spent or reserved epsilon 1" in result.stderr
         assert "Choose a larger one" in result.stderr
         assert desk.run("budget", "set", "patients", "--epsilon", 1).exit_code == 0
-        assert "left epsilon 0, delta 9e-6" in desk.run("budget", "show").stdout
+        assert "left nothing for a run with delta 1e-6" in desk.run("budget", "show").stdout
 
 
 class TestRuns:
     def test_a_run_that_would_exceed_the_lifetime_budget(self, desk: Desk) -> None:
-        desk.run("budget", "set", "patients", "--epsilon", "1.5")
+        desk.run("budget", "set", "patients", "--epsilon", "1.5", "--composition", "sum")
         file, schema = desk.write("t.csv", ROWS), desk.write_schema()
         assert desk.discover(file, schema, *TABLES).exit_code == 0
         history = desk.history()
@@ -51,9 +54,7 @@ class TestRuns:
                 command, file, "--schema", schema, "--epsilon", 1, *TABLES, "--noise", "exact", "-o", target
             )
             assert result.exit_code == 2
-            assert "has epsilon 0.5 and delta 0.000009 left" in result.stderr or "epsilon 0.5 and delta 9e-6 left" in (
-                result.stderr
-            )
+            assert "has left epsilon 0.5, delta 9e-6" in result.stderr
             assert "asks for epsilon 1, delta 1e-6; nothing was drawn" in result.stderr
             assert "raise the lifetime budget" in result.stderr
             assert SECRET not in result.output
@@ -64,9 +65,9 @@ class TestRuns:
         assert "left epsilon 0," in desk.run("budget", "show").stdout
 
     def test_delta_is_a_budget_too(self, desk: Desk) -> None:
-        desk.run("budget", "set", "patients", "--epsilon", 9, "--delta", "1e-7")
+        desk.run("budget", "set", "patients", "--epsilon", 9, "--delta", "1e-7", "--composition", "sum")
         result = desk.discover(desk.write("t.csv", ROWS), desk.write_schema(), *TABLES)
-        desk.check_refused(result, "delta 1e-7 left", "Ask for less")
+        desk.check_refused(result, "left epsilon 9, delta 1e-7", "Ask for less")
         # one joint table needs no delta, and asks for none
         assert desk.discover(desk.write("t.csv", ROWS), desk.write_schema()).exit_code == 0
 
@@ -76,7 +77,9 @@ class TestRuns:
         account = books.account("patients")
         books.close()
         assert account.budget == Budget.of(1, "1e-5")
-        assert account.remaining_delta == 10 * Fraction(1, 10**6)
+        assert account.lifetime is not None
+        ten = Totals().plus(price_run(Budget.of("0.1", "1e-6"), "Gaussian accounting"), 10)
+        assert account.lifetime.admits(ten)
 
 
 class TestHistory:
@@ -109,17 +112,18 @@ class TestHistory:
 def test_reservations_of_crashed_runs_can_be_released(desk: Desk) -> None:
     desk.run("budget", "set", "patients", "--epsilon", 1)
     books = Ledger.open(desk.ledger)
-    books.reserve("patients", Budget.of(1, "1e-6"), method="measure", software="dagveil")  # and never comes back
+    budget = Budget.of(1, "1e-6")
+    books.reserve("patients", budget, TERMS, "Gaussian accounting", "measure", "dagveil")  # and never comes back
     books.close()
-    assert "reserved by open runs epsilon 1, delta 1e-6; left epsilon 0" in desk.run("budget", "show").stdout
+    assert "reserved by open runs epsilon 1, delta 1e-6; left nothing" in desk.run("budget", "show").stdout
     file, schema = desk.write("t.csv", ROWS), desk.write_schema()
     refused = desk.discover(file, schema)
     assert refused.exit_code == 2
-    assert "has epsilon 0 " in refused.stderr
+    assert "has left nothing" in refused.stderr
     result = desk.run("budget", "release", "patients")
     assert result.exit_code == 0, result.output
     assert "released 1 run\n" in result.stdout
-    assert "left epsilon 1" in result.stdout
+    assert "left a run of epsilon 1" in result.stdout
     assert "released" in desk.run("budget", "history").stdout
     assert desk.discover(file, schema).exit_code == 0
     assert "released 0 runs\n" in desk.run("budget", "release", "patients").stdout

@@ -172,7 +172,7 @@ class TestRefusals:
 
     def test_a_lifetime_budget(self, desk: Desk, find: Find) -> None:
         desk.run("budget", "set", "patients", "--epsilon", "0.4")
-        desk.check_refused(find(), "has epsilon 0.4", "raise the lifetime budget")
+        desk.check_refused(find(), "has left a run of epsilon 0.4", "raise the lifetime budget")
 
     def test_nothing_stands_out(self, desk: Desk, find: Find) -> None:
         rows = desk.write("few.csv", f'a,"b, c",d\n,{SECRET},1\n')

@@ -18,12 +18,15 @@ from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter, GaussianFilter, ZcdpFilter
+from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.mechanisms.gaussian import FINE_DEVIATION, deviation_for, lattice_for
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import counts_squared_sensitivity
 from dagveil.statistics.moments import moments_squared_sensitivity
+
+TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 LEVELS = 40
 COLUMNS = ("a", "b", "c", "d")
@@ -32,7 +35,7 @@ COLUMNS = ("a", "b", "c", "d")
 def open_door(
     table: MemoryTable, accounting: Filter, relation: Relation = Relation.ADD_REMOVE, seed: int = 1
 ) -> Curator:
-    run = MemoryLedger().reserve("numbers", accounting.budget, "test", "test")
+    run = MemoryLedger().reserve("numbers", accounting.budget, TERMS, "pure accounting", "test", "test")
     return Curator(table, relation, accounting, run, noise_source(NoiseKind.SEEDED, seed))
 
 

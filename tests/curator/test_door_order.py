@@ -24,8 +24,11 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteLaplace, Event, Unbounded
 from dagveil.privacy.filter import GaussianFilter, PureFilter
 from dagveil.privacy.ledger import Ledger
+from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.noise import source
 from dagveil.privacy.relation import Relation
+
+TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 PLAN = MomentPlan(("x", "y"), (0.0, 0.0), (1.0, 1.0), 4.0, 1.0, 8)
 HALF = Fraction(1, 2)
@@ -229,6 +232,8 @@ CHILD = textwrap.dedent(
     from dagveil.data.schema import Schema
     from dagveil.privacy.budget import Budget
     from dagveil.privacy.filter import GaussianFilter
+    from dagveil.privacy.ledger.account import Terms
+    from dagveil.privacy.relation import Relation
     from dagveil.privacy.ledger import Ledger
     from dagveil.privacy.noise import source
     from dagveil.privacy.relation import Relation
@@ -243,7 +248,8 @@ CHILD = textwrap.dedent(
     schema = Schema(dataset="visits", columns={"a": Boolean("false"), "b": Boolean("false")}, reviewed=True)
     table = MemoryTable.from_codes({"a": np.array([0, 1]), "b": np.array([1, 1])}, schema)
     budget = Budget.of(1, 1e-6)
-    run = Ledger.open(sys.argv[1]).reserve("visits", budget, "measure", "test")
+    TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
+    run = Ledger.open(sys.argv[1]).reserve("visits", budget, TERMS, "pure accounting", "measure", "test")
     Curator(table, Relation.ADD_REMOVE, GaussianFilter(budget), run, Deadly()).count_tables(
         [("a", "b")], Fraction(1, 2), "all pairs"
     )

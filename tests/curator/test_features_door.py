@@ -17,10 +17,13 @@ from dagveil.errors import BudgetError, BudgetExceededError, SchemaError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter, ZcdpFilter
+from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.features import feature_moments_squared_sensitivity
+
+TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 NAMES = tuple(f"x{k}" for k in range(40))
 PLAN = FeaturePlan(NAMES, (0.0,) * 40, (2.0,) * 40, Basis.LEGENDRE, 3, 120.0, 3.0, 10)
@@ -35,7 +38,7 @@ def table() -> MemoryTable:
 
 
 def open_door(table: MemoryTable, accounting: Filter, relation: Relation = Relation.ADD_REMOVE) -> Curator:
-    run = MemoryLedger().reserve("numbers", accounting.budget, "test", "test")
+    run = MemoryLedger().reserve("numbers", accounting.budget, TERMS, "pure accounting", "test", "test")
     return Curator(table, relation, accounting, run, noise_source(NoiseKind.SEEDED, 1))
 
 

@@ -20,6 +20,7 @@ from dagveil.methods.catalogue import method_named
 from dagveil.methods.measured import silent
 from dagveil.methods.published import PublishedTests
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
@@ -28,6 +29,8 @@ from dagveil.statistics.kendall import Kendall
 from dagveil.statistics.statistic import TableShape
 
 Sampled = Callable[..., MemoryTable]
+
+TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +67,7 @@ def ask_method() -> Callable[..., tuple[Asked, Curator]]:
         budget = Budget.of(epsilon, delta)
         knowledge = knowledge or Knowledge.none()
         accounting = chosen.accounting(budget, table.schema, settings, knowledge)
-        run = MemoryLedger().reserve("asked", budget, method, "test")
+        run = MemoryLedger().reserve("asked", budget, TERMS, "pure accounting", method, "test")
         noise = noise_source(NoiseKind.SEEDED, seed)
         curator = make_curator(table, Relation(table.schema.relation), accounting, run, noise)
         assert chosen.ask is not None

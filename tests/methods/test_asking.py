@@ -32,12 +32,14 @@ from dagveil.methods.discovery import discover
 from dagveil.methods.measured import silent
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
-from dagveil.privacy.ledger.account import RunState
+from dagveil.privacy.ledger.account import RunState, Terms
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.statistic import Statistic
+
+TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 ASKING = [name for name, method in METHODS.items() if method.ask and "statistic" in method.settings.__struct_fields__]
 every_method = pytest.mark.parametrize("method", ASKING)
@@ -402,7 +404,7 @@ class TestSmallParts:
     def open_desk(table: MemoryTable, statistic: str, epsilon: float = 1.0) -> tuple[Desk, Curator]:
         budget = Budget.of(epsilon, 0)
         accounting = method_named("lap-mech").accounting(budget, table.schema, None, Knowledge.none())
-        run = MemoryLedger().reserve("asked", budget, "test", "test")
+        run = MemoryLedger().reserve("asked", budget, TERMS, "pure accounting", "test", "test")
         curator = Curator(table, Relation.ADD_REMOVE, accounting, run, noise_source(NoiseKind.SEEDED, 0))
         return Desk(curator, statistic, 0.01, 1, Needs.FIXED_NOISE), curator
 

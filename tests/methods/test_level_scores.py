@@ -23,17 +23,20 @@ from dagveil.methods.noleaks import RADIUS_PER_COLUMN, row_plan
 from dagveil.methods.scores import read_shares, release_levels, scale_levels
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import GaussianFilter
+from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyCounts, NoisyMoments
+
+TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 LEVELS = ("a", "b", "c")
 
 
 def make_curator(table: MemoryTable) -> Curator:
     budget = Budget.of(1, 1e-6)
-    run = MemoryLedger().reserve("levels", budget, "test", "test")
+    run = MemoryLedger().reserve("levels", budget, TERMS, "pure accounting", "test", "test")
     return Curator(table, Relation.ADD_REMOVE, GaussianFilter(budget), run, noise_source(NoiseKind.SEEDED, 0))
 
 

@@ -1,4 +1,4 @@
-"""The history is chained: whoever changes it by hand is found out, and old ledgers are carried over."""
+"""The history is chained: whoever changes it by hand is found out."""
 
 from __future__ import annotations
 
@@ -14,24 +14,44 @@ from hypothesis import strategies as st
 from dagveil.errors import BudgetExceededError, LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import NoisyMax, Unbounded, encode_event
-from dagveil.privacy.ledger import Ledger, MemoryLedger, RunState
-from dagveil.privacy.ledger.entries import Entry, EntryKind, follow
+from dagveil.privacy.ledger import Ledger, LedgerRun, MemoryLedger, schema
+from dagveil.privacy.ledger.account import Terms
+from dagveil.privacy.ledger.composition import Allowance, Composition
+from dagveil.privacy.ledger.entries import Entry, EntryKind, budget_body, follow, reservation_body
+from dagveil.privacy.ledger.heads import memory_of
 from dagveil.privacy.ledger.verification import Head, verify_entries
+from dagveil.privacy.relation import Relation
+
+TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 EVENT = NoisyMax("edge", Fraction(1, 3))
+LARGE = NoisyMax("edge", Fraction(5))
+BUDGET = budget_body(Allowance.of(Budget.of(10, "1e-5"), Composition.CONCENTRATED))
+RUN = reservation_body(Budget.of(1, 0), TERMS, "pure accounting", "pc", "test")
+MORE = reservation_body(Budget.of(6, 0), TERMS, "pure accounting", "pc", "test")
+OTHER = reservation_body(Budget.of(1, 0), Terms.of(Relation.REPLACE_ONE, "row"), "pure accounting", "pc", "test")
+
+
+def reserve(ledger: Ledger, epsilon: object) -> LedgerRun:
+    return ledger.reserve("visits", Budget.of(epsilon, 0), TERMS, "pure accounting", "pc", "test")  # type: ignore[arg-type]
+
+
+def create_trigger(name: str) -> str:
+    """Write the trigger that keeps the history append-only."""
+    return schema._APPEND_ONLY.format(name=name)
 
 
 def fill(ledger: Ledger) -> None:
     """Write 13 entries: a budget, a limit, a run of two charges, a released run, an unbounded run, an open run."""
     ledger.set_budget("visits", Budget.of(10, "1e-5"))
     ledger.set_limit("visits", "ann", Budget.of(5, 0))
-    with ledger.reserve("visits", Budget.of(1, 0), "pc", "test") as run:
+    with ledger.reserve("visits", Budget.of(1, 0), TERMS, "pure accounting", "pc", "test") as run:
         run.record(EVENT)
         run.record(EVENT)
-    ledger.reserve("visits", Budget.of(2, 0), "pc", "test").close()
-    with ledger.reserve("other", Budget.of(3, 0), "pc", "test") as run:
+    ledger.reserve("visits", Budget.of(2, 0), TERMS, "pure accounting", "pc", "test").close()
+    with ledger.reserve("other", Budget.of(3, 0), TERMS, "pure accounting", "pc", "test") as run:
         run.record(Unbounded("edge", "as published"))
-    ledger.reserve("visits", Budget.of(4, 0), "pc", "test")
+    ledger.reserve("visits", Budget.of(4, 0), TERMS, "pure accounting", "pc", "test")
 
 
 @pytest.fixture
@@ -100,7 +120,7 @@ class TestWhole:
     def test_an_earlier_head_still_fits(self, place: Path) -> None:
         ledger = Ledger.open(place)
         head = ledger.head()
-        ledger.set_budget("visits", Budget.of(11, 0))
+        ledger.set_budget("visits", Budget.of(11, "1e-5"))
         assert ledger.head().seq == head.seq + 1
         assert ledger.verify(Head.read(str(head))).problem is None
 
@@ -157,11 +177,24 @@ class TestTampering:
 
     def test_a_kind_that_nobody_knows(self, place: Path) -> None:
         tamper(place, "UPDATE dagveil_entries SET kind = 'refund' WHERE seq = 6")
-        assert "entry 6 is of a kind" in (verify(place) or "")
+        assert "entry 6 (unreadable of visits)" in (verify(place) or "")
+        account = Ledger.open(place).account("visits")
+        assert account.damaged == ("entry 6 (unreadable of visits)",)
+        with pytest.raises(LedgerError, match="entry 6"):
+            reserve(Ledger.open(place), 1)
 
     def test_a_cut_off_end_shows_only_with_the_head(self, place: Path) -> None:
         head = Ledger.open(place).head()
-        tamper(place, "DELETE FROM dagveil_entries WHERE seq > 9")
+        with sqlite3.connect(place) as raw:
+            raw.execute("DROP TRIGGER dagveil_no_delete")
+            raw.execute("DELETE FROM dagveil_entries WHERE seq > 9")
+            raw.execute(create_trigger("delete"))
+        raw.close()
+        # this computer has seen it
+        assert "ends with entry 9, but entry 13" in (verify(place) or "")
+        with pytest.raises(LedgerError, match="had 13 entries"):
+            reserve(Ledger.open(place), 1)
+        memory_of(str(place)).unlink()
         assert verify(place) is None
         assert "ends with entry 9, but entry 13" in (verify(place, head) or "")
 
@@ -175,11 +208,73 @@ class TestTampering:
             last = forged[-1] if forged else None
             forged.append(follow(last, entry.kind, entry.dataset, entry.run, entry.analyst, entry.body, entry.recorded))
         assert verify_entries(forged).problem is None
-        forged.append(follow(forged[-1], EntryKind.BUDGET, "visits", None, "ann", '{"epsilon":"99","delta":"0"}'))
+        body = budget_body(Allowance.of(Budget.of(99, "1e-5"), Composition.CONCENTRATED))
+        forged.append(follow(forged[-1], EntryKind.BUDGET, "visits", None, "ann", body))
         problem = verify_entries(forged, head).problem
         assert problem is not None
         assert "entry 13 " in problem
         assert "computed anew" in problem
+
+    def test_a_trigger_that_keeps_charges_out(self, place: Path) -> None:
+        """Forty runs were drawn against a lifetime of 3, and the history fitted."""
+        run = reserve(Ledger.open(place), "0.5")
+        with sqlite3.connect(place) as raw:
+            raw.execute(
+                "CREATE TRIGGER quiet BEFORE INSERT ON dagveil_entries WHEN new.kind = 'charge' "
+                "BEGIN SELECT RAISE(IGNORE); END"
+            )
+        raw.close()
+        assert "'quiet' in the ledger's file was added" in (verify(place) or "")
+        with pytest.raises(LedgerError, match="'quiet'"):
+            run.record(EVENT)
+        with pytest.raises(LedgerError, match="'quiet'"):
+            reserve(Ledger.open(place), 1)
+
+    def test_an_entry_that_the_file_swallows_is_noticed(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        run = reserve(Ledger.open(place), "0.5")
+        with sqlite3.connect(place) as raw:
+            raw.execute("CREATE TRIGGER quiet BEFORE INSERT ON dagveil_entries BEGIN SELECT RAISE(IGNORE); END")
+        raw.close()
+        monkeypatch.setattr("dagveil.privacy.ledger.store.find_alteration", lambda connection: None)
+        with pytest.raises(LedgerError, match="did not take an entry"):
+            run.record(EVENT)
+
+    def test_numbers_of_another_type(self, place: Path) -> None:
+        with sqlite3.connect(place) as raw:
+            raw.execute("DROP TRIGGER dagveil_no_update")
+            raw.execute("UPDATE dagveil_entries SET run = 1.4 WHERE seq = 5")
+            raw.execute(create_trigger("update"))
+        raw.close()
+        assert "entry 5 has a field of another type" in (verify(place) or "")
+
+    def test_a_byte_that_is_no_text(self, place: Path) -> None:
+        tamper(place, "UPDATE dagveil_entries SET body = CAST(x'ff7b7d' AS TEXT) WHERE seq = 6")
+        assert "entry 6 " in (verify(place) or "")
+        run = Ledger.open(place).history("visits")[0]
+        assert (run.unreadable, run.events) == (1, (EVENT,))
+
+    def test_a_reservation_that_cannot_be_read_stops_runs_and_nothing_else(self, place: Path) -> None:
+        tamper(place, "UPDATE dagveil_entries SET body = '{}' WHERE seq = 4")
+        ledger = Ledger.open(place)
+        account = ledger.account("visits")
+        assert account.damaged[0] == "entry 4 (reserve of run 1)"
+        assert "no run is admitted" in account.words
+        assert [run.id for run in ledger.history("visits")] == [2, 4]
+        with pytest.raises(LedgerError, match="entry 4"):
+            reserve(ledger, 1)
+        assert ledger.account("other").damaged == ()
+
+    @pytest.mark.parametrize("left", [None, b"", b"x"])
+    def test_a_ledger_that_vanished_is_not_made_anew(self, place: Path, left: bytes | None) -> None:
+        place.unlink()
+        if left is not None:
+            place.write_bytes(left)
+        with pytest.raises(LedgerError, match=r"had 13 entries|is not a ledger"):
+            Ledger.open(place)
+        assert not place.exists() or place.stat().st_size < 2
+        memory_of(str(place)).unlink()
+        place.unlink(missing_ok=True)
+        assert Ledger.open(place).datasets() == ()
 
     def test_an_emptied_history(self, place: Path) -> None:
         tamper(place, "DELETE FROM dagveil_entries")
@@ -197,19 +292,19 @@ class TestTampering:
             (lambda last: follow(last, EntryKind.BEGUN, "", None, "ann", "{}"), "begins once"),
             (lambda last: follow(last, EntryKind.BUDGET, "visits", None, "ann", "{"), "cannot be read"),
             (
-                lambda last: follow(last, EntryKind.BUDGET, "visits", None, "a", '{"epsilon":"1","delta":"0"}'),
+                lambda last: follow(last, EntryKind.BUDGET, "visits", None, "a", BUDGET.replace('"10"', '"1"')),
                 "already spent or reserved epsilon 5",
             ),
             (
-                lambda last: follow(
-                    last,
-                    EntryKind.RESERVE,
-                    "visits",
-                    5,
-                    "ben",
-                    '{"epsilon":"6","delta":"0","method":"","software":""}',
-                ),
-                "has epsilon 5",
+                lambda last: follow(last, EntryKind.BUDGET, "visits", None, "a", '{"epsilon":"9","delta":"0"}'),
+                "cannot be changed once there are any",
+            ),
+            (lambda last: follow(last, EntryKind.RESERVE, "visits", 5, "ben", RUN.replace('"1"', '"6"')), "worth"),
+            (lambda last: follow(last, EntryKind.RESERVE, "visits", 5, "ben", MORE), "has left a run of epsilon 5"),
+            (lambda last: follow(last, EntryKind.RESERVE, "visits", 5, "ben", OTHER), "counts runs under (add-remove"),
+            (
+                lambda last: follow(last, EntryKind.CHARGE, "visits", 4, "ann", encode_event(LARGE).decode()),
+                "costs 5 epsilon, but 4 of 4 is left",
             ),
         ],
     )
@@ -255,43 +350,43 @@ class TestLimits:
         ledger.set_budget("visits", Budget.of(3, "1e-5"))
         ledger.set_limit("visits", "ann", Budget.of(1, "1e-6"))
         for amount in ("0.75", "0.25"):
-            with reopen("ann").reserve("visits", Budget.of(amount, 0), "pc", "test") as run:
+            with reopen("ann").reserve("visits", Budget.of(amount, 0), TERMS, "pure accounting", "pc", "test") as run:
                 run.record(EVENT)
         with pytest.raises(BudgetExceededError) as caught:
-            reopen("ann").reserve("visits", Budget.of("0.5", 0), "pc", "test")
-        assert "'visits' has epsilon 2 and delta 1e-5 left of its lifetime budget" in str(caught.value)
-        assert "the analyst 'ann' has epsilon 0 and delta 1e-6 left on 'visits'" in str(caught.value)
+            reopen("ann").reserve("visits", Budget.of("0.5", 0), TERMS, "pure accounting", "pc", "test")
+        assert "'visits' has left a run of epsilon 2 with" in str(caught.value)
+        assert "the analyst 'ann' on 'visits' has left nothing for a run with delta 1e-6" in str(caught.value)
         assert "ask the ledger's owner" in str(caught.value)
-        reopen("ben").reserve("visits", Budget.of(2, 0), "pc", "test")
+        reopen("ben").reserve("visits", Budget.of(2, 0), TERMS, "pure accounting", "pc", "test")
         account = reopen("owner").account("visits")
-        assert {share.analyst: share.spending.spent_epsilon for share in account.shares} == {"ann": 1, "ben": 0}
-        assert account.share("ben").spending.reserved_epsilon == 2
+        assert {share.analyst: share.spending.spent.epsilon for share in account.shares} == {"ann": 1, "ben": 0}
+        assert account.share("ben").spending.reserved.epsilon == 2
         assert account.share("ben").limit is None
 
     def test_delta_limits_too(self, reopen: Callable[[str], Ledger]) -> None:
         ledger = reopen("ann")
         ledger.set_limit("visits", "ann", Budget.of(9, "1e-6"))
-        ledger.reserve("visits", Budget.of(1, "1e-6"), "pc", "test")
-        with pytest.raises(BudgetExceededError, match="'ann' has epsilon 8 and delta 0 left"):
-            ledger.reserve("visits", Budget.of(1, "1e-9"), "pc", "test")
+        ledger.reserve("visits", Budget.of(1, "1e-6"), TERMS, "pure accounting", "pc", "test")
+        with pytest.raises(BudgetExceededError, match="'ann' on 'visits' has left epsilon 8, delta 0"):
+            ledger.reserve("visits", Budget.of(1, "1e-9"), TERMS, "pure accounting", "pc", "test")
 
     def test_limits_change_but_not_below_what_is_spent(self, reopen: Callable[[str], Ledger]) -> None:
         ledger = reopen("ann")
-        ledger.reserve("visits", Budget.of(2, 0), "pc", "test")
+        ledger.reserve("visits", Budget.of(2, 0), TERMS, "pure accounting", "pc", "test")
         with pytest.raises(BudgetExceededError, match="'ann' on 'visits' has already spent or reserved epsilon 2"):
             ledger.set_limit("visits", "ann", Budget.of(1, 0))
         ledger.set_limit("visits", "ann", Budget.of(2, 0))
         with pytest.raises(BudgetExceededError):
-            ledger.reserve("visits", Budget.of(1, 0), "pc", "test")
+            ledger.reserve("visits", Budget.of(1, 0), TERMS, "pure accounting", "pc", "test")
         ledger.set_limit("visits", "ann", None)
-        ledger.reserve("visits", Budget.of(1, 0), "pc", "test")
+        ledger.reserve("visits", Budget.of(1, 0), TERMS, "pure accounting", "pc", "test")
         assert ledger.account("visits").share("ann").limit is None
 
     def test_a_limit_elsewhere_does_not_bind(self, reopen: Callable[[str], Ledger]) -> None:
         ledger = reopen("ann")
         ledger.set_limit("other", "ann", Budget.of(1, 0))
         ledger.set_limit("visits", "ben", Budget.of(1, 0))
-        ledger.reserve("visits", Budget.of(100, 0), "pc", "test")
+        ledger.reserve("visits", Budget.of(100, 0), TERMS, "pure accounting", "pc", "test")
 
     def test_there_are_no_roles(self, reopen: Callable[[str], Ledger]) -> None:
         for change in (reopen("ann").grant, reopen("ann").revoke):
@@ -302,103 +397,3 @@ class TestLimits:
     def test_names_that_nobody_has(self, reopen: Callable[[str], Ledger], name: str) -> None:
         with pytest.raises(LedgerError, match="printable"):
             reopen("ann").set_limit("visits", name, None)
-
-
-class TestMigration:
-    @pytest.fixture
-    def old(self, tmp_path: Path) -> Path:
-        """Write a ledger as version 1 did: a raised and lowered budget, every state of a run, an unbounded event."""
-        place = tmp_path / "old.sqlite"
-        event, unbounded = encode_event(EVENT).decode(), encode_event(Unbounded("x", "y")).decode()
-        with sqlite3.connect(place) as raw:
-            raw.executescript(
-                """
-                CREATE TABLE dagveil_facts (name VARCHAR NOT NULL PRIMARY KEY, value TEXT NOT NULL);
-                CREATE TABLE dagveil_datasets (name VARCHAR NOT NULL PRIMARY KEY, epsilon TEXT, delta TEXT);
-                CREATE TABLE dagveil_runs (
-                    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
-                    dataset VARCHAR NOT NULL REFERENCES dagveil_datasets (name), epsilon TEXT NOT NULL,
-                    delta TEXT NOT NULL, method TEXT NOT NULL, software TEXT NOT NULL, state VARCHAR NOT NULL,
-                    started VARCHAR NOT NULL, ended VARCHAR);
-                CREATE INDEX ix_dagveil_runs_dataset ON dagveil_runs (dataset);
-                CREATE TABLE dagveil_events (
-                    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL REFERENCES dagveil_runs (id),
-                    kind VARCHAR NOT NULL, content TEXT NOT NULL, recorded VARCHAR NOT NULL);
-                INSERT INTO dagveil_facts VALUES ('version', '1');
-                INSERT INTO dagveil_datasets VALUES ('visits', '3', '1/100000'), ('free', NULL, NULL);
-                INSERT INTO dagveil_runs VALUES
-                    (1, 'visits', '2', '0', 'pc', 'dagveil 0', 'released', '2026-01-01T00:00:00+00:00', '2026-01-01T00:00:01+00:00'),
-                    (2, 'visits', '1/3', '1/1000000', 'pc', 'dagveil 0', 'closed', '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:01+00:00'),
-                    (4, 'visits', '1', '0', 'pc', 'dagveil 0', 'open', '2026-01-03T00:00:00+00:00', NULL),
-                    (5, 'visits', '5/3', '0', 'pc', 'dagveil 0', 'open', '2026-01-04T00:00:00+00:00', NULL),
-                    (6, 'free', '7', '0', 'pc', 'dagveil 0', 'closed', '2026-01-05T00:00:00+00:00', '2026-01-05T00:00:01+00:00');
-                """  # noqa: E501
-            )
-            rows = [
-                (2, "noisy-max", event),
-                (2, "noisy-max", event),
-                (5, "noisy-max", event),
-                (6, "unbounded", unbounded),
-            ]
-            for run, kind, content in rows:
-                raw.execute(
-                    "INSERT INTO dagveil_events (run, kind, content, recorded) VALUES (?, ?, ?, ?)",
-                    (run, kind, content, "2026-01-02T00:00:00+00:00"),
-                )
-        raw.close()
-        return place
-
-    def test_accounts_and_runs_are_as_before(self, old: Path) -> None:
-        ledger = Ledger.open(old, analyst="ann")
-        account = ledger.account("visits")
-        assert account.budget == Budget.of(3, "1e-5")
-        assert (account.spent_epsilon, account.reserved_epsilon, account.runs) == (2, 1, 4)
-        assert account.spent_delta == Fraction(1, 10**6)
-        assert account.remaining_epsilon == 0
-        assert ledger.account("free").unbounded
-        assert ledger.datasets() == ("free", "visits")
-        runs = {run.id: run for run in ledger.history()}
-        assert {number: run.state.value for number, run in runs.items()} == {
-            1: "released",
-            2: "closed",
-            4: "open",
-            5: "open",
-            6: "closed",
-        }
-        assert runs[2].events == (EVENT, EVENT)
-        assert (runs[2].started, runs[2].ended) == ("2026-01-02T00:00:00+00:00", "2026-01-02T00:00:01+00:00")
-        assert {run.analyst for run in runs.values()} == {""}
-        assert ledger.verify().problem is None
-
-    def test_it_goes_on_from_there(self, old: Path) -> None:
-        ledger = Ledger.open(old, analyst="ann")
-        with pytest.raises(BudgetExceededError, match="epsilon 0 "):
-            ledger.reserve("visits", Budget.of("0.1", 0), "pc", "test")
-        assert ledger.abandon_untouched("visits") == 1
-        run = ledger.reserve("visits", Budget.of(1, 0), "pc", "test")
-        assert run.id == 7
-        run.record(EVENT)
-        ledger.close()
-        again = Ledger.open(old)
-        assert again.verify().problem is None
-        assert again.account("visits").spent_epsilon == 3
-        assert [run.state for run in again.history("visits")][2] is RunState.RELEASED
-
-    def test_an_older_program_that_has_it_open_fails_before_noise(self, old: Path) -> None:
-        raw = sqlite3.connect(old)
-        Ledger.open(old).close()
-        with pytest.raises(sqlite3.OperationalError, match="no such table"):
-            raw.execute("INSERT INTO dagveil_events (run, kind, content, recorded) VALUES (4, 'noisy-max', '{}', '')")
-        assert raw.execute("SELECT value FROM dagveil_facts").fetchall() == [("2",)]
-        raw.close()
-
-    def test_a_migration_that_fails_changes_nothing(self, old: Path) -> None:
-        with sqlite3.connect(old) as raw:
-            raw.execute("UPDATE dagveil_runs SET epsilon = 'much' WHERE id = 6")
-        raw.close()
-        with pytest.raises(Exception, match="much"):
-            Ledger.open(old)
-        with sqlite3.connect(old) as raw:
-            assert raw.execute("SELECT count(*) FROM dagveil_runs").fetchone() == (5,)
-            assert raw.execute("SELECT value FROM dagveil_facts").fetchall() == [("1",)]
-        raw.close()

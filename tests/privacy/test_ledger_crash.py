@@ -12,6 +12,10 @@ import pytest
 
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger import Ledger
+from dagveil.privacy.ledger.account import Terms
+from dagveil.privacy.relation import Relation
+
+TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 CHILD = textwrap.dedent(
     """
@@ -20,8 +24,11 @@ CHILD = textwrap.dedent(
     from dagveil.privacy.budget import Budget
     from dagveil.privacy.events import NoisyMax
     from dagveil.privacy.ledger import Ledger
+    from dagveil.privacy.ledger.account import Terms
     from dagveil.privacy.ledger.engine import LedgerEngine
+    from dagveil.privacy.relation import Relation
 
+    TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
     place, moment, leak = sys.argv[1:]
 
     def reach(now):
@@ -40,7 +47,7 @@ CHILD = textwrap.dedent(
     reach("opened")
     if moment == "reserving":
         strike_before_commit()
-    run = ledger.reserve("visits", Budget.of(1, 0), "pc", "test")
+    run = ledger.reserve("visits", Budget.of(1, 0), TERMS, "pure accounting", "pc", "test")
     reach("reserved")
     if moment == "recording":
         strike_before_commit()
@@ -83,7 +90,7 @@ def test_a_killed_run_never_leaks_more_than_the_ledger_says(request, tmp_path, e
     assert ledger.account("visits").reserved_epsilon == 0
     assert ledger.account("visits").spent_epsilon == after.spent_epsilon
     # and the ledger still works
-    ledger.reserve("visits", Budget(Fraction(1, 9), Fraction(0)), "pc", "test").close()
+    ledger.reserve("visits", Budget(Fraction(1, 9), Fraction(0)), TERMS, "pure accounting", "pc", "test").close()
     ledger.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from fractions import Fraction
 from pathlib import Path
@@ -16,9 +17,24 @@ from sqlalchemy.engine import make_url
 from dagveil.cli.main import group
 from dagveil.errors import BudgetExceededError, LedgerError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import NoisyMax, encode_event
+from dagveil.privacy.events import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    ExponentialChoice,
+    NoisyMax,
+    RandomisedResponse,
+    SmoothLaplace,
+    SparseVectorRound,
+    SubsampledGaussian,
+    Unbounded,
+    encode_event,
+)
 from dagveil.privacy.ledger import Ledger, RunState
+from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.entries import EntryKind
+from dagveil.privacy.relation import Relation
+
+TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 pytestmark = pytest.mark.postgres
 psycopg = pytest.importorskip("psycopg")
@@ -72,8 +88,25 @@ def team(postgres_url: str) -> Team:
     return made
 
 
+def body(**changed: object) -> str:
+    """Write the body of a reservation, changed."""
+    fields: dict[str, object] = {
+        "epsilon": "1",
+        "delta": "0",
+        "rho": "1/2",
+        "failure": "0",
+        "relation": "add-remove",
+        "unit": "row",
+        "accounting": "pure accounting",
+        "method": "m",
+        "software": "s",
+        **changed,
+    }
+    return json.dumps({key: value for key, value in fields.items() if value is not None})
+
+
 def reserve(ledger: Ledger, epsilon: object) -> Any:
-    return ledger.reserve("visits", Budget.of(epsilon, 0), "pc", "test")  # type: ignore[arg-type]
+    return ledger.reserve("visits", Budget.of(epsilon, 0), TERMS, "pure accounting", "pc", "test")  # type: ignore[arg-type]
 
 
 class TestRoles:
@@ -109,15 +142,15 @@ class TestRoles:
     @pytest.mark.parametrize(
         "statement",
         [
-            "UPDATE dagveil_entries SET body = '{}'",
-            "DELETE FROM dagveil_entries",
-            "TRUNCATE dagveil_entries",
-            "INSERT INTO dagveil_entries SELECT seq + 9, kind, dataset, run, analyst, body, recorded, previous, digest "
-            "FROM dagveil_entries",
-            "UPDATE dagveil_facts SET value = '3'",
-            "DROP TABLE dagveil_entries",
-            "ALTER TABLE dagveil_entries DISABLE TRIGGER ALL",
-            "CREATE OR REPLACE FUNCTION dagveil_owns() RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+            "UPDATE dagveil.dagveil_entries SET body = '{}'",
+            "DELETE FROM dagveil.dagveil_entries",
+            "TRUNCATE dagveil.dagveil_entries",
+            "INSERT INTO dagveil.dagveil_entries SELECT seq + 9, kind, dataset, run, analyst, body, recorded, "
+            "previous, digest FROM dagveil.dagveil_entries",
+            "UPDATE dagveil.dagveil_facts SET value = '3'",
+            "DROP TABLE dagveil.dagveil_entries",
+            "ALTER TABLE dagveil.dagveil_entries DISABLE TRIGGER ALL",
+            "CREATE OR REPLACE FUNCTION dagveil.dagveil_owns() RETURNS boolean LANGUAGE sql AS 'SELECT true'",
         ],
     )
     def test_an_analysts_connection_cannot_touch_the_history(self, team: Team, statement: str) -> None:
@@ -127,9 +160,9 @@ class TestRoles:
 
     def test_not_even_the_owner_changes_history_by_accident(self, team: Team) -> None:
         for statement in (
-            "UPDATE dagveil_entries SET body = '{}'",
-            "DELETE FROM dagveil_entries",
-            "TRUNCATE dagveil_entries",
+            "UPDATE dagveil.dagveil_entries SET body = '{}'",
+            "DELETE FROM dagveil.dagveil_entries",
+            "TRUNCATE dagveil.dagveil_entries",
         ):
             with pytest.raises(psycopg.Error, match="append-only"):
                 team.sql("owner", statement)
@@ -140,7 +173,8 @@ class TestRoles:
         head = team.open("ann").head()
         team.sql(
             "owner",
-            "ALTER TABLE dagveil_entries DISABLE TRIGGER ALL; DELETE FROM dagveil_entries WHERE kind = 'charge'",
+            "ALTER TABLE dagveil.dagveil_entries DISABLE TRIGGER ALL; "
+            "DELETE FROM dagveil.dagveil_entries WHERE kind = 'charge'",
         )
         verdict = team.open("ann").verify(head)
         assert verdict.problem is not None
@@ -152,12 +186,23 @@ class TestRoles:
             ("budget", '{"epsilon":"100","delta":"0"}', "only the ledger's owner"),
             ("limit", '{"analyst":"ann","epsilon":null,"delta":null}', "only the ledger's owner"),
             ("grant", "{}", "only the ledger's owner"),
-            ("reserve", '{"epsilon":"4","delta":"0"}', "would exceed the lifetime epsilon"),
-            ("reserve", '{"epsilon":"1","delta":"1/1000"}', "would exceed the lifetime delta"),
-            ("reserve", '{"epsilon":"-4","delta":"0"}', "names its data set"),
-            ("reserve", '{"epsilon":"1/0","delta":"0"}', "names its data set"),
-            ("reserve", '{"epsilon":"NaN","delta":"0"}', "names its data set"),
-            ("reserve", '{"delta":"0"}', "names its data set"),
+            ("reserve", body(epsilon="4", rho="8"), "would exceed the lifetime budget"),
+            ("reserve", body(delta="1/1000", failure="1/1000"), "would exceed the lifetime budget"),
+            ("reserve", body(epsilon="-4"), "not an exact fraction"),
+            ("reserve", body(epsilon="1/0"), "not an exact fraction"),
+            ("reserve", body(epsilon="NaN"), "not an exact fraction"),
+            ("reserve", body(epsilon=1), "not a text"),
+            ("reserve", body(epsilon="1" * 401), "not an exact fraction"),
+            ("reserve", body(epsilon="1/" + "3" * 4300), "not a text of at most 2000"),
+            ("reserve", body(epsilon=None), "lacks 'epsilon'"),
+            ("reserve", body(method=None), "lacks 'method'"),
+            ("reserve", body(more="x"), "no place for 'more'"),
+            ("reserve", body(relation="both"), "its relation"),
+            ("reserve", body(rho="1/100"), "counts less than"),
+            ("reserve", body(epsilon="2", rho="1/1000000", delta="1/10000000"), "counts less than"),
+            ("reserve", '{"epsilon":"1","epsilon":"1/9"}', "keys differ"),
+            ("reserve", "[]", "an object"),
+            ("reserve", "[" * 5000, "json"),
             ("reserve", "no JSON", "json"),
             ("refund", "{}", "no entry is of the kind"),
             ("begun", "{}", "no entry is of the kind"),
@@ -167,7 +212,7 @@ class TestRoles:
     def test_the_server_itself_refuses(self, team: Team, kind: str, body: str, words: str) -> None:
         """Whoever leaves the program out and calls the function gets no further."""
         with pytest.raises(psycopg.Error, match=words):
-            team.sql("ann", "SELECT dagveil_append(%s, 'visits', NULL, %s)", kind, body)
+            team.sql("ann", "SELECT dagveil.dagveil_append(%s, 'visits', NULL, %s)", kind, body)
 
     def test_nobody_charges_or_ends_the_run_of_another(self, team: Team) -> None:
         run = reserve(team.open("ann"), 1)
@@ -193,7 +238,7 @@ class TestRoles:
         assert ann.abandon_untouched() == 1
         assert {run.state for run in ann.history() if run.analyst == ann.analyst} == {RunState.OPEN, RunState.RELEASED}
         with pytest.raises(psycopg.Error, match="has charges"):
-            team.sql("ann", "SELECT dagveil_append('release', 'visits', %s, '{}')", touched.id)
+            team.sql("ann", "SELECT dagveil.dagveil_append('release', 'visits', %s, '{}')", touched.id)
 
     def test_strangers_are_told_what_to_do(self, team: Team, postgres_url: str) -> None:
         with psycopg.connect(postgres_url, autocommit=True) as connection:
@@ -216,9 +261,7 @@ class TestRoles:
         with psycopg.connect(team.url("ann")) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             with pytest.raises(psycopg.Error, match="read committed"):
-                connection.execute(
-                    """SELECT dagveil_append('reserve', 'visits', NULL, '{"epsilon":"1","delta":"0"}')"""
-                )
+                connection.execute("SELECT dagveil.dagveil_append('reserve', 'visits', NULL, %s)", [body()])
 
 
 def test_several_owners(team: Team, postgres_url: str) -> None:
@@ -229,7 +272,7 @@ def test_several_owners(team: Team, postgres_url: str) -> None:
     team.sql("owner", f'REASSIGN OWNED BY "{team.names["owner"]}" TO "{owners}"')
     for who in ("owner", "ben"):
         ledger = team.open(who)
-        ledger.set_budget("visits", Budget.of(4, 0))
+        ledger.set_budget("visits", Budget.of(4, "1e-5"))
         ledger.revoke(team.names["ann"])
         ledger.grant(team.names["ann"])
         ledger.close()
@@ -249,7 +292,7 @@ def test_the_server_adds_up_as_python_does(postgres_url: str, amounts: list[Frac
     with psycopg.connect(postgres_url) as connection:
         for limit in (most, sum(amounts, Fraction(0))):
             (fits,) = connection.execute(
-                "SELECT dagveil_fits(%s::text[], %s)", [[str(amount) for amount in amounts], str(limit)]
+                "SELECT dagveil.dagveil_fits(%s::text[], %s, 1)", [[str(amount) for amount in amounts], str(limit)]
             ).fetchone()
             assert fits == (sum(amounts) <= limit)
 
@@ -257,14 +300,13 @@ def test_the_server_adds_up_as_python_does(postgres_url: str, amounts: list[Frac
 def test_the_server_writes_the_digest_of_any_text(team: Team) -> None:
     for name in ("ключ 鍵 é", 'say "hi"', "back\\slash", "tab\tand\nline", "emoji 🜲"):
         ledger = team.open("owner")
-        ledger.set_budget(name, Budget.of(1, 0))
-        with ledger.reserve(name, Budget.of("1/3", 0), name, name) as run:
-            run.record(NoisyMax(name + "\x00", Fraction(1, 3)))
+        with ledger.reserve("visits", Budget.of("1/3", 0), TERMS, "pure accounting", name, name) as run:
+            run.record(NoisyMax(name, Fraction(1, 3)))
         ledger.close()
     ledger = team.open("owner")
     assert ledger.verify().problem is None
     first = next(entry for entry in ledger.entries() if entry.kind is EntryKind.CHARGE)
-    assert first.body == encode_event(NoisyMax("ключ 鍵 é\x00", Fraction(1, 3))).decode()
+    assert first.body == encode_event(NoisyMax("ключ 鍵 é", Fraction(1, 3))).decode()
 
 
 def test_limits_bind_within_the_budget(team: Team) -> None:
@@ -273,12 +315,12 @@ def test_limits_bind_within_the_budget(team: Team) -> None:
     reserve(ann, "0.25")
     with pytest.raises(BudgetExceededError) as caught:
         reserve(ann, "0.26")
-    assert "'visits' has epsilon 2.75 and delta 1e-5 left of its lifetime budget" in str(caught.value)
-    assert f"the analyst {ann.analyst!r} has epsilon 0.25 and delta 0 left on 'visits'" in str(caught.value)
-    with pytest.raises(psycopg.Error, match=r"would exceed the epsilon that 'ann-\w+' may spend on 'visits'"):
-        team.sql("ann", """SELECT dagveil_append('reserve', 'visits', NULL, '{"epsilon":"1","delta":"0"}')""")
+    assert "'visits' has left a run of epsilon 2.75 with Gaussian noise, delta 1e-6" in str(caught.value)
+    assert f"the analyst {ann.analyst!r} on 'visits' has left epsilon 0.25, delta 0" in str(caught.value)
+    with pytest.raises(psycopg.Error, match=r"would exceed what 'ann-\w+' may spend on 'visits'"):
+        team.sql("ann", "SELECT dagveil.dagveil_append('reserve', 'visits', NULL, %s)", body())
     reserve(ben, "2.75")
-    with pytest.raises(BudgetExceededError, match="'visits' has epsilon 0 "):
+    with pytest.raises(BudgetExceededError, match="'visits' has left nothing"):
         reserve(ann, "0.25")
     owner.set_limit("visits", ann.analyst, None)
     assert owner.abandon_untouched("visits") == 2
@@ -302,12 +344,12 @@ def test_two_people_share_a_budget_from_the_command_line(team: Team, tmp_path: P
     assert discover("ann", 1).exit_code == 0
     refused = discover("ann", 1)
     assert refused.exit_code == 2
-    assert f"the analyst '{ann}' has epsilon 0 " in refused.stderr
-    assert "has epsilon 2 " in refused.stderr
+    assert f"the analyst '{ann}' on 'visits' has left " in refused.stderr
+    assert "'visits' has left a run of epsilon 2 " in refused.stderr
     assert discover("ben", 2).exit_code == 0
-    assert "has epsilon 0 and" in discover("ben", "0.5").stderr
+    assert "'visits' has left nothing" in discover("ben", "0.5").stderr
     shown = team.run("ben", "budget", "show", "visits").stdout
-    assert f"  {ann}: spent epsilon 1, delta 0 in 1 run; limit epsilon 1, delta 1e-5; left epsilon 0" in shown
+    assert f"  {ann}: spent epsilon 1, delta 0 in 1 run; limit epsilon 1, delta 1e-5; left nothing" in shown
     assert f"  {ben}: spent epsilon 2, delta 0 in 1 run; no limit of their own" in shown
     history = team.run("ann", "budget", "history").stdout
     assert ann in history
@@ -326,32 +368,98 @@ def test_two_people_share_a_budget_from_the_command_line(team: Team, tmp_path: P
     assert 'CREATE ROLE "nobody\'s name" LOGIN' in missing.stderr
 
 
-def test_a_ledger_of_version_1_is_carried_over(postgres_url: str) -> None:
-    team = Team(postgres_url)
-    team.sql(
-        "owner",
-        """
-        CREATE TABLE dagveil_facts (name VARCHAR PRIMARY KEY, value TEXT NOT NULL);
-        CREATE TABLE dagveil_datasets (name VARCHAR PRIMARY KEY, epsilon TEXT, delta TEXT);
-        CREATE TABLE dagveil_runs (id SERIAL PRIMARY KEY, dataset VARCHAR NOT NULL REFERENCES dagveil_datasets (name),
-            epsilon TEXT NOT NULL, delta TEXT NOT NULL, method TEXT NOT NULL, software TEXT NOT NULL,
-            state VARCHAR NOT NULL, started VARCHAR NOT NULL, ended VARCHAR);
-        CREATE TABLE dagveil_events (id SERIAL PRIMARY KEY, run INTEGER NOT NULL REFERENCES dagveil_runs (id),
-            kind VARCHAR NOT NULL, content TEXT NOT NULL, recorded VARCHAR NOT NULL);
-        INSERT INTO dagveil_facts VALUES ('version', '1');
-        INSERT INTO dagveil_datasets VALUES ('visits', '3', '0');
-        INSERT INTO dagveil_runs VALUES (7, 'visits', '5/2', '0', 'pc', 'dagveil 0', 'open', 'then', NULL);
-        INSERT INTO dagveil_events VALUES
-            (1, 7, 'noisy-max', '{"kind":"noisy-max","label":"a","epsilon":"1/2"}', 'then');
-        """,
+class TestAttacks:
+    """What broke, or might have, when a hostile analyst called the server directly."""
+
+    def test_objects_of_an_analyst_never_stand_in_for_the_systems(self, team: Team, postgres_url: str) -> None:
+        """Up to PostgreSQL 14 everybody may create objects in the schema public."""
+        server = make_url(postgres_url).set(database=make_url(team.url("owner")).database)
+        with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as connection:
+            connection.execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
+        team.sql(
+            "ann",
+            """
+            CREATE FUNCTION public.evil(text[], text) RETURNS text[] LANGUAGE plpgsql AS $$ BEGIN
+                RAISE EXCEPTION 'taken over as %', current_user; END $$;
+            CREATE OPERATOR public.|| (LEFTARG = text[], RIGHTARG = text, FUNCTION = public.evil);
+            CREATE FUNCTION public.evil(varchar, varchar) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+                RAISE EXCEPTION 'taken over as %', current_user; END $$;
+            CREATE OPERATOR public.= (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = public.evil);
+            CREATE FUNCTION public.evil(varchar, text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+                RAISE EXCEPTION 'taken over as %', current_user; END $$;
+            CREATE OPERATOR public.= (LEFTARG = varchar, RIGHTARG = text, FUNCTION = public.evil);
+            CREATE OPERATOR public.<> (LEFTARG = varchar, RIGHTARG = text, FUNCTION = public.evil);
+            """,
+        )
+        ann, owner = team.open("ann"), team.open("owner")
+        with reserve(ann, 1) as run:
+            run.record(EVENT)
+        assert owner.account("visits").spent_epsilon == 1
+        owner.set_budget("visits", Budget.of(4, "1e-5"))
+        assert owner.verify().problem is None
+        with pytest.raises(BudgetExceededError):
+            reserve(ann, 50)
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            "{}",
+            '{"kind":"noisy-max","label":"a"}',
+            '{"kind":"noisy-max","label":"a","epsilon":"0"}',
+            '{"kind":"noisy-max","label":"a","epsilon":0.5}',
+            '{"kind":"smooth-laplace","label":"a","epsilon":"1","delta":"1"}',
+            '{"kind":"discrete-gaussian","label":"a","draws":1.5,"squared_sensitivity":"1","variance":"9"}',
+            '{"kind":"wrong","label":"a"}',
+            '{"kind":"unbounded","label":"a","reason":"b"}',
+            '{"kind":"noisy-max","label":"a","epsilon":"1","epsilon":"2"}',
+        ],
     )
-    owner = team.open("owner")
-    assert owner.account("visits").remaining_epsilon == Fraction(1, 2)
-    assert owner.history()[0].events == (NoisyMax("a", Fraction(1, 2)),)
-    assert owner.verify().problem is None
-    with pytest.raises(BudgetExceededError):
-        reserve(owner, 1)
-    assert reserve(owner, "0.5").id == 8
-    assert owner.verify().problem is None
-    with pytest.raises(psycopg.errors.UndefinedTable):
-        team.sql("owner", "SELECT * FROM dagveil_runs")
+    def test_a_charge_that_cannot_be_read_is_refused(self, team: Team, content: str) -> None:
+        run = reserve(team.open("ann"), 1)
+        with pytest.raises(psycopg.Error):
+            team.sql("ann", "SELECT dagveil.dagveil_append('charge', '', %s, %s)", run.id, content)
+        assert [record.events for record in team.open("owner").history()] == [()]
+        assert team.open("owner").verify().problem is None
+
+    def test_every_event_that_the_program_writes_is_taken(self, team: Team) -> None:
+        ledger, half = team.open("owner"), Fraction(1, 2)
+        events = [
+            DiscreteGaussian("a", 3, half, Fraction(200)),
+            DiscreteGaussian("b", 3, half, Fraction(200), 1),
+            SubsampledGaussian("c", half, half, half),
+            DiscreteLaplace("d", 2, half),
+            ExponentialChoice("e", half),
+            NoisyMax("f", half),
+            SparseVectorRound("g", half),
+            RandomisedResponse("h", half),
+            SmoothLaplace("i", half, Fraction(1, 10**7)),
+            Unbounded("j", "no reason"),
+        ]
+        run = ledger.reserve("visits", Budget.of(1, "1e-6"), TERMS, "Gaussian accounting", "m", "s")
+        for event in events:
+            run.record(event)
+        assert list(ledger.history()[0].events) == events
+
+    def test_only_the_owner_releases_without_a_guarantee(self, team: Team) -> None:
+        run = reserve(team.open("ann"), 1)
+        with pytest.raises(LedgerError, match="without a guarantee"):
+            run.record(Unbounded("as published", "why"))
+        assert not team.open("owner").account("visits").unbounded
+
+    def test_nobody_spends_on_a_data_set_that_the_owner_never_named(self, team: Team) -> None:
+        ann = team.open("ann")
+        with pytest.raises(LedgerError, match="has set no budget for 'visits2'"):
+            ann.reserve("visits2", Budget.of(10, 0), TERMS, "pure accounting", "m", "s")
+        assert reserve(team.open("owner"), 1).id == 1
+
+    def test_an_analyst_cannot_hold_the_lock_of_owners(self, team: Team) -> None:
+        with pytest.raises(psycopg.Error, match="only the ledger's owner"):
+            team.sql("ann", "SELECT dagveil.dagveil_lock()")
+
+    def test_a_schema_of_somebody_else_is_refused(self, postgres_url: str) -> None:
+        team = Team(postgres_url)
+        server = make_url(postgres_url).set(database=make_url(team.url("owner")).database)
+        with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as connection:
+            connection.execute(f'CREATE SCHEMA dagveil AUTHORIZATION "{team.names["ann"]}"')
+        with pytest.raises(LedgerError, match=r"not yours alone|may not use"):
+            team.open("owner")

@@ -110,7 +110,7 @@ def test_budgets_are_set_and_bind(studio: Caller) -> None:
     assert studio.ask("PUT", f"/api/datasets/{VISITS}/budget", {"epsilon": "1"}).status == 409
     refused = studio.ask("POST", "/api/jobs", {"dataset": ASIA, "epsilon": "1.5"})
     assert (refused.status, refused.json["error"]) == (409, "over budget")
-    assert "left of its lifetime budget" in refused.json["detail"]
+    assert "has left a run of epsilon 1 with" in refused.json["detail"]
     assert studio.ask("POST", "/api/jobs", {"dataset": ASIA, "epsilon": "1"}).status == 201
     home = studio.ask("GET", "/").text
     assert "Left <strong>ε 1</strong>" in home

@@ -17,11 +17,15 @@ from live_server import Server
 
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import NoisyMax
+from dagveil.privacy.ledger.account import Terms
+from dagveil.privacy.relation import Relation
 from dagveil.studio.app import Limits
 from dagveil.studio.bell import Bell, Cancelled
 from dagveil.studio.jobs import JobState, JobStore
 from dagveil.studio.vitality import is_held
 from dagveil.studio.watched_ledger import WatchedLedger
+
+TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 PATIENCE = 180.0
 """Seconds; processes of a busy machine may take long to start."""
@@ -154,7 +158,7 @@ def test_the_bell_never_cuts_through_the_ledger(tmp_path: Path) -> None:
     event = NoisyMax("edge", Fraction(1, 10))
 
     def charge_and_ring() -> None:
-        with watched.reserve("visits", Budget.of(1, 0), "pc", "test") as run:
+        with watched.reserve("visits", Budget.of(1, 0), TERMS, "pure accounting", "pc", "test") as run:
             run.record(event)
             bell.ring()
 
@@ -163,7 +167,7 @@ def test_the_bell_never_cuts_through_the_ledger(tmp_path: Path) -> None:
     (run,) = books.history()
     assert (noted, run.state.value, run.events) == ([run.id], "closed", (event,))
     with pytest.raises(Cancelled):
-        watched.reserve("visits", Budget.of(1, 0), "pc", "test")
+        watched.reserve("visits", Budget.of(1, 0), TERMS, "pure accounting", "pc", "test")
     with pytest.raises(Cancelled):
         watched.record_event(run.id, event)
     assert books.account("visits").runs == 1
@@ -218,7 +222,7 @@ def test_a_process_that_dies_before_its_first_noise_costs_nothing(living: Caller
     assert pid is not None
     os.kill(pid, signal.SIGKILL)  # it is still importing
     # as if it had come as far as its reservation
-    run = living.desk.books.reserve("asia-sample", Budget.of(1, 0), "measure", "test")
+    run = living.desk.books.reserve("asia-sample", Budget.of(1, 0), TERMS, "pure accounting", "measure", "test")
     living.desk.store.note_run(job_id, run.id)
     wait_for(lambda: not living.desk.crew.is_alive(job_id))
     living.desk.crew.patrol()
@@ -233,7 +237,7 @@ def test_another_ledger_is_never_touched_for_an_old_job(studio: Caller) -> None:
     order = studio.desk.store.get(order_job(studio)).order  # type: ignore[union-attr]
     studio.desk.store.cancel_queued(studio.desk.store.all()[0].id)
     foreign = studio.desk.store.add(msgspec.structs.replace(order, ledger="/elsewhere/ledger.sqlite"))
-    innocent = studio.desk.books.reserve("asia-sample", Budget.of(1, 0), "measure", "test")
+    innocent = studio.desk.books.reserve("asia-sample", Budget.of(1, 0), TERMS, "pure accounting", "measure", "test")
     studio.desk.store.start(foreign.id)
     studio.desk.store.note_run(foreign.id, innocent.id)
     studio.desk.crew.patrol()

@@ -14,11 +14,17 @@ from typing import Final
 from dagveil.errors import BudgetExceededError, LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import NoisyMax
+from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.relation import Relation
 
 DATASET: Final = "load"
-RUN_BUDGET: Final = Budget(Fraction(1, 30), Fraction(1, 10**9))
+PURE_BUDGET: Final = Budget(Fraction(1, 30), Fraction(0))
 """A third of a tenth: sums of floats would drift, sums of fractions do not."""
+RUNS: Final = ((PURE_BUDGET, "pure accounting"), (Budget.of("1/30", "1e-9"), "Gaussian accounting"))
+"""Runs of two accountings, which the account composes."""
+TERMS: Final = Terms.of(Relation.ADD_REMOVE, "one row")
+OTHER_TERMS: Final = Terms.of(Relation.REPLACE_ONE, "one row")
 LINE: Final = 44
 """Bytes of a line of the log: number of the run, name of the charge."""
 
@@ -50,7 +56,10 @@ def work(place: str, analyst: str, log: str, charges: int, wait_seconds: float) 
                 time.sleep(0.1)
         while os.getppid() == parent:  # the load may have been stopped
             try:
-                run = ledger.reserve(DATASET, RUN_BUDGET, "load", "dagveil load")
+                budget, accounting = random.choice(RUNS)
+                # one in five asks under another relation, which must be refused
+                terms = random.choice((TERMS, TERMS, TERMS, TERMS, OTHER_TERMS))
+                run = ledger.reserve(DATASET, budget, terms, accounting, "load", "dagveil load")
             except BudgetExceededError:
                 os._exit(0)  # nothing to tidy up; the process may hold broken connections
             except LedgerError:
@@ -59,7 +68,7 @@ def work(place: str, analyst: str, log: str, charges: int, wait_seconds: float) 
             try:
                 for _ in range(charges):
                     name = uuid.uuid4().hex
-                    run.record(NoisyMax(name, Fraction(1, 1000)))
+                    run.record(NoisyMax(name, Fraction(1, 5000)))
                     drawn.write(b"%010d %b\n" % (run.id, name.encode()))  # here a method would draw its noise
                 run.close()
             except LedgerError:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from dagveil.privacy.budget import round_down, round_up
-from dagveil.privacy.ledger.account import Account
+from dagveil.privacy.budget import round_up
+from dagveil.privacy.ledger.account import Account, tell_left
 from dagveil.report.labels import clean_text
 
 
@@ -15,8 +15,8 @@ def describe(account: Account) -> str:
     Examples
     --------
     >>> from dagveil.privacy.budget import Budget
-    >>> from dagveil.privacy.ledger.account import Spending
-    >>> describe(Account("visits", Budget.of(3, 1e-5), Spending(), unbounded=False))
+    >>> from dagveil.privacy.ledger.composition import Allowance, Composition
+    >>> describe(Account("visits", Allowance.of(Budget.of(3, 1e-5), Composition.SUM)))
     'visits: spent epsilon 0, delta 0 in 0 runs; lifetime epsilon 3, delta 1e-5; left epsilon 3, delta 1e-5'
     """
     words = [account.words]
@@ -25,12 +25,10 @@ def describe(account: Account) -> str:
             f"reserved by open runs epsilon {round_up(account.reserved_epsilon, 4)}, "
             f"delta {round_up(account.reserved_delta, 4)}"
         )
-    if account.remaining_epsilon is None or account.remaining_delta is None:
+    if account.lifetime is None:
         words.append(f"`dagveil budget set {shlex.quote(account.dataset)} --epsilon NUMBER` sets one")
     else:
-        words.append(
-            f"left epsilon {round_down(account.remaining_epsilon, 4)}, delta {round_down(account.remaining_delta, 4)}"
-        )
+        words.append(tell_left(account.lifetime, account.spending))
     return "; ".join(words)
 
 
@@ -41,8 +39,9 @@ def describe_shares(account: Account) -> str:
     --------
     >>> from dagveil.privacy.budget import Budget
     >>> from dagveil.privacy.ledger.account import Share, Spending
-    >>> share = Share("ann", Budget.of(1, 0), Spending())
-    >>> print(describe_shares(Account("visits", None, Spending(), unbounded=False, shares=(share,))), end="")
+    >>> from dagveil.privacy.ledger.composition import Allowance, Composition
+    >>> share = Share("ann", Allowance.of(Budget.of(1, 0), Composition.SUM), Spending())
+    >>> print(describe_shares(Account("visits", shares=(share,))), end="")
       ann: spent epsilon 0, delta 0 in 0 runs; limit epsilon 1, delta 0; left epsilon 1, delta 0
     """
     if len(account.shares) < 2 and all(share.limit is None for share in account.shares):

@@ -11,17 +11,18 @@ from dagveil.cli.account import describe, describe_shares
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.options import ledger_option, name_ledger, open_ledger
 from dagveil.cli.summary import count, open_console
-from dagveil.data.schema import tidy_dataset
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.composition import Composition
+from dagveil.privacy.ledger.names import tidy_name
 from dagveil.privacy.ledger.verification import Head
 from dagveil.report.labels import clean_text
 
 
 def _tidy(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """Write the name as schemas do, so that a budget binds the runs that it is meant for."""
-    return None if name is None else tidy_dataset(name)
+    """Write the name as the ledger does, which does not tell capitals from small letters."""
+    return None if name is None else tidy_name(name)
 
 
 @click.group(cls=PlainGroup)
@@ -41,17 +42,23 @@ def budget() -> None:
     metavar="NUMBER",
     default="1e-5",
     show_default=True,
-    help="The same for delta; the default has room for ten runs with their default of 1e-6.",
+    help="The same for delta; the default has room for runs with their default of 1e-6.",
+)
+@click.option(
+    "--composition",
+    type=click.Choice([rule.value for rule in Composition]),
+    help="How runs count: their epsilons and deltas add up (sum), or they also compose, so that many small runs fit "
+    "(concentrated). It cannot be changed after the first run.  [default: as before, or else concentrated]",
 )
 @ledger_option
-def set_budget(dataset: str, epsilon: str, delta: str, ledger: str) -> None:
+def set_budget(dataset: str, epsilon: str, delta: str, composition: str | None, ledger: str) -> None:
     """Set the budget that all runs on DATASET together may spend.
 
     It can be changed later, but never below what is already spent. In a team only the ledger's owner may do it.
     """
     lifetime = Budget.of(epsilon, delta)
     books = open_ledger(ledger)
-    books.set_budget(dataset, lifetime)
+    books.set_budget(dataset, lifetime, None if composition is None else Composition(composition))
     click.echo(describe(books.account(dataset)))
 
 
@@ -123,13 +130,15 @@ def history(dataset: str | None, ledger: str) -> None:
         click.echo("no runs yet")
         return
     table = Table()
-    for heading in ("run", "data set", "started", "analyst", "method", "state", "epsilon", "delta", "charges"):
+    for heading in ("run", "data set", "started", "analyst", "method", "state", "epsilon", "delta", "for", "charges"):
         table.add_column(heading)
     for run in runs:
         charges = ", ".join(
             label if (times := len(list(same))) == 1 else f"{label} ×{times}"
             for label, same in groupby(event.label for event in run.events)
         )
+        if run.unreadable:
+            charges += f", {run.unreadable} that cannot be read"
         state = f"{run.state.value}, unbounded" if run.unbounded else run.state.value
         table.add_row(
             str(run.id),
@@ -140,6 +149,7 @@ def history(dataset: str | None, ledger: str) -> None:
             state,
             round_up(run.budget.epsilon, 4),
             round_up(run.budget.delta, 4),
+            clean_text(run.terms.words),
             clean_text(charges or "none"),
         )
     open_console().print(table)

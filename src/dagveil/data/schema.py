@@ -25,7 +25,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def tidy_dataset(name: str) -> str:
-    """Give a data set's name without blanks around it, in Unicode form NFC: names that look alike share one budget.
+    """Give a data set's name without blanks around it, in Unicode form NFC; the ledger compares names more strictly.
 
     Examples
     --------

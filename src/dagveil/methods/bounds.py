@@ -164,7 +164,7 @@ def find_bounds(
     _check_hope(asked, threshold, budget)
     run = run.charged_by(accounting)
     table = run.table()
-    with run.reserve(STAGE) as record:
+    with run.reserve(STAGE, accounting) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)
         releases = curator.count_tables([(name,) for name in searches], Fraction(1), LABEL)
     seen = (

@@ -187,7 +187,7 @@ def find_direction(
     accounting = _account(run.budget, narrow, settings, NO_KNOWLEDGE)
     run = run.charged_by(accounting)
     table = run.table()
-    with run.reserve(method) as record:
+    with run.reserve(method, accounting) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)
         found, plan = _compare(curator, x, y, settings, progress)
     cause, effect = (x, y) if found.value <= 0.0 else (y, x)

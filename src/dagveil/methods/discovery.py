@@ -139,7 +139,7 @@ def measure_source(
     )
     check_fits(replace(work, engine=rows.engine), Speed())  # memory does not hang on how fast the machine is
     table = run.table()
-    with run.reserve(chosen) as record:
+    with run.reserve(chosen, accounting) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)
         measured = chosen.release(curator, run.knowledge, settings, progress)
     return Evidence(
@@ -293,7 +293,7 @@ def ask_source(
     work = work_of_reading(run.schema, held=run.source.held)
     check_fits(replace(work, engine=run.source.engine), Speed())
     table = run.table()
-    with run.reserve(method) as record:
+    with run.reserve(method, accounting) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)
         if published and method.publish is not None:
             access = curator.open_as_published(f"{method.name}: {method.flaw}.", np.random.default_rng(seed))

@@ -89,7 +89,7 @@ def measure_planned(
     table = run.table()
     releases: list[Release] = []
     stages = []
-    with run.reserve(method) as record:
+    with run.reserve(method, accounting) as record:
         curator = Curator(table, run.relation, accounting, record, run.noise)
         for done, ask in enumerate(plan.asks):
             progress("following the plan", done, len(plan.asks))

@@ -17,6 +17,7 @@ from dagveil.methods.catalogue import Method
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.events import Event
 from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.book import Ledger, LedgerRun
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
@@ -53,9 +54,11 @@ class PreparedRun:
             return self
         return replace(self, budget=Budget(self.budget.epsilon, Fraction(0)))
 
-    def reserve(self, method: Method) -> LedgerRun:
+    def reserve(self, method: Method, accounting: Filter) -> LedgerRun:
         """Reserve the whole budget in the ledger."""
-        return self.books.reserve(self.schema.dataset, self.budget, method.name, f"dagveil {__version__}")
+        terms = Terms.of(self.relation, self.schema.unit)
+        software = f"dagveil {__version__}"
+        return self.books.reserve(self.schema.dataset, self.budget, terms, accounting.name, method.name, software)
 
     def check_guarded(self, calibration: Calibration, *, accept_no_guarantee: bool) -> None:
         """Refuse a run without a guarantee, as published or seeded, on data whose budget someone keeps."""

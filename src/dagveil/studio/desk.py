@@ -19,7 +19,9 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger import account as books_account
 from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.composition import price_run
 from dagveil.privacy.receipt import Calibration
+from dagveil.privacy.relation import Relation
 from dagveil.studio.answers import (
     Account,
     ComparisonFacts,
@@ -143,9 +145,11 @@ class Desk:
         settings = method.read_settings(Calibration.SOUND, asked.options)
         knowledge = schema_knowledge(schema)
         method.check(schema, knowledge)
-        method.accounting(budget, schema, settings, knowledge)
+        accounting = method.accounting(budget, schema, settings, knowledge)
         _ = SearchSettings(redraws=asked.redraws)
-        books_account.admit(self.books.account(schema.dataset), budget, self.books.analyst)
+        price = price_run(budget, accounting.name)
+        terms = books_account.Terms.of(Relation(schema.relation), schema.unit)
+        books_account.admit(self.books.account(schema.dataset), budget, price, terms, self.books.analyst)
         order = JobOrder(
             table=table.id,
             file=table.file,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -143,7 +142,7 @@ def show_column(name: str, column: msgspec.Struct, declared: bool) -> DeclaredCo
 def show_account(account: books.Account) -> Account:
     """Show what a data set has spent."""
     budget = account.budget
-    left = (account.remaining_epsilon, account.remaining_delta)
+    left = account.left
     return Account(
         budget_epsilon=None if budget is None else round_up(budget.epsilon, 4),
         budget_delta=None if budget is None else round_up(budget.delta, 4),
@@ -151,9 +150,9 @@ def show_account(account: books.Account) -> Account:
         spent_delta=round_up(account.spent_delta, 4),
         reserved_epsilon=round_up(account.reserved_epsilon, 4),
         reserved_delta=round_up(account.reserved_delta, 4),
-        left_epsilon=None if left[0] is None else round_down(max(left[0], Fraction(0)), 4),
-        left_delta=None if left[1] is None else round_down(max(left[1], Fraction(0)), 4),
-        spent_share=None if budget is None else float(account.spent_epsilon / budget.epsilon),
+        left_epsilon=None if budget is None else "0" if left is None else round_down(left.epsilon, 4),
+        left_delta=None if budget is None else "0" if left is None else round_down(left.delta, 4),
+        spent_share=None if budget is None else float(account.lifetime_epsilon / budget.epsilon),
         runs=account.runs,
         unbounded=account.unbounded,
         words=account.words,

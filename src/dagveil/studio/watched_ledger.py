@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
-from dagveil.privacy.ledger.account import Account, RunRecord
+from dagveil.privacy.ledger.account import Account, RunRecord, Terms
 from dagveil.privacy.ledger.book import Ledger, LedgerRun
+from dagveil.privacy.ledger.composition import Composition
 from dagveil.privacy.ledger.entries import Entry
 from dagveil.privacy.ledger.verification import Head
 from dagveil.studio.bell import Bell
@@ -37,13 +38,15 @@ class WatchedLedger(Ledger):
         """Name under which this program spends."""
         return self._books.analyst
 
-    def reserve(self, dataset: str, budget: Budget, method: str, software: str) -> LedgerRun:
+    def reserve(
+        self, dataset: str, budget: Budget, terms: Terms, accounting: str, method: str, software: str
+    ) -> LedgerRun:
         """Reserve a run's whole budget, and tell its number."""
         self._bell.check()
         with self._bell.shield():
-            run = self._books.reserve(dataset, budget, method, software)
+            run = self._books.reserve(dataset, budget, terms, accounting, method, software)
             self._reserved(run.id)
-        return LedgerRun(self, run.id, dataset, budget)
+        return LedgerRun(self, run.id, run.dataset, budget)
 
     def record_event(self, run_id: int, event: Event) -> None:
         """Write an event of an open run durably."""
@@ -56,9 +59,9 @@ class WatchedLedger(Ledger):
         with self._bell.shield():
             self._books.close_run(run_id)
 
-    def set_budget(self, dataset: str, budget: Budget) -> None:
+    def set_budget(self, dataset: str, budget: Budget, composition: Composition | None = None) -> None:
         """Set the lifetime budget of a data set."""
-        self._books.set_budget(dataset, budget)
+        self._books.set_budget(dataset, budget, composition)
 
     def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
         """Set what one analyst may spend on a data set."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
-from dagveil.errors import BudgetExceededError
+from dagveil.errors import BudgetExceededError, LedgerError
 from dagveil.privacy.budget import Budget, round_down, round_up
 from dagveil.privacy.events import Event, Unbounded
+from dagveil.privacy.guessing import name_unit
+from dagveil.privacy.ledger.composition import COMMON_DELTA, Allowance, Composition, Totals
+from dagveil.privacy.relation import Relation
 
 
 class RunState(enum.Enum):
@@ -17,6 +20,38 @@ class RunState(enum.Enum):
     OPEN = "open"
     CLOSED = "closed"
     RELEASED = "released"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a run promises its epsilon for: only runs with the same terms can be added up.
+
+    Parameters
+    ----------
+    relation
+        Which tables count as neighbours.
+    unit
+        What one record is, in words.
+    """
+
+    relation: Relation
+    unit: str
+
+    @classmethod
+    def of(cls, relation: Relation, unit: str) -> Terms:
+        """Take terms from a schema; "One Patient" and "patient" are one unit.
+
+        Examples
+        --------
+        >>> Terms.of(Relation.ADD_REMOVE, "one row").words
+        'add-remove, row'
+        """
+        return cls(relation, " ".join(name_unit(unit).casefold().split()))
+
+    @property
+    def words(self) -> str:
+        """The terms for people."""
+        return f"{self.relation.value}, {self.unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +67,11 @@ class RunRecord:
     started: str
     ended: str | None
     events: tuple[Event, ...]
-    analyst: str = ""
+    analyst: str
+    terms: Terms
+    accounting: str
+    unreadable: int = 0
+    """Charges that this program cannot read; they count like any other."""
 
     @property
     def unbounded(self) -> bool:
@@ -48,18 +87,14 @@ class Spending:
     ``reserved`` counts every open run that has recorded none.
     """
 
-    spent_epsilon: Fraction = Fraction(0)
-    spent_delta: Fraction = Fraction(0)
-    reserved_epsilon: Fraction = Fraction(0)
-    reserved_delta: Fraction = Fraction(0)
+    spent: Totals = field(default_factory=Totals)
+    reserved: Totals = field(default_factory=Totals)
     runs: int = 0
 
-    def remaining(self, budget: Budget) -> tuple[Fraction, Fraction]:
-        """Return epsilon and delta that may still be reserved."""
-        return (
-            budget.epsilon - self.spent_epsilon - self.reserved_epsilon,
-            budget.delta - self.spent_delta - self.reserved_delta,
-        )
+    @property
+    def counted(self) -> Totals:
+        """What counts against a budget."""
+        return self.spent.plus(self.reserved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,51 +102,72 @@ class Share:
     """What one analyst has spent on a data set; ``limit`` is None where only the data set's budget binds."""
 
     analyst: str
-    limit: Budget | None
+    limit: Allowance | None
     spending: Spending
 
     @property
     def words(self) -> str:
         """The share in one sentence."""
-        spending = self.spending
-        who = self.analyst or "unknown"
-        said = f"{who}: spent epsilon {round_up(spending.spent_epsilon, 4)}, delta {round_up(spending.spent_delta, 4)}"
-        said += f" in {_count(spending.runs)}"
+        said = f"{self.analyst or 'unknown'}: {_tell_spent(self.limit, self.spending)}"
         if self.limit is None:
             return f"{said}; no limit of their own"
-        epsilon, delta = (max(amount, Fraction(0)) for amount in spending.remaining(self.limit))
-        return f"{said}; limit {self.limit.words}; left epsilon {round_down(epsilon, 4)}, delta {round_down(delta, 4)}"
+        return f"{said}; limit {self.limit.budget.words}; {tell_left(self.limit, self.spending)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The account of one data set; ``budget`` is None if it has no lifetime budget, ``shares`` are its analysts'."""
+    """The account of one data set.
+
+    Parameters
+    ----------
+    dataset
+        Its name.
+    lifetime
+        What all runs together may spend; None without a lifetime budget.
+    spending
+        What they have spent.
+    unbounded
+        Whether something was released without a guarantee.
+    shares
+        What each analyst has spent.
+    terms
+        Relation and unit of the runs that count; None as long as there is none.
+    damaged
+        Entries that cannot be read. As long as there is one, no run is admitted.
+    """
 
     dataset: str
-    budget: Budget | None
-    spending: Spending
-    unbounded: bool
+    lifetime: Allowance | None = None
+    spending: Spending = field(default_factory=Spending)
+    unbounded: bool = False
     shares: tuple[Share, ...] = ()
+    terms: Terms | None = None
+    damaged: tuple[str, ...] = ()
+
+    @property
+    def budget(self) -> Budget | None:
+        """The lifetime budget."""
+        return None if self.lifetime is None else self.lifetime.budget
 
     @property
     def spent_epsilon(self) -> Fraction:
-        """Epsilon of all runs that recorded an event."""
-        return self.spending.spent_epsilon
+        """Sum of the epsilons of all runs that recorded an event."""
+        return self.spending.spent.epsilon
 
     @property
     def spent_delta(self) -> Fraction:
-        """Delta of all runs that recorded an event."""
-        return self.spending.spent_delta
+        """Sum of the deltas of all runs that recorded an event."""
+        return self.spending.spent.delta
 
     @property
     def reserved_epsilon(self) -> Fraction:
-        """Epsilon of all open runs that recorded none."""
-        return self.spending.reserved_epsilon
+        """Sum of the epsilons of all open runs that recorded none."""
+        return self.spending.reserved.epsilon
 
     @property
     def reserved_delta(self) -> Fraction:
-        """Delta of all open runs that recorded none."""
-        return self.spending.reserved_delta
+        """Sum of the deltas of all open runs that recorded none."""
+        return self.spending.reserved.delta
 
     @property
     def runs(self) -> int:
@@ -119,14 +175,15 @@ class Account:
         return self.spending.runs
 
     @property
-    def remaining_epsilon(self) -> Fraction | None:
-        """Epsilon that may still be reserved, or None without a lifetime budget."""
-        return None if self.budget is None else self.spending.remaining(self.budget)[0]
+    def lifetime_epsilon(self) -> Fraction:
+        """Epsilon of all runs that recorded an event, at the lifetime's delta: composed, if that is the rule."""
+        spent = self.spending.spent
+        return spent.epsilon if self.lifetime is None else self.lifetime.epsilon_of(spent)
 
     @property
-    def remaining_delta(self) -> Fraction | None:
-        """Delta that may still be reserved, or None without a lifetime budget."""
-        return None if self.budget is None else self.spending.remaining(self.budget)[1]
+    def left(self) -> Budget | None:
+        """Budget of the largest Gaussian run that still fits; None if none does, or without a lifetime budget."""
+        return None if self.lifetime is None else self.lifetime.left_after(self.spending.counted)
 
     def share(self, analyst: str) -> Share:
         """Return what one analyst has spent."""
@@ -138,65 +195,129 @@ class Account:
     @property
     def words(self) -> str:
         """The account in one sentence."""
-        spent = f"spent epsilon {round_up(self.spent_epsilon, 4)}, delta {round_up(self.spent_delta, 4)}"
+        spent = _tell_spent(self.lifetime, self.spending)
         if self.unbounded:
             spent = f"unbounded: a release without guarantee was made, so no total holds; counted: {spent}"
-        spent += f" in {_count(self.runs)}"
+        if self.terms is not None:
+            spent += f" ({self.terms.words})"
+        if self.damaged:
+            spent += f"; {self.damaged[0]} cannot be read, so no run is admitted"
         if self.budget is None:
             return f"{self.dataset}: {spent}; no lifetime budget is set"
         return f"{self.dataset}: {spent}; lifetime {self.budget.words}"
 
 
-def admit(account: Account, wanted: Budget, analyst: str) -> None:
-    """Raise BudgetExceededError if a run with this budget does not fit what is left of the data set and the analyst.
+def tell_left(allowance: Allowance, spending: Spending) -> str:
+    """Say what is left, for people."""
+    counted = spending.counted
+    if allowance.composition is Composition.SUM:
+        amounts = (allowance.budget.epsilon - counted.epsilon, allowance.budget.delta - counted.delta)
+        if min(amounts) < 0:
+            over = [round_up(max(-amount, Fraction(0)), 4) for amount in amounts]
+            return f"overspent by epsilon {over[0]}, delta {over[1]}"
+        return f"left epsilon {round_down(amounts[0], 4)}, delta {round_down(amounts[1], 4)}"
+    if not allowance.admits(counted):
+        return "overspent: the runs together exceed it"
+    left = allowance.left_after(counted)
+    if left is None:
+        return f"left nothing for a run with delta {round_up(COMMON_DELTA, 4)}"
+    return f"left a run of epsilon {round_down(left.epsilon, 4)} with Gaussian noise, delta {round_up(left.delta, 4)}"
+
+
+def _tell_spent(allowance: Allowance | None, spending: Spending) -> str:
+    spent = spending.spent
+    runs = "1 run" if spending.runs == 1 else f"{spending.runs} runs"
+    said = f"spent epsilon {round_up(spent.epsilon, 4)}, delta {round_up(spent.delta, 4)} in {runs}"
+    if allowance is None or allowance.composition is Composition.SUM or not spent.epsilon:
+        return said
+    composed = allowance.epsilon_of(spent)
+    if composed >= spent.epsilon:
+        return said
+    return f"{said}, together epsilon {round_up(composed, 4)} at delta {round_up(allowance.budget.delta, 4)}"
+
+
+def admit(account: Account, wanted: Budget, price: Totals, terms: Terms, analyst: str) -> None:
+    """Raise BudgetExceededError if a run does not fit what is left of the data set and the analyst.
+
+    Parameters
+    ----------
+    account
+        Of the data set.
+    wanted, price
+        Epsilon and delta of the run, and what it brings into the sums.
+    terms
+        Relation and unit; LedgerError if the runs so far have others.
+    analyst
+        Who spends.
 
     Examples
     --------
-    >>> admit(Account("visits", Budget.of(1, 0), Spending(), unbounded=False), Budget.of(1, 0), "ann")
+    >>> from dagveil.privacy.ledger.composition import price_run
+    >>> budget, terms = Budget.of(1, 0), Terms(Relation.ADD_REMOVE, "row")
+    >>> lifetime = Allowance.of(budget, Composition.SUM)
+    >>> admit(Account("visits", lifetime), budget, price_run(budget, "pure accounting"), terms, "ann")
     """
+    admit_readable(account)
+    if account.terms is not None and account.terms != terms:
+        raise LedgerError(
+            f"{account.dataset!r} counts runs under ({account.terms.words}), and this run has ({terms.words}): their "
+            "epsilons promise different things and cannot be added up. Give relation and unit in the schema as the "
+            "earlier runs had them."
+        )
     share = account.share(analyst)
     binding = (
-        (account.budget, account.spending, repr(account.dataset), "of its lifetime budget"),
-        (share.limit, share.spending, f"the analyst {analyst!r}", f"on {account.dataset!r}"),
+        (account.lifetime, account.spending, repr(account.dataset)),
+        (share.limit, share.spending, f"the analyst {analyst!r} on {account.dataset!r}"),
     )
     said = []
     fits = True
-    for budget, spending, who, where in binding:
-        if budget is None:
+    sums = False
+    for allowance, spending, who in binding:
+        if allowance is None:
             continue
-        epsilon, delta = spending.remaining(budget)
-        fits = fits and wanted.epsilon <= epsilon and wanted.delta <= delta
-        amounts = [round_down(max(amount, Fraction(0)), 6) for amount in (epsilon, delta)]
-        said.append(f"{who} has epsilon {amounts[0]} and delta {amounts[1]} left {where}")
+        fits = fits and allowance.admits(spending.counted.plus(price))
+        sums = sums or (not spending.counted.epsilon and Allowance(allowance.budget, None).admits(price))
+        said.append(f"{who} has {tell_left(allowance, spending)}")
     if fits:
         return
     owner = "raise the lifetime budget, if you own it" if share.limit is None else "ask the ledger's owner for more"
+    plain = "; before the first run the owner can also set it with --composition sum" if sums else ""
     raise BudgetExceededError(
         f"{', and '.join(said)}, but the run asks for {wanted.words}; nothing was drawn. Ask for less, release "
-        f"untouched runs, or {owner}."
+        f"untouched runs, or {owner}{plain}."
     )
 
 
-def admit_lifetime(account: Account, lifetime: Budget) -> None:
-    """Raise BudgetExceededError if a lifetime budget is below what is already spent or reserved."""
+def admit_readable(account: Account) -> None:
+    """Raise LedgerError if entries of a data set cannot be read: nobody knows then what is left."""
+    if account.damaged:
+        raise LedgerError(
+            f"{account.damaged[0]} of {account.dataset!r} cannot be read, so nobody knows what is left; nothing was "
+            "drawn. `dagveil budget verify` says more. Restore a backup, or upgrade dagveil."
+        )
+
+
+def admit_lifetime(account: Account, lifetime: Allowance) -> None:
+    """Raise an error if a lifetime budget is below what is already counted, or would count runs in another way."""
+    counted = account.spending.counted.epsilon > 0
+    if account.lifetime is not None and counted and account.lifetime.composition is not lifetime.composition:
+        raise LedgerError(
+            f"the runs on {account.dataset!r} are counted by the rule {account.lifetime.composition.value!r}; it "
+            "cannot be changed once there are any, because the choice could depend on what they found."
+        )
     _admit_above(account.spending, lifetime, repr(account.dataset), "a lifetime budget")
 
 
-def admit_limit(account: Account, analyst: str, limit: Budget) -> None:
+def admit_limit(account: Account, analyst: str, limit: Allowance) -> None:
     """Raise BudgetExceededError if an analyst's limit is below what they have already spent or reserved."""
     who = f"the analyst {analyst!r} on {account.dataset!r}"
     _admit_above(account.share(analyst).spending, limit, who, "a limit")
 
 
-def _admit_above(spending: Spending, wanted: Budget, who: str, what: str) -> None:
-    epsilon = spending.spent_epsilon + spending.reserved_epsilon
-    delta = spending.spent_delta + spending.reserved_delta
-    if wanted.epsilon < epsilon or wanted.delta < delta:
+def _admit_above(spending: Spending, wanted: Allowance, who: str, what: str) -> None:
+    counted = spending.counted
+    if not wanted.admits(counted):
         raise BudgetExceededError(
-            f"{who} has already spent or reserved epsilon {round_up(epsilon, 6)} and delta {round_up(delta, 6)}; "
-            f"{what} of {wanted.words} is below that. Choose a larger one."
+            f"{who} has already spent or reserved epsilon {round_up(counted.epsilon, 6)} and delta "
+            f"{round_up(counted.delta, 6)}; {what} of {wanted.budget.words} is below that. Choose a larger one."
         )
-
-
-def _count(runs: int) -> str:
-    return "1 run" if runs == 1 else f"{runs} runs"

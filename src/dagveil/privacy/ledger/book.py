@@ -13,7 +13,8 @@ from typing import Final
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
-from dagveil.privacy.ledger.account import Account, RunRecord
+from dagveil.privacy.ledger.account import Account, RunRecord, Terms
+from dagveil.privacy.ledger.composition import Allowance, Composition
 from dagveil.privacy.ledger.entries import Entry
 from dagveil.privacy.ledger.verification import Head, Verdict, verify_entries
 
@@ -31,9 +32,10 @@ class Ledger(abc.ABC):
     >>> from dagveil.privacy.ledger.memory import MemoryLedger
     >>> ledger = MemoryLedger()
     >>> ledger.set_budget("visits", Budget.of(3, 0))
-    >>> with ledger.reserve("visits", Budget.of(1, 0), method="pc", software="dagveil 0") as run:
+    >>> terms = Terms.of(Relation.ADD_REMOVE, "one row")
+    >>> with ledger.reserve("visits", Budget.of(1, 0), terms, "pure accounting", "pc", "dagveil 0") as run:
     ...     run.record(NoisyMax("edge", Fraction(1, 2)))
-    >>> ledger.account("visits").remaining_epsilon
+    >>> ledger.account("visits").left.epsilon
     Fraction(2, 1)
     >>> ledger.verify().problem is None
     True
@@ -56,8 +58,11 @@ class Ledger(abc.ABC):
         """Name under which this program spends."""
 
     @abc.abstractmethod
-    def set_budget(self, dataset: str, budget: Budget) -> None:
-        """Set the lifetime budget of a data set; it may not fall below what is spent. For the owner only."""
+    def set_budget(self, dataset: str, budget: Budget, composition: Composition | None = None) -> None:
+        """Set the lifetime budget of a data set; it may not fall below what is spent. For the owner only.
+
+        `composition` says how runs count; None keeps the rule that the data set has, and composes where it has none.
+        """
 
     @abc.abstractmethod
     def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
@@ -96,8 +101,24 @@ class Ledger(abc.ABC):
         """Names of all data sets, sorted."""
 
     @abc.abstractmethod
-    def reserve(self, dataset: str, budget: Budget, method: str, software: str) -> LedgerRun:
-        """Reserve a run's whole budget in one atomic step, or raise BudgetExceededError."""
+    def reserve(
+        self, dataset: str, budget: Budget, terms: Terms, accounting: str, method: str, software: str
+    ) -> LedgerRun:
+        """Reserve a run's whole budget in one atomic step, or raise BudgetExceededError.
+
+        Parameters
+        ----------
+        dataset
+            Name of the data set; capitals and small letters are not told apart.
+        budget
+            Epsilon and delta of the run.
+        terms
+            Relation and unit that they are promised for.
+        accounting
+            Name of the filter that enforces them in the run.
+        method, software
+            What runs, for the history.
+        """
 
     @abc.abstractmethod
     def abandon_untouched(self, dataset: str | None = None) -> int:
@@ -156,6 +177,20 @@ class LedgerRun:
                 return  # the first error says more
             # an open run counts as much as a closed one, so a result that is paid for need not be lost
             warnings.warn(f"run {self.id} could not be closed and stays open: {reason}", stacklevel=2)
+
+
+def allow(account: Account, budget: Budget, composition: Composition | None) -> Allowance:
+    """Return what a new lifetime budget allows; runs count as before unless the composition is given."""
+    chosen = account.lifetime is not None and (account.lifetime.budget.delta > 0 or account.spending.counted.epsilon)
+    kept = account.lifetime.composition if account.lifetime is not None and chosen else Composition.CONCENTRATED
+    return Allowance.of(budget, composition or kept)
+
+
+def allow_analyst(account: Account, limit: Budget | None) -> Allowance | None:
+    """Return what a limit allows, where runs count as in the data set's own budget."""
+    if limit is None:
+        return None
+    return Allowance.of(limit, Composition.SUM if account.lifetime is None else account.lifetime.composition)
 
 
 def closed_run(run_id: int) -> LedgerError:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeVar
 
 import msgspec
 
 from dagveil.errors import BudgetError, LedgerError
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import MOST_DIGITS, Budget
 from dagveil.privacy.events import decode_event
-from dagveil.privacy.ledger.account import Account, RunRecord, RunState, Share, Spending
+from dagveil.privacy.ledger.account import Account, RunRecord, RunState, Share, Spending, Terms
+from dagveil.privacy.ledger.composition import Allowance, Totals
 from dagveil.privacy.ledger.entries import Amounts, Entry, EntryKind, Limit, Reservation
+from dagveil.privacy.relation import Relation
 
 Body = TypeVar("Body")
 
@@ -27,6 +30,9 @@ class BookedRun:
     dataset: str
     analyst: str
     budget: Budget
+    price: Totals
+    terms: Terms
+    accounting: str
     method: str
     software: str
     started: str
@@ -34,14 +40,17 @@ class BookedRun:
     state: RunState = RunState.OPEN
     charges: list[str] = field(default_factory=list)
 
+    @property
+    def counts(self) -> bool:
+        """Whether the run counts against a budget: it is open, or has a charge."""
+        return self.state is RunState.OPEN or bool(self.charges)
+
     def record(self) -> RunRecord:
         """Return the run with its events."""
-        try:
-            events = tuple(decode_event(charge) for charge in self.charges)
-        except (msgspec.MsgspecError, BudgetError) as error:
-            raise LedgerError(
-                f"run {self.number} holds an event that this program cannot read; upgrade dagveil."
-            ) from error
+        events = []
+        for charge in self.charges:
+            with suppress(msgspec.MsgspecError, BudgetError, UnicodeError):
+                events.append(decode_event(charge))
         return RunRecord(
             self.number,
             self.dataset,
@@ -51,8 +60,11 @@ class BookedRun:
             self.state,
             self.started,
             self.ended,
-            events,
+            tuple(events),
             self.analyst,
+            self.terms,
+            self.accounting,
+            len(self.charges) - len(events),
         )
 
 
@@ -60,26 +72,31 @@ class Books:
     """All accounts, computed from entries alone.
 
     Entries are taken as they come; `dagveil.privacy.ledger.verification` says whether they were allowed. Of a run's
-    charges those that were left out change no account, as long as one stays.
+    charges those that were left out change no account, as long as one stays. An entry that makes no sense is noted in
+    the account, and the others still count.
 
     Examples
     --------
     >>> from dagveil.privacy.ledger.entries import budget_body, follow
-    >>> budget = follow(None, EntryKind.BUDGET, "visits", None, "ann", budget_body(Budget.of(3, 0)))
-    >>> Books([budget]).account("visits").remaining_epsilon
-    Fraction(3, 1)
+    >>> body = budget_body(Allowance(Budget.of(3, 0), None))
+    >>> Books([follow(None, EntryKind.BUDGET, "visits", None, "ann", body)]).account("visits").left
+    Budget(epsilon=Fraction(3, 1), delta=Fraction(0, 1))
     """
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.runs: dict[int, BookedRun] = {}
-        self._budgets: dict[str, Budget] = {}
-        self._limits: defaultdict[str, dict[str, Budget]] = defaultdict(dict)
+        self._budgets: dict[str, Allowance] = {}
+        self._limits: defaultdict[str, dict[str, Allowance]] = defaultdict(dict)
         self._unbounded: set[str] = set()
+        self._damaged: defaultdict[str, list[str]] = defaultdict(list)
         self._spending: defaultdict[str, Spending] = defaultdict(Spending)
         self._shares: defaultdict[str, dict[str, Spending]] = defaultdict(dict)
         self._names: set[str] = set()
         for entry in entries:
-            self.apply(entry)
+            try:
+                self.apply(entry)
+            except BudgetError:
+                self._damaged[entry.dataset].append(entry.words)
 
     def apply(self, entry: Entry) -> None:
         """Take one more entry; LedgerError if it makes no sense."""
@@ -87,19 +104,21 @@ class Books:
             self._names.add(entry.dataset)
         match entry.kind:
             case EntryKind.BUDGET:
-                self._budgets[entry.dataset] = _budget(_read(entry, Amounts), entry)
+                self._budgets[entry.dataset] = _allowance(_read(entry, Amounts), entry)
             case EntryKind.LIMIT:
                 limit = _read(entry, Limit)
                 if limit.epsilon is None:
                     self._limits[entry.dataset].pop(limit.analyst, None)
                 else:
-                    self._limits[entry.dataset][limit.analyst] = _budget(limit, entry)
+                    self._limits[entry.dataset][limit.analyst] = _allowance(limit, entry)
             case EntryKind.RESERVE:
                 self._reserve(entry)
             case EntryKind.CHARGE | EntryKind.UNBOUNDED:
                 self._charge(entry)
             case EntryKind.CLOSE | EntryKind.RELEASE:
                 self._end(entry)
+            case EntryKind.UNREADABLE:
+                raise nonsense(entry, "its kind is not known")
 
     def account(self, dataset: str) -> Account:
         """Return the account of a data set."""
@@ -108,7 +127,18 @@ class Books:
             Share(analyst, limits.get(analyst), spent.get(analyst, Spending()))
             for analyst in sorted(spent.keys() | limits.keys())
         )
-        return Account(dataset, self._budgets.get(dataset), self._spending[dataset], dataset in self._unbounded, shares)
+        runs = (run for run in self.runs.values() if run.dataset == dataset and run.counts)
+        first = next(runs, None)
+        return Account(
+            dataset,
+            self._budgets.get(dataset),
+            self._spending[dataset],
+            dataset in self._unbounded,
+            shares,
+            None if first is None else first.terms,
+            # what names no data set could be about any
+            tuple(self._damaged[dataset] + self._damaged[""]),
+        )
 
     def datasets(self) -> tuple[str, ...]:
         """Return the names of all data sets, sorted."""
@@ -118,11 +148,15 @@ class Books:
         if entry.run is None or entry.run in self.runs:
             raise nonsense(entry, "its run has no number of its own")
         body = _read(entry, Reservation)
+        budget = Budget(_amount(body.epsilon, entry), _amount(body.delta, entry))
         run = BookedRun(
             entry.run,
             entry.dataset,
             entry.analyst,
-            _budget(body, entry),
+            budget,
+            Totals(budget.epsilon, budget.delta, _amount(body.rho, entry), _amount(body.failure, entry)),
+            Terms(_relation(body, entry), body.unit),
+            body.accounting,
             body.method,
             body.software,
             entry.recorded,
@@ -154,17 +188,8 @@ class Books:
         return run
 
     def _add(self, run: BookedRun, reserved: int = 0, spent: int = 0, runs: int = 0) -> None:
-        epsilon, delta = run.budget.epsilon, run.budget.delta
-
         def grow(old: Spending) -> Spending:
-            return replace(
-                old,
-                spent_epsilon=old.spent_epsilon + spent * epsilon,
-                spent_delta=old.spent_delta + spent * delta,
-                reserved_epsilon=old.reserved_epsilon + reserved * epsilon,
-                reserved_delta=old.reserved_delta + reserved * delta,
-                runs=old.runs + runs,
-            )
+            return Spending(old.spent.plus(run.price, spent), old.reserved.plus(run.price, reserved), old.runs + runs)
 
         self._spending[run.dataset] = grow(self._spending[run.dataset])
         shares = self._shares[run.dataset]
@@ -183,8 +208,25 @@ def _read(entry: Entry, kind: type[Body]) -> Body:
         raise nonsense(entry, "its content cannot be read") from error
 
 
-def _budget(body: Amounts | Limit | Reservation, entry: Entry) -> Budget:
+def _allowance(body: Amounts | Limit, entry: Entry) -> Allowance:
+    budget = Budget(_amount(body.epsilon or "", entry), _amount(body.delta or "", entry))
+    return Allowance(budget, None if body.rho is None else _amount(body.rho, entry))
+
+
+def _amount(text: str, entry: Entry) -> Fraction:
     try:
-        return Budget(Fraction(body.epsilon or ""), Fraction(body.delta or ""))
+        if len(text) > 2 * MOST_DIGITS + 1:
+            raise ValueError
+        amount = Fraction(text)
+        if amount < 0:
+            raise ValueError
+        return amount
     except (ValueError, ZeroDivisionError) as error:
         raise nonsense(entry, "its amounts cannot be read") from error
+
+
+def _relation(body: Reservation, entry: Entry) -> Relation:
+    try:
+        return Relation(body.relation)
+    except ValueError as error:
+        raise nonsense(entry, "its relation is not known") from error

@@ -23,16 +23,24 @@ NOT_OPEN: Final = "DV002"
 NOT_ALLOWED: Final = "42501"
 
 
+POSTGRES_SCHEMA: Final = "dagveil"
+"""On PostgreSQL the tables have a schema of their own, in which nobody else can make anything."""
+
+
 class ClosedRunError(LedgerError):
     """A record in a run that is not open any more."""
 
 
 class LedgerEngine:
-    """An SQLAlchemy engine whose transactions are durable and whose errors say what to do."""
+    """An SQLAlchemy engine whose transactions are durable and whose errors say what to do.
 
-    def __init__(self, engine: Engine, place: str, wait_seconds: float) -> None:
+    `place` is for messages; `identity` is the same for everybody who opens the same ledger from this computer.
+    """
+
+    def __init__(self, engine: Engine, place: str, identity: str, wait_seconds: float) -> None:
         self.engine = engine
         self.place = place
+        self.identity = identity
         self.wait_seconds = wait_seconds
 
     @property
@@ -122,6 +130,7 @@ def open_engine(url_or_path: str | Path, wait_seconds: float) -> LedgerEngine:
     engine = sqlalchemy.create_engine(
         url.set(drivername="postgresql+psycopg"),
         pool_pre_ping=True,
+        execution_options={"schema_translate_map": {None: POSTGRES_SCHEMA}},
         connect_args={
             "connect_timeout": max(2, int(wait_seconds)),
             # a network that swallows everything is noticed, too
@@ -137,13 +146,16 @@ def open_engine(url_or_path: str | Path, wait_seconds: float) -> LedgerEngine:
     def prepare(connection: Any, _: Any) -> None:
         connection.execute(
             # whatever the server's defaults are: after waiting for a lock the sums must see what the other one wrote
+            # nobody's operators or functions but the system's
+            "SET search_path TO pg_catalog, pg_temp; "
             "SET default_transaction_isolation TO 'read committed'; SET synchronous_commit TO 'on'; "
             # a program that the network cut off in the middle lets go of the ledger
             f"SET lock_timeout TO {patience}; SET idle_in_transaction_session_timeout TO {patience}"
         )
         connection.commit()
 
-    return LedgerEngine(engine, url.render_as_string(hide_password=True), wait_seconds)
+    identity = url.set(drivername="postgresql", username=None, password=None, query={}).render_as_string()
+    return LedgerEngine(engine, url.render_as_string(hide_password=True), identity, wait_seconds)
 
 
 def _open_sqlite(path: Path, wait_seconds: float) -> LedgerEngine:
@@ -165,6 +177,8 @@ def _open_sqlite(path: Path, wait_seconds: float) -> LedgerEngine:
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # we begin transactions ourselves
+        # a byte that was changed by hand must not keep the rest from being read
+        connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         cursor = connection.cursor()
         cursor.execute("PRAGMA foreign_keys=ON")
         # EXTRA also syncs the folder when the journal is removed: a commit survives a power cut
@@ -175,4 +189,4 @@ def _open_sqlite(path: Path, wait_seconds: float) -> LedgerEngine:
     def begin(connection: Connection) -> None:
         connection.exec_driver_sql(connection.get_execution_options().get("dagveil_begin", "BEGIN"))
 
-    return LedgerEngine(engine, str(path), wait_seconds)
+    return LedgerEngine(engine, str(path), str(path.resolve()), wait_seconds)

@@ -16,6 +16,8 @@ import msgspec
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event, Unbounded, encode_event
+from dagveil.privacy.ledger.account import Terms
+from dagveil.privacy.ledger.composition import Allowance, price_run
 
 NOTHING_BEFORE: Final = "0" * 64
 """Stands before the first entry."""
@@ -44,6 +46,8 @@ class EntryKind(enum.Enum):
     """A run with charges ends."""
     RELEASE = "release"
     """A run without charges ends, and costs nothing."""
+    UNREADABLE = "unreadable"
+    """Stands for a kind that this program does not know; never written."""
 
 
 CHARGES: Final = (EntryKind.CHARGE, EntryKind.UNBOUNDED)
@@ -98,7 +102,7 @@ class Entry(msgspec.Struct, frozen=True):
         )
         chain = hashlib.sha256()
         for field in fields:
-            content = field.encode()
+            content = field.encode(errors="surrogateescape")
             chain.update(b"%d:%b," % (len(content), content))
         return chain.hexdigest()
 
@@ -115,26 +119,33 @@ class Entry(msgspec.Struct, frozen=True):
         return f"entry {self.seq} ({self.kind.value}{about})"
 
 
-class Amounts(msgspec.Struct, frozen=True):
-    """Body of a lifetime budget: exact fractions as text."""
+class Amounts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Body of a lifetime budget: exact fractions as text; rho only where runs are also composed."""
 
     epsilon: str
     delta: str
+    rho: str | None = None
 
 
-class Limit(msgspec.Struct, frozen=True):
+class Limit(msgspec.Struct, frozen=True, omit_defaults=True):
     """Body of an analyst's limit; without amounts the limit is lifted."""
 
     analyst: str
     epsilon: str | None = None
     delta: str | None = None
+    rho: str | None = None
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """Body of a run's reservation."""
+    """Body of a run's reservation: what it may spend, what that counts, under which terms, and who asks."""
 
     epsilon: str
     delta: str
+    rho: str
+    failure: str
+    relation: str
+    unit: str
+    accounting: str
     method: str
     software: str
 
@@ -173,25 +184,43 @@ def write_body(body: Amounts | Limit | Reservation | Member) -> str:
     return msgspec.json.encode(body).decode()
 
 
-def budget_body(budget: Budget) -> str:
+def budget_body(lifetime: Allowance) -> str:
     """Write the body of a lifetime budget.
 
     Examples
     --------
-    >>> budget_body(Budget.of("1/3", 0))
+    >>> budget_body(Allowance(Budget.of("1/3", 0), None))
     '{"epsilon":"1/3","delta":"0"}'
     """
-    return write_body(Amounts(str(budget.epsilon), str(budget.delta)))
+    return write_body(Amounts(*_amounts(lifetime)))
 
 
-def limit_body(analyst: str, limit: Budget | None) -> str:
+def limit_body(analyst: str, limit: Allowance | None) -> str:
     """Write the body of an analyst's limit."""
-    return write_body(Limit(analyst) if limit is None else Limit(analyst, str(limit.epsilon), str(limit.delta)))
+    return write_body(Limit(analyst) if limit is None else Limit(analyst, *_amounts(limit)))
 
 
-def reservation_body(budget: Budget, method: str, software: str) -> str:
+def _amounts(allowance: Allowance) -> tuple[str, str, str | None]:
+    budget, rho = allowance.budget, allowance.rho
+    return str(budget.epsilon), str(budget.delta), None if rho is None else str(rho)
+
+
+def reservation_body(budget: Budget, terms: Terms, accounting: str, method: str, software: str) -> str:
     """Write the body of a reservation."""
-    return write_body(Reservation(str(budget.epsilon), str(budget.delta), method, software))
+    price = price_run(budget, accounting)
+    return write_body(
+        Reservation(
+            str(price.epsilon),
+            str(price.delta),
+            str(price.rho),
+            str(price.failure),
+            terms.relation.value,
+            terms.unit,
+            accounting,
+            method,
+            software,
+        )
+    )
 
 
 def charge(event: Event) -> tuple[EntryKind, str]:

@@ -6,9 +6,10 @@ import threading
 
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
-from dagveil.privacy.ledger.account import Account, RunRecord, RunState, admit, admit_lifetime, admit_limit
-from dagveil.privacy.ledger.book import Ledger, LedgerRun, closed_run, no_roles, system_user
+from dagveil.privacy.ledger.account import Account, RunRecord, RunState, Terms, admit, admit_lifetime, admit_limit
+from dagveil.privacy.ledger.book import Ledger, LedgerRun, allow, allow_analyst, closed_run, no_roles, system_user
 from dagveil.privacy.ledger.books import Books
+from dagveil.privacy.ledger.composition import Composition, price_run
 from dagveil.privacy.ledger.entries import (
     Entry,
     EntryKind,
@@ -19,6 +20,7 @@ from dagveil.privacy.ledger.entries import (
     limit_body,
     reservation_body,
 )
+from dagveil.privacy.ledger.names import check_name, tidy_name
 from dagveil.privacy.ledger.verification import Head
 
 
@@ -43,18 +45,22 @@ class MemoryLedger(Ledger):
         """Name under which this program spends."""
         return self._analyst
 
-    def set_budget(self, dataset: str, budget: Budget) -> None:
+    def set_budget(self, dataset: str, budget: Budget, composition: Composition | None = None) -> None:
         """Set the lifetime budget of a data set."""
         with self._lock:
-            admit_lifetime(self.account(dataset), budget)
-            self._append(EntryKind.BUDGET, dataset, None, budget_body(budget))
+            account = self.account(check_name(dataset))
+            lifetime = allow(account, budget, composition)
+            admit_lifetime(account, lifetime)
+            self._append(EntryKind.BUDGET, account.dataset, None, budget_body(lifetime))
 
     def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
         """Set what one analyst may spend on a data set, or lift it."""
         with self._lock:
-            if limit is not None:
-                admit_limit(self.account(dataset), analyst, limit)
-            self._append(EntryKind.LIMIT, dataset, None, limit_body(check_analyst(analyst), limit))
+            account = self.account(check_name(dataset))
+            allowed = allow_analyst(account, limit)
+            if allowed is not None:
+                admit_limit(account, analyst, allowed)
+            self._append(EntryKind.LIMIT, account.dataset, None, limit_body(check_analyst(analyst), allowed))
 
     def grant(self, analyst: str) -> None:
         """Refuse: there are no roles."""
@@ -67,12 +73,13 @@ class MemoryLedger(Ledger):
     def account(self, dataset: str) -> Account:
         """Account of one data set."""
         with self._lock:
-            return self._books.account(dataset)
+            return self._books.account(tidy_name(dataset))
 
     def history(self, dataset: str | None = None) -> tuple[RunRecord, ...]:
         """All runs, oldest first."""
+        wanted = dataset and tidy_name(dataset)
         with self._lock:
-            return tuple(run.record() for run in self._books.runs.values() if dataset in (None, run.dataset))
+            return tuple(run.record() for run in self._books.runs.values() if wanted in (None, run.dataset))
 
     def entries(self) -> tuple[Entry, ...]:
         """All entries, oldest first."""
@@ -89,21 +96,26 @@ class MemoryLedger(Ledger):
         with self._lock:
             return self._books.datasets()
 
-    def reserve(self, dataset: str, budget: Budget, method: str, software: str) -> LedgerRun:
+    def reserve(
+        self, dataset: str, budget: Budget, terms: Terms, accounting: str, method: str, software: str
+    ) -> LedgerRun:
         """Reserve a run's whole budget."""
+        dataset = check_name(dataset)
+        body = reservation_body(budget, terms, accounting, method, software)
         with self._lock:
-            admit(self.account(dataset), budget, self._analyst)
+            admit(self.account(dataset), budget, price_run(budget, accounting), terms, self._analyst)
             number = len(self._books.runs) + 1
-            self._append(EntryKind.RESERVE, dataset, number, reservation_body(budget, method, software))
+            self._append(EntryKind.RESERVE, dataset, number, body)
             return LedgerRun(self, number, dataset, budget)
 
     def abandon_untouched(self, dataset: str | None = None) -> int:
         """Release open runs that have no event."""
+        wanted = dataset and tidy_name(dataset)
         with self._lock:
             stale = [
                 run.number
                 for run in self._books.runs.values()
-                if dataset in (None, run.dataset) and run.state is RunState.OPEN and not run.charges
+                if wanted in (None, run.dataset) and run.state is RunState.OPEN and not run.charges
             ]
             for number in stale:
                 self.close_run(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from sqlalchemy import ColumnElement, Connection, Select, exists, func, or_, sel
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
-from dagveil.privacy.ledger.account import Account, RunRecord, RunState, admit, admit_lifetime, admit_limit
-from dagveil.privacy.ledger.book import Ledger, LedgerRun, closed_run, no_roles, system_user
+from dagveil.privacy.ledger.account import Account, RunRecord, RunState, Terms, admit, admit_lifetime, admit_limit
+from dagveil.privacy.ledger.book import Ledger, LedgerRun, allow, allow_analyst, closed_run, no_roles, system_user
 from dagveil.privacy.ledger.books import Books
+from dagveil.privacy.ledger.composition import Composition, price_run
 from dagveil.privacy.ledger.engine import LedgerEngine, open_engine
 from dagveil.privacy.ledger.entries import (
     CHARGES,
@@ -26,13 +28,16 @@ from dagveil.privacy.ledger.entries import (
     limit_body,
     reservation_body,
 )
-from dagveil.privacy.ledger.migration import OLD_VERSION, migrate
+from dagveil.privacy.ledger.heads import lost_ledger, recall_head, remember_head
+from dagveil.privacy.ledger.names import check_name, tidy_name
 from dagveil.privacy.ledger.schema import (
     ENTRIES,
     FACTS,
     VERSION,
     begin_history,
     create_tables,
+    find_alteration,
+    find_odd_types,
     read_version,
     refuse_version,
     write_entry,
@@ -65,7 +70,10 @@ class SqlLedger(Ledger):
         with engine.reading() as connection:
             found = read_version(connection)
         ledger = cls(engine, system_user() if analyst is None else check_analyst(analyst))
-        if found in (None, OLD_VERSION):
+        if found is None:
+            kept = recall_head(engine.identity)
+            if kept is not None:
+                raise lost_ledger(engine.identity, kept, "is gone or empty")
             with engine.writing() as connection:
                 ledger._set_up(connection)
                 found = read_version(connection)
@@ -74,13 +82,10 @@ class SqlLedger(Ledger):
         return ledger
 
     def _set_up(self, connection: Connection) -> None:
-        found = read_version(connection)  # once more, now that nobody else can write
-        if found is None:
+        if read_version(connection) is None:  # once more, now that nobody else can write
             create_tables(connection)
             connection.execute(FACTS.insert().values(name="version", value=VERSION))
             write_entry(connection, begin_history(self._analyst))
-        elif found == OLD_VERSION:
-            migrate(connection, self._analyst)
 
     @property
     def analyst(self) -> str:
@@ -91,20 +96,27 @@ class SqlLedger(Ledger):
         """Let go of connections."""
         self._engine.engine.dispose()
 
-    def set_budget(self, dataset: str, budget: Budget) -> None:
+    def set_budget(self, dataset: str, budget: Budget, composition: Composition | None = None) -> None:
         """Set the lifetime budget of a data set; it may not fall below what is spent."""
+        dataset = check_name(dataset)
         with self._engine.writing() as connection:
             self._lock(connection)
-            admit_lifetime(read_books(connection, dataset).account(dataset), budget)
-            self._append(connection, EntryKind.BUDGET, dataset, None, budget_body(budget))
+            account = read_books(connection, dataset).account(dataset)
+            lifetime = allow(account, budget, composition)
+            admit_lifetime(account, lifetime)
+            self._append(connection, EntryKind.BUDGET, dataset, None, budget_body(lifetime))
+        self._note_head(limited=True)
 
     def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
         """Set what one analyst may spend on a data set, or lift it; not below what they spent."""
-        body = limit_body(check_analyst(analyst), limit)
+        dataset = check_name(dataset)
         with self._engine.writing() as connection:
             self._lock(connection)
-            if limit is not None:
-                admit_limit(read_books(connection, dataset).account(dataset), analyst, limit)
+            account = read_books(connection, dataset).account(dataset)
+            allowed = allow_analyst(account, limit)
+            if allowed is not None:
+                admit_limit(account, analyst, allowed)
+            body = limit_body(check_analyst(analyst), allowed)
             self._append(connection, EntryKind.LIMIT, dataset, None, body)
 
     def grant(self, analyst: str) -> None:
@@ -117,6 +129,7 @@ class SqlLedger(Ledger):
 
     def account(self, dataset: str) -> Account:
         """Account of one data set, recomputed from the entries."""
+        dataset = tidy_name(dataset)
         with self._engine.reading() as connection:
             return read_books(connection, dataset).account(dataset)
 
@@ -132,9 +145,12 @@ class SqlLedger(Ledger):
             return tuple(_read(connection, select(ENTRIES)))
 
     def verify(self, kept: Head | None = None) -> Verdict:
-        """Say whether the history is whole, without holding all of it in memory."""
+        """Say whether the history is whole, without holding all of it in memory; the head noted here counts too."""
         with self._engine.reading() as connection:
-            return verify_entries(_read(connection, select(ENTRIES)), kept)
+            kept = kept or recall_head(self._engine.identity)
+            verdict = verify_entries(_read(connection, select(ENTRIES)), kept)
+            problem = verdict.problem or find_alteration(connection) or find_odd_types(connection)
+        return replace(verdict, problem=problem)
 
     def head(self) -> Head:
         """Return number and digest of the last entry."""
@@ -150,14 +166,21 @@ class SqlLedger(Ledger):
             names = connection.scalars(select(ENTRIES.c.dataset).where(ENTRIES.c.dataset != "").distinct())
             return tuple(sorted(names))
 
-    def reserve(self, dataset: str, budget: Budget, method: str, software: str) -> LedgerRun:
+    def reserve(
+        self, dataset: str, budget: Budget, terms: Terms, accounting: str, method: str, software: str
+    ) -> LedgerRun:
         """Reserve a run's whole budget in one atomic step, or raise BudgetExceededError."""
-        body = reservation_body(budget, method, software)
+        dataset = check_name(dataset)
+        body = reservation_body(budget, terms, accounting, method, software)
+        price = price_run(budget, accounting)
         with self._engine.writing() as connection:
             self._lock(connection)
-            admit(read_books(connection, dataset).account(dataset), budget, self._analyst)
+            self._check_remembered(connection)
+            account = read_books(connection, dataset).account(dataset)
+            admit(account, budget, price, terms, self._analyst)
             number = 1 + (connection.scalar(select(func.max(ENTRIES.c.run))) or 0)
             self._append(connection, EntryKind.RESERVE, dataset, number, body)
+        self._note_head(limited=account.lifetime is not None)
         return LedgerRun(self, number, dataset, budget)
 
     def abandon_untouched(self, dataset: str | None = None) -> int:
@@ -189,18 +212,36 @@ class SqlLedger(Ledger):
                 touched = connection.scalar(select(exists().where(ENTRIES.c.run == run_id, _IS_CHARGE)))
                 kind = EntryKind.CLOSE if touched else EntryKind.RELEASE
                 self._append(connection, kind, dataset, run_id, "{}")
+        self._note_head()
+
+    def _note_head(self, limited: bool = False) -> None:
+        """Remember on this computer how far the history has come, once a data set in it has a lifetime budget."""
+        if limited or recall_head(self._engine.identity) is not None:
+            remember_head(self._engine.identity, self.head())
+
+    def _check_remembered(self, connection: Connection) -> None:
+        """Refuse a ledger that has lost entries which this computer has seen."""
+        kept = recall_head(self._engine.identity)
+        if kept is None:
+            return
+        digest = connection.scalar(select(ENTRIES.c.digest).where(ENTRIES.c.seq == kept.seq))
+        if digest != kept.digest:
+            raise lost_ledger(self._engine.identity, kept, "has lost entries or is another one")
 
     def _lock(self, connection: Connection) -> None:
         """Keep others from adding entries until the transaction ends; SQLite's writing transactions do so anyway."""
 
     def _append(self, connection: Connection, kind: EntryKind, dataset: str, run: int | None, body: str) -> int:
         """Add an entry in the writing transaction, and return the number of its run."""
+        altered = find_alteration(connection)
+        if altered is not None:
+            raise LedgerError(f"{altered}, so the ledger {self._engine.place} cannot be trusted; nothing was drawn.")
         write_entry(connection, follow(_last_entry(connection), kind, dataset, run, self._analyst, body))
         return 0 if run is None else run
 
 
 def _about(dataset: str | None) -> ColumnElement[bool]:
-    return true() if dataset is None else ENTRIES.c.dataset == dataset
+    return true() if dataset is None else ENTRIES.c.dataset == tidy_name(dataset)
 
 
 def read_books(connection: Connection, dataset: str | None) -> Books:
@@ -215,10 +256,7 @@ def _read(connection: Connection, wanted: Select[Any]) -> Iterable[Entry]:
             # SQLite keeps what was put in by hand whatever its type
             kind, run = EntryKind(row.kind), None if row.run is None else int(row.run)
         except ValueError:
-            raise LedgerError(
-                f"entry {row.seq} is of a kind that this program does not know; upgrade dagveil, or look for a change "
-                "that was made by hand."
-            ) from None
+            kind, run = EntryKind.UNREADABLE, None
         texts = (row.analyst, row.body, row.recorded, row.previous, row.digest)
         yield Entry(int(row.seq), kind, str(row.dataset), run, *map(str, texts))
 

@@ -7,9 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from dagveil.errors import BudgetError, LedgerError
+from dagveil.privacy.accounting import filter_named
+from dagveil.privacy.events import decode_event
+from dagveil.privacy.filter import Filter
 from dagveil.privacy.ledger.account import RunState, admit, admit_lifetime, admit_limit
-from dagveil.privacy.ledger.books import Books, nonsense
+from dagveil.privacy.ledger.books import BookedRun, Books, nonsense
+from dagveil.privacy.ledger.composition import price_run
 from dagveil.privacy.ledger.entries import NOTHING_BEFORE, Entry, EntryKind
 
 _HEAD: Final = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})")
@@ -70,10 +76,11 @@ def verify_entries(entries: Iterable[Entry], kept: Head | None = None) -> Verdic
     'the history ends with entry 1, but entry 2 was there when the head was noted: its end was cut off'
     """
     books = Books()
+    spent: dict[int, Filter] = {}
     last = Head(0, NOTHING_BEFORE)
     try:
         for entry in entries:
-            problem = _check_place(entry, last) or _check_rules(books, entry) or _check_kept(entry, kept)
+            problem = _check_place(entry, last) or _check_rules(books, spent, entry) or _check_kept(entry, kept)
             if problem is not None:
                 return Verdict(last.seq, last, problem)
             last = Head(entry.seq, entry.digest)
@@ -114,14 +121,17 @@ def _check_kept(entry: Entry, kept: Head | None) -> str | None:
     )
 
 
-def _check_rules(books: Books, entry: Entry) -> str | None:
+def _check_rules(books: Books, spent: dict[int, Filter], entry: Entry) -> str | None:
     """Apply an entry, and say how it breaks the rules that the program keeps."""
     try:
         if entry.kind is EntryKind.RESERVE:
             before = books.account(entry.dataset)
             books.apply(entry)
             assert entry.run is not None
-            admit(before, books.runs[entry.run].budget, entry.analyst)
+            run = books.runs[entry.run]
+            if price_run(run.budget, run.accounting) != run.price:
+                raise nonsense(entry, "it does not count what its epsilon and delta are worth")
+            admit(before, run.budget, run.price, run.terms, entry.analyst)
             return None
         if entry.run is not None:
             run = books.named_run(entry)
@@ -131,10 +141,13 @@ def _check_rules(books: Books, entry: Entry) -> str | None:
                 raise nonsense(entry, "a run with charges cannot be released")
             if entry.kind is EntryKind.CLOSE and not run.charges:
                 raise nonsense(entry, "a run without charges is released, not closed")
+            if entry.kind is EntryKind.CHARGE:
+                _check_charge(spent, run, entry)
+        before = books.account(entry.dataset)
         books.apply(entry)
         account = books.account(entry.dataset)
-        if entry.kind is EntryKind.BUDGET and account.budget is not None:
-            admit_lifetime(account, account.budget)
+        if entry.kind is EntryKind.BUDGET and account.lifetime is not None:
+            admit_lifetime(before, account.lifetime)
         if entry.kind is EntryKind.LIMIT:
             for share in account.shares:
                 if share.limit is not None:
@@ -142,3 +155,14 @@ def _check_rules(books: Books, entry: Entry) -> str | None:
     except BudgetError as error:
         return f"{entry.words} breaks the rules: {error}"
     return None
+
+
+def _check_charge(spent: dict[int, Filter], run: BookedRun, entry: Entry) -> None:
+    """Charge the run's events again, and refuse what its reservation does not cover."""
+    if run.number not in spent:
+        spent[run.number] = filter_named(run.accounting, run.budget)
+    try:
+        event = decode_event(entry.body)
+    except msgspec.MsgspecError as error:
+        raise nonsense(entry, "its content cannot be read") from error
+    spent[run.number].charge(event)
