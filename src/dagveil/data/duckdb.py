@@ -174,7 +174,7 @@ class DuckdbTable(LocalRows):
         return self._fields
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Hand out some columns of all rows, in the order in which they were inserted."""
+        """Hand out some columns of all rows, in any order: a view has none."""
         names = ", ".join(map(quote_name, columns))
         try:
             yield from self._session.read(f"SELECT {names} FROM {self._place}", rows=batch_rows(len(columns)))
