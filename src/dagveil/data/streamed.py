@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dagveil.data.column import Numeric
 from dagveil.data.distinct import WeightedRows
-from dagveil.data.encoding import EncodedColumns, code_type, encode, join_columns
+from dagveil.data.encoding import EncodedColumns, check_types, code_type, join_columns
 from dagveil.data.features import FeaturePlan
 from dagveil.data.gradients import GradientPlan, weighs_exactly
 from dagveil.data.levelled import check_slots
@@ -66,7 +66,7 @@ class StreamedTable:
         self._slots: dict[int, MemoryTable] = {}
         self._is_part = False
         # a type that cannot be read is refused now, as the memory engine does, not in the middle of a run
-        encode(rows.fields.empty_table(), schema)
+        check_types(rows.fields, schema)
 
     def __repr__(self) -> str:
         return f"StreamedTable(dataset={self._schema.dataset!r}, columns={len(self._schema.columns)})"
