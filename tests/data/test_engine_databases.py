@@ -194,7 +194,7 @@ def test_a_record_stands_in_one_part_though_the_server_reads_in_parallel(server:
         connection.execute("CREATE TABLE parallel AS SELECT false AS x, false AS y FROM generate_series(1, 100000)")
         connection.execute("INSERT INTO parallel VALUES (true, true)")
         connection.execute("INSERT INTO parallel SELECT false, false FROM generate_series(1, 100000)")
-    settings = "parallel_setup_cost=0 parallel_tuple_cost=0 min_parallel_table_scan_size=0".split()
+    settings = ["parallel_setup_cost=0", "parallel_tuple_cost=0", "min_parallel_table_scan_size=0"]
     options = quote(" ".join(f"-c {setting}" for setting in settings))
     rows = PostgresTable(f"{server}?options={options}", "parallel", ["x", "y"])
     plan = rows._connection.execute("EXPLAIN SELECT x::text, y::text FROM parallel").fetchall()

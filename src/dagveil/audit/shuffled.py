@@ -105,4 +105,5 @@ def _count_slots(rows: Floats) -> Floats:
 def _count_parts(rows: Floats) -> Floats:
     rng = np.random.default_rng(0)
     parts = _read(rows).split(_PARTS, lambda n_rows: rng.integers(0, _PARTS, n_rows))
-    return np.sum([part.counts(tuple("ab")).reshape(-1) for part in parts], axis=0).astype(np.float64)
+    counts = [part.counts(tuple("ab")).reshape(-1) for part in parts]
+    return np.asarray(np.sum(counts, axis=0), dtype=np.float64)

@@ -175,6 +175,15 @@ def _suit(source: Any, limit: int | None) -> Engine:
 
 
 def _open_in_memory(source: Any, schema: Schema) -> MemoryTable:
+    try:
+        return _read_into_memory(source, schema)
+    except MemoryError:
+        raise DataError(
+            "the rows do not fit into memory; choose the engine duckdb (--engine duckdb), which holds a batch at a time"
+        ) from None
+
+
+def _read_into_memory(source: Any, schema: Schema) -> MemoryTable:
     if isinstance(source, DatabaseTable):
         rows = _open_database(source, list(schema.columns), _UNKNOWN_MEMORY)
         return MemoryTable.from_batches(rows.batches(list(schema.columns)), schema)

@@ -29,6 +29,9 @@ _BYTES: Final = {
     pa.large_string(): pa.large_binary(),
     pa.string_view(): pa.binary_view(),
 }
+_LONGEST_LINE: Final = 2**24
+"""Characters of a line of names: a small file that is unpacked may have a line without an end."""
+
 ENDINGS: Final = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet, .feather or .arrow"
 
 
@@ -178,7 +181,8 @@ def read_header(path: Path, delimiter: str) -> list[str]:
     opener: Callable[..., Any] = gzip.open if path.name.lower().endswith(".gz") else open
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as lines:
-            header = next((row for row in csv.reader(lines, delimiter=delimiter) if row), None)
+            pieces = iter(lambda: lines.readline(_LONGEST_LINE), "")
+            header = next((row for row in csv.reader(map(_check_line, pieces), delimiter=delimiter) if row), None)
     except UnicodeDecodeError:
         raise encoding_error(path) from None
     except (OSError, EOFError, zlib.error, csv.Error):
@@ -186,6 +190,12 @@ def read_header(path: Path, delimiter: str) -> list[str]:
     if header is None:
         raise DataError(f"{path.name} has no line with column names; add one")
     return header
+
+
+def _check_line(line: str) -> str:
+    if len(line) == _LONGEST_LINE:
+        raise csv.Error("no end in sight")
+    return line
 
 
 def _read_parquet(path: Path, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
@@ -261,6 +271,11 @@ def readable_as(path: Path, form: str) -> Iterator[None]:
     """Turn failures of Arrow into an error that quotes no cell."""
     try:
         yield
+    except pa.ArrowMemoryError:
+        raise DataError(
+            f"{path.name} is damaged, or asks for more memory than there is; write it again from its source, or choose "
+            "the engine duckdb (--engine duckdb)"
+        ) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise DataError(
             f"{path.name} cannot be read as {form}: it is damaged, incomplete or of another format; "

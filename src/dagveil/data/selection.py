@@ -43,7 +43,7 @@ class Seats:
         """Tell which records hold a slot, given the classes of records that are sorted."""
         place = np.searchsorted(self.classes, classes).clip(max=max(len(self.classes) - 1, 0))
         rank = np.arange(len(classes)) - np.searchsorted(classes, classes)
-        return self.holds(classes) & (rank < self.numbers[place])
+        return self.holds(classes) & np.asarray(rank < self.numbers[place])
 
     def holds(self, classes: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Tell which records belong to a class that has won a slot."""

@@ -61,8 +61,8 @@ class Spool:
                 )
         except OSError:
             raise DataError(
-                f"rows that were dealt out could not be written to {tempfile.gettempdir()}; make room there, set TMPDIR "
-                "to a larger disk, or raise the memory limit"
+                f"rows that were dealt out could not be written to {tempfile.gettempdir()}; make room there, set "
+                "TMPDIR to a larger disk, or raise the memory limit"
             ) from None
         if first != len(labels):
             raise DataError("the rows changed while they were being counted; run again on rows that nobody writes to")
