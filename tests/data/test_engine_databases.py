@@ -220,6 +220,8 @@ def test_a_reading_that_stops_early_harms_no_other(server: str) -> None:
     for _ in range(2):
         batches = rows.batches(["x", "y"])
         assert next(batches).num_rows > 0
+        with pytest.raises(DataError, match="being read already"):
+            next(rows.batches(["x"]))
         batches.close()
     # it stops at the first distinct rows that are too many
     assert rows.distinct(PLANE, 1) is None

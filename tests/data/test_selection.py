@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,89 +12,93 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dagveil.data import selection
-from dagveil.data.selection import choose_rows, hash_rows, win_seats
+from dagveil.data.column import Categorical
+from dagveil.data.encoding import EncodedColumns
+from dagveil.data.schema import Schema
+from dagveil.data.selection import choose_from, choose_rows, hash_rows
 
 Row = tuple[int, int]
 
-rows_of_few_kinds = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=40)
-SHARP, COARSE, BLUNT = "sharp", "coarse", "blunt"
-HASHES = pytest.mark.parametrize("sharpness", [SHARP, COARSE, BLUNT])
+SCHEMA = Schema(dataset="d", columns={"a": Categorical(tuple("uvwx"), "u"), "b": Categorical(tuple("xyz"), "x")})
+ROW = st.tuples(st.integers(0, 3), st.integers(0, 2))
+ROWS = st.lists(ROW, max_size=40)
+HASHES = pytest.mark.parametrize("hashes", [2**64 - 1, 3, 1], ids=["all apart", "three", "one"])
+"""How many hashes there are: few of them make unequal records collide."""
 
 
 def as_words(rows: list[Row]) -> list[NDArray[np.int64]]:
-    return [np.array([row[place] for row in rows], dtype=np.int64) for place in range(2)]
+    return selection.row_words(encode_rows(rows), SCHEMA)
 
 
-def blunt_hash(sharpness: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make different records collide, or all of them."""
-    classes = {SHARP: 2**64 - 1, COARSE: 3, BLUNT: 1}[sharpness]
-    honest = hash_rows
-    monkeypatch.setattr(selection, "hash_rows", lambda words: honest(words) % np.uint64(classes))
+def encode_rows(rows: list[Row]) -> EncodedColumns:
+    codes = {name: np.array([row[place] for row in rows], dtype=np.uint8) for place, name in enumerate("ab")}
+    return EncodedColumns(len(rows), codes, {})
 
 
-def chosen(rows: list[Row], slots: int) -> list[Row]:
-    return [rows[place] for place in selection.choose_rows(as_words(rows), slots)] if rows else []
+def blunt_hash(hashes: int, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(selection, "hash_rows", lambda words: hash_rows(words) % np.uint64(hashes))
 
 
-def slow_chosen(rows: list[Row], slots: int) -> Counter[Row]:
-    """Sort all pairs of class and number, and let each class give its lowest records."""
-    classes: dict[int, list[Row]] = {}
-    for row in rows:
-        classes.setdefault(int(selection.hash_rows(as_words([row]))[0]), []).append(row)
+def choose(rows: list[Row], slots: int) -> list[Row]:
+    return [rows[place] for place in choose_rows(as_words(rows), slots)]
+
+
+def choose_slowly(rows: list[Row], slots: int) -> Counter[Row]:
+    """Number equal records one by one, and sort all tickets."""
     items = []
-    for key, members in classes.items():
-        for number in range(len(members)):
+    for row, count in Counter(rows).items():
+        own = int(selection.hash_rows(as_words([row]))[0])
+        for number in range(count):
             salt = int(selection.scramble(np.array([number], dtype=np.uint64))[0])
-            ticket = int(selection.scramble(np.array([(key + salt) % 2**64], dtype=np.uint64))[0])
-            items.append((ticket, key, number))
-    won = Counter(key for _, key, _ in sorted(items)[:slots])
-    # records are compared by their last word first
-    return Counter(row for key, number in won.items() for row in sorted(classes[key], key=lambda r: r[::-1])[:number])
+            ticket = int(selection.scramble(np.array([(own + salt) % 2**64], dtype=np.uint64))[0])
+            items.append((ticket, own, row))
+    return Counter(row for *_, row in sorted(items)[:slots])
 
 
 @HASHES
-@given(rows=rows_of_few_kinds, record=st.tuples(st.integers(0, 3), st.integers(0, 2)), slots=st.integers(1, 45))
+@given(rows=ROWS, record=ROW, other=ROW, slots=st.integers(1, 45))
 @settings(max_examples=150, deadline=None)
-def test_one_record_more_changes_one_slot(sharpness: str, rows: list[Row], record: Row, slots: int) -> None:
+def test_neighbours_differ_in_one_slot(hashes: int, rows: list[Row], record: Row, other: Row, slots: int) -> None:
+    """Whatever the hash, under add/remove and under replace-one."""
     with pytest.MonkeyPatch.context() as patch:
-        blunt_hash(sharpness, patch)
-        before, after = Counter(chosen(rows, slots)), Counter(chosen([*rows, record], slots))
-        assert sum(after.values()) == min(len(rows) + 1, slots)
-        assert sum((before - after).values()) <= (len(rows) >= slots)
-        assert sum((after - before).values()) <= 1
-        assert before == slow_chosen(rows, slots)
+        blunt_hash(hashes, patch)
+        core, more, replaced = (Counter(choose(some, slots)) for some in (rows, [*rows, record], [*rows, other]))
+        assert sum(more.values()) == sum(replaced.values()) == min(len(rows) + 1, slots)
+        assert sum((core - more).values()) <= (len(rows) >= slots)
+        assert sum((more - core).values()) <= 1
+        assert sum((more - replaced).values()) <= 1
+        assert core == choose_slowly(rows, slots)
 
 
 @HASHES
-@given(rows=rows_of_few_kinds, slots=st.integers(1, 45), seed=st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
-def test_the_order_of_reading_changes_nothing(sharpness: str, rows: list[Row], slots: int, seed: int) -> None:
+@given(rows=ROWS, slots=st.integers(1, 45), most=st.integers(1, 50), seed=st.integers(0, 2**32))
+@settings(max_examples=80, deadline=None)
+def test_rows_that_are_not_held_fill_the_same_slots(
+    hashes: int, rows: list[Row], slots: int, most: int, seed: int
+) -> None:
+    """In any order and any pieces, at every reading, however few hashes may be counted at once."""
+    rng = np.random.default_rng(seed)
+
+    def read() -> Iterator[EncodedColumns]:
+        for piece in np.array_split(rng.permutation(len(rows)), rng.integers(1, 5)):
+            yield encode_rows([rows[place] for place in piece])
+
     with pytest.MonkeyPatch.context() as patch:
-        blunt_hash(sharpness, patch)
-        shuffled = [rows[place] for place in np.random.default_rng(seed).permutation(len(rows))]
-        assert chosen(rows, slots) == chosen(shuffled, slots)
+        blunt_hash(hashes, patch)
+        patch.setattr(selection, "_BLOCK", 7)
+        found = choose_from(read, SCHEMA, len(rows), slots, most)
+        again = zip(found.codes["a"].tolist(), found.codes["b"].tolist(), strict=True)
+        assert Counter(again) == Counter(choose(rows, slots))
+        shuffled = [rows[place] for place in rng.permutation(len(rows))]
+        assert choose(shuffled, slots) == choose(rows, slots)
 
 
 def test_places_among_the_rows_would_not_do() -> None:
-    """The first rows of a source that starts elsewhere have nothing in common: what the test above would find."""
-    rows = [(place, 0) for place in range(40)]
+    """The first rows of a source that starts elsewhere have nothing in common."""
+    rows = [(place, 0) for place in range(4)] * 5 + [(place, 2) for place in range(4)] * 5
     turned = [*rows[20:], *rows[:20]]
     assert not Counter(rows[:10]) & Counter(turned[:10])
-    assert Counter(chosen(rows, 10)) == Counter(chosen(turned, 10))
-
-
-@given(rows=rows_of_few_kinds, slots=st.integers(1, 45), most=st.integers(1, 9), seed=st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
-def test_more_readings_of_fewer_classes_win_the_same(rows: list[Row], slots: int, most: int, seed: int) -> None:
-    classes = hash_rows(as_words(rows))
-    rng = np.random.default_rng(seed)
-
-    def read() -> list[NDArray[np.uint64]]:
-        return np.array_split(rng.permutation(classes), 3)
-
-    one, many = (win_seats(read, len(rows), slots, limit) for limit in (len(rows) + 1, most))
-    assert one.classes.tolist() == many.classes.tolist()
-    assert one.numbers.tolist() == many.numbers.tolist()
+    assert choose(rows, 10) == choose(turned, 10)
 
 
 def test_slots_are_a_fair_sample() -> None:

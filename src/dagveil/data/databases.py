@@ -109,6 +109,7 @@ class PostgresTable(LocalRows):
         except ImportError as error:
             raise MissingExtraError("PostgreSQL needs psycopg: pip install 'dagveil[postgres]'") from error
         self._failures = psycopg.Error
+        self._busy = False
         self._place = ".".join(map(quote_name, table.split(".")))
         try:
             self._connection = psycopg.connect(url, client_encoding="UTF8")
@@ -151,6 +152,9 @@ class PostgresTable(LocalRows):
     def _read(self, query: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         import pyarrow.csv
 
+        if self._busy:
+            raise DataError("the table is being read already, and a connection does one thing at a time; open it again")
+        self._busy = True
         try:
             # a reading that stops early is cancelled, and only the savepoint is rolled back: the rows stay the same
             with (
@@ -163,7 +167,11 @@ class PostgresTable(LocalRows):
                     options["read_options"].column_names = list(columns)
                     yield from pyarrow.csv.read_csv(pa.BufferReader(block), **options).to_batches()
         except (self._failures, pa.ArrowException):
-            raise DataError("the PostgreSQL server failed while rows were read; run again") from None
+            raise DataError(
+                "the PostgreSQL server failed while rows were read; run again (a row may take at most 1 GB as text)"
+            ) from None
+        finally:
+            self._busy = False
 
 
 def _whole_records(sent: Iterable[Any]) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
 from dagveil.data.residuals import ResidualPlan
 from dagveil.data.schema import Schema
-from dagveil.data.selection import CLASS_BYTES, gather_rows, hash_rows, row_words, win_seats
+from dagveil.data.selection import HASH_BYTES, choose_from
 from dagveil.data.spool import PartRows, Spool
 from dagveil.data.streams import Question, RowSource, encode_batch
 from dagveil.data.table import Table, check_columns, check_edges, check_exponents, table_shape
@@ -28,7 +28,7 @@ from dagveil.errors import DataError, SchemaError
 HELD_BYTES: Final = 10**9
 """Bytes that distinct rows, or codes of rows, may take in memory."""
 
-_FEWEST_CLASSES: Final = 2**16
+_FEWEST_HASHES: Final = 2**16
 
 
 class StreamedTable:
@@ -195,11 +195,8 @@ class StreamedTable:
 
     def _fill(self, slots: int) -> MemoryTable:
         """Return the rows that fill the slots."""
-        seats = None
-        if self.n_rows > slots:
-            most = max(self._held_bytes // CLASS_BYTES, _FEWEST_CLASSES)
-            seats = win_seats(lambda: map(self._hash, self._encoded()), self.n_rows, slots, most)
-        return MemoryTable(gather_rows(self._encoded(), self._schema, seats, slots), self._schema)
+        most = max(self._held_bytes // HASH_BYTES, _FEWEST_HASHES)
+        return MemoryTable(choose_from(self._encoded, self._schema, self.n_rows, slots, most), self._schema)
 
     def _encoded(self) -> Iterator[EncodedColumns]:
         n_rows = 0
@@ -207,9 +204,6 @@ class StreamedTable:
             n_rows += batch.num_rows
             yield encode_batch(batch, self._schema)
         self._note_rows(n_rows)
-
-    def _hash(self, rows: EncodedColumns) -> NDArray[np.uint64]:
-        return hash_rows(row_words(rows, self._schema))
 
     def _row_bytes(self) -> int:
         return sum(np.dtype(code_type(column)).itemsize for column in self._schema.columns.values())
