@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from table_contract import ROWS, SCHEMA, TableContract, as_source, as_table, shared
+from table_contract import ROW, ROWS, SCHEMA, TableContract, as_source, as_table, shared
 
 from dagveil.data.additive import AdditiveFunction
 from dagveil.data.features import Basis, FeaturePlan
@@ -72,6 +74,20 @@ def list_parts(table: Table, seed: int) -> list[Any]:
     return found
 
 
+def repeated_rows() -> pa.Table:
+    """Return a table of few distinct rows."""
+    rng = np.random.default_rng(3)
+    return as_table(
+        {
+            "colour": rng.choice(["red", "blue", "x"], 6000).tolist(),
+            "size": rng.choice(["low", "high"], 6000).tolist(),
+            "smokes": rng.choice(["yes", "no"], 6000).tolist(),
+            "age": rng.choice([3.0, 20.0, 70.0], 6000).tolist(),
+            "score": rng.choice([-1.0, 0.0, 9.0], 6000).tolist(),
+        }
+    )
+
+
 class EngineContract(TableContract):
     """Everything of `TableContract`, and the same answers as `MemoryTable`."""
 
@@ -89,18 +105,40 @@ class EngineContract(TableContract):
         memory = MemoryTable.from_source(source, SCHEMA)
         assert list_parts(self.make(source, SCHEMA), seed) == list_parts(memory, seed)
 
+    @given(rows=ROWS, seed=st.integers(0, 2**32))
+    @shared(25)
+    def test_every_record_stands_in_one_part(self, rows: list[tuple[Any, ...]], seed: int) -> None:
+        table = self.make(as_table(as_source(rows)), SCHEMA)
+        rng = np.random.default_rng(seed)
+        names = tuple(SCHEMA.columns)
+        parts = table.split(3, lambda n_rows: rng.integers(0, 3, n_rows))
+        assert sum(part.n_rows for part in parts) == len(rows)
+        for _ in range(2):
+            together = sum(part.counts(names) for part in parts)
+            np.testing.assert_array_equal(together, table.counts(names))
+        asked = [[part.counts((name,)).tolist() for name in names] for part in parts]
+        again = [[part.counts((name,)).tolist() for name in names] for part in parts]
+        assert asked == again
+
+    @given(rows=ROWS, record=ROW, slots=st.integers(1, 31), place=st.integers(0, 29), replace=st.booleans())
+    @shared(40)
+    def test_slots_of_neighbours_differ_in_one(
+        self, rows: list[tuple[Any, ...]], record: tuple[Any, ...], slots: int, place: int, replace: bool
+    ) -> None:
+        other = list(rows)
+        if replace and rows:
+            other[place % len(rows)] = record
+        else:
+            other.insert(place % (len(rows) + 1), record)
+        found = [
+            Counter(map(tuple, self.make(as_table(as_source(some)), SCHEMA).levelled_rows(MIXED, slots).tolist()))
+            for some in (rows, other)
+        ]
+        assert sum((found[0] - found[1]).values()) <= 1
+
     def test_a_table_with_repeated_rows_equals_memory(self) -> None:
         """Memory keeps the distinct rows of this one, in the order of their codes."""
-        rng = np.random.default_rng(3)
-        source = as_table(
-            {
-                "colour": rng.choice(["red", "blue", "x"], 6000).tolist(),
-                "size": rng.choice(["low", "high"], 6000).tolist(),
-                "smokes": rng.choice(["yes", "no"], 6000).tolist(),
-                "age": rng.choice([3.0, 20.0, 70.0], 6000).tolist(),
-                "score": rng.choice([-1.0, 0.0, 9.0], 6000).tolist(),
-            }
-        )
+        source = repeated_rows()
         memory, table = MemoryTable.from_source(source, SCHEMA), self.make(source, SCHEMA)
         assert memory.n_distinct < 3000
         assert list_answers(table) == list_answers(memory)

@@ -35,16 +35,14 @@ NUMBERS = st.one_of(
     st.sampled_from([0.0, -0.0, 18.0, 65.0, 90.0, -4.0, 4.0, 0.5, math.inf, -math.inf, math.nan, 1e308, 5e-324]),
     st.floats(-100, 100),
 )
-ROWS = st.lists(
-    st.tuples(
-        st.sampled_from(["red", "blue", "green", "RED", "", None, "x" * 1000]),
-        st.sampled_from(["low", "high", "middle", None]),
-        st.sampled_from(["true", "F", "Yes", "0", "maybe", "tRuE", "", None]),
-        NUMBERS,
-        NUMBERS,
-    ),
-    max_size=30,
+ROW = st.tuples(
+    st.sampled_from(["red", "blue", "green", "RED", "", None, "x" * 1000]),
+    st.sampled_from(["low", "high", "middle", None]),
+    st.sampled_from(["true", "F", "Yes", "0", "maybe", "tRuE", "", None]),
+    NUMBERS,
+    NUMBERS,
 )
+ROWS = st.lists(ROW, max_size=30)
 
 
 def shared(examples: int) -> settings:

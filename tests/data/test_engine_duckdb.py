@@ -224,6 +224,26 @@ def test_a_database_answers_everything_as_memory_does(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM rows").fetchone() == (14,)
 
 
+def test_a_view_without_an_order_changes_no_slot_and_no_part(tmp_path: Path) -> None:
+    """The view shuffles itself at every reading; one person more in the table below it changes one slot."""
+    schema = Schema(dataset="d", columns={"x": Numeric(bounds=(0, 1000)), "y": Numeric(bounds=(0, 1000), bins=2)})
+    found = []
+    for n_rows in (900, 901):
+        path = tmp_path / f"{n_rows}.duckdb"
+        with duckdb.connect(str(path)) as connection:
+            connection.execute(f"CREATE TABLE t AS SELECT k AS x, 1000 - k AS y FROM range({n_rows}) AS r(k)")
+            connection.execute("CREATE VIEW v AS SELECT * FROM t ORDER BY random()")
+        for engine_name in ("duckdb", "duckdb", "memory"):
+            table = choose_engine(DatabaseTable(str(path), "v"), engine_name).open(schema)
+            found.append(table.levelled_rows(["x", "y"], 50).tolist())
+            rng = np.random.default_rng(0)
+            parts = table.split(3, lambda n_rows, rng=rng: rng.integers(0, 3, n_rows))
+            found.append([part.counts(["x", "y"]).tolist() for part in parts])
+        assert found[-6:-4] == found[-4:-2] == found[-2:]
+    slots = [{tuple(row) for row in answer} for answer in (found[0], found[6])]
+    assert len(slots[0] - slots[1]) <= 1
+
+
 def test_what_is_spilled_goes_to_a_private_folder_that_is_removed() -> None:
     session = engine.DuckdbSession(10**8)
     folder = Path(session._folder)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from engine_contract import LEVELS, EngineContract, moment_plan
+from engine_contract import LEVELS, EngineContract, list_answers, moment_plan, repeated_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_contract import SCHEMA, as_source, as_table
 
+from dagveil.audit.shuffled import ShuffledRows
 from dagveil.data.column import Categorical, Numeric
 from dagveil.data.distinct import Cube, WeightedRows
 from dagveil.data.memory import MemoryTable
@@ -27,15 +29,25 @@ class TestSmallBatches(EngineContract):
         return StreamedTable(ArrowRows(source, most_rows=3 if source.num_rows < 100 else 700), schema)
 
 
-class TestNothingHeld(EngineContract):
-    """Every count is a pass over the rows, and parts are labels of rows."""
+class TestShuffled(EngineContract):
+    """The rows come in another order, and in other batches, at every reading: answers and parts are memory's."""
 
     def make(self, source: Any, schema: Schema) -> StreamedTable:
-        return StreamedTable(ArrowRows(source, most_rows=4 if source.num_rows < 100 else 700), schema, held_bytes=0)
+        return StreamedTable(ShuffledRows(source, np.random.default_rng(7)), schema)
+
+
+class TestNothingHeld(EngineContract):
+    """The rows are shuffled, every count is a reading of them, and parts are on disk."""
+
+    def make(self, source: Any, schema: Schema) -> StreamedTable:
+        return StreamedTable(ShuffledRows(source, np.random.default_rng(7)), schema, held_bytes=0)
+
+    def test_parts_equal_memory(self) -> None:
+        pytest.skip("a position is one in a reading here: as random, but other rows than memory would choose")
 
     def test_a_table_with_repeated_rows_equals_memory(self) -> None:
-        # labels follow the order of the source there: as random, but other rows than memory would choose
-        pytest.skip("the cube is never held here")
+        source = repeated_rows()
+        assert list_answers(self.make(source, SCHEMA)) == list_answers(MemoryTable.from_source(source, SCHEMA))
 
 
 @given(
@@ -148,8 +160,25 @@ def test_parts_have_counts_only() -> None:
         assert part.moments(moment_plan(LEVELS)).shape == (3, 3)
         with pytest.raises(SchemaError, match="numeric"):
             part.moments(moment_plan(("age",)))
-        with pytest.raises(DataError, match="order"):
+        with pytest.raises(DataError, match="cannot be levelled"):
             part.levelled_rows(["size"], 3)
+
+
+def test_dealt_rows_that_cannot_be_written_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = StreamedTable(ArrowRows(as_table(as_source([("red", "low", "t", 1.0, 1.0)] * 9))), SCHEMA, held_bytes=0)
+
+    def fail(**_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", fail)
+    with pytest.raises(DataError, match="TMPDIR"):
+        table.split(2, lambda n_rows: np.zeros(n_rows, dtype=np.int64))
+
+
+def test_rows_that_change_while_they_are_dealt_out_are_refused() -> None:
+    table = StreamedTable(GrowingRows(as_table(as_source([("red", "low", "t", 1.0, 1.0)] * 9))), SCHEMA, held_bytes=0)
+    with pytest.raises(DataError, match="changed"):
+        table.split(2, lambda n_rows: np.zeros(n_rows, dtype=np.int64))
 
 
 def test_nothing_of_the_rows_is_printed() -> None:

@@ -54,16 +54,29 @@ STATISTICS_OF_DOORS: Final[Mapping[str, tuple[str, ...]]] = {
     "residual_moments": ("second moments of residuals of public functions",),
     "gradient": ("sum of clipped gradients",),
     "curvature": ("sum of clipped curvatures",),
-    "answer": ("score in records",),
-    "answer_from_sample": ("score in records",),
-    "looks_independent": ("score in records",),
+    "answer": ("score in records", "parts of a source without an order"),
+    "answer_from_sample": ("score in records", "parts of a source without an order"),
+    "looks_independent": ("score in records", "parts of a source without an order"),
     "choose_number": ("score in records",),
     "choose_separation": ("score in records",),
-    "answer_by_median": ("median of parts",),
-    "permutation_bit": ("root HSIC, permuted", "root HSIC, pairs as they are", "residual of another slot"),
-    "gcm": ("sums of residual products and of their squares", "sums of clipped residuals"),
-    "hsic_difference": ("root HSIC, pairs as they are", "residual of another slot"),
-    "rank_difference": ("rank score of residuals",),
+    "answer_by_median": ("median of parts", "parts of a source without an order"),
+    "permutation_bit": (
+        "root HSIC, permuted",
+        "root HSIC, pairs as they are",
+        "residual of another slot",
+        "slots of a source without an order",
+    ),
+    "gcm": (
+        "sums of residual products and of their squares",
+        "sums of clipped residuals",
+        "slots of a source without an order",
+    ),
+    "hsic_difference": (
+        "root HSIC, pairs as they are",
+        "residual of another slot",
+        "slots of a source without an order",
+    ),
+    "rank_difference": ("rank score of residuals", "slots of a source without an order"),
 }
 """The statistics behind each door that answers."""
 

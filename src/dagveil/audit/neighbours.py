@@ -65,7 +65,10 @@ class DataKind(enum.Enum):
 
 
 class AlignedTable(MemoryTable):
-    """A table whose parts keep the order of the rows: slower than its parent, and the same row by row."""
+    """A table whose parts and slots keep the order of the rows: slower than its parent, and the same row by row.
+
+    Its slots must be at least as many as its rows, so that the same rows fill them in its parent.
+    """
 
     def __init__(self, encoded: EncodedColumns, schema: Schema) -> None:
         super().__init__(encoded, schema)
@@ -75,6 +78,11 @@ class AlignedTable(MemoryTable):
         """Deal the rows out to parts, in their order."""
         part = assign(self.n_rows)
         return [self._take(np.flatnonzero(part == number)) for number in range(parts)]
+
+    def _choose(self, slots: int) -> NDArray[np.intp]:
+        if slots < self.n_rows:
+            raise MethodError(f"an aligned table of {self.n_rows} rows has no {slots} slots; give it as many or more")
+        return np.arange(self.n_rows)
 
     def _take(self, rows: NDArray[np.intp]) -> AlignedTable:
         codes = {name: array[rows] for name, array in self._encoded.codes.items()}

@@ -7,6 +7,7 @@ import numpy as np
 from dagveil.audit.counted import counted_statistics
 from dagveil.audit.numbers import number_statistics
 from dagveil.audit.search import AuditedStatistic, Finding
+from dagveil.audit.shuffled import shuffled_statistics
 from dagveil.privacy.relation import Relation
 
 
@@ -18,7 +19,7 @@ def audited_statistics() -> tuple[AuditedStatistic, ...]:
     >>> len({statistic.name for statistic in audited_statistics()}) == len(audited_statistics())
     True
     """
-    return (*counted_statistics(), *number_statistics())
+    return (*counted_statistics(), *number_statistics(), *shuffled_statistics())
 
 
 def search_statistic(statistic: AuditedStatistic, relation: Relation, pairs: int, seed: int = 0) -> Finding:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import sqlite3
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -39,6 +39,8 @@ def is_postgres(place: str) -> bool:
 class SqliteTable(LocalRows):
     """A table or view of an SQLite database. Cells have types of their own there, and each is read by itself.
 
+    All questions see the same rows, those of the moment at which the table was opened.
+
     Parameters
     ----------
     path
@@ -54,19 +56,20 @@ class SqliteTable(LocalRows):
         self._table = table
         if not path.is_file():
             raise DataError(f"there is no database {path}; check the path")
+        self._connection = sqlite3.connect(
+            f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+        )
+        weakref.finalize(self, self._connection.close)
+        # a text that is no UTF-8 is a value that no level foresees, not a failure
+        self._connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         try:
-            with self._connect() as connection:
-                found = connection.execute(f"SELECT * FROM {quote_name(table)} LIMIT 0").description
+            self._connection.execute("BEGIN")
+            # this reads, so that the transaction has begun
+            found = self._connection.execute(f"SELECT * FROM {quote_name(table)} LIMIT 1").description
         except sqlite3.Error:
             raise DataError(f"{path.name} has no table {table!r}, or is no SQLite database; check both names") from None
         check_names([entry[0] for entry in found], columns, f"table {table!r}")
         self._fields = pa.schema([(name, pa.string()) for name in columns])
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(f"file:{quote(str(self._path.absolute()))}?mode=ro", uri=True)
-        # a text that is no UTF-8 is a value that no level foresees, not a failure
-        connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
-        return connection
 
     @property
     def fields(self) -> pa.Schema:
@@ -74,18 +77,15 @@ class SqliteTable(LocalRows):
         return self._fields
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Hand out some columns of all rows, in the order in which the table has them."""
+        """Hand out some columns of all rows, in any order: an index may be read instead of the table."""
         names = ", ".join(map(quote_name, columns))
-        connection = self._connect()
         try:
-            cursor = connection.execute(f"SELECT {names} FROM {quote_name(self._table)}")
+            cursor = self._connection.execute(f"SELECT {names} FROM {quote_name(self._table)}")
             while rows := cursor.fetchmany(_FETCHED):
                 arrays = [to_arrow(list(cells)) for cells in zip(*rows, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
         except sqlite3.Error:
             raise DataError(f"{self._path.name} failed while rows were read; check that it is complete") from None
-        finally:
-            connection.close()
 
 
 class PostgresTable(LocalRows):
@@ -109,6 +109,7 @@ class PostgresTable(LocalRows):
         except ImportError as error:
             raise MissingExtraError("PostgreSQL needs psycopg: pip install 'dagveil[postgres]'") from error
         self._failures = psycopg.Error
+        self._busy = False
         self._place = ".".join(map(quote_name, table.split(".")))
         try:
             self._connection = psycopg.connect(url, client_encoding="UTF8")
@@ -130,7 +131,7 @@ class PostgresTable(LocalRows):
         return self._fields
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Hand out some columns of all rows, in the order in which the server has them."""
+        """Hand out some columns of all rows, in any order: a server may begin anywhere, and read in parallel."""
         yield from self._read(f"SELECT {_texts(columns)} FROM {self._place}", columns)
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
@@ -151,40 +152,43 @@ class PostgresTable(LocalRows):
     def _read(self, query: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         import pyarrow.csv
 
-        options = delimited_options(",", columns, columns, (), BLOCK_BYTES[-1] // 64, BrokenLines())
+        if self._busy:
+            raise DataError("the table is being read already, and a connection does one thing at a time; open it again")
+        self._busy = True
         try:
+            # a reading that stops early is cancelled, and only the savepoint is rolled back: the rows stay the same
             with (
+                self._connection.transaction(),
                 self._connection.cursor() as cursor,
-                cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv, HEADER true, FORCE_QUOTE *)") as rows,
-                pyarrow.csv.open_csv(io.BufferedReader(_CopiedBytes(rows), 2**20), **options) as reader,
+                cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)") as sent,
             ):
-                yield from reader
+                for block in _whole_records(sent):
+                    options = delimited_options(",", columns, columns, (), len(block), BrokenLines())
+                    options["read_options"].column_names = list(columns)
+                    yield from pyarrow.csv.read_csv(pa.BufferReader(block), **options).to_batches()
         except (self._failures, pa.ArrowException):
-            raise DataError("the PostgreSQL server failed while rows were read; run again") from None
+            raise DataError(
+                "the PostgreSQL server failed while rows were read; run again (a row may take at most 1 GB as text)"
+            ) from None
+        finally:
+            self._busy = False
+
+
+def _whole_records(sent: Iterable[Any]) -> Iterator[bytes]:
+    """Put what a COPY sends together to blocks that end with a record, however large a cell is."""
+    block = bytearray()
+    within = False
+    for piece in sent:
+        block += piece
+        # a line that ends between quotes goes on
+        within ^= bytes(piece).count(b'"') % 2 == 1
+        if len(block) >= BLOCK_BYTES[0] and not within and block.endswith(b"\n"):
+            yield bytes(block)
+            block.clear()
+    if block:
+        yield bytes(block)
 
 
 def _texts(columns: Sequence[str]) -> str:
     """Write columns as texts that are compared by their bytes, whatever the collation of the database."""
     return ", ".join(f'({quote_name(name)})::text COLLATE "C" AS {quote_name(name)}' for name in columns)
-
-
-class _CopiedBytes(io.RawIOBase):
-    """What a COPY sends, as a file."""
-
-    def __init__(self, rows: Any) -> None:
-        self._rows = iter(rows)
-        self._left = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._left:
-            found = next(self._rows, None)
-            if found is None:
-                return 0
-            self._left = bytes(found)
-        size = min(len(buffer), len(self._left))
-        buffer[:size] = self._left[:size]
-        self._left = self._left[size:]
-        return size

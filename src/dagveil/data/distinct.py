@@ -82,8 +82,7 @@ def shrink_rows(rows: WeightedRows, levels: Mapping[str, int]) -> WeightedRows:
         return rows
     names = list(rows.codes)
     sizes = [levels[name] for name in names]
-    words = list(_group_levels(sizes, _WORD))
-    packed = [_pack_word([rows.codes[names[k]] for k in word], [sizes[k] for k in word]) for word in words]
+    packed = pack_rows(rows.codes, levels)
     if len(packed) > 1:
         return _shrink_by_first(rows, _join_words(packed))
     domain = math.prod(sizes)
@@ -170,11 +169,7 @@ class Cube:
         weights = np.concatenate(
             [np.empty(0), *(np.ones(r.n_rows) if r.weights is None else r.weights for r in self._pending)]
         )
-        names, sizes = list(self._levels), list(self._levels.values())
-        words = [
-            _pack_word([codes[names[k]] for k in word], [sizes[k] for k in word])
-            for word in _group_levels(sizes, _WORD)
-        ]
+        words = pack_rows(codes, self._levels)
         order = np.lexsort(words[::-1]) if len(words) > 1 else np.argsort(words[0])
         changed = np.zeros(len(weights), dtype=bool)
         changed[:1] = True
@@ -186,6 +181,22 @@ class Cube:
         first = order[starts]
         kept = WeightedRows({name: array[first] for name, array in codes.items()}, sums, starts.size)
         self._pending, self._n_pending, self._n_kept = [kept], kept.n_rows, kept.n_rows
+
+
+def pack_rows(codes: Mapping[str, Codes], levels: Mapping[str, int]) -> list[NDArray[np.integer[Any]]]:
+    """Pack the codes of each row into one or more words, the first column highest."""
+    names = list(codes)
+    sizes = [levels[name] for name in names]
+    return [
+        _pack_word([codes[names[k]] for k in word], [sizes[k] for k in word]) for word in _group_levels(sizes, _WORD)
+    ]
+
+
+def sort_rows(rows: WeightedRows, levels: Mapping[str, int]) -> WeightedRows:
+    """Put rows into the order of their codes."""
+    order = np.lexsort(pack_rows(rows.codes, levels)[::-1])
+    weights = None if rows.weights is None else rows.weights[order]
+    return WeightedRows({name: array[order] for name, array in rows.codes.items()}, weights, rows.n_rows)
 
 
 def _group_levels(levels: Sequence[int], limit: int) -> Iterator[range]:

@@ -115,7 +115,10 @@ class DuckdbFiles(FileRows):
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
         """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
         self.check_unchanged()
-        if self._can_group() and not _is_hopeless(self.batches(list(schema.columns)), schema, most):
+        batches = self.batches(list(schema.columns))
+        if self._can_group() and not _is_hopeless(batches, schema, most):
+            for _ in batches:
+                pass  # Arrow refuses a damaged file, of which DuckDB would make other rows
             files = ", ".join(f"'{_quote_text(str(path))}'" for path in self.files)
             # no columns from the names of folders: the schema's columns are those in the files
             place = f"read_parquet([{files}], hive_partitioning = false)"
@@ -174,7 +177,7 @@ class DuckdbTable(LocalRows):
         return self._fields
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Hand out some columns of all rows, in the order in which they were inserted."""
+        """Hand out some columns of all rows, in any order: a view has none."""
         names = ", ".join(map(quote_name, columns))
         try:
             yield from self._session.read(f"SELECT {names} FROM {self._place}", rows=batch_rows(len(columns)))

@@ -80,6 +80,15 @@ def encode(table: pa.Table, schema: Schema) -> EncodedColumns:
     )
 
 
+def check_types(fields: pa.Schema, schema: Schema) -> None:
+    """Refuse columns of types that cannot be read, without a record."""
+    try:
+        empty = fields.empty_table()
+    except pa.ArrowNotImplementedError:
+        raise DataError("a column is of a type that Arrow cannot make, such as a union; convert it to text") from None
+    encode(empty, schema)
+
+
 def join_columns(pieces: Sequence[EncodedColumns], schema: Schema) -> EncodedColumns:
     """Put encoded rows below each other."""
     codes: dict[str, Codes] = {

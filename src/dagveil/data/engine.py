@@ -11,7 +11,7 @@ from typing import Any, Final
 from dagveil.data import duckdb
 from dagveil.data.column import Numeric
 from dagveil.data.databases import PostgresTable, SqliteTable, is_postgres
-from dagveil.data.encoding import encode
+from dagveil.data.encoding import check_types
 from dagveil.data.files import FileRows, foresee_bytes, list_files
 from dagveil.data.machine import available_memory, read_bytes
 from dagveil.data.memory import MemoryTable
@@ -175,6 +175,15 @@ def _suit(source: Any, limit: int | None) -> Engine:
 
 
 def _open_in_memory(source: Any, schema: Schema) -> MemoryTable:
+    try:
+        return _read_into_memory(source, schema)
+    except MemoryError:
+        raise DataError(
+            "the rows do not fit into memory; choose the engine duckdb (--engine duckdb), which holds a batch at a time"
+        ) from None
+
+
+def _read_into_memory(source: Any, schema: Schema) -> MemoryTable:
     if isinstance(source, DatabaseTable):
         rows = _open_database(source, list(schema.columns), _UNKNOWN_MEMORY)
         return MemoryTable.from_batches(rows.batches(list(schema.columns)), schema)
@@ -194,7 +203,7 @@ def _open_rows(source: Any, schema: Schema, limit: float) -> RowSource:
         session = duckdb.DuckdbSession(int(_DUCKDB_SHARE * limit))
         rows = duckdb.DuckdbFiles(list_files(source), columns, session, _coded(schema))
         for fields in rows.all_fields:
-            encode(fields.empty_table(), schema)
+            check_types(fields, schema)
         return rows
     return ArrowRows(read_source(source, columns))
 
@@ -224,6 +233,8 @@ def _open_database(source: DatabaseTable, columns: Sequence[str], limit: float) 
             "or a postgresql:// or spark:// URL"
         )
     path = Path(source.place)
+    if not path.is_file():
+        raise DataError(f"there is no database {path} that can be read; check the path")
     try:
         with path.open("rb") as file:
             head = file.read(len(_SQLITE_HEAD))

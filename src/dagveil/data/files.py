@@ -16,10 +16,13 @@ from dagveil.data.reading import (
     BLOCK_BYTES,
     ENDINGS,
     BrokenLines,
+    arrow_batches,
     check_file,
     check_names,
+    check_sound,
     delimited_options,
     is_empty,
+    open_arrow,
     read_header,
     readable_as,
     unreadable,
@@ -181,14 +184,15 @@ class FileRows(LocalRows):
             import pyarrow.parquet
 
             with readable_as(path, "Parquet"):
-                fields = pyarrow.parquet.read_schema(path)
-        elif form is FileForm.ARROW:
-            with readable_as(path, "Arrow"), pa.memory_map(str(path)) as file:
-                fields = _open_arrow(file).schema
-        else:
-            header = read_header(path, "\t" if form is FileForm.TABS else ",")
-            check_names(header, self._columns, path.name)
-            return header, pa.schema([(name, pa.string()) for name in self._columns])
+                return self._choose_fields(path, pyarrow.parquet.read_schema(path))
+        if form is FileForm.ARROW:
+            with open_arrow(path) as reader:
+                return self._choose_fields(path, reader.schema)
+        header = read_header(path, "\t" if form is FileForm.TABS else ",")
+        check_names(header, self._columns, path.name)
+        return header, pa.schema([(name, pa.string()) for name in self._columns])
+
+    def _choose_fields(self, path: Path, fields: pa.Schema) -> tuple[list[str], pa.Schema]:
         check_names(fields.names, self._columns, path.name)
         return list(fields.names), pa.schema([fields.field(name).remove_metadata() for name in self._columns])
 
@@ -198,28 +202,21 @@ def _parquet_batches(path: Path, columns: Sequence[str], coded: Sequence[str]) -
 
     with readable_as(path, "Parquet"):
         fields = pyarrow.parquet.read_schema(path)
-    few = [name for name in coded if is_text(fields.field(name).type)]
-    with readable_as(path, "Parquet"), pyarrow.parquet.ParquetFile(path, read_dictionary=few) as file:
-        yield from file.iter_batches(batch_rows(len(columns)), columns=list(columns), use_pandas_metadata=False)
-
-
-def _open_arrow(file: Any) -> Any:
-    try:
-        return pa.ipc.open_file(file)
-    except pa.ArrowInvalid:
-        file.seek(0)
-        return pa.ipc.open_stream(file)
+        few = [name for name in coded if is_text(fields.field(name).type)]
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=few) as file:
+            most = batch_rows(len(columns))
+            for batch in file.iter_batches(most, columns=list(columns), use_pandas_metadata=False):
+                for column in batch.columns:
+                    check_sound(column)
+                yield batch
 
 
 def _arrow_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     most = batch_rows(len(columns))
-    with readable_as(path, "Arrow"), pa.memory_map(str(path)) as file:
-        reader = _open_arrow(file)
-        found = iter(reader) if hasattr(reader, "__iter__") else map(reader.get_batch, range(reader.num_record_batches))
-        for batch in found:
-            chosen = batch.select(list(columns))
-            for start in range(0, chosen.num_rows, most):
-                yield chosen.slice(start, most)
+    with open_arrow(path) as reader:
+        for batch in arrow_batches(reader, columns):
+            for start in range(0, batch.num_rows, most):
+                yield batch.slice(start, most)
 
 
 def _delimited_batches(path: Path, delimiter: str, columns: Sequence[str]) -> Any:

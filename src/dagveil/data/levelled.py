@@ -1,8 +1,8 @@
 """Levelled rows: every table as the same public number of slots, scaled to [-1, 1].
 
-The first rows fill the slots; where there are fewer rows, public filler records take the slots that are left. Then two
-neighbours, whether a record was added, removed or replaced, differ in one slot only, up to the order of the slots
-(docs/proofs/levelled.md).
+Records fill the slots, as `dagveil.data.selection` chooses them; where there are fewer, public filler takes the slots
+that are left. Then two neighbours, whether a record was added, removed or replaced, differ in one slot only, up to the
+order of the slots (docs/proofs/levelled.md).
 """
 
 from __future__ import annotations
@@ -70,17 +70,19 @@ def fill_slots(name: str, slots: range) -> NDArray[np.float64]:
     """
     key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     mixed = np.arange(slots.start, slots.stop, dtype=np.uint64)
-    # the finaliser of splitmix64, once to spread the slots and once after the column's key
+    # once to spread the slots and once after the column's key
     for shift in (np.uint64(0x9E3779B97F4A7C15), np.uint64(key)):
-        mixed = mixed + shift
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed = mixed ^ (mixed >> np.uint64(31))
+        mixed = scramble(mixed + shift)
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
 
 
+def scramble(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Map 64-bit integers one to one to others that look random: the finaliser of splitmix64."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
 def level_column(values: NDArray[np.float64], name: str, column: Column, slots: int) -> NDArray[np.float64]:
-    """Give a column of the levelled table: its first values, scaled, then filler up to the number of slots."""
-    check_slots(slots)
-    kept = scale_to_unit(values[:slots], column)
-    return np.concatenate([kept, fill_slots(name, range(len(kept), slots))])
+    """Give a column of the levelled table: the chosen values, scaled, then filler up to the number of slots."""
+    return np.concatenate([scale_to_unit(values, column), fill_slots(name, range(len(values), slots))])

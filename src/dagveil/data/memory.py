@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dagveil.data.bundles import bundle_columns
 from dagveil.data.column import Column, Numeric
-from dagveil.data.distinct import WeightedRows, count_cells, mix_codes, shrink_rows
+from dagveil.data.distinct import WeightedRows, count_cells, mix_codes, shrink_rows, sort_rows
 from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode, join_columns
 from dagveil.data.features import FeaturePlan, sum_feature_products
 from dagveil.data.gradients import Block, GradientPlan, scale_blocks, sum_curvatures, sum_gradients, weighs_exactly
@@ -23,6 +23,7 @@ from dagveil.data.products import PairTables, count_pairs, pays
 from dagveil.data.reading import read_source
 from dagveil.data.residuals import ResidualPlan, sum_residual_products
 from dagveil.data.schema import Schema
+from dagveil.data.selection import choose_rows, row_words
 from dagveil.data.table import check_columns, check_edges, check_exponents, table_shape, table_shapes
 from dagveil.errors import DataError, SchemaError
 
@@ -64,6 +65,7 @@ class MemoryTable:
         self._shrunk = False
         self._pair_tables: PairTables | None = None
         self._owners: NDArray[np.int64] | None = None
+        self._slots: dict[int, NDArray[np.intp]] = {}
         self._descents: dict[tuple[MomentPlan, bool], _DescentRows] = {}
 
     @classmethod
@@ -97,7 +99,7 @@ class MemoryTable:
 
     @classmethod
     def from_distinct(cls, rows: WeightedRows, schema: Schema) -> MemoryTable:
-        """Take distinct rows with their multiplicities: a table for counts, without numbers and without an order."""
+        """Take coded rows, distinct ones with multiplicities or all: a table for counts, without numbers."""
         n_rows = rows.n_rows if rows.weights is None else int(rows.weights.sum())
         table = cls(EncodedColumns(n_rows=n_rows, codes=rows.codes, values={}), schema)
         table._rows = rows
@@ -130,7 +132,7 @@ class MemoryTable:
     def counts_many(self, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
         """Answer many `counts` together: wide tables are counted once and summed down to the ones asked for."""
         shapes = table_shapes(self._schema, column_sets)
-        levels = {name: column.n_levels for name, column in self._schema.columns.items()}
+        levels = self._levels()
         whole = self._count_whole(column_sets, levels)
         if whole is not None:
             return [whole]
@@ -186,14 +188,13 @@ class MemoryTable:
         )
 
     def levelled_rows(self, columns: Sequence[str], slots: int) -> NDArray[np.float64]:
-        """Give the first rows, scaled to [-1, 1], and public filler in the slots that are left, (slots, k)."""
+        """Give the chosen rows, scaled to [-1, 1], and public filler in the slots that are left, (slots, k)."""
         check_columns(self._schema, columns)
         check_slots(slots)
-        if self._codes is None:
-            raise DataError("a part of a table keeps no order of rows, so it cannot be levelled; ask the whole table")
+        chosen = self._choose(slots)
         levelled = np.empty((slots, len(columns)))
         for position, name in enumerate(columns):
-            numbers = self._encoded_numbers(name)
+            numbers = self._encoded_numbers(name)[chosen]
             levelled[:, position] = level_column(numbers, name, self._schema.columns[name], slots)
         return levelled
 
@@ -221,17 +222,21 @@ class MemoryTable:
     def thin(self, keep: Callable[[int], NDArray[np.bool_]]) -> MemoryTable:
         """Return the table of some rows; `keep`, given the number of rows, says which.
 
-        Rows come in no particular order, so the choice must be random. The part has counts only, no numbers.
+        The choice must be random. The part has counts only, no numbers.
         """
         return self.split(1, lambda n_rows: np.where(keep(n_rows), 0, 1))[0]
 
     def split(self, parts: int, assign: Callable[[int], NDArray[np.int64]]) -> list[MemoryTable]:
         """Deal the rows out to parts; `assign`, given the number of rows, gives each row its part.
 
-        Rows whose part is `parts` or more are left out. As with `thin`, the choice must be random.
+        A position is one among the rows in the order of their codes. Rows whose part is `parts` or more are left out.
+        As with `thin`, the choice must be random.
         """
-        rows = self._distinct_rows()
         part = assign(self._n_rows)
+        rows = self._distinct_rows()
+        if self._owners is None and rows.weights is None:
+            # distinct rows are in the order of their codes, so others are too: how the source was read must not matter
+            rows = self._rows = sort_rows(rows, self._levels())
         if self._owners is None:
             weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
             self._owners = np.repeat(np.arange(rows.n_rows, dtype=np.int64), weights.astype(np.int64))
@@ -245,6 +250,19 @@ class MemoryTable:
         codes = {name: array[kept] for name, array in rows.codes.items()}
         weights = multiplicity[kept].astype(np.float64)
         return MemoryTable.from_distinct(WeightedRows(codes=codes, weights=weights, n_rows=len(kept)), self._schema)
+
+    def _choose(self, slots: int) -> NDArray[np.intp]:
+        """Return the positions of the rows that fill the slots."""
+        if self._codes is None:
+            raise DataError("a part of a table has counts only, so it cannot be levelled; ask the whole table")
+        if slots not in self._slots:
+            words = row_words(EncodedColumns(self._n_rows, self._codes, self._values), self._schema)
+            # a run asks for one number of slots
+            self._slots = {slots: choose_rows(words, slots)}
+        return self._slots[slots]
+
+    def _levels(self) -> dict[str, int]:
+        return {name: column.n_levels for name, column in self._schema.columns.items()}
 
     def _numbers(self, column: str) -> NDArray[np.float64]:
         if column not in self._values:
@@ -290,8 +308,7 @@ class MemoryTable:
 
     def _distinct_rows(self) -> WeightedRows:
         if not self._shrunk:
-            levels = {name: column.n_levels for name, column in self._schema.columns.items()}
-            self._rows = shrink_rows(self._rows, levels)
+            self._rows = shrink_rows(self._rows, self._levels())
             self._shrunk = True
         return self._rows
 

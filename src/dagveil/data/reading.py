@@ -17,12 +17,21 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dagveil.data.cells import to_arrow
 from dagveil.data.encoding import is_text
 from dagveil.errors import DataError
 
 BLOCK_BYTES: Final = (2**24, 2**30)
+_BYTES: Final = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
+_LONGEST_LINE: Final = 2**24
+"""Characters of a line of names: a small file that is unpacked may have a line without an end."""
+
 ENDINGS: Final = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet, .feather or .arrow"
 
 
@@ -172,7 +181,8 @@ def read_header(path: Path, delimiter: str) -> list[str]:
     opener: Callable[..., Any] = gzip.open if path.name.lower().endswith(".gz") else open
     try:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as lines:
-            header = next((row for row in csv.reader(lines, delimiter=delimiter) if row), None)
+            pieces = iter(lambda: lines.readline(_LONGEST_LINE), "")
+            header = next((row for row in csv.reader(map(_check_line, pieces), delimiter=delimiter) if row), None)
     except UnicodeDecodeError:
         raise encoding_error(path) from None
     except (OSError, EOFError, zlib.error, csv.Error):
@@ -182,30 +192,78 @@ def read_header(path: Path, delimiter: str) -> list[str]:
     return header
 
 
+def _check_line(line: str) -> str:
+    if len(line) == _LONGEST_LINE:
+        raise csv.Error("no end in sight")
+    return line
+
+
 def _read_parquet(path: Path, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
     import pyarrow.parquet
 
     with readable_as(path, "Parquet"):
         fields = pyarrow.parquet.read_schema(path)
-    check_names(fields.names, columns, path.name)
-    few = [name for name in coded if name in fields.names and is_text(fields.field(name).type)]
-    wanted = None if columns is None else list(columns)
-    with readable_as(path, "Parquet"):
+        check_names(fields.names, columns, path.name)
+        few = [name for name in coded if name in fields.names and is_text(fields.field(name).type)]
+        wanted = None if columns is None else list(columns)
         # no columns from the names of folders: the schema's columns are those in the file
-        return pyarrow.parquet.read_table(
+        table = pyarrow.parquet.read_table(
             path, columns=wanted, read_dictionary=few, use_pandas_metadata=False, partitioning=None
         )
+        for column in table.columns:
+            for chunk in column.chunks:
+                check_sound(chunk)
+    return table
 
 
 def _read_arrow(path: Path, columns: Sequence[str] | None) -> pa.Table:
-    with readable_as(path, "Arrow"), pa.memory_map(str(path)) as file:
+    with open_arrow(path) as reader:
+        check_names(reader.schema.names, columns, path.name)
+        wanted = reader.schema.names if columns is None else list(columns)
+        fields = pa.schema([reader.schema.field(name) for name in wanted])
+        return pa.Table.from_batches(list(arrow_batches(reader, wanted)), fields)
+
+
+@contextlib.contextmanager
+def open_arrow(path: Path) -> Iterator[Any]:
+    """Open an Arrow file or stream. It is read and not mapped: a mapped file that gets shorter ends the process."""
+    with readable_as(path, "Arrow"), pa.OSFile(str(path)) as file:
         try:
             reader = pa.ipc.open_file(file)
         except pa.ArrowInvalid:
             file.seek(0)
             reader = pa.ipc.open_stream(file)
-        table = reader.read_all()
-    return _select(table, columns, path.name)
+        yield reader
+
+
+def arrow_batches(reader: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Hand out some columns of an open Arrow file or stream, batch by batch, each checked before anyone uses it."""
+    found = iter(reader) if hasattr(reader, "__iter__") else map(reader.get_batch, range(reader.num_record_batches))
+    for batch in found:
+        chosen = batch.select(list(columns))
+        for column in chosen.columns:
+            check_sound(column)
+        yield chosen
+
+
+def check_sound(array: pa.Array) -> None:
+    """Refuse an array of a damaged file, whose use could read beyond its memory; raises errors of Arrow.
+
+    Offsets, sizes and places in a dictionary are checked. A text that is no UTF-8 is a value that no level foresees.
+    """
+    array.validate()
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        check_sound(array.storage)
+    elif pa.types.is_dictionary(kind):
+        check_sound(array.indices)
+        check_sound(array.dictionary)
+        ends = pc.min_max(array.indices)
+        if ends["min"].is_valid and not 0 <= ends["min"].as_py() <= ends["max"].as_py() < len(array.dictionary):
+            raise pa.ArrowIndexError("beyond the dictionary")
+    else:
+        # a text of bytes that are no UTF-8 would not pass as a text
+        array.view(_BYTES.get(kind, kind)).validate(full=True)
 
 
 @contextlib.contextmanager
@@ -213,7 +271,12 @@ def readable_as(path: Path, form: str) -> Iterator[None]:
     """Turn failures of Arrow into an error that quotes no cell."""
     try:
         yield
-    except (pa.ArrowException, OSError):
+    except pa.ArrowMemoryError:
+        raise DataError(
+            f"{path.name} is damaged, or asks for more memory than there is; write it again from its source, or choose "
+            "the engine duckdb (--engine duckdb)"
+        ) from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
         raise DataError(
             f"{path.name} cannot be read as {form}: it is damaged, incomplete or of another format; "
             "write it again from its source"

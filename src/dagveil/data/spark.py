@@ -24,6 +24,10 @@ from dagveil.data.streams import Question, Sums, add_batches, batch_rows, collec
 from dagveil.errors import DataError, MissingExtraError
 
 _ANSWERS: Final = "answer binary"
+_ROWS_STAY: Final = (
+    "this question needs rows one by one, and the rows stay on the cluster; choose a method that asks for counts or "
+    "sums, or export the columns it needs"
+)
 _PATH_ENDINGS: Final = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 
@@ -37,8 +41,6 @@ class SparkRows:
     columns
         Columns of the schema; the frame may have more.
     """
-
-    ordered = False
 
     def __init__(self, frame: Any, columns: Sequence[str]) -> None:
         check_names(list(frame.columns), columns, "the frame")
@@ -57,10 +59,11 @@ class SparkRows:
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Refuse: rows stay on the cluster."""
-        raise DataError(
-            "this question needs rows one by one, and the rows stay on the cluster; choose a method that asks for "
-            "counts or sums, or export the columns it needs"
-        )
+        raise DataError(_ROWS_STAY)
+
+    def coded(self, schema: Schema) -> Iterator[WeightedRows]:
+        """Refuse, as well."""
+        raise DataError(_ROWS_STAY)
 
     def add_up(self, question: Question, schema: Schema) -> Sums:
         """Let the executors answer for their rows, and add the answers."""

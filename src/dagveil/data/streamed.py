@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.data.column import Numeric
-from dagveil.data.distinct import WeightedRows, pays_to_shrink
-from dagveil.data.encoding import EncodedColumns, code_type, encode, join_columns
+from dagveil.data.distinct import WeightedRows
+from dagveil.data.encoding import EncodedColumns, check_types, code_type, join_columns
 from dagveil.data.features import FeaturePlan
 from dagveil.data.gradients import GradientPlan, weighs_exactly
 from dagveil.data.levelled import check_slots
@@ -19,12 +19,16 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
 from dagveil.data.residuals import ResidualPlan
 from dagveil.data.schema import Schema
-from dagveil.data.streams import Question, RowSource, SelectedRows, encode_batch
+from dagveil.data.selection import HASH_BYTES, choose_from
+from dagveil.data.spool import PartRows, Spool
+from dagveil.data.streams import Question, RowSource, encode_batch
 from dagveil.data.table import Table, check_columns, check_edges, check_exponents, table_shape
 from dagveil.errors import DataError, SchemaError
 
 HELD_BYTES: Final = 10**9
 """Bytes that distinct rows, or codes of rows, may take in memory."""
+
+_FEWEST_HASHES: Final = 2**16
 
 
 class StreamedTable:
@@ -59,9 +63,10 @@ class StreamedTable:
         self._n_rows: int | None = None
         self._cube: MemoryTable | None = None
         self._cube_tried = False
+        self._slots: dict[int, MemoryTable] = {}
         self._is_part = False
         # a type that cannot be read is refused now, as the memory engine does, not in the middle of a run
-        encode(rows.fields.empty_table(), schema)
+        check_types(rows.fields, schema)
 
     def __repr__(self) -> str:
         return f"StreamedTable(dataset={self._schema.dataset!r}, columns={len(self._schema.columns)})"
@@ -133,20 +138,17 @@ class StreamedTable:
         return int(self._add_up("curvature", [plan, direction, cap], plan.columns)[0])
 
     def levelled_rows(self, columns: Sequence[str], slots: int) -> NDArray[np.float64]:
-        """Give the first rows, scaled to [-1, 1], and public filler in the slots that are left, (slots, k)."""
+        """Give the chosen rows, scaled to [-1, 1], and public filler in the slots that are left, (slots, k).
+
+        The first call reads all rows two times or more, and the rows in the slots are kept.
+        """
         check_columns(self._schema, columns)
         check_slots(slots)
         if self._is_part:
-            raise DataError("a part of a table keeps no order of rows, so it cannot be levelled; ask the whole table")
-        narrow = self._narrow(columns)
-        found = 0
-        pieces = []
-        for batch in self._rows.batches(list(narrow.columns)):
-            pieces.append(encode_batch(batch.slice(0, slots - found), narrow))
-            found += pieces[-1].n_rows
-            if found == slots:
-                break
-        return MemoryTable(join_columns(pieces, narrow), narrow).levelled_rows(columns, slots)
+            raise DataError("a part of a table has counts only, so it cannot be levelled; ask the whole table")
+        if slots not in self._slots:
+            self._slots = {slots: self._fill(slots)}
+        return self._slots[slots].levelled_rows(columns, slots)
 
     def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:
         """Count values between public edges; the first and the last cell are open-ended."""
@@ -167,31 +169,41 @@ class StreamedTable:
     def split(self, parts: int, assign: Callable[[int], NDArray[np.int64]]) -> Sequence[Table]:
         """Deal the rows out to parts; `assign`, given the number of rows, gives each row its part.
 
-        Positions mean what they mean in memory: the distinct rows in the order of their codes, where memory would keep
-        these, and otherwise the rows in the order of the source. Where rows have no order, it is the distinct rows too.
+        Positions mean what they mean in memory, rows in the order of their codes, if the distinct rows or the codes of
+        all rows can be held. If not, codes go to disk, and a position is one in the single reading that this takes.
         """
-        cube = None if self._is_part else self._distinct()
-        if cube is not None and (pays_to_shrink(cube.n_distinct, cube.n_rows) or not self._rows.ordered):
-            return cube.split(parts, assign)
-        if self.n_rows * self._row_bytes() <= self._held_bytes:
-            return self._hold_codes().split(parts, assign)
+        held = self._distinct()
+        if held is None and self.n_rows * self._row_bytes() <= self._held_bytes:
+            held = self._hold_codes()
+        if held is not None:
+            return held.split(parts, assign)
         labels = np.minimum(assign(self.n_rows), parts).astype(np.min_scalar_type(parts))
-        return [self._part(labels, number) for number in range(parts)]
+        spool = Spool(self._rows.coded(self._schema), self._schema, labels, parts)
+        return [self._part(spool, number, int(np.count_nonzero(labels == number))) for number in range(parts)]
 
-    def _part(self, labels: NDArray[Any], number: int) -> StreamedTable:
-        part = StreamedTable(SelectedRows(self._rows, labels, number), self._schema, held_bytes=self._held_bytes)
+    def _part(self, spool: Spool, number: int, n_rows: int) -> StreamedTable:
+        rows = PartRows(spool, number, self._rows.fields)
+        part = StreamedTable(rows, self._schema, held_bytes=self._held_bytes)
         part._is_part = True
-        part._n_rows = int(np.count_nonzero(labels == number))
+        part._n_rows = n_rows
         return part
 
     def _hold_codes(self) -> MemoryTable:
-        pieces = [encode_batch(batch, self._schema) for batch in self._rows.batches(list(self._schema.columns))]
-        joined = join_columns([EncodedColumns(piece.n_rows, piece.codes, {}) for piece in pieces], self._schema)
-        if self._is_part:
-            # as in memory, a part of a part keeps the order that its rows have
-            rows = WeightedRows(codes=joined.codes, weights=None, n_rows=joined.n_rows)
-            return MemoryTable.from_distinct(rows, self._schema)
-        return MemoryTable(joined, self._schema)
+        pieces = [EncodedColumns(piece.n_rows, piece.codes, {}) for piece in self._rows.coded(self._schema)]
+        joined = join_columns(pieces, self._schema)
+        return MemoryTable.from_distinct(WeightedRows(joined.codes, None, joined.n_rows), self._schema)
+
+    def _fill(self, slots: int) -> MemoryTable:
+        """Return the rows that fill the slots."""
+        most = max(self._held_bytes // HASH_BYTES, _FEWEST_HASHES)
+        return MemoryTable(choose_from(self._encoded, self._schema, self.n_rows, slots, most), self._schema)
+
+    def _encoded(self) -> Iterator[EncodedColumns]:
+        n_rows = 0
+        for batch in self._rows.batches(list(self._schema.columns)):
+            n_rows += batch.num_rows
+            yield encode_batch(batch, self._schema)
+        self._note_rows(n_rows)
 
     def _row_bytes(self) -> int:
         return sum(np.dtype(code_type(column)).itemsize for column in self._schema.columns.values())

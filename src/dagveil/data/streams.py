@@ -64,17 +64,20 @@ class Sums:
 
 
 class RowSource(Protocol):
-    """Where rows come from. It must hand out the same rows, in the same order, every time."""
+    """Where rows come from: the same rows every time, in an order that may be another one every time.
 
-    ordered: bool
-    """Whether rows can be handed out, in an order that stays the same."""
+    Databases promise no order. One record more, or another session, may change it, and no answer may depend on it.
+    """
 
     @property
     def fields(self) -> pa.Schema:
         """Names and types of the columns."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Hand out some columns of all rows, in the order of the source."""
+        """Hand out some columns of all rows."""
+
+    def coded(self, schema: Schema) -> Iterator[WeightedRows]:
+        """Hand out the codes of all rows."""
 
     def add_up(self, question: Question, schema: Schema) -> Sums:
         """Answer a question about all rows; the schema declares the columns that it reads."""
@@ -131,15 +134,19 @@ def collect_distinct(pieces: Iterable[WeightedRows], schema: Schema, most: int) 
 def shrink_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[WeightedRows]:
     """Encode batches and reduce each to its distinct rows, where that pays."""
     levels = {name: column.n_levels for name, column in schema.columns.items()}
+    for rows in code_batches(batches, schema):
+        yield shrink_rows(rows, levels)
+
+
+def code_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[WeightedRows]:
+    """Encode batches, and keep the codes."""
     for batch in batches:
         encoded = encode_batch(batch, schema)
-        yield shrink_rows(WeightedRows(codes=encoded.codes, weights=None, n_rows=encoded.n_rows), levels)
+        yield WeightedRows(codes=encoded.codes, weights=None, n_rows=encoded.n_rows)
 
 
 class LocalRows:
     """What sources have in common that hand rows out to this process. Inherit, and give `fields` and `batches`."""
-
-    ordered = True
 
     @property
     def fields(self) -> pa.Schema:
@@ -147,8 +154,12 @@ class LocalRows:
         raise NotImplementedError
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Hand out some columns of all rows, in the order of the source."""
+        """Hand out some columns of all rows."""
         raise NotImplementedError
+
+    def coded(self, schema: Schema) -> Iterator[WeightedRows]:
+        """Hand out the codes of all rows."""
+        return code_batches(self.batches(list(schema.columns)), schema)
 
     def add_up(self, question: Question, schema: Schema) -> Sums:
         """Answer a question about all rows; the schema declares the columns that it reads."""
@@ -183,35 +194,3 @@ class ArrowRows(LocalRows):
         """Hand out some columns of all rows, in order."""
         chosen = self._table.select(list(columns))
         yield from chosen.to_batches(max_chunksize=self._most_rows or batch_rows(len(columns)))
-
-
-class SelectedRows(LocalRows):
-    """Some rows of a source: those whose label is one number.
-
-    Parameters
-    ----------
-    rows
-        The source.
-    labels
-        A label for each of its rows, in order.
-    label
-        The label of the rows that are kept.
-    """
-
-    def __init__(self, rows: RowSource, labels: NDArray[np.integer[Any]], label: int) -> None:
-        self._rows = rows
-        self._labels = labels
-        self._label = label
-
-    @property
-    def fields(self) -> pa.Schema:
-        """Names and types of the columns."""
-        return self._rows.fields
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Hand out some columns of the rows that are kept, in the order of the source."""
-        start = 0
-        for batch in self._rows.batches(columns):
-            labels = self._labels[start : start + batch.num_rows]
-            start += batch.num_rows
-            yield batch.filter(pa.array(labels == self._label))
