@@ -46,12 +46,9 @@ class PlainGroup(click.Group):
         except (click.ClickException, click.exceptions.Exit):
             raise
         except (KeyboardInterrupt, Cancelled, click.Abort) as stop:
-            became = tell_notes(stop) or (
-                "What was already charged stays charged: see `dagveil budget show`."
-                if BELL.run is None
-                else f"Run {BELL.run} is ended: `dagveil budget history` tells what it was charged."
-            )
-            click.echo(f"Stopped. {became}", err=True)
+            run = "" if BELL.run is None else f" (run {BELL.run})"
+            stays = f"What was already charged stays charged{run}: see `dagveil budget show`."
+            click.echo(f"Stopped. {tell_notes(stop) or stays}", err=True)
             raise click.exceptions.Exit(130) from None
         except DagveilError as error:
             raise Refusal(tell_notes(error)) from error

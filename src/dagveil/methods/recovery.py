@@ -60,12 +60,14 @@ def open_curator(
     if taken is None:
         taken = _begin(run, method, path, asked)
     journal = taken.journal
+    curator = None
     try:
         curator = Curator(table, run.relation, accounting, taken.record, run.noise, journal, taken.written)
         yield curator
         journal.sync()
     except BaseException as error:
-        if accounting.spent or taken.written:
+        # a charge whose record failed may stand as well, so the filter is asked, too
+        if accounting.spent or taken.written or (curator is not None and curator.events):
             journal.close()
             _explain(error, taken.number, path)
         else:
