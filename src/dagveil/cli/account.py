@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from fractions import Fraction
 
 import click
 
@@ -33,9 +34,12 @@ def describe(account: Account) -> str:
     if account.remaining_epsilon is None or account.remaining_delta is None:
         words.append(f"`dagveil budget set {shlex.quote(account.dataset)} --epsilon NUMBER` sets one")
     else:
-        words.append(
-            f"left epsilon {round_down(account.remaining_epsilon, 4)}, delta {round_down(account.remaining_delta, 4)}"
-        )
+        left = (account.remaining_epsilon, account.remaining_delta)
+        amounts = [round_down(max(amount, Fraction(0)), 4) for amount in left]
+        words.append(f"left epsilon {amounts[0]}, delta {amounts[1]}")
+        if min(left) < 0:
+            over = [round_up(max(-amount, Fraction(0)), 4) for amount in left]
+            words.append(f"overspent by epsilon {over[0]}, delta {over[1]}: `dagveil budget verify` may tell why")
     return "; ".join(words)
 
 

@@ -41,10 +41,11 @@ from dagveil.methods.catalogue import Method, method_named
 from dagveil.methods.choice import AUTO, check_auto, choose_method
 from dagveil.methods.discovery import discover as run_discovery
 from dagveil.methods.discovery import measure_source
-from dagveil.methods.evidence_search import search_evidence
+from dagveil.methods.evidence_search import check_search, search_evidence
 from dagveil.methods.knowledge_file import load_knowledge
 from dagveil.methods.result import Result
 from dagveil.methods.run import check_reviewed
+from dagveil.methods.settings import SearchRule
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
@@ -177,7 +178,13 @@ def discover(
             written.append(folder / "evidence.json")
             places = replace(places, outputs=(*places.outputs, folder / "evidence.json"))
             evidence, tell = _measure(
-                file, knowledge, places, method=chosen, choice=choice, options=options, redraws=redraws, **run
+                *(file, knowledge, places),
+                method=chosen,
+                choice=choice,
+                options=options,
+                redraws=redraws,
+                search=settings.search,
+                **run,
             )
             # saved before the search: whatever happens to that, what was paid for is kept
             write_paid(folder / "evidence.json", evidence.save, places.recovery)
@@ -237,12 +244,14 @@ def _measure(
     choice: Choice | None,
     options: tuple[str, ...],
     redraws: int = 0,
+    search: SearchRule | None = None,
     **run: Any,
 ) -> tuple[Evidence, Callable[[], None]]:
     """Refuse what can be refused without the ledger, then spend; return also what tells the account."""
     given = read_options(options)
     method.read_settings(Calibration.SOUND, given)
     order = _check_order(file, places, **run)
+    check_search(method.name, order.schema, search)
     with show_progress() as progress:
         evidence = measure_source(
             order.rows,

@@ -12,13 +12,13 @@ import numpy as np
 
 from dagveil._version import __version__
 from dagveil.data.engine import Engine, choose_engine
-from dagveil.data.schema import Schema
+from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence
 from dagveil.evidence.choice import Choice
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import Method, method_named, method_origin
-from dagveil.methods.evidence_search import search_evidence
+from dagveil.methods.evidence_search import check_search, search_evidence
 from dagveil.methods.forecast import work_of_reading, work_of_run
 from dagveil.methods.machine_speed import Speed
 from dagveil.methods.measured import Progress, silent
@@ -226,6 +226,9 @@ def discover(
     )
     chosen = method_named(method)
     if chosen.release is not None and calibration is Calibration.SOUND:
+        if settings is not None:
+            schema = schema if isinstance(schema, Schema) else load_schema(schema)
+            check_search(method, schema, settings.search)
         evidence = measure_source(
             source,
             schema,
