@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
 from dagveil.audit.readings import read_answer, read_median, read_notes, read_sampled, scales_in_records
 from dagveil.audit.tape import Exact, Rule, Tape
 from dagveil.curator import Answer, Interview, Question, Sieve
+from dagveil.curator.gate import Gate
 from dagveil.curator.interview import RECORD, Sample
 from dagveil.data.table import Table
-from dagveil.privacy.events import Event
 from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.statistic import Statistic
@@ -23,10 +23,8 @@ _FAR: Final = 2**60
 class AuditedInterview(Interview):
     """An interview on tape. It notes the exact scores that its mechanisms are given."""
 
-    def __init__(
-        self, table: Table, relation: Relation, statistic: Statistic, charge: Callable[[Event], None], tape: Tape
-    ) -> None:
-        super().__init__(table, relation, statistic, charge, tape.noise)
+    def __init__(self, table: Table, relation: Relation, statistic: Statistic, gate: Gate, tape: Tape) -> None:
+        super().__init__(table, relation, statistic, gate)
         self._tape = tape
         self._drawn: list[float] = []
         self.steered: bool | None = None
@@ -95,11 +93,11 @@ class AuditedInterview(Interview):
         # on a replay the mechanism must come to the answer on the tape, whatever the score is here
         return -_FAR if expected.answer else _FAR
 
-    def _choose(self, scores: Sequence[int], epsilon: Fraction, label: str) -> int:
+    def _choose(self, scores: Sequence[int], epsilon: Fraction, label: str, asked: object) -> int:
         for score in scores:
             self._tape.note(score / RECORD)
         with self._tape.noise.free():
-            return super()._choose(scores, epsilon, label)
+            return super()._choose(scores, epsilon, label, asked)
 
 
 class AuditedSieve(Sieve):

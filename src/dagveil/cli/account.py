@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import shlex
 
+import click
+
+from dagveil.cli.options import name_ledger
+from dagveil.errors import LedgerError
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.ledger.account import Account, tell_left
+from dagveil.privacy.ledger.book import Ledger
 from dagveil.report.labels import clean_text
 
 
@@ -30,6 +35,15 @@ def describe(account: Account) -> str:
     else:
         words.append(tell_left(account.lifetime, account.spending))
     return "; ".join(words)
+
+
+def tell_account(books: Ledger, place: str, dataset: str) -> None:
+    """Say on the error stream what a data set has spent; a ledger that cannot be read now is no failure of a run."""
+    try:
+        told = describe(books.account(dataset))
+    except LedgerError:
+        told = "the account cannot be read just now; `dagveil budget show` tells it later"
+    click.echo(f"ledger {name_ledger(place)}: {told}", err=True)
 
 
 def describe_shares(account: Account) -> str:

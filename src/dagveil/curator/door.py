@@ -1,8 +1,8 @@
 """The door: the only object that holds rows.
 
-It is asked a question, checks that the question is sensible, computes the exact answer, charges the filter, writes the
-charge to the ledger, and only then draws noise. Killed at any moment, the ledger never holds less than what could have
-leaked.
+It is asked a question, checks that the question is sensible, computes the exact answer and hands it to its gate, which
+charges the filter, writes the charge to the ledger, and only then draws noise. Killed at any moment, the ledger never
+holds less than what could have leaked.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.curator.descent import Descent
+from dagveil.curator.gate import Gate, Record
 from dagveil.curator.interview import Interview
+from dagveil.curator.journal import Journal
 from dagveil.curator.laboratory import Laboratory
 from dagveil.curator.published import PublishedAccess
 from dagveil.data.features import FeaturePlan
@@ -31,7 +32,6 @@ from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.source import NoiseSource
-from dagveil.privacy.receipt import SEEDED
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import (
     NoisyCounts,
@@ -55,14 +55,6 @@ MAX_RELEASED_CELLS = 20_000_000
 """Cells that one question may release; more would take minutes of noise and gigabytes of JSON."""
 
 
-class Record(Protocol):
-    """Where a charge is written before noise is drawn: a run of the ledger."""
-
-    def record(self, event: Event) -> None:
-        """Store the event durably."""
-        ...
-
-
 class Curator:
     """Holds rows, answers with noise.
 
@@ -78,18 +70,29 @@ class Curator:
         The ledger's run.
     noise
         Where noise comes from.
+    journal
+        Keeps what is released, so that a run that stopped can be finished.
+    written
+        What the ledger holds of this run already.
     """
 
-    def __init__(self, table: Table, relation: Relation, accounting: Filter, run: Record, noise: NoiseSource) -> None:
+    def __init__(
+        self,
+        table: Table,
+        relation: Relation,
+        accounting: Filter,
+        run: Record,
+        noise: NoiseSource,
+        journal: Journal | None = None,
+        written: Sequence[Event] = (),
+    ) -> None:
         self._table = table
-        self._run = run
-        self._noise = noise
-        self._events: list[Event] = []
+        self._gate = Gate(accounting, run, noise, journal, written)
         self.relation = relation
         self.accounting = accounting
 
     def __repr__(self) -> str:
-        return f"Curator({self.schema.dataset!r}, {self.accounting.name}, {len(self._events)} charges)"
+        return f"Curator({self.schema.dataset!r}, {self.accounting.name}, {len(self.events)} charges)"
 
     @property
     def schema(self) -> Schema:
@@ -99,7 +102,7 @@ class Curator:
     @property
     def events(self) -> tuple[Event, ...]:
         """What was charged so far."""
-        return tuple(self._events)
+        return self._gate.events
 
     def count_rows(self, share: Fraction) -> NoisyCounts:
         """Release the number of rows."""
@@ -146,19 +149,18 @@ class Curator:
         lattice = lattice_for(self.accounting, weighted, amount)
         deviation = deviation_for(self.accounting, weighted * lattice**2, amount)
         unit = -(-deviation // smallest)
-        variances = {size: self._noise.representable_variance(Fraction((unit * size) ** 2)) for size in set(sizes)}
+        variances = {size: self._gate.representable_variance(Fraction((unit * size) ** 2)) for size in set(sizes)}
         exact = self._centred(list(pairs), shapes, lattice)
         # every draw has at least its table's share of this variance
-        self._charge(DiscreteGaussian(label, sum(sizes), weighted * lattice**2, Fraction((unit * smallest) ** 2)))
-        noise = {
-            size: iter(self._noise.discrete_gaussian(variances[size], size * count).reshape(-1, size))
-            for size, count in Counter(sizes).items()
-        }
-        released = []
-        for pair, shape, size, table in zip(pairs, shapes, sizes, exact, strict=True):
-            values = tuple((table + next(noise[size])).tolist())
-            released.append(NoisyInteractions(pair, (shape[0], shape[1]), lattice, variances[size], values))
-        return tuple(released)
+        event = DiscreteGaussian(label, sum(sizes), weighted * lattice**2, Fraction((unit * smallest) ** 2))
+        owners = np.repeat(sizes, sizes)
+        parts = [(variances[size], np.flatnonzero(owners == size)) for size in dict.fromkeys(sizes)]
+        noisy = self._gate.add_gaussian(np.concatenate(exact), event, tuple(pairs), *parts)
+        tables = np.split(noisy, np.cumsum(sizes)[:-1])
+        return tuple(
+            NoisyInteractions(pair, (shape[0], shape[1]), lattice, variances[size], tuple(table.tolist()))
+            for pair, shape, size, table in zip(pairs, shapes, sizes, tables, strict=True)
+        )
 
     def magnitudes(self, centers: dict[str, float], exponents: range, share: Fraction) -> tuple[NoisyMagnitudes, ...]:
         """Release, for each column, how far its values lie from a public centre, in powers of two."""
@@ -173,7 +175,7 @@ class Curator:
         """Release the second moments of clipped rows."""
         plan.check_reach()
         sensitivity = moments_squared_sensitivity(self.relation, plan)
-        noisy = self._release_symmetric(self._table.moments(plan), sensitivity, share, label)
+        noisy = self._release_symmetric(self._table.moments(plan), sensitivity, share, label, plan)
         return NoisyMoments(
             plan.columns, plan.centers, plan.spreads, plan.radius_squared, plan.constant, plan.bits, *noisy
         )
@@ -184,7 +186,7 @@ class Curator:
         size = 1 + len(plan.rows.columns)
         self._check_cells(label, size * (size + 1) // 2, 1)
         sensitivity = feature_moments_squared_sensitivity(self.relation, plan)
-        noisy = self._release_symmetric(self._table.feature_moments(plan), sensitivity, share, label)
+        noisy = self._release_symmetric(self._table.feature_moments(plan), sensitivity, share, label, plan)
         return NoisyFeatureMoments(
             plan.columns,
             plan.centers,
@@ -202,7 +204,7 @@ class Curator:
         rows = plan.rows
         rows.check_reach()
         sensitivity = moments_squared_sensitivity(self.relation, rows)
-        noisy = self._release_symmetric(self._table.residual_moments(plan), sensitivity, share, label)
+        noisy = self._release_symmetric(self._table.residual_moments(plan), sensitivity, share, label, plan)
         return NoisyMoments(
             rows.columns, rows.centers, rows.spreads, rows.radius_squared, rows.constant, rows.bits, *noisy
         )
@@ -215,15 +217,15 @@ class Curator:
         reason = statistic.refusal(self.relation)
         if reason is not None:
             raise MethodError(f"{statistic.name} cannot be asked about with noise: {reason}")
-        return Interview(self._table, self.relation, statistic, self._charge, self._noise)
+        return Interview(self._table, self.relation, statistic, self._gate)
 
     def descent(self, rows: MomentPlan) -> Descent:
         """Return a descent: adaptive gradients, each charged to this curator's filter."""
-        return Descent(self._table, self.relation, rows, self.accounting, self._charge, self._noise)
+        return Descent(self._table, self.relation, rows, self.accounting, self._gate)
 
     def laboratory(self, slots: int) -> Laboratory:
         """Return a laboratory: kernel questions on levelled rows, each charged to this curator's filter."""
-        return Laboratory(self._table, self.relation, slots, self._charge, self._noise)
+        return Laboratory(self._table, self.relation, slots, self._gate)
 
     def open_as_published(self, reason: str, rng: np.random.Generator) -> PublishedAccess:
         """Give exact access to a `paper` calibration, after the ledger knows that it is unbounded.
@@ -235,22 +237,21 @@ class Curator:
         rng
             For noise as published.
         """
-        self._write(Unbounded("as published", reason))
+        self._gate.write(Unbounded("as published", reason))
         return PublishedAccess(self._table, rng)
 
     def _release_symmetric(
-        self, exact: NDArray[np.int64], sensitivity: Fraction, share: Fraction, label: str
+        self, exact: NDArray[np.int64], sensitivity: Fraction, share: Fraction, label: str, asked: object
     ) -> tuple[Fraction, Fraction, tuple[int, ...]]:
         """Release the upper triangle of a symmetric matrix: variance off the diagonal, twice that on it, values."""
         deviation = deviation_for(self.accounting, sensitivity, share * self.accounting.total)
-        variance = self._noise.representable_variance(Fraction(deviation**2))
-        diagonal_variance = self._noise.representable_variance(2 * variance)
+        variance = self._gate.representable_variance(Fraction(deviation**2))
+        diagonal_variance = self._gate.representable_variance(2 * variance)
         rows, columns = np.triu_indices(exact.shape[0])
         on_diagonal = rows == columns
-        self._charge(DiscreteGaussian(label, len(rows), sensitivity, variance))
-        values = exact[rows, columns]
-        values[on_diagonal] += self._noise.discrete_gaussian(diagonal_variance, int(on_diagonal.sum()))
-        values[~on_diagonal] += self._noise.discrete_gaussian(variance, int((~on_diagonal).sum()))
+        event = DiscreteGaussian(label, len(rows), sensitivity, variance)
+        parts = ((diagonal_variance, on_diagonal), (variance, ~on_diagonal))
+        values = self._gate.add_gaussian(exact[rows, columns], event, asked, *parts)
         return variance, diagonal_variance, tuple(values.tolist())
 
     def _release_counts(
@@ -262,20 +263,20 @@ class Curator:
         lattice = lattice_for(self.accounting, counts_squared_sensitivity(self.relation, len(names)), amount)
         sensitivity = counts_squared_sensitivity(self.relation, len(names), lattice)
         deviation = deviation_for(self.accounting, sensitivity, amount)
-        variance = self._noise.representable_variance(Fraction(deviation**2))
+        variance = self._gate.representable_variance(Fraction(deviation**2))
         flat = _flatten(exact)
         changed = min(changed_cells(self.relation, len(names)), len(flat))
-        self._charge(DiscreteGaussian(label, len(flat), sensitivity, variance, changed))
-        noisy = flat * lattice + self._noise.discrete_gaussian(variance, len(flat))
+        event = DiscreteGaussian(label, len(flat), sensitivity, variance, changed)
+        noisy = self._gate.add_gaussian(flat * lattice, event, tuple(names))
         return _cut(names, exact, noisy, lattice, variance)
 
     def _release_counts_by_laplace(
         self, names: Sequence[tuple[str, ...]], exact: Sequence[np.ndarray], epsilon: Fraction, label: str
     ) -> tuple[NoisyCounts, ...]:
-        scale = self._noise.representable_scale(counts_sensitivity(self.relation, len(names)) / epsilon)
+        scale = self._gate.representable_scale(counts_sensitivity(self.relation, len(names)) / epsilon)
         flat = _flatten(exact)
-        self._charge(DiscreteLaplace(label, len(flat), epsilon))
-        return _cut(names, exact, flat + self._noise.discrete_laplace(scale, len(flat)), 1, laplace_variance(scale))
+        noisy = self._gate.add_laplace(flat, [DiscreteLaplace(label, len(flat), epsilon)], [scale], tuple(names))
+        return _cut(names, exact, noisy, 1, laplace_variance(scale))
 
     def _centred(
         self, pairs: list[tuple[str, str]], shapes: list[tuple[int, ...]], lattice: int
@@ -296,18 +297,6 @@ class Curator:
                 f"{label}: {n_tables} tables have {cells} cells together, the limit is {MAX_RELEASED_CELLS}; "
                 "group levels in the schema, or leave columns out"
             )
-
-    def _charge(self, event: Event) -> None:
-        """Refuse first, record second; the caller draws noise last."""
-        self.accounting.charge(event)
-        if not self._noise.private and not self._events:
-            # whoever has the seed can take the noise away: the ledger must not count that as an ordinary charge
-            self._run.record(Unbounded("seeded noise", SEEDED))
-        self._write(event)
-
-    def _write(self, event: Event) -> None:
-        self._run.record(event)
-        self._events.append(event)
 
 
 def _flatten(tables: Sequence[np.ndarray]) -> NDArray[np.int64]:
