@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,10 +20,13 @@ from dagveil.audit.counted_batches import (
 from dagveil.audit.records import Domain, RecordSearch
 from dagveil.audit.search import Norm
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
+from dagveil.curator.gate import Gate
 from dagveil.curator.interview import Interview, Sample
 from dagveil.data.column import Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.mechanisms.smooth_median import smooth_sensitivity
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
@@ -156,7 +160,8 @@ def test_scores_are_those_of_an_interview(name: str, relation: Relation) -> None
     for _ in range(30):
         codes = {column: (rng.random(31) < rng.random()).astype(np.uint8) for column in columns}
         table = MemoryTable.from_codes(codes, schema)
-        interview = Interview(table, relation, statistic, lambda event: None, noise_source(NoiseKind.SEEDED, 0))
+        gate = Gate(PureFilter(Budget.of(1, 0)), Mock(), noise_source(NoiseKind.SEEDED, 0))
+        interview = Interview(table, relation, statistic, gate)
         slow.append(interview._score(("x", "y", ("s",)), Sample(table, [table])))
         batch.append(table.counts(("s", "x", "y")))
     assert batch_scores(statistic, relation, shape)(np.stack(batch))[:, 0].tolist() == slow

@@ -176,7 +176,7 @@ class TestNotices:
                 def representable_scale(self, scale: Fraction) -> Fraction:
                     return noise_source(NoiseKind.SEEDED, 0).representable_scale(scale * curator._table.n_rows)
 
-            curator._noise = Uneven()
+            curator._gate._noise = Uneven()
             curator.count_rows(Fraction(1, 2))
             return tell(curator, [])
 

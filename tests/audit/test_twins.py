@@ -74,7 +74,7 @@ def draw_nothing(curator: Any) -> None:
 
 
 def charge_nothing(curator: Any) -> None:
-    curator._charge = lambda event: None
+    curator._gate.charge = lambda event: None
 
 
 WAYS = [

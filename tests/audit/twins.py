@@ -133,7 +133,7 @@ def sieve_method(name: str, vector: type[SparseVector]) -> Method:
         interview = curator.interview(Kendall(40))
         epsilon = curator.accounting.total / 8
         sieve = interview.open_sieve(epsilon, Fraction(1, 2), Fraction(1), "round")
-        own = (epsilon / 2, epsilon / 2, curator._noise, curator._charge, 2**20, "round", epsilon)
+        own = (epsilon / 2, epsilon / 2, curator._gate._noise, curator._gate.charge, 2**20, "round", epsilon)
         sieve._vector = vector(*own)
         questions: list[Question] = [(x, y, ()) for x, y in combinations(curator.schema.columns, 2)]
         return tell(curator, [question for question in questions if not sieve.looks_independent(question, 1.0)])
@@ -161,7 +161,7 @@ def ask_with_faint_noise(curator: Curator, knowledge: Knowledge, settings: NoSet
 def ask_with_local_noise(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: object) -> Asked:
     """Noise scaled to how far this table's own neighbours lie away: none at all if they do not (PCD's branch)."""
     counts = curator._table.counts(("a", "d"))
-    noise = curator._noise.discrete_laplace(Fraction(int(counts.min()) + 1), 1) if counts.min() else np.zeros(1)
+    noise = curator._gate._noise.discrete_laplace(Fraction(int(counts.min()) + 1), 1) if counts.min() else np.zeros(1)
     return tell(curator, [("a", "d", ())] if counts.max() + noise[0] > 0 else [])
 
 

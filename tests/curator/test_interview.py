@@ -6,16 +6,19 @@ import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
-from dagveil.curator import Interview, interview
+from dagveil.curator import Interview, gate
+from dagveil.curator.gate import Gate
 from dagveil.curator.interview import RECORD, Question, Sample
 from dagveil.data.column import Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.privacy.events import Event
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.distance import ExactDistance
@@ -62,11 +65,14 @@ def make_rows(schema: Schema, n_rows: int, seed: int = 0) -> MemoryTable:
     return MemoryTable.from_codes(codes, schema)
 
 
-def ask_about(
-    statistic: Statistic, schema: Schema, relation: Relation, charge: Callable[[Event], None] = lambda event: None
-) -> Interview:
+def open_gate() -> Gate:
+    """Return a gate that affords everything and writes it down nowhere."""
+    return Gate(PureFilter(Budget.of(10**9, 0)), Mock(), noise_source(NoiseKind.SEEDED, 0))
+
+
+def ask_about(statistic: Statistic, schema: Schema, relation: Relation) -> Interview:
     empty = MemoryTable.from_codes({name: np.empty(0, dtype=np.uint8) for name in schema.columns}, schema)
-    return Interview(empty, relation, statistic, charge, noise_source(NoiseKind.SEEDED, 0))
+    return Interview(empty, relation, statistic, open_gate())
 
 
 class TestScores:
@@ -153,8 +159,7 @@ class TestScores:
             make_rows(schema, 200),
             Relation.ADD_REMOVE,
             KENDALL,
-            lambda event: None,
-            noise_source(NoiseKind.SEEDED, 0),
+            open_gate(),
         )
         fresh = [
             asked._score(question, asked._draw_sample(Fraction(1)))
@@ -170,7 +175,7 @@ class TestScores:
         shape = TableShape(2, 3, 2)
         for name in STATISTIC_NAMES:
             statistic = statistic_named(name, ROWS)
-            asked = Interview(table, relation, statistic, lambda event: None, noise_source(NoiseKind.SEEDED, 0))
+            asked = Interview(table, relation, statistic, open_gate())
             value = int(statistic.values(table.counts(("s", "x", "y"))))
             scored = asked._score(("x", "y", ("s",)), asked._draw_sample(Fraction(1)))
             assert scored == value * RECORD // statistic.sensitivity(relation, shape)
@@ -242,7 +247,7 @@ def capture_scores(monkeypatch: pytest.MonkeyPatch) -> list[list[Fraction]]:
         seen.append(scores)
         return 0
 
-    monkeypatch.setattr(interview.exponential, "choose", choose)
+    monkeypatch.setattr(gate.exponential, "choose", choose)
     return seen
 
 

@@ -9,13 +9,16 @@ from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from dagveil.curator import Curator, Interview, interview
-from dagveil.curator.interview import RECORD, Question, Sample, _choose_rows
+from dagveil.curator import Curator, Interview, gate
+from dagveil.curator.gate import Gate
+from dagveil.curator.interview import RECORD, Question, Sample
 from dagveil.data.column import Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -100,6 +103,10 @@ def make_spied(
     asked = curator.interview(statistic)
     log.clear()  # records that were dealt out to parts
     return curator, asked, log
+
+
+def open_gate(noise: Any) -> Gate:
+    return Gate(pure(), Mock(), noise)
 
 
 def pure(epsilon: object = 1) -> Filter:
@@ -347,7 +354,7 @@ def capture_scores(monkeypatch: pytest.MonkeyPatch) -> list[list[Fraction]]:
         seen.append(scores)
         return 0
 
-    monkeypatch.setattr(interview.exponential, "choose", choose)
+    monkeypatch.setattr(gate.exponential, "choose", choose)
     return seen
 
 
@@ -391,14 +398,14 @@ class TestChoices:
 class TestRows:
     def test_every_set_of_rows_is_equally_likely(self) -> None:
         noise = noise_source(NoiseKind.SEEDED, 0)
-        found = Counter(tuple(np.flatnonzero(_choose_rows(5, 2, noise)).tolist()) for _ in range(4000))
+        found = Counter(tuple(np.flatnonzero(open_gate(noise).keep_some(2, 5)).tolist()) for _ in range(4000))
         assert len(found) == 10
         assert chisquare(list(found.values())).pvalue > 1e-4
 
     @pytest.mark.parametrize(("n_rows", "size"), list(product([0, 1, 4], [0, 1, 4])))
     def test_extreme_sizes(self, n_rows: int, size: int) -> None:
         if size <= n_rows:
-            assert _choose_rows(n_rows, size, noise_source(NoiseKind.SEEDED, 0)).sum() == size
+            assert open_gate(noise_source(NoiseKind.SEEDED, 0)).keep_some(size, n_rows).sum() == size
 
     def test_a_tie_on_the_border_is_drawn_again(self) -> None:
         tickets = iter([[7, 7, 9], [7, 7, 3], [5, 2, 4]])
@@ -408,8 +415,8 @@ class TestRows:
                 return np.array(next(tickets))
 
         # one row of three: the first draw is tied at the border; the second is not, and row 2 has the lowest ticket
-        assert _choose_rows(3, 1, Tied()).tolist() == [False, False, True]
-        assert _choose_rows(3, 1, Tied()).tolist() == [False, True, False]
+        assert open_gate(Tied()).keep_some(1, 3).tolist() == [False, False, True]
+        assert open_gate(Tied()).keep_some(1, 3).tolist() == [False, True, False]
 
     def test_poisson_sub_samples_keep_each_record_by_itself(self) -> None:
         _, asked, _ = make_spied(pure())

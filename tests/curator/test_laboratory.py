@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.curator import Curator
+from dagveil.curator.gate import Gate
 from dagveil.curator.interview import RECORD
 from dagveil.curator.laboratory import HsicTest, Laboratory, Ridge
 from dagveil.data.additive import AdditiveFunction
@@ -172,7 +174,8 @@ class TestOrder:
 
 
 def open_laboratory(values: np.ndarray, slots: int, noise: Any) -> Laboratory:
-    return Laboratory(make_table(values), Relation.ADD_REMOVE, slots, lambda event: None, noise)
+    gate = Gate(PureFilter(Budget.of(10**9, 0)), Mock(), noise)
+    return Laboratory(make_table(values), Relation.ADD_REMOVE, slots, gate)
 
 
 def threshold(values: np.ndarray, test: HsicTest, question: Any, others: tuple[int, ...]) -> tuple[int, Fraction]:
@@ -262,7 +265,7 @@ class TestTheLawOfTheBit:
 
     def test_permutations_are_uniform(self) -> None:
         laboratory = open_laboratory(make_values(3), 3, noise_source(NoiseKind.SEEDED, 3))
-        drawn = [tuple(laboratory._draw_permutation().tolist()) for _ in range(6000)]
+        drawn = [tuple(laboratory._gate.permute(3).tolist()) for _ in range(6000)]
         counts = np.array([drawn.count(order) for order in itertools.permutations(range(3))])
         assert counts.sum() == 6000
         assert ((counts - 1000) ** 2 / 1000).sum() < 35  # five degrees of freedom: probability 1.5e-6
@@ -276,7 +279,7 @@ class TestTheLawOfTheBit:
                 return np.array([5, 5, 1]) if self.calls < 3 else np.array([5, 2, 1])
 
         noise = Ties()
-        assert open_laboratory(make_values(3), 3, noise)._draw_permutation().tolist() == [2, 1, 0]
+        assert open_laboratory(make_values(3), 3, noise)._gate.permute(3).tolist() == [2, 1, 0]
         assert noise.calls == 3
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from dagveil.curator import Curator, Interview, Question
+from dagveil.curator.gate import Gate
 from dagveil.data.column import Categorical, Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -32,6 +34,7 @@ from dagveil.methods.discovery import discover
 from dagveil.methods.measured import silent
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
+from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.ledger.account import RunState
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
@@ -136,9 +139,8 @@ class Playing:
         nobody = {name: np.empty(0, dtype=np.uint8) for name in curator.schema.columns}
         empty = MemoryTable.from_codes(nobody, curator.schema)
         self._curator = curator
-        self._empty = Interview(
-            empty, curator.relation, statistic, lambda event: None, noise_source(NoiseKind.SEEDED, 0)
-        )
+        gate = Gate(PureFilter(Budget.of(1, 0)), Mock(), noise_source(NoiseKind.SEEDED, 0))
+        self._empty = Interview(empty, curator.relation, statistic, gate)
         self.statistic = statistic
         self.asked = 0
 

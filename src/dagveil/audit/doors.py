@@ -111,7 +111,7 @@ class AuditedCurator(Curator):
 
         def make() -> Interview:
             call(statistic)  # refuses what the curator refuses
-            return AuditedInterview(self._table, self.relation, statistic, self._charge, self._tape)
+            return AuditedInterview(self._table, self.relation, statistic, self._gate, self._tape)
 
         return self._tape.open("interview", (statistic,), make)
 
@@ -120,7 +120,7 @@ class AuditedCurator(Curator):
         return self._tape.open(
             "descent",
             (rows,),
-            lambda: AuditedDescent(self._table, self.relation, rows, self.accounting, self._charge, self._tape),
+            lambda: AuditedDescent(self._table, self.relation, rows, self.accounting, self._gate, self._tape),
         )
 
     def laboratory(self, slots: int) -> Laboratory:
@@ -128,5 +128,5 @@ class AuditedCurator(Curator):
         return self._tape.open(
             "laboratory",
             (slots,),
-            lambda: AuditedLaboratory(self._table, self.relation, slots, self._charge, self._tape),
+            lambda: AuditedLaboratory(self._table, self.relation, slots, self._gate, self._tape),
         )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final
 
 from dagveil.audit.readings import read_answer, read_median, read_notes, read_sampled, scales_in_records
 from dagveil.audit.tape import Exact, Rule, Tape
 from dagveil.curator import Answer, Interview, Question, Sieve
+from dagveil.curator.gate import Gate
 from dagveil.curator.interview import RECORD, Sample
 from dagveil.data.table import Table
-from dagveil.privacy.events import Event
 from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.statistic import Statistic
@@ -23,10 +23,8 @@ _FAR: Final = 2**60
 class AuditedInterview(Interview):
     """An interview on tape. It notes the exact scores that its mechanisms are given."""
 
-    def __init__(
-        self, table: Table, relation: Relation, statistic: Statistic, charge: Callable[[Event], None], tape: Tape
-    ) -> None:
-        super().__init__(table, relation, statistic, charge, tape.noise)
+    def __init__(self, table: Table, relation: Relation, statistic: Statistic, gate: Gate, tape: Tape) -> None:
+        super().__init__(table, relation, statistic, gate)
         self._tape = tape
         self._drawn: list[float] = []
         self.steered: bool | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -13,11 +12,11 @@ from dagveil.audit.readings import read_curvature, read_difference, read_gradien
 from dagveil.audit.tape import Tape
 from dagveil.curator import Question
 from dagveil.curator.descent import Descent
+from dagveil.curator.gate import Gate
 from dagveil.curator.laboratory import HsicTest, Laboratory, NoisyDifference, PublicFunctions, Regression, Ridge
 from dagveil.curator.residual_sums import NoisySums
 from dagveil.data.moments import MomentPlan
 from dagveil.data.table import Table
-from dagveil.privacy.events import Event
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.relation import Relation
 
@@ -26,15 +25,9 @@ class AuditedDescent(Descent):
     """A descent on tape."""
 
     def __init__(
-        self,
-        table: Table,
-        relation: Relation,
-        rows: MomentPlan,
-        accounting: Filter,
-        charge: Callable[[Event], None],
-        tape: Tape,
+        self, table: Table, relation: Relation, rows: MomentPlan, accounting: Filter, gate: Gate, tape: Tape
     ) -> None:
-        super().__init__(table, relation, rows, accounting, charge, tape.noise)
+        super().__init__(table, relation, rows, accounting, gate)
         self._tape = tape
 
     def gradient(
@@ -63,10 +56,8 @@ class AuditedDescent(Descent):
 class AuditedLaboratory(Laboratory):
     """A laboratory on tape. It notes the exact statistics that the permutation test compares."""
 
-    def __init__(
-        self, table: Table, relation: Relation, slots: int, charge: Callable[[Event], None], tape: Tape
-    ) -> None:
-        super().__init__(table, relation, slots, charge, tape.noise)
+    def __init__(self, table: Table, relation: Relation, slots: int, gate: Gate, tape: Tape) -> None:
+        super().__init__(table, relation, slots, gate)
         self._tape = tape
 
     def permutation_bit(self, question: Question, epsilon: Fraction, test: HsicTest, label: str) -> bool:

@@ -15,12 +15,14 @@ from dagveil.audit.neighbours import Pair
 from dagveil.audit.replay import Rehearsal
 from dagveil.audit.tape import Exchange, Rule, Tape
 from dagveil.curator import Interview, Question
+from dagveil.curator.gate import Gate
 from dagveil.data.table import Table
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
+from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.statistics.statistic import Statistic
 
@@ -150,7 +152,8 @@ class Attacker:
             found = []
             for table in self.tables:
                 noise = noise_source(NoiseKind.SEEDED, 0)
-                interview = Interview(table, self.pair.relation, statistic, lambda event: None, noise)
+                gate = Gate(PureFilter(self.budget), Tape(noise), noise)
+                interview = Interview(table, self.pair.relation, statistic, gate)
                 scores = [interview._score(question, interview._draw_sample(rate)) for _ in range(SUB_SAMPLES)]
                 found.append(np.array(scores, dtype=np.float64))
             self._known[key] = (found[0], found[1])

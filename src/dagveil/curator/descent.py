@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.curator.gate import Gate
 from dagveil.data.gradients import GradientPlan
 from dagveil.data.moments import MomentPlan
 from dagveil.data.table import Table
-from dagveil.privacy.events import DiscreteGaussian, Event
+from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.mechanisms.gaussian import deviation_for
-from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.gradients import curvature_squared_sensitivity, gradient_squared_sensitivity
 
@@ -32,28 +31,17 @@ class Descent:
     rows
         How rows are scaled and shrunk.
     accounting
-        The filter, for prices; charges go through `charge`.
-    charge
-        Refuses or records an event.
-    noise
-        Where noise comes from.
+        The filter, for prices.
+    gate
+        Charges and draws.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        relation: Relation,
-        rows: MomentPlan,
-        accounting: Filter,
-        charge: Callable[[Event], None],
-        noise: NoiseSource,
-    ) -> None:
+    def __init__(self, table: Table, relation: Relation, rows: MomentPlan, accounting: Filter, gate: Gate) -> None:
         self._table = table
         self._relation = relation
         self._rows = rows
         self._accounting = accounting
-        self._charge = charge
-        self._noise = noise
+        self._gate = gate
         self.asked = 0
 
     def __repr__(self) -> str:
@@ -95,8 +83,8 @@ class Descent:
         self, exact: NDArray[np.int64], squared_sensitivity: Fraction, share: Fraction, label: str
     ) -> tuple[NDArray[np.float64], float]:
         deviation = deviation_for(self._accounting, squared_sensitivity, share * self._accounting.total)
-        variance = self._noise.representable_variance(Fraction(deviation**2))
-        self._charge(DiscreteGaussian(label, exact.size, squared_sensitivity, variance))
+        variance = self._gate.representable_variance(Fraction(deviation**2))
+        event = DiscreteGaussian(label, exact.size, squared_sensitivity, variance)
+        noisy = self._gate.add_gaussian(exact.reshape(-1), event)
         self.asked += 1
-        noise = self._noise.discrete_gaussian(variance, exact.size).reshape(exact.shape)
-        return (exact + noise).astype(np.float64), math.sqrt(variance)
+        return noisy.reshape(exact.shape).astype(np.float64), math.sqrt(variance)

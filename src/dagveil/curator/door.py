@@ -1,8 +1,8 @@
 """The door: the only object that holds rows.
 
-It is asked a question, checks that the question is sensible, computes the exact answer, charges the filter, writes the
-charge to the ledger, and only then draws noise. Killed at any moment, the ledger never holds less than what could have
-leaked.
+It is asked a question, checks that the question is sensible, computes the exact answer and hands it to its gate, which
+charges the filter, writes the charge to the ledger, and only then draws noise. Killed at any moment, the ledger never
+holds less than what could have leaked.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.curator.descent import Descent
+from dagveil.curator.gate import Gate, Record
 from dagveil.curator.interview import Interview
 from dagveil.curator.laboratory import Laboratory
 from dagveil.curator.published import PublishedAccess
@@ -31,7 +31,6 @@ from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.source import NoiseSource
-from dagveil.privacy.receipt import SEEDED
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import (
     NoisyCounts,
@@ -55,14 +54,6 @@ MAX_RELEASED_CELLS = 20_000_000
 """Cells that one question may release; more would take minutes of noise and gigabytes of JSON."""
 
 
-class Record(Protocol):
-    """Where a charge is written before noise is drawn: a run of the ledger."""
-
-    def record(self, event: Event) -> None:
-        """Store the event durably."""
-        ...
-
-
 class Curator:
     """Holds rows, answers with noise.
 
@@ -82,14 +73,12 @@ class Curator:
 
     def __init__(self, table: Table, relation: Relation, accounting: Filter, run: Record, noise: NoiseSource) -> None:
         self._table = table
-        self._run = run
-        self._noise = noise
-        self._events: list[Event] = []
+        self._gate = Gate(accounting, run, noise)
         self.relation = relation
         self.accounting = accounting
 
     def __repr__(self) -> str:
-        return f"Curator({self.schema.dataset!r}, {self.accounting.name}, {len(self._events)} charges)"
+        return f"Curator({self.schema.dataset!r}, {self.accounting.name}, {len(self.events)} charges)"
 
     @property
     def schema(self) -> Schema:
@@ -99,7 +88,7 @@ class Curator:
     @property
     def events(self) -> tuple[Event, ...]:
         """What was charged so far."""
-        return tuple(self._events)
+        return self._gate.events
 
     def count_rows(self, share: Fraction) -> NoisyCounts:
         """Release the number of rows."""
@@ -146,19 +135,18 @@ class Curator:
         lattice = lattice_for(self.accounting, weighted, amount)
         deviation = deviation_for(self.accounting, weighted * lattice**2, amount)
         unit = -(-deviation // smallest)
-        variances = {size: self._noise.representable_variance(Fraction((unit * size) ** 2)) for size in set(sizes)}
+        variances = {size: self._gate.representable_variance(Fraction((unit * size) ** 2)) for size in set(sizes)}
         exact = self._centred(list(pairs), shapes, lattice)
         # every draw has at least its table's share of this variance
-        self._charge(DiscreteGaussian(label, sum(sizes), weighted * lattice**2, Fraction((unit * smallest) ** 2)))
-        noise = {
-            size: iter(self._noise.discrete_gaussian(variances[size], size * count).reshape(-1, size))
-            for size, count in Counter(sizes).items()
-        }
-        released = []
-        for pair, shape, size, table in zip(pairs, shapes, sizes, exact, strict=True):
-            values = tuple((table + next(noise[size])).tolist())
-            released.append(NoisyInteractions(pair, (shape[0], shape[1]), lattice, variances[size], values))
-        return tuple(released)
+        event = DiscreteGaussian(label, sum(sizes), weighted * lattice**2, Fraction((unit * smallest) ** 2))
+        owners = np.repeat(sizes, sizes)
+        parts = [(variances[size], np.flatnonzero(owners == size)) for size in dict.fromkeys(sizes)]
+        noisy = self._gate.add_gaussian(np.concatenate(exact), event, *parts)
+        tables = np.split(noisy, np.cumsum(sizes)[:-1])
+        return tuple(
+            NoisyInteractions(pair, (shape[0], shape[1]), lattice, variances[size], tuple(table.tolist()))
+            for pair, shape, size, table in zip(pairs, shapes, sizes, tables, strict=True)
+        )
 
     def magnitudes(self, centers: dict[str, float], exponents: range, share: Fraction) -> tuple[NoisyMagnitudes, ...]:
         """Release, for each column, how far its values lie from a public centre, in powers of two."""
@@ -215,15 +203,15 @@ class Curator:
         reason = statistic.refusal(self.relation)
         if reason is not None:
             raise MethodError(f"{statistic.name} cannot be asked about with noise: {reason}")
-        return Interview(self._table, self.relation, statistic, self._charge, self._noise)
+        return Interview(self._table, self.relation, statistic, self._gate)
 
     def descent(self, rows: MomentPlan) -> Descent:
         """Return a descent: adaptive gradients, each charged to this curator's filter."""
-        return Descent(self._table, self.relation, rows, self.accounting, self._charge, self._noise)
+        return Descent(self._table, self.relation, rows, self.accounting, self._gate)
 
     def laboratory(self, slots: int) -> Laboratory:
         """Return a laboratory: kernel questions on levelled rows, each charged to this curator's filter."""
-        return Laboratory(self._table, self.relation, slots, self._charge, self._noise)
+        return Laboratory(self._table, self.relation, slots, self._gate)
 
     def open_as_published(self, reason: str, rng: np.random.Generator) -> PublishedAccess:
         """Give exact access to a `paper` calibration, after the ledger knows that it is unbounded.
@@ -235,7 +223,7 @@ class Curator:
         rng
             For noise as published.
         """
-        self._write(Unbounded("as published", reason))
+        self._gate.write(Unbounded("as published", reason))
         return PublishedAccess(self._table, rng)
 
     def _release_symmetric(
@@ -243,14 +231,13 @@ class Curator:
     ) -> tuple[Fraction, Fraction, tuple[int, ...]]:
         """Release the upper triangle of a symmetric matrix: variance off the diagonal, twice that on it, values."""
         deviation = deviation_for(self.accounting, sensitivity, share * self.accounting.total)
-        variance = self._noise.representable_variance(Fraction(deviation**2))
-        diagonal_variance = self._noise.representable_variance(2 * variance)
+        variance = self._gate.representable_variance(Fraction(deviation**2))
+        diagonal_variance = self._gate.representable_variance(2 * variance)
         rows, columns = np.triu_indices(exact.shape[0])
         on_diagonal = rows == columns
-        self._charge(DiscreteGaussian(label, len(rows), sensitivity, variance))
-        values = exact[rows, columns]
-        values[on_diagonal] += self._noise.discrete_gaussian(diagonal_variance, int(on_diagonal.sum()))
-        values[~on_diagonal] += self._noise.discrete_gaussian(variance, int((~on_diagonal).sum()))
+        event = DiscreteGaussian(label, len(rows), sensitivity, variance)
+        parts = ((diagonal_variance, on_diagonal), (variance, ~on_diagonal))
+        values = self._gate.add_gaussian(exact[rows, columns], event, *parts)
         return variance, diagonal_variance, tuple(values.tolist())
 
     def _release_counts(
@@ -262,20 +249,20 @@ class Curator:
         lattice = lattice_for(self.accounting, counts_squared_sensitivity(self.relation, len(names)), amount)
         sensitivity = counts_squared_sensitivity(self.relation, len(names), lattice)
         deviation = deviation_for(self.accounting, sensitivity, amount)
-        variance = self._noise.representable_variance(Fraction(deviation**2))
+        variance = self._gate.representable_variance(Fraction(deviation**2))
         flat = _flatten(exact)
         changed = min(changed_cells(self.relation, len(names)), len(flat))
-        self._charge(DiscreteGaussian(label, len(flat), sensitivity, variance, changed))
-        noisy = flat * lattice + self._noise.discrete_gaussian(variance, len(flat))
+        event = DiscreteGaussian(label, len(flat), sensitivity, variance, changed)
+        noisy = self._gate.add_gaussian(flat * lattice, event)
         return _cut(names, exact, noisy, lattice, variance)
 
     def _release_counts_by_laplace(
         self, names: Sequence[tuple[str, ...]], exact: Sequence[np.ndarray], epsilon: Fraction, label: str
     ) -> tuple[NoisyCounts, ...]:
-        scale = self._noise.representable_scale(counts_sensitivity(self.relation, len(names)) / epsilon)
+        scale = self._gate.representable_scale(counts_sensitivity(self.relation, len(names)) / epsilon)
         flat = _flatten(exact)
-        self._charge(DiscreteLaplace(label, len(flat), epsilon))
-        return _cut(names, exact, flat + self._noise.discrete_laplace(scale, len(flat)), 1, laplace_variance(scale))
+        noisy = self._gate.add_laplace(flat, [DiscreteLaplace(label, len(flat), epsilon)], [scale])
+        return _cut(names, exact, noisy, 1, laplace_variance(scale))
 
     def _centred(
         self, pairs: list[tuple[str, str]], shapes: list[tuple[int, ...]], lattice: int
@@ -296,18 +283,6 @@ class Curator:
                 f"{label}: {n_tables} tables have {cells} cells together, the limit is {MAX_RELEASED_CELLS}; "
                 "group levels in the schema, or leave columns out"
             )
-
-    def _charge(self, event: Event) -> None:
-        """Refuse first, record second; the caller draws noise last."""
-        self.accounting.charge(event)
-        if not self._noise.private and not self._events:
-            # whoever has the seed can take the noise away: the ledger must not count that as an ordinary charge
-            self._run.record(Unbounded("seeded noise", SEEDED))
-        self._write(event)
-
-    def _write(self, event: Event) -> None:
-        self._run.record(event)
-        self._events.append(event)
 
 
 def _flatten(tables: Sequence[np.ndarray]) -> NDArray[np.int64]:

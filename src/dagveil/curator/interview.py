@@ -8,7 +8,7 @@ needs to know one sensitivity only. Scores live on a grid of 2⁻²⁰ records.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
@@ -17,15 +17,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.curator.gate import Gate
 from dagveil.data.table import Table
 from dagveil.errors import BudgetError
-from dagveil.privacy.events import DiscreteLaplace, Event, SubsampledGaussian
-from dagveil.privacy.mechanisms import exponential
-from dagveil.privacy.mechanisms.smooth_median import release_median
+from dagveil.privacy.events import DiscreteLaplace, SubsampledGaussian
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
-from dagveil.privacy.noise.blocks import LaplaceBlocks
-from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.reconciled import GRID, Reconciled, part_statistics
 from dagveil.statistics.statistic import Statistic, TableShape
@@ -69,24 +66,14 @@ class Interview:
         Which tables count as neighbours.
     statistic
         How dependence is measured; the larger, the more dependent.
-    charge
-        Refuses or records an event.
-    noise
-        Where noise comes from.
+    gate
+        Charges and draws.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        relation: Relation,
-        statistic: Statistic,
-        charge: Callable[[Event], None],
-        noise: NoiseSource,
-    ) -> None:
+    def __init__(self, table: Table, relation: Relation, statistic: Statistic, gate: Gate) -> None:
         self._relation = relation
-        self._charge = charge
-        self._noise = noise
-        self._laplace = LaplaceBlocks(noise)
+        self._gate = gate
+        self._laplace = gate.open_blocks()
         self._levels = {name: column.n_levels for name, column in table.schema.columns.items()}
         self.statistic = statistic
         self._whole = self._deal(table)
@@ -106,10 +93,10 @@ class Interview:
         """Return the score with Laplace noise."""
         self._check_no_round()
         exact = self._score(question, self._whole)
-        scale = self._noise.representable_scale(RECORD / epsilon)
-        self._charge(DiscreteLaplace(label, 1, epsilon))
+        scale = self._gate.representable_scale(RECORD / epsilon)
+        noisy = self._gate.add_one_laplace(exact, DiscreteLaplace(label, 1, epsilon), scale, self._laplace)
         self.asked += 1
-        return Answer((exact + self._laplace.draw(scale)) / RECORD, math.sqrt(2.0) * float(scale) / RECORD)
+        return Answer(noisy / RECORD, math.sqrt(2.0) * float(scale) / RECORD)
 
     def answer_by_median(self, question: Question, epsilon: Fraction, delta: Fraction, label: str) -> float:
         """Return the median p-value of the statistic's parts, with noise scaled to its smooth sensitivity."""
@@ -117,7 +104,7 @@ class Interview:
             raise BudgetError(f"{self.statistic.name} has one part only, so there is no median; use a reconciled test.")
         self._check_no_round()
         p_values = part_statistics(self._count(question, self._whole), self.statistic.test)
-        released = release_median(p_values, 0, GRID, epsilon, delta, self._noise, self._charge, label)
+        released = self._gate.release_median(p_values, (0, GRID), epsilon, delta, label)
         self.asked += 1
         return min(max(released / GRID, 0.0), 1.0)
 
@@ -142,12 +129,11 @@ class Interview:
             )
         self._check_no_round()
         squared = Fraction(RECORD**2)
-        variance = self._noise.representable_variance(variance * squared)
-        exact = self._score(question, self._draw_sample(rate))
-        self._charge(SubsampledGaussian(label, rate, squared, variance))
+        variance = self._gate.representable_variance(variance * squared)
+        exact = np.array([self._score(question, self._draw_sample(rate))], dtype=np.int64)
+        noisy = self._gate.add_gaussian(exact, SubsampledGaussian(label, rate, squared, variance))
         self.asked += 1
-        noisy = exact + int(self._noise.discrete_gaussian(variance, 1)[0])
-        return Answer(noisy / RECORD, math.sqrt(variance) / RECORD)
+        return Answer(int(noisy[0]) / RECORD, math.sqrt(variance) / RECORD)
 
     def open_sieve(self, epsilon: Fraction, threshold_share: Fraction, rate: Fraction, label: str) -> Sieve:
         """Return a sparse vector over questions, with a fresh sub-sample for every round.
@@ -168,7 +154,7 @@ class Interview:
         # the mechanism's own epsilon on the sub-sample, whose amplified price is `epsilon`
         inner = epsilon if rate == 1 else strengthen(epsilon, rate, _SAMPLING[self._relation], self._relation)
         own = (inner * threshold_share, inner * (1 - threshold_share))
-        vector = SparseVector(*own, self._noise, self._charge, RECORD, label, epsilon)
+        vector = self._gate.open_sparse_vector(own, RECORD, label, epsilon)
         return Sieve(self, vector, own, rate)
 
     def choose_number(self, options: Sequence[Sequence[tuple[Question, float]]], epsilon: Fraction, label: str) -> int:
@@ -195,7 +181,7 @@ class Interview:
 
     def flip_coin(self) -> bool:
         """Flip a fair coin; it depends on nothing."""
-        return bool(self._noise.uniform_below(2, 1)[0])
+        return self._gate.flip_coin()
 
     def _draw_sample(self, rate: Fraction) -> Sample:
         """Draw a fresh sub-sample: Poisson if records come and go, of fixed size if they are replaced."""
@@ -203,8 +189,8 @@ class Interview:
         if rate == 1:
             return self._whole
         if self._relation is Relation.ADD_REMOVE:
-            return self._deal(whole.thin(lambda n_rows: self._noise.bernoulli(rate, n_rows)))
-        return self._deal(whole.thin(lambda n_rows: _choose_rows(n_rows, math.floor(rate * n_rows), self._noise)))
+            return self._deal(whole.thin(lambda n_rows: self._gate.keep_each(rate, n_rows)))
+        return self._deal(whole.thin(lambda n_rows: self._gate.keep_some(math.floor(rate * n_rows), n_rows)))
 
     def _score(self, question: Question, sample: Sample) -> int:
         """Return the **exact** score in grid steps, for mechanisms only; it does not depend on the order of columns."""
@@ -226,7 +212,7 @@ class Interview:
     def _choose(self, scores: Sequence[int], epsilon: Fraction, label: str) -> int:
         self._check_no_round()
         in_records = [Fraction(score, RECORD) for score in scores]
-        chosen = exponential.choose(in_records, epsilon, self._noise, self._charge, label)
+        chosen = self._gate.choose(in_records, epsilon, label)
         self.asked += 1
         return chosen
 
@@ -248,7 +234,7 @@ class Interview:
         parts = self.statistic.parts
         if parts == 1:
             return Sample(table, [table])
-        return Sample(table, table.split(parts, lambda n_rows: self._noise.uniform_below(parts, n_rows)))
+        return Sample(table, table.split(parts, lambda n_rows: self._gate.deal(parts, n_rows)))
 
 
 class Sieve:
@@ -282,7 +268,7 @@ class Sieve:
         if self._sample is None:
             self._sample = self._interview._draw_sample(self._rate)
         exact = self._interview._score(question, self._sample)
-        below = self._vector.is_above(-exact, -math.floor(threshold * RECORD))
+        below = self._interview._gate.is_above(self._vector, -exact, -math.floor(threshold * RECORD))
         self._interview.asked += 1
         self._interview._open = None if below else self
         if below:
@@ -294,15 +280,3 @@ _SAMPLING = {
     Relation.ADD_REMOVE: Sampling.POISSON,
     Relation.REPLACE_ONE: Sampling.WITHOUT_REPLACEMENT,
 }
-
-
-def _choose_rows(n_rows: int, size: int, noise: NoiseSource) -> NDArray[np.bool_]:
-    """Choose so many rows, every set of them equally likely."""
-    while True:
-        tickets = noise.uniform_below(2**63, n_rows)
-        order = np.argsort(tickets)
-        # a tie on the border would favour one of the two: draw again
-        if not 0 < size < n_rows or tickets[order[size - 1]] != tickets[order[size]]:
-            kept = np.zeros(n_rows, dtype=np.bool_)
-            kept[order[:size]] = True
-            return kept

@@ -8,7 +8,6 @@ as in an interview, on the same grid. What leaves is a bit, or a score with Lapl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Protocol
@@ -16,15 +15,15 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.curator.gate import Gate
 from dagveil.curator.interview import RECORD, Question
 from dagveil.curator.residual_sums import NoisySums
 from dagveil.data.additive import AdditiveFunction
 from dagveil.data.levelled import check_slots
 from dagveil.data.table import Table
 from dagveil.errors import MethodError
-from dagveil.privacy.events import DiscreteLaplace, Event
+from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.mechanisms.laplace import laplace_variance
-from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.gcm import gcm_sensitivities
 from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
@@ -112,23 +111,18 @@ class Laboratory:
         Which tables count as neighbours; levelled rows have the same sensitivities under both relations.
     slots
         The public number of rows that the table is levelled to.
-    charge
-        Refuses or records an event.
-    noise
-        Where noise and permutations come from.
+    gate
+        Charges and draws, permutations too.
     """
 
-    def __init__(
-        self, table: Table, relation: Relation, slots: int, charge: Callable[[Event], None], noise: NoiseSource
-    ) -> None:
+    def __init__(self, table: Table, relation: Relation, slots: int, gate: Gate) -> None:
         check_slots(slots)
         if slots < 2:
             raise MethodError(
                 f"kernel questions need at least 2 slots, not {slots}; declare nominal_rows in the schema"
             )
         self._table = table
-        self._charge = charge
-        self._noise = noise
+        self._gate = gate
         self.relation = relation
         self.slots = slots
         self.asked = 0
@@ -154,12 +148,11 @@ class Laboratory:
         paired = paired_root_hsic_sensitivity(self.slots, kernel, kernel, residual, residual)
         # in grid steps: a permuted statistic moves by a record, the statistic itself by less
         moved = RECORD + min(RECORD, math.ceil(RECORD * _raise(paired) / _raise(sensitivity)))
-        scale = self._noise.representable_scale(moved / epsilon)
+        scale = self._gate.representable_scale(moved / epsilon)
         scores = _to_grid(self._permuted(kernel.map(u), kernel.map(v), test.permutations), sensitivity)
-        self._charge(DiscreteLaplace(label, 1, epsilon))
+        bit = self._gate.is_among_largest(scores, scale, DiscreteLaplace(label, 1, epsilon), test.largest_rank)
         self.asked += 1
-        noisy = scores + self._noise.discrete_laplace(scale, len(scores))
-        return int((noisy[1:] >= noisy[0]).sum()) + 1 <= test.largest_rank
+        return bit
 
     def gcm(
         self,
@@ -191,15 +184,17 @@ class Laboratory:
         values = [math.fsum(terms.tolist()) for terms in (products, products**2, first, second)]
         # functions are public, so a slot moves its own residual only
         sensitivities = (*gcm_sensitivities(self.slots, bound, residual), 2.0 * bound, 2.0 * bound)
-        exact = [int(_to_grid(np.array(value), moved)) for value, moved in zip(values, sensitivities, strict=True)]
+        exact = np.array([_to_grid(np.array(one), moved) for one, moved in zip(values, sensitivities, strict=True)])
         each = (*epsilons[:2], epsilons[2] / 2, epsilons[2] / 2)
-        scales = [self._noise.representable_scale(RECORD / epsilon) for epsilon in each]
-        for name, draws, epsilon in zip(("products", "squares", "residuals"), (1, 1, 2), epsilons, strict=True):
-            self._charge(DiscreteLaplace(f"{label}, {name}", draws, epsilon))
+        scales = [self._gate.representable_scale(RECORD / epsilon) for epsilon in each]
+        events = [
+            DiscreteLaplace(f"{label}, {name}", draws, epsilon)
+            for name, draws, epsilon in zip(("products", "squares", "residuals"), (1, 1, 2), epsilons, strict=True)
+        ]
+        released = self._gate.add_laplace(exact, events, scales)
         self.asked += 1
         units = [_raise(moved) / RECORD for moved in sensitivities]
-        drawn = [int(self._noise.discrete_laplace(scale, 1)[0]) for scale in scales]
-        noisy = [(value + noise) * unit for value, noise, unit in zip(exact, drawn, units, strict=True)]
+        noisy = [value * unit for value, unit in zip(released.tolist(), units, strict=True)]
         variances = [float(laplace_variance(scale)) * unit**2 for scale, unit in zip(scales, units, strict=True)]
         return NoisySums(*noisy, *variances)
 
@@ -230,13 +225,12 @@ class Laboratory:
         return self._release_difference(value, 2.0 * residual_rank_sensitivity(self.slots), epsilon, label)
 
     def _release_difference(self, value: float, sensitivity: float, epsilon: Fraction, label: str) -> NoisyDifference:
-        scale = self._noise.representable_scale(RECORD / epsilon)
-        exact = int(_to_grid(np.array(value), sensitivity))
-        self._charge(DiscreteLaplace(label, 1, epsilon))
+        scale = self._gate.representable_scale(RECORD / epsilon)
+        exact = _to_grid(np.array([value]), sensitivity)
+        noisy = self._gate.add_laplace(exact, [DiscreteLaplace(label, 1, epsilon)], [scale])
         self.asked += 1
-        noisy = exact + int(self._noise.discrete_laplace(scale, 1)[0])
         unit = _raise(sensitivity) / RECORD
-        return NoisyDifference(noisy * unit, float(scale) * unit)
+        return NoisyDifference(int(noisy[0]) * unit, float(scale) * unit)
 
     def _explain(self, source: str, target: str, regression: Regression) -> tuple[Floats, Floats, float]:
         """Return a column, the residual of another given it, and what one slot moves residuals of other slots by."""
@@ -260,26 +254,17 @@ class Laboratory:
         return u, v, 0.0
 
     def _permuted(self, u: Floats, v: Floats, count: int) -> Floats:
-        """Return the statistic and so many permuted ones, in blocks of bounded memory."""
+        """Return the statistic and so many permuted ones, in blocks of bounded memory.
+
+        Orders must be secret and uniform: the proof puts the slots of two neighbours in line with each other.
+        """
         parts: list[Floats] = []
         step = max(1, _PERMUTED_CELLS // self.slots)
         for start in range(0, count, step):
-            drawn = [self._draw_permutation() for _ in range(min(step, count - start))]
+            drawn = [self._gate.permute(self.slots) for _ in range(min(step, count - start))]
             values = root_hsic(u, v, np.stack(drawn))
             parts.append(values if not parts else values[1:])
         return np.concatenate(parts)
-
-    def _draw_permutation(self) -> NDArray[np.intp]:
-        """Draw an order of the slots, all equally likely.
-
-        It must be secret and uniform: the proof puts the slots of two neighbours in line with each other.
-        """
-        while True:
-            tickets = self._noise.uniform_below(2**63, self.slots)
-            order = np.argsort(tickets)
-            # equal tickets would favour one order: draw again
-            if not (np.diff(tickets[order]) == 0).any():
-                return order
 
 
 def check_permutations(level: float, permutations: int) -> None:

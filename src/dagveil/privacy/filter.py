@@ -1,7 +1,8 @@
 """Privacy filters: a running total that refuses the charge that would overspend.
 
-A filter is not safe for several threads; give each run its own, and let the ledger keep runs apart. Why the total may
-be spent adaptively: docs/proofs/pure-filter.md, zcdp-filter.md and gaussian-filter.md.
+A filter is not safe for several threads, and refuses to charge in another process than its own; give each run its own,
+and let the ledger keep runs apart. Why the total may be spent adaptively: docs/proofs/pure-filter.md, zcdp-filter.md
+and gaussian-filter.md.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dagveil.privacy.events import (
     pure_cost,
     zcdp_cost,
 )
+from dagveil.privacy.process import HomeProcess
 
 FAILURE_SHARE: Final = Fraction(1, 2)
 """Part of delta that approximate zCDP accounting keeps for releases that may fail; the rest converts rho."""
@@ -75,6 +77,7 @@ class _SumFilter(abc.ABC):
         self._budget = budget
         self._total = self._total_of(budget)
         self._spent = Fraction(0)
+        self._home = HomeProcess()
 
     @property
     def budget(self) -> Budget:
@@ -104,6 +107,7 @@ class _SumFilter(abc.ABC):
         return price
 
     def charge(self, event: Event) -> None:
+        self._home.check("a filter")
         price = self.cost(event)
         if price > self.remaining:
             raise BudgetExceededError(

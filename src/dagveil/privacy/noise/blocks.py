@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from dagveil.privacy.noise.source import NoiseSource
+from dagveil.privacy.process import HomeProcess
 
 BLOCK: Final = 64
 """Draws per call of the source."""
@@ -25,10 +26,12 @@ class LaplaceBlocks:
 
     def __init__(self, noise: NoiseSource) -> None:
         self._noise = noise
+        self._home = HomeProcess()
         self._waiting: dict[Fraction, Iterator[int]] = {}
 
     def draw(self, scale: Fraction) -> int:
-        """Return a fresh draw; no draw is ever handed out twice."""
+        """Return a fresh draw; no draw is ever handed out twice, in a forked process neither."""
+        self._home.check("a block of draws")
         drawn = next(self._waiting.get(scale, iter(())), None)
         if drawn is None:
             self._waiting[scale] = iter(self._noise.discrete_laplace(scale, BLOCK).tolist())

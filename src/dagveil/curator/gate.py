@@ -1,0 +1,215 @@
+"""The gate: the one place where an exact number becomes a released one.
+
+It alone holds the noise, the filter and the run of the ledger, and it works in one order: refuse, record, draw. Exact
+integers go in and noisy ones come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.privacy.events import DiscreteGaussian, Event, SubsampledGaussian, Unbounded
+from dagveil.privacy.filter import Filter
+from dagveil.privacy.mechanisms import exponential
+from dagveil.privacy.mechanisms.smooth_median import release_median
+from dagveil.privacy.mechanisms.sparse_vector import SparseVector
+from dagveil.privacy.noise.blocks import LaplaceBlocks
+from dagveil.privacy.noise.source import NoiseSource
+from dagveil.privacy.process import HomeProcess
+from dagveil.privacy.receipt import SEEDED
+
+Integers = NDArray[np.int64]
+
+Part = tuple[Fraction, NDArray[np.intp] | NDArray[np.bool_]]
+"""A variance or scale, and which values get noise of it."""
+
+
+class Record(Protocol):
+    """Where a charge is written before noise is drawn: a run of the ledger."""
+
+    def record(self, event: Event) -> None:
+        """Store the event durably."""
+        ...
+
+
+class Gate:
+    """Refuses, records, draws.
+
+    Parameters
+    ----------
+    accounting
+        The filter that refuses what would overspend.
+    run
+        The ledger's run.
+    noise
+        Where noise comes from.
+    """
+
+    def __init__(self, accounting: Filter, run: Record, noise: NoiseSource) -> None:
+        self._accounting = accounting
+        self._run = run
+        self._noise = noise
+        self._events: list[Event] = []
+        self._home = HomeProcess()
+
+    def __repr__(self) -> str:
+        return f"Gate({self._accounting.name}, {len(self._events)} charges)"
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What was charged so far."""
+        return tuple(self._events)
+
+    def representable_variance(self, variance: Fraction) -> Fraction:
+        """Smallest variance at or above the wanted one that can be drawn."""
+        return self._noise.representable_variance(variance)
+
+    def representable_scale(self, scale: Fraction) -> Fraction:
+        """Smallest scale at or above the wanted one that can be drawn."""
+        return self._noise.representable_scale(scale)
+
+    def charge(self, event: Event) -> None:
+        """Refuse first, record second; whoever calls this draws last."""
+        self._home.check("a curator")
+        self._accounting.charge(event)
+        if not self._noise.private and not self._events:
+            # whoever has the seed can take the noise away: the ledger must not count that as an ordinary charge
+            self._run.record(Unbounded("seeded noise", SEEDED))
+        self.write(event)
+
+    def write(self, event: Event) -> None:
+        """Record an event that no filter can charge."""
+        self._home.check("a curator")
+        self._run.record(event)
+        self._events.append(event)
+
+    # --- what is released ---
+
+    def add_gaussian(self, exact: Integers, event: DiscreteGaussian | SubsampledGaussian, *parts: Part) -> Integers:
+        """Return integers with discrete Gaussian noise: of the event's variance, or of a variance for each part."""
+
+        def draw() -> Integers:
+            self.charge(event)
+            if not parts:
+                return exact + self._noise.discrete_gaussian(event.variance, exact.size)
+            noisy = exact.copy()
+            for variance, places in parts:
+                noisy[places] += self._noise.discrete_gaussian(variance, noisy[places].size)
+            return noisy
+
+        return self._release(draw)
+
+    def add_laplace(self, exact: Integers, events: Sequence[Event], scales: Sequence[Fraction]) -> Integers:
+        """Return integers with discrete Laplace noise: of one scale for all of them, or of a scale for each."""
+
+        def draw() -> Integers:
+            for event in events:
+                self.charge(event)
+            size = exact.size if len(scales) == 1 else 1
+            noise: Integers = np.concatenate([self._noise.discrete_laplace(scale, size) for scale in scales])
+            return exact + noise
+
+        return self._release(draw)
+
+    def add_one_laplace(self, exact: int, event: Event, scale: Fraction, blocks: LaplaceBlocks) -> int:
+        """Return one integer with discrete Laplace noise from a block of draws."""
+
+        def draw() -> Integers:
+            self.charge(event)
+            return _one(exact + blocks.draw(scale))
+
+        return int(self._release(draw)[0])
+
+    def is_among_largest(self, scores: Integers, scale: Fraction, event: Event, rank: int) -> bool:
+        """Tell whether the first score is among so many largest, with Laplace noise on all of them."""
+
+        def draw() -> Integers:
+            self.charge(event)
+            noisy = scores + self._noise.discrete_laplace(scale, len(scores))
+            return _one(int((noisy[1:] >= noisy[0]).sum()) + 1 <= rank)
+
+        return bool(self._release(draw)[0])
+
+    def choose(self, scores_in_records: Sequence[Fraction], epsilon: Fraction, label: str) -> int:
+        """Choose a position by the exponential mechanism."""
+        return int(
+            self._release(
+                lambda: _one(exponential.choose(scores_in_records, epsilon, self._noise, self.charge, label))
+            )[0]
+        )
+
+    def release_median(
+        self, values: Integers, bounds: tuple[int, int], epsilon: Fraction, delta: Fraction, label: str
+    ) -> int:
+        """Return the median with smooth noise."""
+        return int(
+            self._release(
+                lambda: _one(release_median(values, *bounds, epsilon, delta, self._noise, self.charge, label))
+            )[0]
+        )
+
+    def is_above(self, vector: SparseVector, value: int, threshold: int) -> bool:
+        """Ask a sparse vector of this gate."""
+        return bool(self._release(lambda: _one(vector.is_above(value, threshold)))[0])
+
+    def flip_coin(self) -> bool:
+        """Flip a fair coin; it depends on nothing."""
+        return bool(self._release(lambda: self._noise.uniform_below(2, 1))[0])
+
+    def _release(self, draw: Callable[[], Integers]) -> Integers:
+        """Let a question be charged and its noise be drawn."""
+        self._home.check("a curator")
+        return draw()
+
+    # --- randomness that stays inside ---
+
+    def open_blocks(self) -> LaplaceBlocks:
+        """Return single Laplace draws, for `add_one_laplace`."""
+        return LaplaceBlocks(self._noise)
+
+    def open_sparse_vector(
+        self, own_epsilons: tuple[Fraction, Fraction], sensitivity: int, label: str, price: Fraction
+    ) -> SparseVector:
+        """Return a sparse vector whose rounds this gate charges, for `is_above`."""
+        return SparseVector(*own_epsilons, self._noise, self.charge, sensitivity, label, price)
+
+    def keep_each(self, rate: Fraction, n_rows: int) -> NDArray[np.bool_]:
+        """Choose rows, each by itself with this probability."""
+        self._home.check("a curator")
+        return self._noise.bernoulli(rate, n_rows)
+
+    def keep_some(self, size: int, n_rows: int) -> NDArray[np.bool_]:
+        """Choose so many rows, every set of them equally likely."""
+        self._home.check("a curator")
+        while True:
+            tickets = self._noise.uniform_below(2**63, n_rows)
+            order = np.argsort(tickets)
+            # a tie on the border would favour one of the two: draw again
+            if not 0 < size < n_rows or tickets[order[size - 1]] != tickets[order[size]]:
+                kept = np.zeros(n_rows, dtype=np.bool_)
+                kept[order[:size]] = True
+                return kept
+
+    def deal(self, parts: int, n_rows: int) -> Integers:
+        """Deal rows out to parts, each row by itself."""
+        self._home.check("a curator")
+        return self._noise.uniform_below(parts, n_rows)
+
+    def permute(self, size: int) -> NDArray[np.intp]:
+        """Draw an order, all equally likely."""
+        self._home.check("a curator")
+        while True:
+            tickets = self._noise.uniform_below(2**63, size)
+            order = np.argsort(tickets)
+            # equal tickets would favour one order: draw again
+            if not (np.diff(tickets[order]) == 0).any():
+                return order
+
+
+def _one(value: int) -> Integers:
+    return np.array([value], dtype=np.int64)
