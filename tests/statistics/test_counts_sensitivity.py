@@ -210,7 +210,7 @@ def test_larger_sets_of_pairs_of_yes_no_columns_stay_above_their_largest_cut() -
         declared = interactions_squared_sensitivity(Relation.REPLACE_ONE, pairs, levels)
         largest = largest_change(Relation.REPLACE_ONE, pairs, levels)
         assert largest <= declared <= len(pairs)
-        assert declared <= Fraction(3, 2) * largest
+        assert declared <= Fraction(8, 7) * largest
 
 
 def test_pairs_split_into_cliques() -> None:
