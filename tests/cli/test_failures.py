@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import re
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,24 +79,24 @@ class TestUnexpected:
 
 @pytest.mark.parametrize("command", ["measure", "discover"])
 def test_paid_evidence_survives_a_full_disk(desk: Desk, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    save = Evidence.save
-    monkeypatch.setattr(tempfile, "tempdir", str(desk.folder))
+    def fail(evidence: Evidence, path: str | Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    def save_beside(evidence: Evidence, path: str | Path) -> None:
-        if Path(path).name == "evidence.json":
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        save(evidence, path)
-
-    monkeypatch.setattr(Evidence, "save", save_beside)
     target = desk.out if command == "discover" else desk.out / "evidence.json"
     words = ("--schema", desk.write_schema(), "--epsilon", 1, "--noise", "exact", "-o", target)
-    result = desk.run(command, desk.write("t.csv", ROWS), *words)
+    with monkeypatch.context() as full:
+        full.setattr(Evidence, "save", fail)
+        result = desk.run(command, desk.write("t.csv", ROWS), *words)
     assert result.exit_code == 2
-    assert "No space left on device. The budget is spent" in result.stderr
-    (refuge,) = desk.folder.glob("dagveil-evidence-*.json")
-    assert str(refuge) in result.stderr
+    assert "No space left on device; make room" in result.stderr
+    (recovery,) = desk.out.glob("*recovery.jsonl")
+    assert f"What was paid for is kept in {recovery}: the same command finishes it" in result.stderr
     (run,) = desk.history()
-    assert load_evidence(refuge).receipt.events == run.events
+    again = desk.run(command, desk.path("t.csv"), *words)
+    assert again.exit_code == 0, again.output
+    assert load_evidence(desk.out / "evidence.json").receipt.events == run.events
+    assert [one.events for one in desk.history()] == [run.events]
+    assert not recovery.exists()
 
 
 class TestProcess:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -194,20 +193,21 @@ class TestRefusals:
 
 
 class TestPaid:
-    def test_what_is_paid_for_is_saved_elsewhere(self, desk: Desk, find: Find, monkeypatch: pytest.MonkeyPatch) -> None:
-        save = FoundBounds.save
+    def test_what_is_paid_for_is_kept(self, desk: Desk, find: Find, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(found: FoundBounds, path: str | Path) -> None:
+            raise OSError(28, "No space left on device")
 
-        def fail_first(found: FoundBounds, path: str | Path) -> None:
-            if Path(path) == desk.path("found.toml"):
-                raise OSError(28, "No space left on device")
-            save(found, path)
-
-        monkeypatch.setattr(FoundBounds, "save", fail_first)
-        result = find()
+        with monkeypatch.context() as full:
+            full.setattr(FoundBounds, "save", fail)
+            result = find()
         assert result.exit_code == 2
-        refuge = re.search(r"saved as (\S+):", result.stderr)[1]
-        assert load_open_schema(refuge).columns["a"].bounds == (-4.0, 4.0)
-        os.unlink(refuge)
+        assert "kept in" in result.stderr
+        assert not desk.path("found.toml").exists()
+        assert find().exit_code == 0
+        assert load_open_schema(desk.path("found.toml")).columns["a"].bounds == (-4.0, 4.0)
+        (run,) = desk.history()
+        assert len(run.events) == 1
+        assert not desk.path("found.recovery.jsonl").exists()
 
     def test_seeded_noise_says_so(self, desk: Desk, file: str) -> None:
         schema = desk.write_schema(OPEN_COLUMNS, facts="")

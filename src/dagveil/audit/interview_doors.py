@@ -93,11 +93,11 @@ class AuditedInterview(Interview):
         # on a replay the mechanism must come to the answer on the tape, whatever the score is here
         return -_FAR if expected.answer else _FAR
 
-    def _choose(self, scores: Sequence[int], epsilon: Fraction, label: str) -> int:
+    def _choose(self, scores: Sequence[int], epsilon: Fraction, label: str, asked: object) -> int:
         for score in scores:
             self._tape.note(score / RECORD)
         with self._tape.noise.free():
-            return super()._choose(scores, epsilon, label)
+            return super()._choose(scores, epsilon, label, asked)
 
 
 class AuditedSieve(Sieve):

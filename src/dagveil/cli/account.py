@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from fractions import Fraction
 
+import click
+
+from dagveil.cli.options import name_ledger
+from dagveil.errors import LedgerError
 from dagveil.privacy.budget import round_down, round_up
 from dagveil.privacy.ledger.account import Account
+from dagveil.privacy.ledger.book import Ledger
 from dagveil.report.labels import clean_text
 
 
@@ -28,10 +34,22 @@ def describe(account: Account) -> str:
     if account.remaining_epsilon is None or account.remaining_delta is None:
         words.append(f"`dagveil budget set {shlex.quote(account.dataset)} --epsilon NUMBER` sets one")
     else:
-        words.append(
-            f"left epsilon {round_down(account.remaining_epsilon, 4)}, delta {round_down(account.remaining_delta, 4)}"
-        )
+        left = (account.remaining_epsilon, account.remaining_delta)
+        amounts = [round_down(max(amount, Fraction(0)), 4) for amount in left]
+        words.append(f"left epsilon {amounts[0]}, delta {amounts[1]}")
+        if min(left) < 0:
+            over = [round_up(max(-amount, Fraction(0)), 4) for amount in left]
+            words.append(f"overspent by epsilon {over[0]}, delta {over[1]}: `dagveil budget verify` may tell why")
     return "; ".join(words)
+
+
+def tell_account(books: Ledger, place: str, dataset: str) -> None:
+    """Say on the error stream what a data set has spent; a ledger that cannot be read now is no failure of a run."""
+    try:
+        told = describe(books.account(dataset))
+    except LedgerError:
+        told = "the account cannot be read just now; `dagveil budget show` tells it later"
+    click.echo(f"ledger {name_ledger(place)}: {told}", err=True)
 
 
 def describe_shares(account: Account) -> str:

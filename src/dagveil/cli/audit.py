@@ -18,7 +18,7 @@ from dagveil.audit.search import Effort
 from dagveil.audit.sensitivity import audited_statistics
 from dagveil.audit.store import BlockStore
 from dagveil.cli.options import read_options
-from dagveil.cli.output import check_writable
+from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import open_console, print_written
 from dagveil.methods.catalogue import METHODS, Method, method_named
@@ -132,7 +132,7 @@ def audit(
                 found = examine_method(chosen, Budget.of(epsilon, delta), given, plan, calibration=kind)
             certificates.append(found)
             if name in places:
-                places[name].write_bytes(encode_certificate(found))
+                write_output(places[name], encode_certificate(found))
             if all_methods:
                 click.echo(_sum_up(found), err=True)
     _finish(certificates, all_methods, list(places.values()), drawn)
@@ -150,7 +150,7 @@ def _search_statistics(
     text = write_searches(found) + "\n"
     click.echo(text, nl=False)
     if table is not None:
-        Path(table).write_text(text, encoding="utf-8")
+        write_output(Path(table), text.encode())
     if any(line.exceeds for line in found):
         raise click.exceptions.Exit(1)
 
@@ -179,7 +179,7 @@ def _finish(certificates: Sequence[Certificate], all_methods: bool, written: lis
     else:
         _tell(certificates[0])
     if drawn is not None:
-        drawn.write_text(overview, encoding="utf-8")
+        write_output(drawn, overview.encode())
         written = [*written, drawn]
     if written:
         print_written(written, "every search, replay and attack, with the neighbours that came closest")

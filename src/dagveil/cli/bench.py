@@ -33,7 +33,7 @@ from dagveil.benchmarks.tables import (
 from dagveil.benchmarks.utility import Cell, Summary, run_study
 from dagveil.cli.bench_group import bench, command_line, output_option, publish, read_numbers, study_options
 from dagveil.cli.options import read_options
-from dagveil.cli.output import check_writable
+from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.lap_mech import MOST_CELLS
@@ -354,7 +354,7 @@ def local(
     if output:
         stem = Path(output).with_suffix("")
         file = f"{stem.name}.csv"
-        stem.with_name(file).write_text(local_csv(outcomes), encoding="utf-8")
+        write_output(stem.with_name(file), local_csv(outcomes).encode())
         figures = draw_figures(outcomes, stem)
     publish(local_page(outcomes, command_line(), figures, file), output)
 

@@ -12,7 +12,7 @@ import click
 
 from dagveil.benchmarks.studies.machine import THREADS
 from dagveil.cli.lazy import LazyGroup
-from dagveil.cli.output import check_writable
+from dagveil.cli.output import check_writable, write_output
 
 
 @click.group(
@@ -72,7 +72,7 @@ def publish(page: str, output: str | None) -> None:
     """Print a page, and write it where one asked for it."""
     click.echo(page)
     if output:
-        Path(output).write_text(page + "\n", encoding="utf-8")
+        write_output(Path(output), f"{page}\n".encode())
 
 
 def read_numbers(text: str) -> list[float]:

@@ -20,9 +20,10 @@ from dagveil.benchmarks.studies.runner import run_plan, take_over
 from dagveil.benchmarks.studies.store import Store
 from dagveil.benchmarks.studies.summary import summarise
 from dagveil.cli.bench_group import bench
-from dagveil.cli.output import check_writable
+from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import count
+from dagveil.methods.saving import save_whole
 
 store_argument = click.argument("store", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
 metric_option = click.option(
@@ -154,8 +155,8 @@ def table(store: str, form: str, metrics: tuple[str, ...], output: str | None) -
     if output is None:
         click.echo(page)
         return
-    check_writable(Path(output))
-    Path(output).write_text(page + "\n", encoding="utf-8")
+    check_writable(Path(output), reads=(store,))
+    write_output(Path(output), f"{page}\n".encode())
 
 
 @bench.command(short_help="Draw the figures of a stored study.")
@@ -183,9 +184,9 @@ def export(store: str, output: str) -> None:
     path = Path(output)
     if path.suffix not in (".csv", PARQUET):
         raise click.UsageError(f"the output {path.name} must end in .csv or .parquet")
-    check_writable(path)
-    with open_results(store) as kept:
-        written = write_results(kept, path)
+    check_writable(path, reads=(store,))
+    with open_results(store) as kept, save_whole(path) as part:
+        written = write_results(kept, part)
     click.echo(f"wrote {count(written, 'run')} to {path}")
 
 

@@ -13,6 +13,7 @@ from dagveil.local.collected import export_reports
 from dagveil.local.collector import is_loopback, serve
 from dagveil.local.protocol import load_protocol
 from dagveil.local.store import ReportStore
+from dagveil.methods.saving import save_whole
 
 
 @click.command(short_help="Collect reports over HTTP, durably.")
@@ -66,6 +67,7 @@ def export(store_path: str, output: str) -> None:
     if path.suffix.lower() not in (".parquet", ".csv"):
         raise click.UsageError(f"the output {path.name} must end in .parquet or .csv")
     with ReportStore.open(store_path) as store:
-        check_writable(path)
-        written = export_reports(store, path)
+        check_writable(path, reads=(store_path,))
+        with save_whole(path) as part:
+            written = export_reports(store, part)
     click.echo(f"wrote {count(written, 'report')} to {path}")

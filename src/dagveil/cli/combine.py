@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from dagveil.cli.output import check_writable
+from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.summary import open_console, print_receipt, print_written
 from dagveil.methods.combining import combine_evidence
 from dagveil.report.labels import clean_text
@@ -25,11 +25,9 @@ def combine(files: tuple[str, ...], output: str) -> None:
     of other plans, and a second file of the same site, are refused.
     """
     path = Path(output)
-    if path.absolute() in {Path(file).absolute() for file in files}:
-        raise click.UsageError(f"{path} is one of the files to combine; choose another output")
+    check_writable(path, reads=files)
     combined = combine_evidence(files)
-    check_writable(path)
-    combined.save(path)
+    write_output(path, combined.save)
     console = open_console()
     for finding in combined.findings:
         console.print(clean_text(finding))

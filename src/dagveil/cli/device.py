@@ -20,6 +20,7 @@ from dagveil.local.device import NOT_PRIVATE, Device
 from dagveil.local.lines import LineFormat, RecordWriter, check_labels, guess_format, read_records, split_lines
 from dagveil.local.protocol import load_protocol
 from dagveil.local.sender import MOST_TRIES, Sender
+from dagveil.methods.saving import save_whole
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 
 _ENDINGS = {".csv": LineFormat.CSV, ".jsonl": LineFormat.JSON, ".ndjson": LineFormat.JSON, ".json": LineFormat.JSON}
@@ -156,8 +157,6 @@ def _open_output(output: str, records: str) -> Iterator[TextIO]:
         yield _as_utf8(sys.stdout)
         return
     path = Path(output)
-    if records != "-" and path.exists() and path.samefile(records):
-        raise DataError("the reports would replace the records; choose another output")
-    check_writable(path)
-    with path.open("w", encoding="utf-8", newline="") as stream:
+    check_writable(path, reads=(None if records == "-" else records,))
+    with save_whole(path) as part, part.open("w", encoding="utf-8", newline="") as stream:
         yield stream

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from dagveil.cli.account import describe
-from dagveil.cli.options import find_rows, name_ledger, open_ledger, require_schema, run_options
-from dagveil.cli.output import check_writable, keep_earlier
+from dagveil.cli.account import tell_account
+from dagveil.cli.options import find_rows, require_schema, run_options
+from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_paid
 from dagveil.cli.progress import show_progress
+from dagveil.cli.stopping import open_watched_ledger, stoppable
 from dagveil.cli.summary import open_console, print_receipt, print_written
 from dagveil.methods.direction import DirectionSettings, Score, find_direction
 from dagveil.methods.pcd import RegressionRule
@@ -41,6 +42,7 @@ from dagveil.report.labels import clean_text
 @click.option(
     "-o", "--output", metavar="FILE", default="direction.json", show_default=True, help="Where the answer goes."
 )
+@stoppable
 def direction(file: str, columns: str, score: str, regression: str, output: str, **run: Any) -> None:
     """Find which of two numeric columns of FILE, a table (CSV, TSV, Parquet, Feather, Arrow), is the cause.
 
@@ -55,8 +57,10 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
     budget = Budget.of(run["epsilon"], run["delta"])
     schema = require_schema(run["schema_path"])
     check_reviewed(schema, accept_draft=run["accept_draft"])
-    check_writable(path)
-    books = open_ledger(run["ledger"])
+    recovery = name_recovery(path)
+    check_writable(path, recovery, reads=(file, run["schema_path"]), ledger=run["ledger"])
+    tell_recovery(recovery, goes_on=True)
+    books = open_watched_ledger(run["ledger"])
     with show_progress() as progress:
         found = find_direction(
             find_rows(file, run["engine"], run["memory_limit"], run["table"]),
@@ -71,18 +75,17 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
             seed=run["seed"],
             accept_draft=run["accept_draft"],
             accept_no_guarantee=run["accept_no_guarantee"],
+            recovery=recovery,
             progress=progress,
         )
-    click.echo(f"ledger {name_ledger(run['ledger'])}: {describe(books.account(schema.dataset))}", err=True)
-    # printed before it is saved: whatever happens to the file, what was paid for is seen
+    write_paid(path, found.save, recovery)
+    tell_account(books, run["ledger"], schema.dataset)
     console = open_console()
     console.print(clean_text(f"{found.cause} → {found.effect}, confidence {found.confidence:.1%}"))
     console.print(f"difference of scores {found.difference:.4g}, scale of its noise {found.noise_scale:.4g}")
     console.print(found.meaning)
     console.print()
     print_receipt(found.receipt)
-    keep_earlier(path)
-    found.save(path)
     print_written([path], "Next: `dagveil discover` finds the graph of all columns.")
 
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from dagveil.audit.certificate import encode_certificate, show_certificate
 from dagveil.audit.search import Effort
-from dagveil.cli.account import describe
+from dagveil.cli.account import tell_account
 from dagveil.cli.audit import audit_result
 from dagveil.cli.options import (
     find_rows,
     has_search_options,
     method_options,
-    name_ledger,
-    open_ledger,
     read_options,
     refuse_run_options,
     refuse_search_options,
@@ -31,13 +27,13 @@ from dagveil.cli.options import (
     search_options,
     search_settings,
 )
-from dagveil.cli.output import check_writable, keep_earlier
+from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_output, write_paid
 from dagveil.cli.planned import measure_by_plan
 from dagveil.cli.progress import show_progress
+from dagveil.cli.stopping import open_watched_ledger, stoppable
 from dagveil.cli.summary import count, print_receipt, print_result, print_written
 from dagveil.data.engine import Rows
 from dagveil.data.schema import Schema
-from dagveil.errors import DataError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.choice import Choice
 from dagveil.graphs.knowledge import Knowledge
@@ -45,10 +41,11 @@ from dagveil.methods.catalogue import Method, method_named
 from dagveil.methods.choice import AUTO, check_auto, choose_method
 from dagveil.methods.discovery import discover as run_discovery
 from dagveil.methods.discovery import measure_source
-from dagveil.methods.evidence_search import search_evidence
+from dagveil.methods.evidence_search import check_search, search_evidence
 from dagveil.methods.knowledge_file import load_knowledge
 from dagveil.methods.result import Result
 from dagveil.methods.run import check_reviewed
+from dagveil.methods.settings import SearchRule
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
@@ -71,6 +68,7 @@ from dagveil.report.html import write_report, write_svg
     help="What the ledger calls this site's table, if the plan's schema is taken as it is; only with --plan.",
 )
 @click.pass_context
+@stoppable
 def measure(
     context: click.Context,
     /,
@@ -90,16 +88,20 @@ def measure(
     combine` adds what several sites release.
     """
     path = Path(output)
+    recovery = name_recovery(path)
     if plan_path is not None:
-        evidence = measure_by_plan(context, file, path, plan_path, site, dataset, run)
+        measured = measure_by_plan(context, file, path, recovery, plan_path, site, dataset, run)
     elif site is not None or dataset is not None:
         raise click.UsageError("--site and --dataset say which part of a plan this is; give --plan PLAN.json with them")
     else:
-        chosen, choice = _settle(file, method, (path,), None, options, Calibration.SOUND, True, **run)
+        places = _Places((path,), recovery, ())
+        chosen, choice = _settle(file, method, places, None, options, Calibration.SOUND, True, **run)
         if chosen.release is None:
             raise click.UsageError(f"{method} asks adaptively and leaves no evidence; use `dagveil discover` with it")
-        evidence = _measure(file, None, (path,), method=chosen, choice=choice, options=options, **run)
-    _save_paid(evidence, path)
+        measured = _measure(file, None, places, method=chosen, choice=choice, options=options, **run)
+    evidence, tell = measured
+    write_paid(path, evidence.save, recovery)
+    tell()
     print_receipt(evidence.receipt)
     releases = count(len(evidence.releases), "release")
     print_written([path], f"Next: `dagveil discover {shlex.quote(str(path))}` searches its {releases} at no cost.")
@@ -125,6 +127,7 @@ def measure(
     help="Audit the method at this budget, on made-up tables, and show in the report what came of it.",
 )
 @click.pass_context
+@stoppable
 def discover(
     context: click.Context,
     /,
@@ -153,45 +156,52 @@ def discover(
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
     folder = Path(output)
     written = [folder / "result.json", folder / "graph.svg", folder / "report.html"]
-    if effort is not None:
-        check_writable(folder / "certificate.json")
     free = Path(file).suffix.lower() == ".json"
+    outputs = (*written, *(() if effort is None else (folder / "certificate.json",)))
+    places = _Places(outputs, folder / "recovery.jsonl", (knowledge_path,))
     evidence: Evidence | None = None
     if free:
         refuse_run_options(context)
         evidence = load_evidence(file)
-        check_writable(*written)
+        check_writable(*places.outputs, reads=(file, knowledge_path))
+        tell_recovery(places.recovery, goes_on=False)
     else:
         drawn_as = Calibration(calibration)
         only = has_search_options(context)
-        chosen, choice = _settle(file, method, tuple(written), knowledge, options, drawn_as, only, **run)
+        chosen, choice = _settle(file, method, places, knowledge, options, drawn_as, only, **run)
         if chosen.release is None or drawn_as is Calibration.PAPER:
             refuse_search_options(context, method)
-            result = _ask(file, knowledge, tuple(written), chosen, choice, drawn_as, options, **run)
+            result, tell = _ask(file, knowledge, places, chosen, choice, drawn_as, options, **run)
+            write_paid(folder / "result.json", result.save, places.recovery)
+            tell()
         else:
             written.append(folder / "evidence.json")
-            evidence = _measure(
-                file, knowledge, tuple(written), method=chosen, choice=choice, options=options, redraws=redraws, **run
+            places = replace(places, outputs=(*places.outputs, folder / "evidence.json"))
+            evidence, tell = _measure(
+                *(file, knowledge, places),
+                method=chosen,
+                choice=choice,
+                options=options,
+                redraws=redraws,
+                search=settings.search,
+                **run,
             )
             # saved before the search: whatever happens to that, what was paid for is kept
-            keep_earlier(folder / "evidence.json")
-            _save_paid(evidence, folder / "evidence.json")
+            write_paid(folder / "evidence.json", evidence.save, places.recovery)
+            tell()
     if evidence is not None:
         with show_progress() as progress:
             result = search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
-    _keep_adaptive(folder / "result.json")
-    if evidence is not None:
-        result.save(folder / "result.json")
-    else:
-        _save_paid(result, folder / "result.json")
-    write_svg(result, folder / "graph.svg")
-    write_report(result, folder / "report.html")
+        write_output(folder / "result.json", result.save)
+    write_output(folder / "graph.svg", lambda part: write_svg(result, part))
+    write_output(folder / "report.html", lambda part: write_report(result, part))
     if effort is not None:
-        certificate = audit_result(result, options, Effort(effort))
-        (folder / "certificate.json").write_bytes(encode_certificate(certificate))
+        found = audit_result(result, options, Effort(effort))
+        write_output(folder / "certificate.json", encode_certificate(found))
         written.append(folder / "certificate.json")
         # the report without it stands already: an audit that fails loses nothing
-        write_report(result, folder / "report.html", show_certificate(certificate))
+        shown = show_certificate(found)
+        write_output(folder / "report.html", lambda part: write_report(result, part, shown))
     print_result(result)
     if free:
         click.echo("This search cost nothing; the receipt is that of the evidence.")
@@ -201,7 +211,7 @@ def discover(
 def _settle(
     file: str,
     method: str,
-    outputs: tuple[Path, ...],
+    places: _Places,
     knowledge: Knowledge | None,
     options: tuple[str, ...],
     calibration: Calibration,
@@ -212,7 +222,7 @@ def _settle(
     if method != AUTO:
         return method_named(method), None
     check_auto(bool(options), calibration)
-    order = _check_order(file, outputs, **run)
+    order = _check_order(file, places, **run)
     with show_progress() as progress:
         choice = choose_method(
             order.schema,
@@ -228,18 +238,20 @@ def _settle(
 def _measure(
     file: str,
     knowledge: Knowledge | None,
-    outputs: tuple[Path, ...],
+    places: _Places,
     *,
     method: Method,
     choice: Choice | None,
     options: tuple[str, ...],
     redraws: int = 0,
+    search: SearchRule | None = None,
     **run: Any,
-) -> Evidence:
-    """Refuse what can be refused without the ledger, then spend."""
+) -> tuple[Evidence, Callable[[], None]]:
+    """Refuse what can be refused without the ledger, then spend; return also what tells the account."""
     given = read_options(options)
     method.read_settings(Calibration.SOUND, given)
-    order = _check_order(file, outputs, **run)
+    order = _check_order(file, places, **run)
+    check_search(method.name, order.schema, search)
     with show_progress() as progress:
         evidence = measure_source(
             order.rows,
@@ -253,24 +265,23 @@ def _measure(
             progress=progress,
             **order.arguments,
         )
-    order.tell_account()
-    return evidence
+    return evidence, order.tell_account
 
 
 def _ask(
     file: str,
     knowledge: Knowledge | None,
-    outputs: tuple[Path, ...],
+    places: _Places,
     method: Method,
     choice: Choice | None,
     calibration: Calibration,
     options: tuple[str, ...],
     **run: Any,
-) -> Result:
-    """Refuse what can be refused without the ledger, then ask."""
+) -> tuple[Result, Callable[[], None]]:
+    """Refuse what can be refused without the ledger, then ask; return also what tells the account."""
     given = read_options(options)
     method.read_settings(calibration, given)
-    order = _check_order(file, outputs, **run)
+    order = _check_order(file, places, **run)
     with show_progress() as progress:
         result = run_discovery(
             order.rows,
@@ -284,8 +295,16 @@ def _ask(
             progress=progress,
             **order.arguments,
         )
-    order.tell_account()
-    return result
+    return result, order.tell_account
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Files of a run: what it writes, what keeps its answers until then, and what it reads beside rows and schema."""
+
+    outputs: tuple[Path, ...]
+    recovery: Path
+    reads: tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +320,7 @@ class _Order:
     seed: int | None
     accept_draft: bool
     accept_no_guarantee: bool
+    recovery: Path
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -311,17 +331,17 @@ class _Order:
             "seed": self.seed,
             "accept_draft": self.accept_draft,
             "accept_no_guarantee": self.accept_no_guarantee,
+            "recovery": self.recovery,
         }
 
     def tell_account(self) -> None:
         """Say what the data set has spent."""
-        account = describe(self.books.account(self.schema.dataset))
-        click.echo(f"ledger {name_ledger(self.place)}: {account}", err=True)
+        tell_account(self.books, self.place, self.schema.dataset)
 
 
 def _check_order(
     file: str,
-    outputs: tuple[Path, ...],
+    places: _Places,
     schema_path: str | None,
     epsilon: str | None,
     delta: str,
@@ -339,33 +359,18 @@ def _check_order(
     budget = Budget.of(epsilon, delta)
     schema = require_schema(schema_path)
     check_reviewed(schema, accept_draft=accept_draft)
-    check_writable(*outputs)
+    check_writable(*places.outputs, places.recovery, reads=(file, schema_path, *places.reads), ledger=ledger)
+    tell_recovery(places.recovery, goes_on=True)
     rows = find_rows(file, engine, memory_limit, table)
     return _Order(
-        rows, schema, budget, open_ledger(ledger), ledger, NoiseKind(noise), seed, accept_draft, accept_no_guarantee
+        rows,
+        schema,
+        budget,
+        open_watched_ledger(ledger),
+        ledger,
+        NoiseKind(noise),
+        seed,
+        accept_draft,
+        accept_no_guarantee,
+        places.recovery,
     )
-
-
-def _save_paid(paid: Evidence | Result, path: Path) -> None:
-    """Save what has cost budget; if its place fails now (a full disk), save it elsewhere."""
-    try:
-        paid.save(path)
-    except OSError as error:
-        handle, refuge = tempfile.mkstemp(prefix=f"dagveil-{path.stem}-", suffix=".json")
-        os.close(handle)
-        paid.save(refuge)
-        use = "search it with `dagveil discover`" if isinstance(paid, Evidence) else "read it with `dagveil report`"
-        raise DataError(
-            f"cannot write {path}: {error.strerror}. The budget is spent, so the {path.stem} was saved as {refuge}: "
-            f"move it to a safe place and {use}."
-        ) from error
-
-
-def _keep_adaptive(path: Path) -> None:
-    """Move a result that was paid for question by question aside: nothing else could give it back."""
-    try:
-        head = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return
-    if isinstance(head, dict) and head.get("questions") is not None:
-        keep_earlier(path)

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 from rich.table import Table
 
-from dagveil.cli.output import check_writable
+from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import open_console, print_written
 from dagveil.data.schema import Schema
@@ -123,7 +123,7 @@ def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict
             **chosen,
         )
     if output:
-        found.save(output)
+        write_output(Path(output), found.save)
     print_exploration(found)
     if output:
         found_epsilon = write_epsilon(found.recommendation.epsilon)

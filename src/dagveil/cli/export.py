@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from dagveil.cli.output import check_writable
-from dagveil.errors import DataError
+from dagveil.cli.output import check_writable, write_output
 from dagveil.graphs.exchange.extending import Extension
 from dagveil.graphs.exchange.formats import Format, write_graph
 from dagveil.methods.result import load_result
@@ -60,11 +59,8 @@ def export(result: str, form: str, extension: str | None, output: str | None) ->
         click.echo(text, nl=False)
         return
     path = Path(output)
-    check_writable(path)
-    try:
-        path.write_bytes(text.encode())
-    except OSError as error:
-        raise DataError(f"cannot write {path}: {error.strerror}; choose another place with -o") from error
+    check_writable(path, reads=(result,))
+    write_output(path, text.encode())
     hint = _HINTS.get(chosen)
     click.echo(f"wrote {path}" + (f"; read it with {hint.replace('{path}', str(path))}" if hint else ""))
     undirected = len(graph.cpdag.undirected)

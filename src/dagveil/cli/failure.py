@@ -12,7 +12,10 @@ from typing import Any
 
 import click
 
+from dagveil.cli.stopping import BELL
 from dagveil.errors import DagveilError
+from dagveil.methods.recovery import tell_notes
+from dagveil.studio.bell import Cancelled
 
 DEBUG_VARIABLE = "DAGVEIL_DEBUG"
 
@@ -42,11 +45,13 @@ class PlainGroup(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit):
             raise
-        except (KeyboardInterrupt, click.Abort):
-            click.echo("Stopped. What was already charged stays charged: see `dagveil budget show`.", err=True)
+        except (KeyboardInterrupt, Cancelled, click.Abort) as stop:
+            run = "" if BELL.run is None else f" (run {BELL.run})"
+            stays = f"What was already charged stays charged{run}: see `dagveil budget show`."
+            click.echo(f"Stopped. {tell_notes(stop) or stays}", err=True)
             raise click.exceptions.Exit(130) from None
         except DagveilError as error:
-            raise Refusal(str(error)) from error
+            raise Refusal(tell_notes(error)) from error
         except Exception as error:
             if isinstance(error, OSError):
                 if error.errno == errno.EPIPE:  # the reader of our output has left: nothing to say, click ends quietly
@@ -59,5 +64,5 @@ class PlainGroup(click.Group):
             raise Breakdown(
                 f"something unexpected went wrong ({type(error).__name__}). Its message is withheld because it may "
                 f"hold data. Set {DEBUG_VARIABLE}=1 to see it, and please report it without data. "
-                "What was charged stays charged: see `dagveil budget show`."
+                f"{tell_notes(error) or 'What was charged stays charged: see `dagveil budget show`.'}"
             ) from error

@@ -18,7 +18,7 @@ from dagveil.cli.collector import collect, export
 from dagveil.cli.device import randomise, send
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.options import require_schema, search_options, search_settings
-from dagveil.cli.output import check_writable
+from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import count, open_console, print_result, print_written
 from dagveil.errors import DataError
@@ -115,7 +115,7 @@ def plan(
         raise DataError(f"{path} exists, and reports may depend on it; choose another output, or --force to replace it")
     schema = require_schema(schema_path)
     check_reviewed(schema, accept_draft=accept_draft)
-    check_writable(path)
+    check_writable(path, reads=(schema_path,))
     protocol = plan_protocol(
         schema,
         Mechanism(mechanism),
@@ -125,7 +125,7 @@ def plan(
         split=Split(split),
         norm=Norm(norm),
     )
-    protocol.save(path)
+    write_output(path, protocol.save)
     print_protocol(protocol)
     print_written([path], f"Next: give {path} to everyone; `dagveil local randomise --protocol {path}` uses it.")
 
@@ -177,7 +177,7 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     protocol = load_protocol(protocol_path)
     names = [name.strip() for name in columns.split(",")]
     if output:
-        check_writable(Path(output))
+        check_writable(Path(output), reads=(reports, protocol_path))
     law = recover_law(reports, protocol, names, Rule(by), redraws=redraws)
     table = law.to_table()
     console = open_console()
@@ -198,7 +198,7 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     if hidden > 0:
         console.print(f"and {count(hidden, 'more cell')}; -o FILE.csv writes all")
     if output:
-        csv.write_csv(table, output)
+        write_output(Path(output), lambda part: csv.write_csv(table, part))
         print_written([Path(output)], "Every line is a cell: labels, its share, its standard error.")
 
 
@@ -240,7 +240,7 @@ def discover(
     folder = Path(output)
     written = [folder / "result.json", folder / "graph.svg", folder / "report.html"]
     protocol = load_protocol(protocol_path)
-    check_writable(*written)
+    check_writable(*written, reads=(reports, protocol_path, knowledge_path))
     with show_progress() as progress:
         result = discover_reports(
             reports,
@@ -251,9 +251,9 @@ def discover(
             knowledge=knowledge,
             progress=progress,
         )
-    result.save(written[0])
-    write_svg(result, written[1])
-    write_report(result, written[2])
+    write_output(written[0], result.save)
+    write_output(written[1], lambda part: write_svg(result, part))
+    write_output(written[2], lambda part: write_report(result, part))
     print_result(result)
     print_written(written, f"Next: open {written[2]} in a browser.")
 

@@ -1,37 +1,168 @@
-"""Files that a command will write."""
+"""Files that a command will write. One rule for all commands: nothing that was read or paid for is destroyed.
+
+A file that the command reads, and the ledger, are refused as an output. A file that an earlier run paid for is kept
+aside under another name. All others are replaced, in one step.
+"""
 
 from __future__ import annotations
 
+import glob
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, Final
 
 import click
+import msgspec
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
 
+from dagveil.curator.journal import read_order
 from dagveil.errors import DataError
+from dagveil.methods.recovery import tell_stopped
+from dagveil.methods.saving import save_whole
+
+_BESIDE_LEDGER: Final = ("", "-journal", "-wal", "-shm")
+"""SQLite keeps these files beside its own."""
 
 
-def check_writable(*paths: Path, option: str = "-o") -> None:
-    """Find out, before any budget is spent, whether all these files can be written.
+def check_writable(
+    *paths: Path, reads: Iterable[str | Path | None] = (), ledger: str | None = None, option: str = "-o"
+) -> None:
+    """Find out, before any budget is spent, whether all these files can be written, and should be.
 
     Folders are made. Existing files keep their content, and no new ones stay behind.
+
+    Parameters
+    ----------
+    paths
+        What will be written.
+    reads
+        What the command reads; a folder or a pattern stands for its files. None is left out.
+    ledger
+        Path or address of the ledger.
+    option
+        What names the output, for the message.
     """
+    read = [place for one in reads if one is not None for place in _list_files(str(one))]
+    books = [] if ledger is None else _ledger_files(ledger)
     for path in paths:
+        for others, what in ((read, "a file that this command reads"), (books, "the ledger")):
+            if any(_is_same(path, other) for other in others):
+                raise DataError(f"{path} is {what}; choose another place with {option}. Nothing was spent.")
         try:
+            _check_kind(path, option)
             path.parent.mkdir(parents=True, exist_ok=True)
-            is_new = not path.exists()
-            with path.open("ab"):
+            if path.exists():
+                with path.open("ab"):
+                    pass
+            part = Path(os.path.realpath(path)).with_name(f".part-{path.name}")
+            with part.open("ab"):
                 pass
-            if is_new:
-                path.unlink()
+            part.unlink()
         except OSError as error:
             raise DataError(
                 f"cannot write {path}: {error.strerror}; choose another place with {option}. Nothing was spent."
             ) from error
 
 
-def keep_earlier(path: Path) -> None:
-    """Move what an earlier run wrote aside: it was paid for."""
-    if not path.exists():
+def write_output(path: Path, content: bytes | Callable[[Path], Any]) -> None:
+    """Write a file in one step: some bytes, or whatever a function writes. One that was paid for is kept aside."""
+    if _is_paid(path):
+        _keep_earlier(path)
+    with save_whole(path) as part:
+        if isinstance(content, bytes):
+            part.write_bytes(content)
+        else:
+            content(part)
+
+
+def write_paid(path: Path, save: Callable[[Path], Any], recovery: Path) -> None:
+    """Write what has cost budget, and then let go of its recovery file."""
+    try:
+        write_output(path, save)
+    except DataError as error:
+        if recovery.exists():
+            error.add_note(f"What was paid for is kept in {recovery}: the same command finishes it at no further cost.")
+        raise
+    recovery.unlink(missing_ok=True)
+
+
+def name_recovery(output: Path) -> Path:
+    """Return the file beside an output that keeps what a run released until the output is written.
+
+    Examples
+    --------
+    >>> name_recovery(Path("evidence.json")).name
+    'evidence.recovery.jsonl'
+    """
+    return output.with_suffix(".recovery.jsonl")
+
+
+def tell_recovery(recovery: Path, *, goes_on: bool) -> None:
+    """Say that a run stopped here, and what becomes of it."""
+    if not recovery.exists():
         return
+    order, answers = read_order(recovery)
+    if goes_on:
+        click.echo(f"going on with run {order.run}, which stopped: {answers} answers are in {recovery}", err=True)
+    else:
+        click.echo(tell_stopped(recovery, order), err=True)
+
+
+def _list_files(text: str) -> Iterator[Path]:
+    """Yield the files that a source names; a folder is walked."""
+    path = Path(text)
+    if path.is_dir():
+        for folder, _, names in os.walk(path):
+            yield from (Path(folder, name) for name in names if not name.endswith((".json", ".jsonl", ".html", ".svg")))
+    elif glob.has_magic(text) and not path.exists():
+        yield from map(Path, glob.iglob(text, recursive=True))
+    else:
+        yield path
+
+
+def _ledger_files(place: str) -> list[Path]:
+    if "://" in place:
+        with suppress(ArgumentError):
+            url = make_url(place)
+            place = (url.database or "") if url.get_backend_name() == "sqlite" else ""
+    return [Path(place + end).expanduser() for end in _BESIDE_LEDGER] if place else []
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    with suppress(OSError):
+        return os.path.samefile(one, other)
+    return False
+
+
+def _check_kind(path: Path, option: str) -> None:
+    """Refuse what is no file: a link to nothing, a pipe, a device."""
+    if path.is_symlink() and not path.exists():
+        raise DataError(f"{path} is a link to nothing; remove it or choose another place with {option}.")
+    if path.exists() and not path.is_dir() and not stat.S_ISREG(path.stat().st_mode):
+        raise DataError(f"{path} is a pipe or a device, no file; choose another place with {option}.")
+
+
+def _is_paid(path: Path) -> bool:
+    """Tell whether nothing else could give a file back: evidence, a direction, or what an adaptive run found."""
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return False
+    try:
+        head = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return True  # damaged, perhaps: whatever it was stays
+    if not isinstance(head, dict) or "receipt" not in head:
+        return False
+    return head.get("format") != "dagveil-result" or head.get("questions") is not None
+
+
+def _keep_earlier(path: Path) -> None:
+    """Move what an earlier run wrote aside: it was paid for."""
     number = 1
     while (aside := path.with_name(f"{path.stem}-{number}{path.suffix}")).exists():
         number += 1

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from dagveil.cli.exploring import check_options, exploring_options, run_exploration
 from dagveil.cli.options import read_options, releasing_options, require_schema
-from dagveil.cli.output import check_writable
+from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.summary import count, open_console, print_written
 from dagveil.data.engine import Engine
 from dagveil.data.machine import available_memory
@@ -133,8 +133,8 @@ def plan(
         tables=TableRule(tables),
     )
     if output:
-        check_writable(Path(output))
-        made.save(output)
+        check_writable(Path(output), reads=(schema_path,))
+        write_output(Path(output), made.save)
     _print_plan(made)
     _print_cost(made, redraws, NoiseKind(noise), Engine(engine))
     if output:

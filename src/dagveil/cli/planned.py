@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from dagveil.cli.account import describe
-from dagveil.cli.options import find_rows, name_ledger, open_ledger
-from dagveil.cli.output import check_writable
+from dagveil.cli.account import tell_account
+from dagveil.cli.options import find_rows
+from dagveil.cli.output import check_writable, tell_recovery
 from dagveil.cli.progress import show_progress
+from dagveil.cli.stopping import open_watched_ledger
 from dagveil.errors import InvalidBudgetError
 from dagveil.evidence.bundle import Evidence
 from dagveil.methods.plan_file import PlannedSite, load_plan
@@ -27,12 +29,13 @@ def measure_by_plan(
     context: click.Context,
     file: str,
     output: Path,
+    recovery: Path,
     plan_path: str,
     site: str | None,
     dataset: str | None,
     run: dict[str, Any],
-) -> Evidence:
-    """Refuse whatever is not the plan's, then release what it asks for.
+) -> tuple[Evidence, Callable[[], None]]:
+    """Refuse whatever is not the plan's, then release what it asks for; return also what tells the account.
 
     Parameters
     ----------
@@ -42,6 +45,8 @@ def measure_by_plan(
         The site's table.
     output
         Where the evidence will go.
+    recovery
+        What keeps the answers until then.
     plan_path, site, dataset
         The plan, the name of the site in it, and that of its data set in the ledger.
     run
@@ -58,8 +63,10 @@ def measure_by_plan(
     chosen = plan.site_named(site)
     _check_budget(context, chosen, run["epsilon"], run["delta"])
     schema = site_schema(plan, chosen.nominal_rows, run["schema_path"], dataset)
-    check_writable(output)
-    books = open_ledger(run["ledger"])
+    reads = (file, plan_path, run["schema_path"])
+    check_writable(output, recovery, reads=reads, ledger=run["ledger"])
+    tell_recovery(recovery, goes_on=True)
+    books = open_watched_ledger(run["ledger"])
     with show_progress() as progress:
         evidence = measure_planned(
             find_rows(file, run["engine"], run["memory_limit"], run["table"]),
@@ -70,10 +77,10 @@ def measure_by_plan(
             noise=NoiseKind(run["noise"]),
             seed=run["seed"],
             accept_no_guarantee=run["accept_no_guarantee"],
+            recovery=recovery,
             progress=progress,
         )
-    click.echo(f"ledger {name_ledger(run['ledger'])}: {describe(books.account(schema.dataset))}", err=True)
-    return evidence
+    return evidence, lambda: tell_account(books, run["ledger"], schema.dataset)
 
 
 def _check_budget(context: click.Context, site: PlannedSite, epsilon: str | None, delta: str) -> None:

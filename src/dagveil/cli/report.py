@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dagveil.audit.certificate import load_certificate, show_certificate
-from dagveil.cli.output import check_writable
+from dagveil.cli.output import check_writable, write_output
 from dagveil.methods.result import load_result
 from dagveil.report.card import write_card
 from dagveil.report.html import write_report, write_svg
@@ -40,12 +40,12 @@ def report(result: str, output: str | None, card: str | None, certificate: str |
     drawing = page.with_name("graph.svg")
     written = [page, drawing, *([Path(card)] if card else ())]
     read = [Path(result), *([Path(certificate)] if certificate else ())]
-    if len({path.absolute() for path in (*read, *written)}) < len(read) + len(written):
-        raise click.UsageError("what is read, the report, the drawing and the card must be different files")
-    check_writable(*written)
+    if len({path.absolute() for path in written}) < len(written):
+        raise click.UsageError("the report, the drawing and the card must be different files")
+    check_writable(*written, reads=read)
     shown = None if audited is None else show_certificate(audited)
-    write_report(loaded, page, shown)
-    write_svg(loaded, drawing)
+    write_output(page, lambda part: write_report(loaded, part, shown))
+    write_output(drawing, lambda part: write_svg(loaded, part))
     if card:
-        write_card(loaded, card, shown)
+        write_output(Path(card), lambda part: write_card(loaded, part, shown))
     click.echo(f"wrote {' and '.join(map(str, written))}")

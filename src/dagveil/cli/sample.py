@@ -10,7 +10,7 @@ from pyarrow import csv, parquet
 
 from dagveil.benchmarks.networks import NETWORK_NAMES, load_network
 from dagveil.benchmarks.simulate import network_schema, sample_table
-from dagveil.cli.output import check_writable
+from dagveil.cli.output import check_writable, write_output
 from dagveil.data.schema import save_schema
 
 HELP = (
@@ -40,9 +40,9 @@ def sample(network: str, rows: int, seed: int, output: str) -> None:
     known = load_network(network)
     table = sample_table(known, rows, np.random.default_rng(seed))
     if path.suffix == ".parquet":
-        parquet.write_table(table, path)
+        write_output(path, lambda part: parquet.write_table(table, part))
     else:
-        csv.write_csv(table, path)
+        write_output(path, lambda part: csv.write_csv(table, part))
     schema = network_schema(known, rows)
-    save_schema(schema, schema_path)
+    write_output(schema_path, lambda part: save_schema(schema, part))
     click.echo(f"wrote {rows} rows to {path} and the schema of {schema.dataset!r} to {schema_path}")

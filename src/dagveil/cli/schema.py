@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import tempfile
 from pathlib import Path
 
 import click
 
-from dagveil.cli.account import describe
+from dagveil.cli.account import tell_account
 from dagveil.cli.failure import PlainGroup
-from dagveil.cli.options import find_rows, name_ledger, open_ledger, run_options
-from dagveil.cli.output import check_writable
+from dagveil.cli.options import find_rows, run_options
+from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_output, write_paid
+from dagveil.cli.stopping import open_watched_ledger, stoppable
 from dagveil.cli.summary import count, open_console, print_receipt, print_written
 from dagveil.data.check import check_source
 from dagveil.data.doubts import find_doubts
 from dagveil.data.draft import draft_schema, name_dataset
 from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema, load_schema, save_schema
-from dagveil.errors import DataError, SchemaError
+from dagveil.errors import SchemaError
 from dagveil.methods.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.report.labels import clean_text
@@ -46,10 +45,11 @@ def draft(file: str, output: str, dataset: str | None, force: bool) -> None:
     """
     path = Path(output)
     _check_free(path, force=force)
+    check_writable(path, reads=(file,))
     rows = read_source(file)
     drafted = draft_schema(rows, dataset or name_dataset(file))
     doubts = find_doubts(rows, drafted)
-    save_schema(drafted, path)
+    write_output(path, lambda part: save_schema(drafted, part))
     next_step = shlex.join(["dagveil", "schema", "check", file, "--schema", str(path)])
     click.echo(
         f"wrote {path}: {count(len(drafted.columns), 'column')}, unreviewed: levels and bounds were read from the data."
@@ -85,6 +85,7 @@ def draft(file: str, output: str, dataset: str | None, force: bool) -> None:
 @click.option("-o", "--output", metavar="FILE", required=True, help="Where the schema with bounds goes.")
 @click.option("--force", is_flag=True, help="Replace an existing schema.")
 @click.pass_context
+@stoppable
 def bounds(
     context: click.Context,
     /,
@@ -116,9 +117,12 @@ def bounds(
     if schema_path is None or epsilon is None:
         raise click.UsageError("finding bounds needs --schema and --epsilon, for example --epsilon 0.5")
     path = Path(output)
+    recovery = name_recovery(path)
     _check_free(path, force=force)
     declared = load_open_schema(schema_path)
-    books = open_ledger(ledger)
+    check_writable(path, recovery, reads=(file, schema_path), ledger=ledger)
+    tell_recovery(recovery, goes_on=True)
+    books = open_watched_ledger(ledger)
     found = find_bounds(
         find_rows(file, engine, memory_limit, table),
         declared,
@@ -131,9 +135,10 @@ def bounds(
         seed=seed,
         accept_draft=accept_draft,
         accept_no_guarantee=accept_no_guarantee,
+        recovery=recovery,
     )
-    _save_paid(found, path)
-    click.echo(f"ledger {name_ledger(ledger)}: {describe(books.account(declared.dataset))}", err=True)
+    write_paid(path, found.save, recovery)
+    tell_account(books, ledger, declared.dataset)
     _print_found(found)
     print_receipt(found.receipt)
     still_open = list_open_columns(found.schema)
@@ -176,27 +181,12 @@ def check(context: click.Context, file: str, schema_path: str) -> None:
 def _check_free(path: Path, *, force: bool) -> None:
     if path.exists() and not force:
         raise SchemaError(f"{path} exists; choose another output, or --force to replace it")
-    check_writable(path)
 
 
 def _split_names(texts: tuple[str, ...], declared: Schema) -> list[str]:
     """Split names at commas, but for names that hold a comma themselves."""
     named = [[text] if text in declared.columns else [part.strip() for part in text.split(",")] for text in texts]
     return [name for names in named for name in names]
-
-
-def _save_paid(found: FoundBounds, path: Path) -> None:
-    """Save what has cost budget; if its place fails now (a full disk), save it elsewhere."""
-    try:
-        found.save(path)
-    except OSError as error:
-        handle, refuge = tempfile.mkstemp(prefix="dagveil-schema-", suffix=".toml")
-        os.close(handle)
-        found.save(refuge)
-        raise DataError(
-            f"cannot write {path}: {error.strerror}. The budget is spent, so the schema was saved as {refuge}: move it "
-            "to a safe place."
-        ) from error
 
 
 def _print_found(found: FoundBounds) -> None:

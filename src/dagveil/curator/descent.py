@@ -67,7 +67,7 @@ class Descent:
         plan.check_reach()
         exact = self._table.gradients(plan)
         sensitivity = gradient_squared_sensitivity(self._relation, plan)
-        noisy, deviation = self._release(exact, sensitivity, share, label)
+        noisy, deviation = self._release(exact, sensitivity, share, label, plan)
         unit = 4.0**self._rows.bits
         return -noisy / unit, deviation / unit
 
@@ -75,16 +75,16 @@ class Descent:
         """Return the noisy sum over rows of ‖z P‖², each cut off at the cap, and the deviation of its noise."""
         exact = np.array(self._table.curvature(self._rows, direction, cap), dtype=np.int64)
         sensitivity = curvature_squared_sensitivity(self._rows, cap)
-        noisy, deviation = self._release(exact, sensitivity, share, label)
+        noisy, deviation = self._release(exact, sensitivity, share, label, (direction.tolist(), cap))
         unit = 2.0**self._rows.bits
         return float(noisy) / unit, deviation / unit
 
     def _release(
-        self, exact: NDArray[np.int64], squared_sensitivity: Fraction, share: Fraction, label: str
+        self, exact: NDArray[np.int64], squared_sensitivity: Fraction, share: Fraction, label: str, asked: object
     ) -> tuple[NDArray[np.float64], float]:
         deviation = deviation_for(self._accounting, squared_sensitivity, share * self._accounting.total)
         variance = self._gate.representable_variance(Fraction(deviation**2))
         event = DiscreteGaussian(label, exact.size, squared_sensitivity, variance)
-        noisy = self._gate.add_gaussian(exact.reshape(-1), event)
+        noisy = self._gate.add_gaussian(exact.reshape(-1), event, asked)
         self.asked += 1
         return noisy.reshape(exact.shape).astype(np.float64), math.sqrt(variance)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dagveil.curator.descent import Descent
 from dagveil.curator.gate import Gate, Record
 from dagveil.curator.interview import Interview
+from dagveil.curator.journal import Journal
 from dagveil.curator.laboratory import Laboratory
 from dagveil.curator.published import PublishedAccess
 from dagveil.data.features import FeaturePlan
@@ -69,11 +70,24 @@ class Curator:
         The ledger's run.
     noise
         Where noise comes from.
+    journal
+        Keeps what is released, so that a run that stopped can be finished.
+    written
+        What the ledger holds of this run already.
     """
 
-    def __init__(self, table: Table, relation: Relation, accounting: Filter, run: Record, noise: NoiseSource) -> None:
+    def __init__(
+        self,
+        table: Table,
+        relation: Relation,
+        accounting: Filter,
+        run: Record,
+        noise: NoiseSource,
+        journal: Journal | None = None,
+        written: Sequence[Event] = (),
+    ) -> None:
         self._table = table
-        self._gate = Gate(accounting, run, noise)
+        self._gate = Gate(accounting, run, noise, journal, written)
         self.relation = relation
         self.accounting = accounting
 
@@ -155,7 +169,7 @@ class Curator:
         """Release the second moments of clipped rows."""
         plan.check_reach()
         sensitivity = moments_squared_sensitivity(self.relation, plan)
-        noisy = self._release_symmetric(self._table.moments(plan), sensitivity, share, label)
+        noisy = self._release_symmetric(self._table.moments(plan), sensitivity, share, label, plan)
         return NoisyMoments(
             plan.columns, plan.centers, plan.spreads, plan.radius_squared, plan.constant, plan.bits, *noisy
         )
@@ -166,7 +180,7 @@ class Curator:
         size = 1 + len(plan.rows.columns)
         self._check_cells(label, size * (size + 1) // 2, 1)
         sensitivity = feature_moments_squared_sensitivity(self.relation, plan)
-        noisy = self._release_symmetric(self._table.feature_moments(plan), sensitivity, share, label)
+        noisy = self._release_symmetric(self._table.feature_moments(plan), sensitivity, share, label, plan)
         return NoisyFeatureMoments(
             plan.columns,
             plan.centers,
@@ -184,7 +198,7 @@ class Curator:
         rows = plan.rows
         rows.check_reach()
         sensitivity = moments_squared_sensitivity(self.relation, rows)
-        noisy = self._release_symmetric(self._table.residual_moments(plan), sensitivity, share, label)
+        noisy = self._release_symmetric(self._table.residual_moments(plan), sensitivity, share, label, plan)
         return NoisyMoments(
             rows.columns, rows.centers, rows.spreads, rows.radius_squared, rows.constant, rows.bits, *noisy
         )
@@ -221,7 +235,7 @@ class Curator:
         return PublishedAccess(self._table, rng)
 
     def _release_symmetric(
-        self, exact: NDArray[np.int64], sensitivity: Fraction, share: Fraction, label: str
+        self, exact: NDArray[np.int64], sensitivity: Fraction, share: Fraction, label: str, asked: object
     ) -> tuple[Fraction, Fraction, tuple[int, ...]]:
         """Release the upper triangle of a symmetric matrix: variance off the diagonal, twice that on it, values."""
         deviation = deviation_for(self.accounting, sensitivity, share * self.accounting.total)
@@ -231,7 +245,7 @@ class Curator:
         on_diagonal = rows == columns
         event = DiscreteGaussian(label, len(rows), sensitivity, variance)
         parts = ((diagonal_variance, on_diagonal), (variance, ~on_diagonal))
-        values = self._gate.add_gaussian(exact[rows, columns], event, *parts)
+        values = self._gate.add_gaussian(exact[rows, columns], event, asked, *parts)
         return variance, diagonal_variance, tuple(values.tolist())
 
     def _release_counts(
@@ -247,7 +261,7 @@ class Curator:
         flat = _flatten(exact)
         changed = min(changed_cells(self.relation, len(names)), len(flat))
         event = DiscreteGaussian(label, len(flat), sensitivity, variance, changed)
-        noisy = self._gate.add_gaussian(flat * lattice, event)
+        noisy = self._gate.add_gaussian(flat * lattice, event, tuple(names))
         return _cut(names, exact, noisy, lattice, variance)
 
     def _release_counts_by_laplace(
@@ -255,11 +269,11 @@ class Curator:
     ) -> tuple[NoisyCounts, ...]:
         scale = self._gate.representable_scale(counts_sensitivity(self.relation, len(names)) / epsilon)
         flat = _flatten(exact)
-        noisy = self._gate.add_laplace(flat, [DiscreteLaplace(label, len(flat), epsilon)], [scale])
+        noisy = self._gate.add_laplace(flat, [DiscreteLaplace(label, len(flat), epsilon)], [scale], tuple(names))
         return _cut(names, exact, noisy, 1, laplace_variance(scale))
 
     def _public_rows(self) -> NoisyCounts:
-        return NoisyCounts((), (), 1, Fraction(0), (self._table.n_rows,))
+        return NoisyCounts((), (), 1, Fraction(0), (self._gate.tell_public(self._table.n_rows, "number of rows"),))
 
     def _levels(self, column_sets: Sequence[tuple[str, ...]]) -> dict[str, int]:
         """Return the levels of these columns, after looking at names and sizes."""
@@ -294,7 +308,7 @@ class Curator:
         event = DiscreteGaussian(label, len(exact), weighted * lattice**2, least)
         owners = np.repeat(sizes, sizes)
         parts = [(variances[size], np.flatnonzero(owners == size)) for size in dict.fromkeys(sizes)]
-        tables = np.split(self._gate.add_gaussian(exact, event, *parts), np.cumsum(sizes)[:-1])
+        tables = np.split(self._gate.add_gaussian(exact, event, tuple(column_sets), *parts), np.cumsum(sizes)[:-1])
         return tuple(
             NoisyInteractions(columns, shape, lattice, variances[size], tuple(table.tolist()))
             for columns, shape, size, table in zip(column_sets, shapes, sizes, tables, strict=True)

@@ -1,18 +1,23 @@
 """The gate: the one place where an exact number becomes a released one.
 
 It alone holds the noise, the filter and the run of the ledger, and it works in one order: refuse, record, draw. Exact
-integers go in and noisy ones come out.
+integers go in and noisy ones come out. With a journal each answer is on disk before it is handed out, and a run that
+stopped can be finished: the gate then gives the answers of the journal again, and goes on where they end
+(docs/proofs/recovery.md).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.curator.journal import Journal, Kept, digest_question
+from dagveil.errors import LedgerError, MethodError
 from dagveil.privacy.events import DiscreteGaussian, Event, SubsampledGaussian, Unbounded
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.mechanisms import exponential
@@ -27,6 +32,12 @@ Integers = NDArray[np.int64]
 
 Part = tuple[Fraction, NDArray[np.intp] | NDArray[np.bool_]]
 """A variance or scale, and which values get noise of it."""
+
+
+ELSEWHERE: Final = (
+    "the run cannot be finished: it asks something else now than before. Finish it with the version of dagveil and the "
+    "settings that began it"
+)
 
 
 class Record(Protocol):
@@ -48,14 +59,29 @@ class Gate:
         The ledger's run.
     noise
         Where noise comes from.
+    journal
+        Keeps what is released; its answers, if it has any, are given again first.
+    written
+        What the ledger holds of this run already.
     """
 
-    def __init__(self, accounting: Filter, run: Record, noise: NoiseSource) -> None:
+    def __init__(
+        self,
+        accounting: Filter,
+        run: Record,
+        noise: NoiseSource,
+        journal: Journal | None = None,
+        written: Sequence[Event] = (),
+    ) -> None:
         self._accounting = accounting
         self._run = run
         self._noise = noise
         self._events: list[Event] = []
         self._home = HomeProcess()
+        self._journal = journal
+        self._known = deque[Kept](() if journal is None else journal.answers)
+        self._expected: deque[Event] | None = None
+        self._standing = deque(_find_standing(journal, written))
 
     def __repr__(self) -> str:
         return f"Gate({self._accounting.name}, {len(self._events)} charges)"
@@ -77,6 +103,11 @@ class Gate:
         """Refuse first, record second; whoever calls this draws last."""
         self._home.check("a curator")
         self._accounting.charge(event)
+        if self._expected is not None:
+            self._meet(event, self._expected.popleft() if self._expected else None)
+            if not self._expected:
+                raise _Answered
+            return
         if not self._noise.private and not self._events:
             # whoever has the seed can take the noise away: the ledger must not count that as an ordinary charge
             self._run.record(Unbounded("seeded noise", SEEDED))
@@ -85,12 +116,26 @@ class Gate:
     def write(self, event: Event) -> None:
         """Record an event that no filter can charge."""
         self._home.check("a curator")
+        if self._standing:
+            # charged when the run stopped, and never answered: it is answered now, and not charged twice
+            self._meet(event, self._standing.popleft())
+            return
+        if self._journal is not None:
+            self._journal.sync()
         self._run.record(event)
         self._events.append(event)
 
-    # --- what is released ---
+    def _meet(self, event: Event, before: Event | None) -> None:
+        """Take an event that the ledger holds already."""
+        if event != before:
+            raise MethodError(ELSEWHERE)
+        self._events.append(event)
 
-    def add_gaussian(self, exact: Integers, event: DiscreteGaussian | SubsampledGaussian, *parts: Part) -> Integers:
+    # --- what is released; `asked` is the question itself, all of it public ---
+
+    def add_gaussian(
+        self, exact: Integers, event: DiscreteGaussian | SubsampledGaussian, asked: object, *parts: Part
+    ) -> Integers:
         """Return integers with discrete Gaussian noise: of the event's variance, or of a variance for each part."""
 
         def draw() -> Integers:
@@ -102,9 +147,11 @@ class Gate:
                 noisy[places] += self._noise.discrete_gaussian(variance, noisy[places].size)
             return noisy
 
-        return self._release(draw)
+        return self._release(draw, asked)
 
-    def add_laplace(self, exact: Integers, events: Sequence[Event], scales: Sequence[Fraction]) -> Integers:
+    def add_laplace(
+        self, exact: Integers, events: Sequence[Event], scales: Sequence[Fraction], asked: object
+    ) -> Integers:
         """Return integers with discrete Laplace noise: of one scale for all of them, or of a scale for each."""
 
         def draw() -> Integers:
@@ -114,18 +161,18 @@ class Gate:
             noise: Integers = np.concatenate([self._noise.discrete_laplace(scale, size) for scale in scales])
             return exact + noise
 
-        return self._release(draw)
+        return self._release(draw, asked)
 
-    def add_one_laplace(self, exact: int, event: Event, scale: Fraction, blocks: LaplaceBlocks) -> int:
+    def add_one_laplace(self, exact: int, event: Event, scale: Fraction, blocks: LaplaceBlocks, asked: object) -> int:
         """Return one integer with discrete Laplace noise from a block of draws."""
 
         def draw() -> Integers:
             self.charge(event)
             return _one(exact + blocks.draw(scale))
 
-        return int(self._release(draw)[0])
+        return int(self._release(draw, asked)[0])
 
-    def is_among_largest(self, scores: Integers, scale: Fraction, event: Event, rank: int) -> bool:
+    def is_among_largest(self, scores: Integers, scale: Fraction, event: Event, rank: int, asked: object) -> bool:
         """Tell whether the first score is among so many largest, with Laplace noise on all of them."""
 
         def draw() -> Integers:
@@ -133,38 +180,82 @@ class Gate:
             noisy = scores + self._noise.discrete_laplace(scale, len(scores))
             return _one(int((noisy[1:] >= noisy[0]).sum()) + 1 <= rank)
 
-        return bool(self._release(draw)[0])
+        return bool(self._release(draw, asked)[0])
 
-    def choose(self, scores_in_records: Sequence[Fraction], epsilon: Fraction, label: str) -> int:
+    def choose(self, scores_in_records: Sequence[Fraction], epsilon: Fraction, label: str, asked: object) -> int:
         """Choose a position by the exponential mechanism."""
         return int(
             self._release(
-                lambda: _one(exponential.choose(scores_in_records, epsilon, self._noise, self.charge, label))
+                lambda: _one(exponential.choose(scores_in_records, epsilon, self._noise, self.charge, label)),
+                asked,
             )[0]
         )
 
     def release_median(
-        self, values: Integers, bounds: tuple[int, int], epsilon: Fraction, delta: Fraction, label: str
+        self,
+        values: Integers,
+        bounds: tuple[int, int],
+        epsilon: Fraction,
+        delta: Fraction,
+        label: str,
+        asked: object,
     ) -> int:
         """Return the median with smooth noise."""
         return int(
             self._release(
-                lambda: _one(release_median(values, *bounds, epsilon, delta, self._noise, self.charge, label))
+                lambda: _one(release_median(values, *bounds, epsilon, delta, self._noise, self.charge, label)),
+                asked,
             )[0]
         )
 
-    def is_above(self, vector: SparseVector, value: int, threshold: int) -> bool:
+    def is_above(self, vector: SparseVector, value: int, threshold: int, asked: object) -> bool:
         """Ask a sparse vector of this gate."""
-        return bool(self._release(lambda: _one(vector.is_above(value, threshold)))[0])
+        return bool(self._release(lambda: _one(vector.is_above(value, threshold)), asked)[0])
+
+    def tell_public(self, number: int, asked: object) -> int:
+        """Return a number on which all neighbours agree, as it is; it is kept like any answer."""
+        return int(self._release(lambda: _one(number), asked)[0])
 
     def flip_coin(self) -> bool:
         """Flip a fair coin; it depends on nothing."""
-        return bool(self._release(lambda: self._noise.uniform_below(2, 1))[0])
+        return bool(self._release(lambda: self._noise.uniform_below(2, 1), "coin")[0])
 
-    def _release(self, draw: Callable[[], Integers]) -> Integers:
-        """Let a question be charged and its noise be drawn."""
+    def _release(self, draw: Callable[[], Integers], asked: object) -> Integers:
+        """Let a question be charged and its noise be drawn, keep the answer, and only then hand it out."""
         self._home.check("a curator")
-        return draw()
+        if self._journal is None:
+            return draw()
+        if self._known:
+            return self._repeat(draw, digest_question(asked))
+        before = len(self._events)
+        values = draw()
+        if self._standing:
+            raise LedgerError(
+                f"the ledger holds {len(self._standing)} more charges of this run than its recovery file tells of: an "
+                "older copy of the file cannot finish the run. Put the newest one back"
+            )
+        self._journal.add(self._events[before:], digest_question(asked), values.tolist())
+        return values
+
+    def _repeat(self, draw: Callable[[], Integers], question: str) -> Integers:
+        """Give an answer of the journal again; the question comes as far as its last charge, and draws nothing.
+
+        A question that the filter refuses was refused before, too, and the journal knows nothing of it.
+        """
+        known = self._known[0]
+        is_paid = not known.events
+        if question != known.question or known.events:
+            self._expected = deque(known.events)
+            try:
+                draw()
+            except _Answered:
+                is_paid = True
+            finally:
+                self._expected = None
+        if question != known.question or not is_paid:
+            raise MethodError(ELSEWHERE)
+        self._known.popleft()
+        return np.array(known.values, dtype=np.int64)
 
     # --- randomness that stays inside ---
 
@@ -209,6 +300,21 @@ class Gate:
             # equal tickets would favour one order: draw again
             if not (np.diff(tickets[order]) == 0).any():
                 return order
+
+
+class _Answered(Exception):
+    """A question was charged as before, so the journal's answer stands: nothing is drawn."""
+
+
+def _find_standing(journal: Journal | None, written: Sequence[Event]) -> Sequence[Event]:
+    """Return what the ledger holds beyond the journal: charges that were written and never answered."""
+    answered = [] if journal is None else [event for kept in journal.answers for event in kept.events]
+    if list(written[: len(answered)]) != answered:
+        raise LedgerError(
+            "the recovery file does not fit the ledger: it tells of charges that the run does not have. Name the "
+            "ledger that the run was charged to"
+        )
+    return written[len(answered) :]
 
 
 def _one(value: int) -> Integers:

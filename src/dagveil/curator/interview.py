@@ -94,7 +94,8 @@ class Interview:
         self._check_no_round()
         exact = self._score(question, self._whole)
         scale = self._gate.representable_scale(RECORD / epsilon)
-        noisy = self._gate.add_one_laplace(exact, DiscreteLaplace(label, 1, epsilon), scale, self._laplace)
+        event = DiscreteLaplace(label, 1, epsilon)
+        noisy = self._gate.add_one_laplace(exact, event, scale, self._laplace, question)
         self.asked += 1
         return Answer(noisy / RECORD, math.sqrt(2.0) * float(scale) / RECORD)
 
@@ -104,7 +105,7 @@ class Interview:
             raise BudgetError(f"{self.statistic.name} has one part only, so there is no median; use a reconciled test.")
         self._check_no_round()
         p_values = part_statistics(self._count(question, self._whole), self.statistic.test)
-        released = self._gate.release_median(p_values, (0, GRID), epsilon, delta, label)
+        released = self._gate.release_median(p_values, (0, GRID), epsilon, delta, label, question)
         self.asked += 1
         return min(max(released / GRID, 0.0), 1.0)
 
@@ -131,7 +132,7 @@ class Interview:
         squared = Fraction(RECORD**2)
         variance = self._gate.representable_variance(variance * squared)
         exact = np.array([self._score(question, self._draw_sample(rate))], dtype=np.int64)
-        noisy = self._gate.add_gaussian(exact, SubsampledGaussian(label, rate, squared, variance))
+        noisy = self._gate.add_gaussian(exact, SubsampledGaussian(label, rate, squared, variance), question)
         self.asked += 1
         return Answer(int(noisy[0]) / RECORD, math.sqrt(variance) / RECORD)
 
@@ -173,11 +174,12 @@ class Interview:
         best = sorted((max(self._utility(*asked) for asked in questions) for questions in options), reverse=True)
         # t neighbours fit if the t-th utility is above zero and the next one below
         scores = [-best[0], *(min(left, -right) for left, right in pairwise(best)), best[-1]]
-        return self._choose(scores, epsilon, label)
+        return self._choose(scores, epsilon, label, tuple(map(tuple, options)))
 
     def choose_separation(self, options: Sequence[tuple[Question, float]], epsilon: Fraction, label: str) -> int:
         """Choose, by the exponential mechanism, the question that looks most independent; returns its position."""
-        return self._choose([self._utility(question, threshold) for question, threshold in options], epsilon, label)
+        utilities = [self._utility(question, threshold) for question, threshold in options]
+        return self._choose(utilities, epsilon, label, tuple(options))
 
     def flip_coin(self) -> bool:
         """Flip a fair coin; it depends on nothing."""
@@ -209,10 +211,10 @@ class Interview:
         tables = [table.counts((*given, x, y)).reshape(shape) for table in sample.parts]
         return np.stack(tables) if self.statistic.parts > 1 else tables[0]
 
-    def _choose(self, scores: Sequence[int], epsilon: Fraction, label: str) -> int:
+    def _choose(self, scores: Sequence[int], epsilon: Fraction, label: str, asked: object) -> int:
         self._check_no_round()
         in_records = [Fraction(score, RECORD) for score in scores]
-        chosen = self._gate.choose(in_records, epsilon, label)
+        chosen = self._gate.choose(in_records, epsilon, label, asked)
         self.asked += 1
         return chosen
 
@@ -268,7 +270,8 @@ class Sieve:
         if self._sample is None:
             self._sample = self._interview._draw_sample(self._rate)
         exact = self._interview._score(question, self._sample)
-        below = self._interview._gate.is_above(self._vector, -exact, -math.floor(threshold * RECORD))
+        gate = self._interview._gate
+        below = gate.is_above(self._vector, -exact, -math.floor(threshold * RECORD), question)
         self._interview.asked += 1
         self._interview._open = None if below else self
         if below:

@@ -150,7 +150,8 @@ class Laboratory:
         moved = RECORD + min(RECORD, math.ceil(RECORD * _raise(paired) / _raise(sensitivity)))
         scale = self._gate.representable_scale(moved / epsilon)
         scores = _to_grid(self._permuted(kernel.map(u), kernel.map(v), test.permutations), sensitivity)
-        bit = self._gate.is_among_largest(scores, scale, DiscreteLaplace(label, 1, epsilon), test.largest_rank)
+        event = DiscreteLaplace(label, 1, epsilon)
+        bit = self._gate.is_among_largest(scores, scale, event, test.largest_rank, question)
         self.asked += 1
         return bit
 
@@ -191,7 +192,7 @@ class Laboratory:
             DiscreteLaplace(f"{label}, {name}", draws, epsilon)
             for name, draws, epsilon in zip(("products", "squares", "residuals"), (1, 1, 2), epsilons, strict=True)
         ]
-        released = self._gate.add_laplace(exact, events, scales)
+        released = self._gate.add_laplace(exact, events, scales, question)
         self.asked += 1
         units = [_raise(moved) / RECORD for moved in sensitivities]
         noisy = [value * unit for value, unit in zip(released.tolist(), units, strict=True)]
@@ -212,7 +213,7 @@ class Laboratory:
             column, residuals, moved = self._explain(source, target, regression)
             value += sign * float(root_hsic(cause.map(column), rest.map(residuals), nothing)[0])
             sensitivity += paired_root_hsic_sensitivity(self.slots, cause, rest, 0.0, moved)
-        return self._release_difference(value, sensitivity, epsilon, label)
+        return self._release_difference(value, sensitivity, epsilon, label, (x, y))
 
     def rank_difference(
         self, x: str, y: str, epsilon: Fraction, functions: PublicFunctions, label: str
@@ -222,12 +223,14 @@ class Laboratory:
         for sign, (source, target) in ((1.0, (x, y)), (-1.0, (y, x))):
             column, residuals, _ = self._explain(source, target, functions)
             value += sign * residual_rank_score(column, residuals)
-        return self._release_difference(value, 2.0 * residual_rank_sensitivity(self.slots), epsilon, label)
+        return self._release_difference(value, 2.0 * residual_rank_sensitivity(self.slots), epsilon, label, (x, y))
 
-    def _release_difference(self, value: float, sensitivity: float, epsilon: Fraction, label: str) -> NoisyDifference:
+    def _release_difference(
+        self, value: float, sensitivity: float, epsilon: Fraction, label: str, asked: tuple[str, str]
+    ) -> NoisyDifference:
         scale = self._gate.representable_scale(RECORD / epsilon)
         exact = _to_grid(np.array([value]), sensitivity)
-        noisy = self._gate.add_laplace(exact, [DiscreteLaplace(label, 1, epsilon)], [scale])
+        noisy = self._gate.add_laplace(exact, [DiscreteLaplace(label, 1, epsilon)], [scale], asked)
         self.asked += 1
         unit = _raise(sensitivity) / RECORD
         return NoisyDifference(int(noisy[0]) * unit, float(scale) * unit)

@@ -18,7 +18,6 @@ from typing import Any, Final
 import msgspec
 import tomli_w
 
-from dagveil.curator import Curator
 from dagveil.data.column import Numeric
 from dagveil.data.schema import DRAFT_HEADER, Schema, load_schema, schema_from_toml, schema_to_toml
 from dagveil.errors import EvidenceError, MethodError, SchemaError
@@ -33,6 +32,7 @@ from dagveil.methods.magnitude_cells import (
     part_line,
     read_counts,
 )
+from dagveil.methods.recovery import open_curator
 from dagveil.methods.run import prepare_run
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter
@@ -114,12 +114,13 @@ def find_bounds(
     seed: int | None = None,
     accept_draft: bool = False,
     accept_no_guarantee: bool = False,
+    recovery: str | Path | None = None,
 ) -> FoundBounds:
     """Find bounds of numeric columns under differential privacy.
 
     Parameters
     ----------
-    source, epsilon, delta, ledger, noise, seed, accept_no_guarantee
+    source, epsilon, delta, ledger, noise, seed, accept_no_guarantee, recovery
         As in `measure_source`. Where Laplace noise does better, delta is not used and not charged.
     schema
         A schema whose columns without known bounds have `UNKNOWN_BOUNDS`; or the path of a schema.toml, in which they
@@ -163,9 +164,7 @@ def find_bounds(
     threshold = find_threshold(accounting, asked)
     _check_hope(asked, threshold, budget)
     run = run.charged_by(accounting)
-    table = run.table()
-    with run.reserve(STAGE) as record:
-        curator = Curator(table, run.relation, accounting, record, run.noise)
+    with open_curator(run, STAGE, accounting, BoundsSettings(), recovery) as curator:
         releases = curator.count_tables([(name,) for name in searches], Fraction(1), LABEL)
     seen = (
         read_counts(counts, search.cells.cuts, search.start, threshold, coverage)

@@ -27,6 +27,7 @@ from dagveil.methods.catalogue import Method
 from dagveil.methods.discovery import DEFAULT_DELTA
 from dagveil.methods.measured import Progress, silent
 from dagveil.methods.pcd import Bandwidth, RegressionRule, Rows, count_slots, default_penalty
+from dagveil.methods.recovery import open_curator
 from dagveil.methods.regressions import ReleasedFunctions, functions_from_table
 from dagveil.methods.result import SchemaSummary, now
 from dagveil.methods.run import prepare_run, schema_knowledge
@@ -147,13 +148,14 @@ def find_direction(
     seed: int | None = None,
     accept_draft: bool = False,
     accept_no_guarantee: bool = False,
+    recovery: str | Path | None = None,
     progress: Progress = silent,
 ) -> Direction:
     """Find which of two numeric columns is the cause, under the additive noise model.
 
     Parameters
     ----------
-    source, schema, epsilon, delta, ledger, noise, seed, accept_draft, accept_no_guarantee, progress
+    source, schema, epsilon, delta, ledger, noise, seed, accept_draft, accept_no_guarantee, recovery, progress
         As in `dagveil.measure_source`. All noise is Laplace noise, so that delta is not used, and the receipt says 0.
     x, y
         Two numeric columns of the schema.
@@ -186,9 +188,7 @@ def find_direction(
     run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
     accounting = _account(run.budget, narrow, settings, NO_KNOWLEDGE)
     run = run.charged_by(accounting)
-    table = run.table()
-    with run.reserve(method) as record:
-        curator = Curator(table, run.relation, accounting, record, run.noise)
+    with open_curator(run, method, accounting, settings, recovery) as curator:
         found, plan = _compare(curator, x, y, settings, progress)
     cause, effect = (x, y) if found.value <= 0.0 else (y, x)
     return Direction(

@@ -11,18 +11,18 @@ import msgspec
 import numpy as np
 
 from dagveil._version import __version__
-from dagveil.curator import Curator
 from dagveil.data.engine import Engine, choose_engine
-from dagveil.data.schema import Schema
+from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence
 from dagveil.evidence.choice import Choice
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import Method, method_named, method_origin
-from dagveil.methods.evidence_search import search_evidence
+from dagveil.methods.evidence_search import check_search, search_evidence
 from dagveil.methods.forecast import work_of_reading, work_of_run
 from dagveil.methods.machine_speed import Speed
 from dagveil.methods.measured import Progress, silent
+from dagveil.methods.recovery import open_curator
 from dagveil.methods.result import (
     RESULT_VERSION,
     Confidence,
@@ -64,6 +64,7 @@ def measure_source(
     redraws: int = 0,
     engine: Engine | str = Engine.AUTO,
     memory_limit: str | int | None = None,
+    recovery: str | Path | None = None,
     progress: Progress = silent,
 ) -> Evidence:
     """Release evidence about a table.
@@ -101,6 +102,9 @@ def measure_source(
         Where rows are held and counted: in memory while files are small, or else by DuckDB; answers are the same.
     memory_limit
         Such as 8GB, for engines that do not hold the rows.
+    recovery
+        A file that keeps every answer as it is released: if the run stops, the same call finishes it at no further
+        cost. Delete it once you have saved the evidence. Nothing is kept without a ledger or with seeded noise.
     progress
         Told what is being done.
 
@@ -138,9 +142,7 @@ def measure_source(
         run.schema, chosen, accounting, settings, run.knowledge, redraws=redraws, noise=noise, held=rows.held
     )
     check_fits(replace(work, engine=rows.engine), Speed())  # memory does not hang on how fast the machine is
-    table = run.table()
-    with run.reserve(chosen) as record:
-        curator = Curator(table, run.relation, accounting, record, run.noise)
+    with open_curator(run, chosen, accounting, settings, recovery) as curator:
         measured = chosen.release(curator, run.knowledge, settings, progress)
     return Evidence(
         format="dagveil-evidence",
@@ -175,6 +177,7 @@ def discover(
     knowledge: Knowledge | None = None,
     engine: Engine | str = Engine.AUTO,
     memory_limit: str | int | None = None,
+    recovery: str | Path | None = None,
     progress: Progress = silent,
 ) -> Result:
     """Discover the causal graph of a table under differential privacy.
@@ -185,7 +188,7 @@ def discover(
     ----------
     source, schema, epsilon, delta, ledger, noise, seed, accept_draft, accept_no_guarantee, knowledge
         As in `measure_source`.
-    engine, memory_limit, progress
+    engine, memory_limit, recovery, progress
         As in `measure_source`.
     method
         Name of a method; `dagveil methods` lists them. Or as in `measure_source`; with `settings`, "auto" chooses among
@@ -223,6 +226,9 @@ def discover(
     )
     chosen = method_named(method)
     if chosen.release is not None and calibration is Calibration.SOUND:
+        if settings is not None:
+            schema = schema if isinstance(schema, Schema) else load_schema(schema)
+            check_search(method, schema, settings.search)
         evidence = measure_source(
             source,
             schema,
@@ -237,6 +243,7 @@ def discover(
             accept_no_guarantee=accept_no_guarantee,
             knowledge=knowledge,
             redraws=(settings or SearchSettings()).redraws,
+            recovery=recovery,
             progress=progress,
         )
         return search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
@@ -258,6 +265,7 @@ def discover(
         accept_draft=accept_draft,
         accept_no_guarantee=accept_no_guarantee,
         knowledge=knowledge,
+        recovery=recovery,
         progress=progress,
         choice=choice,
     )
@@ -278,6 +286,7 @@ def ask_source(
     accept_no_guarantee: bool,
     knowledge: Knowledge | None,
     progress: Progress,
+    recovery: str | Path | None = None,
     choice: Choice | None = None,
 ) -> Result:
     """Run a method that asks adaptively, or the `paper` calibration of any method; parameters as in `discover`."""
@@ -292,9 +301,7 @@ def ask_source(
         run = run.charged_by(accounting)
     work = work_of_reading(run.schema, held=run.source.held)
     check_fits(replace(work, engine=run.source.engine), Speed())
-    table = run.table()
-    with run.reserve(method) as record:
-        curator = Curator(table, run.relation, accounting, record, run.noise)
+    with open_curator(run, method, accounting, options, recovery, calibration) as curator:
         if published and method.publish is not None:
             access = curator.open_as_published(f"{method.name}: {method.flaw}.", np.random.default_rng(seed))
             asked = method.publish(access, budget, run.knowledge, options, progress)

@@ -10,14 +10,16 @@ import numpy as np
 
 from dagveil._version import __version__
 from dagveil.data.column import Numeric
-from dagveil.errors import EvidenceError
+from dagveil.data.schema import Schema
+from dagveil.errors import EvidenceError, MethodError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measure import search_defaults
+from dagveil.methods.catalogue import METHODS
+from dagveil.methods.measure import is_numeric, search_defaults
 from dagveil.methods.measured import Progress, silent
 from dagveil.methods.result import RESULT_VERSION, Confidence, MethodUsed, Result, Variation, now
 from dagveil.methods.run import schema_knowledge
@@ -116,6 +118,26 @@ def search_evidence(
         parts=evidence.parts if len(evidence.parts) > 1 else (),
         choice=evidence.choice,
     )
+
+
+def check_search(method: str, schema: Schema, rule: SearchRule | None) -> None:
+    """Refuse, before anything is charged, a search that cannot read what the method releases.
+
+    Examples
+    --------
+    >>> check_search("measure-notears", Schema(dataset="demo", columns={}), SearchRule.NOTEARS)
+    """
+    moments = method in ("measure-notears", "priv-pc-star") or (
+        method in ("measure", "measure-ges") and is_numeric(schema)
+    )
+    if method not in METHODS or rule is None or rule is SearchRule.TESTS:
+        return
+    if (rule is SearchRule.NOTEARS and not moments) or method == "measure-features":
+        other = "by tests" if method == "measure-features" else "by tests or by score"
+        raise MethodError(
+            f"{method} releases no second moments of these columns, which --search {rule.value} needs; nothing was "
+            f"charged. Search {other}, or take --method measure-notears"
+        )
 
 
 def search_by(

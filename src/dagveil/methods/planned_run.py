@@ -35,6 +35,7 @@ from dagveil.methods.plan_file import (
     list_sets,
     load_plan,
 )
+from dagveil.methods.recovery import open_curator
 from dagveil.methods.result import now
 from dagveil.methods.room import check_fits
 from dagveil.methods.run import prepare_run
@@ -57,6 +58,7 @@ def measure_planned(
     accept_no_guarantee: bool = False,
     engine: Engine | str = Engine.AUTO,
     memory_limit: str | int | None = None,
+    recovery: str | Path | None = None,
     progress: Progress = silent,
 ) -> Evidence:
     """Release what an agreed plan asks of one site.
@@ -73,7 +75,7 @@ def measure_planned(
         The site's own schema, which must declare the plan's columns. Its data set's name is that of the ledger.
     dataset
         Name of the data set in the ledger, if the site takes the plan's schema as it is.
-    ledger, noise, seed, accept_no_guarantee, engine, memory_limit, progress
+    ledger, noise, seed, accept_no_guarantee, engine, memory_limit, recovery, progress
         As in `measure_source`.
     """
     if not isinstance(plan, MeasurementPlan):
@@ -88,11 +90,9 @@ def measure_planned(
     run = run.charged_by(accounting)
     work = work_at_site(plan, chosen_site, NoiseKind(noise), held=rows.held)
     check_fits(replace_fields(work, engine=rows.engine), load_speed()[0])
-    table = run.table()
     releases: list[Release] = []
     stages = []
-    with run.reserve(method) as record:
-        curator = Curator(table, run.relation, accounting, record, run.noise)
+    with open_curator(run, method, accounting, plan.digest(), recovery) as curator:
         for done, ask in enumerate(plan.asks):
             progress("following the plan", done, len(plan.asks))
             answers = _ask(curator, ask)

@@ -15,11 +15,12 @@ from dagveil.errors import MethodError, UnreviewedSchemaError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import Method
 from dagveil.privacy.budget import Budget, round_up
-from dagveil.privacy.events import Event
+from dagveil.privacy.events import Event, ExponentialChoice
 from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.ledger.book import Ledger, LedgerRun
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.noise.opendp import OpendpNoise
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.receipt import SEEDED, Calibration, Receipt
 from dagveil.privacy.relation import Relation
@@ -71,6 +72,13 @@ class PreparedRun:
                 "accept_no_guarantee=True), and the ledger records the run as unbounded."
             )
 
+    def _name_noise(self, events: tuple[Event, ...]) -> str:
+        """Name what drew: OpenDP draws noise; choices, orders and sub-samples come from the exact sampler."""
+        choices = [isinstance(event, ExponentialChoice) for event in events]
+        if not isinstance(self.noise, OpendpNoise) or not (self.noise.was_helped or any(choices)):
+            return self.noise.name
+        return self.noise.helper if all(choices) else f"{self.noise.name}; random choices: {self.noise.helper}"
+
     def receipt(
         self, accounting: Filter, events: tuple[Event, ...], calibration: Calibration = Calibration.SOUND
     ) -> Receipt:
@@ -108,7 +116,7 @@ class PreparedRun:
             accounting_spent=str(accounting.spent),
             dataset=schema.dataset,
             software=f"dagveil {__version__}",
-            noise=self.noise.name if sound else "floating point, as published",
+            noise=self._name_noise(events) if sound else "floating point, as published",
             events=events,
             public_facts=tuple(facts),
             warnings=tuple(warnings),

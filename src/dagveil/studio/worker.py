@@ -22,6 +22,7 @@ from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.evidence_search import search_evidence
 from dagveil.methods.exploration import explore
 from dagveil.methods.result import Result
+from dagveil.methods.saving import save_whole
 from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
@@ -141,14 +142,11 @@ class Worker:
         """Write a file in one step: what stands under its name is whole."""
         place = self.folder.results(self.job.id) / name
         with self.bell.shield():
-            part = place.with_name(f".part-{name}")
             try:
-                save(part)
-                part.replace(place)
-            except OSError as error:
-                raise DataError(
-                    f"what was found could not be written ({error.strerror}); what was charged stays charged"
-                ) from None
+                with save_whole(place) as part:
+                    save(part)
+            except DataError as error:
+                raise DataError(f"{error}; what was charged stays charged") from None
 
     def _note_run(self, run: int) -> None:
         self._run = run

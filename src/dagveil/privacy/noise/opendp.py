@@ -32,6 +32,13 @@ class OpendpNoise:
 
     def __init__(self) -> None:
         self._exact = ExactNoise(SystemBits())
+        self.was_helped = False
+        """Whether choices, orders or sub-samples were drawn, which OpenDP does not offer."""
+
+    @property
+    def helper(self) -> str:
+        """Name of the sampler that draws those."""
+        return self._exact.name
 
     def representable_variance(self, variance: Fraction) -> Fraction:
         """Smallest variance at or above the wanted one that every source realises exactly."""
@@ -55,10 +62,12 @@ class OpendpNoise:
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
         """Draw integers from 0 to bound − 1, all equally likely."""
+        self.was_helped = True
         return self._exact.uniform_below(bound, size)
 
     def bernoulli(self, p: Fraction, size: int) -> NDArray[np.bool_]:
         """Draw true with probability p."""
+        self.was_helped = True
         return self._exact.bernoulli(p, size)
 
 
