@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -181,6 +182,17 @@ class TestNotices:
             return tell(curator, [])
 
         assert any("noise depends on the rows" in words for words in self.replay(ask).violations)
+
+    def test_a_secret_that_is_told_as_public(self) -> None:
+        def ask(curator: Curator, *rest: object) -> Asked:
+            curator.relation = Relation.REPLACE_ONE  # under which the number of rows would be public
+            curator.count_rows(Fraction(1, 2))
+            return tell(curator, [])
+
+        assert self.replay(ask).largest == math.inf
+        pair = make_pair(DataKind.LEVELS, Relation.REPLACE_ONE)
+        held = replay_method(make_method("sound", ask), pair, Budget.of(4, 0))
+        assert (held.violations, held.largest) == ((), 0.0)
 
     def test_a_statistic_that_moves_too_far(self) -> None:
         class Bold(Kendall):

@@ -71,7 +71,7 @@ class TestBoth:
         other = "result.json" if name == "evidence.json" else "evidence.json"
         self.refuse(desk, command, (released / other).read_bytes(), "is not (a )?dagveil", f"give an? {name}")
 
-    @pytest.mark.parametrize("version", [0, 2, 999, "1", None])
+    @pytest.mark.parametrize("version", [0, 3, 999, "1", None])
     def test_other_versions(self, desk: Desk, command: str, name: str, released: Path, version: object) -> None:
         content = json.loads((released / name).read_bytes()) | {"version": version}
         self.refuse(desk, command, json.dumps(content), f"format version {version}", "use the dagveil that wrote it")

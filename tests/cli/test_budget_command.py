@@ -92,7 +92,7 @@ class TestHistory:
         rows = [line for line in result.stdout.splitlines() if "measure" in line]
         assert len(rows) == 2
         for run, row, epsilon in zip(desk.history(), rows, ("0.25", "0.3334"), strict=True):
-            for word in ("patients", "closed", epsilon, "1e-6", run.started, "number of rows", "all pairs"):
+            for word in ("patients", "closed", epsilon, "1e-6", run.started, "single columns", "all pairs"):
                 assert word in row
 
     def test_nothing_yet(self, desk: Desk) -> None:

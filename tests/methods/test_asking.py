@@ -402,12 +402,27 @@ class TestSmallParts:
             assert desk.threshold(question) == pytest.approx(plain, rel=1e-3)
             assert desk.threshold(question, 0.25) == pytest.approx(plain / 2, rel=1e-3)
 
+    @pytest.mark.parametrize("statistic", ["g", "kendall"])
+    def test_a_public_number_of_rows_is_taken_as_it_is(self, statistic: str) -> None:
+        columns = {name: Categorical(("n", "y"), "n") for name in "ab"}
+        schema = Schema(dataset="coins", columns=columns, reviewed=True)
+        table = MemoryTable.from_codes({name: np.arange(731) % 2 for name in columns}, schema)
+        desk, curator = self.open_desk(table, statistic, relation=Relation.REPLACE_ONE)
+        assert desk.rows == 731
+        # ties are a secret still
+        assert [event.label for event in curator.events] == ["one-way tables"] * (statistic == "kendall")
+        assert [event.label for event in self.open_desk(table, statistic)[1].events] == ["one-way tables"]
+
     @staticmethod
-    def open_desk(table: MemoryTable, statistic: str, epsilon: float = 1.0) -> tuple[Desk, Curator]:
+    def open_desk(
+        table: MemoryTable, statistic: str, epsilon: float = 1.0, relation: Relation = Relation.ADD_REMOVE
+    ) -> tuple[Desk, Curator]:
         budget = Budget.of(epsilon, 0)
         accounting = method_named("lap-mech").accounting(budget, table.schema, None, Knowledge.none())
         run = MemoryLedger().reserve("asked", budget, TERMS, "pure accounting", "test", "test")
         curator = Curator(table, Relation.ADD_REMOVE, accounting, run, noise_source(NoiseKind.SEEDED, 0))
+        run = MemoryLedger().reserve("asked", budget, "test", "test")
+        curator = Curator(table, relation, accounting, run, noise_source(NoiseKind.SEEDED, 0))
         return Desk(curator, statistic, 0.01, 1, Needs.FIXED_NOISE), curator
 
 

@@ -29,7 +29,7 @@ from dagveil.methods.discovery import measure_source
 from dagveil.methods.evidence_search import search_evidence
 from dagveil.methods.forecast import foresee_plan
 from dagveil.methods.plan_file import MeasurementPlan, NoiseLaw, PlannedSite, load_plan, plan_from_json
-from dagveil.methods.planned_run import measure_planned
+from dagveil.methods.planned_run import measure_planned, noise_deviation
 from dagveil.methods.planning import TableRule, plan_measurement
 from dagveil.methods.result import result_from_json
 from dagveil.methods.settings import SearchSettings
@@ -189,7 +189,7 @@ class TestPlan:
         [
             (lambda text: text[:-9], "not JSON"),
             (lambda text: text.replace("dagveil-plan", "dagveil-result"), "not a dagveil plan"),
-            (lambda text: text.replace('"version": 1', '"version": 2'), "format version 2"),
+            (lambda text: text.replace('"version": 2', '"version": 3'), "format version 3"),
             (lambda text: text.replace('"3/4"', '"3"'), "at most 1 together"),
             (lambda text: text.replace('"3/4"', "0.75"), "damaged"),
             (lambda text: text.replace('"south"', '"north"'), "names of their own"),
@@ -288,16 +288,18 @@ class TestSum:
         exact = MemoryTable.from_codes(codes, plan.schema)
         far = []
         for release_, one, other in zip(combined.releases, north.releases, south.releases, strict=True):
-            if not isinstance(release_, NoisyCounts):
+            variances = [noise_deviation(each) ** 2 for each in (release_, one, other)]
+            assert variances[0] == pytest.approx(variances[1] + variances[2], rel=1e-12)
+            if len(release_.columns) > 1:
                 continue
-            assert isinstance(one, NoisyCounts)
-            assert isinstance(other, NoisyCounts)
-            assert release_.count_variance == pytest.approx(one.count_variance + other.count_variance, rel=1e-12)
-            far += list((release_.counts - exact.counts(release_.columns)).ravel() / release_.count_variance**0.5)
-        assert len(far) == 30
+            assert isinstance(release_, NoisyCounts | NoisyInteractions)
+            counts = exact.counts(release_.columns) if release_.columns else np.array(exact.n_rows)
+            centred = counts - counts.mean() if release_.columns else counts
+            far += list((release_.counts - centred).ravel() / variances[0] ** 0.5)
+        assert len(far) == 1 + 30
         assert max(map(abs, far)) < 6
         assert 0.5 < np.std(far) < 1.6
-        assert sum(isinstance(release_, NoisyInteractions) for release_ in combined.releases) == 45
+        assert sum(isinstance(release_, NoisyInteractions) for release_ in combined.releases) == 10 + 45
         for stage, parts in zip(combined.plan, zip(north.plan, south.plan, strict=True), strict=True):
             assert stage.noise_sd**2 == pytest.approx(sum(part.noise_sd**2 for part in parts))
 

@@ -319,7 +319,7 @@ class TestNumbers:
         evidence = measure_source(
             {name: rows[name] for name in columns}, schema, 5, 1e-6, options={"plan": "tables"}, **SEEDED
         )
-        first, second, pair, *_ = evidence.releases
-        assert [release.shape for release in (first, second)] == [(3,), (3,)]
+        rows, first, second, pair, *_ = evidence.releases
+        assert [release.shape for release in (rows, first, second)] == [(), (3,), (3,)]
         assert isinstance(pair, NoisyInteractions)
         assert pair.shape == (3, 3)

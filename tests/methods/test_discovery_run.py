@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.benchmarks.networks import Network
+from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import (
@@ -31,13 +33,15 @@ from dagveil.methods.discovery import discover, measure_source, search_evidence
 from dagveil.methods.result import load_result, result_from_json
 from dagveil.methods.settings import ArrowRule, SearchSettings
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteLaplace, Unbounded, gaussian_cost
+from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Unbounded, gaussian_cost
 from dagveil.privacy.ledger import Ledger
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.release import NoisyCounts
+from dagveil.privacy.relation import Relation
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
+from dagveil.statistics.contingency import margins_squared_sensitivity
 
 QUICK = SearchSettings(redraws=3)
 SEEDED = {"noise": NoiseKind.SEEDED, "seed": 7}
@@ -126,7 +130,7 @@ class TestAsia:
     def test_other_thresholds_and_knowledge_cost_nothing(self, evidence: Evidence, ledger: MemoryLedger) -> None:
         before = ledger.history()
         plain = search_evidence(evidence, QUICK)
-        harsh = search_evidence(evidence, SearchSettings(marginal_level=1e-200, redraws=0))
+        harsh = search_evidence(evidence, SearchSettings(marginal_level=1e-300, redraws=0))
         assert len(harsh.graph.edges) < len(plain.graph.edges)
         flat = search_evidence(evidence, SearchSettings(largest_order=0, redraws=0))
         assert len(flat.graph.edges) > len(plain.graph.edges)
@@ -193,7 +197,14 @@ class TestBudget:
         draws = sum(event.draws for event in evidence.receipt.events)
         assert draws == sum(len(release.values) for release in evidence.releases)
         variances = {event.variance for event in evidence.receipt.events}
-        assert {release.variance for release in evidence.releases} == variances
+        assert min(release.variance for release in evidence.releases) in variances
+        # tables are as sharp as their stage says, whatever their size
+        told = {stage.noise_sd for stage in evidence.plan}
+        for release in evidence.releases:
+            assert isinstance(release, NoisyCounts | NoisyInteractions)
+            size = math.prod(release.shape) if isinstance(release, NoisyInteractions) else 1
+            deviation = math.sqrt(release.variance) / (release.lattice * size)
+            assert any(deviation == pytest.approx(sd, rel=1e-5) for sd in told)
 
     @settings(max_examples=12, deadline=None)
     @given(st.floats(0.01, 20.0), st.sampled_from(["add-remove", "replace-one"]), st.sampled_from([None, 300]))
@@ -211,27 +222,47 @@ class TestBudget:
         assert 0 < Fraction(receipt.accounting_spent) <= Fraction(receipt.accounting_total)
         assert receipt.relation.value == relation
         assert ("the number of rows" in receipt.public_facts) == (relation == "replace-one")
-        assert (released.plan[0].stage == "number of rows") == (nominal is None)
+        assert sum(stage.share for stage in released.plan) == pytest.approx(1.0)
+        rows = released.releases[0]
+        assert rows.columns == ()
+        # public and exact where records are replaced, and otherwise with noise
+        assert (rows.variance == 0 and rows.values == (300,)) == (relation == "replace-one")
+        assert evidence_from_json(released.to_json()) == released
 
-    def test_replacing_doubles_the_squared_sensitivity(self, asia_table: MemoryTable, evidence: Evidence) -> None:
+    def test_margins_are_charged_as_declared(self, asia_table: MemoryTable, evidence: Evidence) -> None:
         schema = msgspec.structs.replace(asia_table.schema, relation="replace-one")
         codes = {name: np.zeros(10, dtype=int) for name in schema.columns}
         other = measure_source(MemoryTable.from_codes(codes, schema), schema, 1, 1e-6, options=TABLES, **SEEDED)
-        one, two = evidence.receipt.events[0], other.receipt.events[0]
-        lattices = [released.releases[0].lattice for released in (evidence, other)]
-        assert two.squared_sensitivity / lattices[1] ** 2 == 2 * one.squared_sensitivity / lattices[0] ** 2
-        assert two.changed_draws == 2 * one.changed_draws
+        for released, relation, smallest in ((evidence, Relation.ADD_REMOVE, 1), (other, Relation.REPLACE_ONE, 2)):
+            event, margin = released.receipt.events[0], released.releases[1]
+            assert isinstance(event, DiscreteGaussian)
+            assert isinstance(margin, NoisyInteractions)
+            in_counts = event.squared_sensitivity / (margin.lattice * smallest) ** 2
+            assert in_counts == margins_squared_sensitivity(relation, [2] * 8)
 
-    def test_without_nominal_rows_a_row_count_is_charged(self, boolean_schema: Callable[..., Schema]) -> None:
+    def test_the_margins_count_the_rows(self, boolean_schema: Callable[..., Schema]) -> None:
+        """No share of the budget is spent on that alone."""
         rows = {name: np.arange(500) % 2 == 0 for name in "ab"}
         released = measure_source(rows, boolean_schema("a", "b"), 1, 1e-6, options=TABLES, **SEEDED)
-        assert released.receipt.events[0].label == "number of rows"
+        assert released.receipt.events[0].label == "single columns"
         first = released.releases[0]
         assert isinstance(first, NoisyCounts)
         assert first.columns == ()
         assert abs(float(first.counts) - 500) < 6 * first.count_variance**0.5
-        declared = measure_source(rows, boolean_schema("a", "b", nominal_rows=500), 1, 1e-6, options=TABLES, **SEEDED)
-        assert "number of rows" not in [event.label for event in declared.receipt.events]
+
+    @pytest.mark.parametrize("relation", ["add-remove", "replace-one"])
+    def test_numbers_have_their_rows_counted_only_where_that_is_a_secret(self, relation: str) -> None:
+        columns = {name: Numeric(bounds=(-5.0, 5.0), center=0.0, spread=1.0) for name in "ab"}
+        schema = Schema(dataset="numbers", columns=columns, reviewed=True, relation=relation)
+        rows = {name: np.random.default_rng(2).standard_normal(400) for name in "ab"}
+        released = measure_source(rows, schema, 1, 1e-6, **SEEDED)
+        labels = [event.label for event in released.receipt.events]
+        assert labels == (["number of rows"] if relation == "add-remove" else []) + ["second moments"]
+        assert sum(stage.share for stage in released.plan) == pytest.approx(1.0)
+        declared = msgspec.structs.replace(schema, nominal_rows=400)
+        assert [event.label for event in measure_source(rows, declared, 1, 1e-6, **SEEDED).receipt.events] == labels[
+            -1:
+        ]
 
     def test_a_ledger_without_room_refuses_before_anything_is_drawn(
         self, boolean_schema: Callable[..., Schema], tmp_path: Path
@@ -344,8 +375,8 @@ class TestDamage:
             result_from_json(evidence.to_json())
 
     def test_other_versions_are_refused(self, evidence: Evidence) -> None:
-        newer = evidence.to_json().replace('"version":1', '"version":2', 1)
-        with pytest.raises(EvidenceError, match="version 2"):
+        newer = evidence.to_json().replace('"version":2', '"version":3', 1)
+        with pytest.raises(EvidenceError, match="version 3"):
             evidence_from_json(newer)
 
     def test_damaged_evidence_is_refused(self, evidence: Evidence) -> None:

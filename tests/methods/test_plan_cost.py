@@ -49,7 +49,7 @@ class TestForecast:
         plan = plan_measurement(make_schema(12), 1, tables=TableRule.TRIPLES)
         work = work_at_site(plan, plan.sites[0], NoiseKind.OPENDP)
         assert work.tables == len(work.counted) == 12 + 66 + 220
-        assert work.cells == 12 * 3 + 66 * 9 + 220 * 27 == sum(stage.cells for stage in foresee_plan(plan))
+        assert work.cells == 1 + 12 * 3 + 66 * 9 + 220 * 27 == sum(stage.cells for stage in foresee_plan(plan))
         assert work.search is Search.TRIPLES
         assert work_of_search(plan, 5).rows == 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement, product
 
 import numpy as np
 import pytest
@@ -19,7 +19,9 @@ from dagveil.statistics.contingency import (
     changed_cells,
     counts_sensitivity,
     counts_squared_sensitivity,
-    interaction_squared_sensitivity,
+    interactions_squared_sensitivity,
+    margins_squared_sensitivity,
+    split_cliques,
 )
 
 LEVELS = {"a": 2, "b": 3, "c": 2}
@@ -118,20 +120,123 @@ def test_sensitivities_are_exact_fractions() -> None:
         assert value == counts_squared_sensitivity(relation, 3) * 1024**2
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (2, 2), (2, 3), (3, 3), (4, 2), (5, 7)])
+def largest_change(relation: Relation, pairs: list[tuple[str, str]], levels: dict[str, int]) -> Fraction:
+    """Largest squared change of doubly centred tables, in counts, over every record and every replacement.
+
+    Centring is linear, so the change does not depend on the other records.
+    """
+    place = {name: position for position, name in enumerate(levels)}
+    scale = np.lcm.reduce([levels[a] * levels[b] for a, b in pairs])
+
+    def centred(record: tuple[int, ...]) -> np.ndarray:
+        found = []
+        for a, b in pairs:
+            one = np.zeros((levels[a], levels[b]), dtype=np.int64)
+            one[record[place[a]], record[place[b]]] = 1
+            found.append(centre_counts(one[None]).reshape(-1) * (scale // (levels[a] * levels[b])))
+        return np.concatenate(found)
+
+    single = np.array([centred(record) for record in product(*(range(count) for count in levels.values()))])
+    others = np.zeros_like(single[:1]) if relation is Relation.ADD_REMOVE else single
+    return Fraction(int(max(((single - other) ** 2).sum(axis=1).max() for other in others)), int(scale) ** 2)
+
+
+@pytest.mark.parametrize(
+    "counts", [(1, 1), (1, 4), (2, 2), (2, 3), (3, 3), (5, 7), (2,) * 6, (2, 2, 3, 4), (3, 3, 1, 2)]
+)
 @pytest.mark.parametrize("relation", Relation)
-def test_no_record_moves_an_interaction_further(relation: Relation, shape: tuple[int, int]) -> None:
-    """Centring is linear, so the change of a table does not depend on the other records: all changes can be listed."""
-    cells = []
-    for i, j in product(range(shape[0]), range(shape[1])):
-        one = np.zeros(shape, dtype=np.int64)
-        one[i, j] = 1
-        cells.append(centre_counts(one))
-    changes = cells if relation is Relation.ADD_REMOVE else [a - b for a in cells for b in cells]
-    largest = max(int((change**2).sum()) for change in changes)
-    declared = interaction_squared_sensitivity(relation, shape)
-    assert largest == declared
-    assert declared == 0 or largest > 0.9 * declared  # a bound 10 % smaller would be refuted
+def test_all_pairs_of_some_columns_move_exactly_as_declared(relation: Relation, counts: tuple[int, ...]) -> None:
+    """So a bound 10 % smaller, or smaller at all, would be refuted."""
+    levels = {f"c{place}": count for place, count in enumerate(counts)}
+    pairs = list(combinations(levels, 2))
+    assert interactions_squared_sensitivity(relation, pairs, levels) == largest_change(relation, pairs, levels)
+
+
+@pytest.mark.parametrize("counts", [(2, 2, 2, 2), (2, 3, 2, 4), (3, 3, 3, 3), (1, 2, 2, 3)])
+@pytest.mark.parametrize("relation", Relation)
+def test_no_replacement_moves_any_set_of_pairs_further(relation: Relation, counts: tuple[int, ...]) -> None:
+    """Every set of pairs of four columns, against every replacement of a record."""
+    levels = dict(zip("abcd", counts, strict=True))
+    for chosen in product([False, True], repeat=6):
+        pairs = [pair for pair, taken in zip(combinations(levels, 2), chosen, strict=True) if taken]
+        if not pairs:
+            continue
+        declared = interactions_squared_sensitivity(relation, pairs, levels)
+        largest = largest_change(relation, pairs, levels)
+        alone = sum(interactions_squared_sensitivity(relation, [pair], levels) for pair in pairs)
+        assert largest <= declared <= alone
+        # four columns have few cycles that are no cliques
+        assert largest >= Fraction(9, 10) * declared or len(pairs) in (4, 5)
+        # no order of names or of pairs changes what neighbours can do
+        turned = [(b, a) for a, b in reversed(pairs)]
+        assert largest <= interactions_squared_sensitivity(relation, turned, levels) <= alone
+
+
+@pytest.mark.parametrize("counts", [(1,), (2,), (2, 2, 2), (3, 1, 4), (2, 3, 5)])
+@pytest.mark.parametrize("relation", Relation)
+def test_rows_and_centred_margins_move_exactly_as_declared(relation: Relation, counts: tuple[int, ...]) -> None:
+    """Every record and every replacement: so a bound 10 % smaller, or smaller at all, would be refuted."""
+    scale = int(np.lcm.reduce(counts))
+
+    def measure(record: tuple[int, ...]) -> np.ndarray:
+        one_hot = [np.eye(count, dtype=np.int64)[level] for count, level in zip(counts, record, strict=True)]
+        margins = [centre_counts(one[None])[0] * (scale // len(one)) for one in one_hot]
+        return np.concatenate([[scale], *margins])
+
+    single = [measure(record) for record in product(*map(range, counts))]
+    others = [np.zeros_like(single[0])] if relation is Relation.ADD_REMOVE else single
+    largest = max(int(((one - other) ** 2).sum()) for one in single for other in others)
+    assert Fraction(largest, scale**2) == margins_squared_sensitivity(relation, counts)
+
+
+def test_margins_as_one_total_and_contrasts_need_less_noise() -> None:
+    """Deviation of d one-way tables over that of one total and d centred tables: docs/proofs/counts.md has this."""
+    gains = {
+        d: round(float(d / margins_squared_sensitivity(Relation.ADD_REMOVE, [2] * d)) ** 0.5, 2) for d in (8, 20, 100)
+    }
+    assert gains == {8: 1.26, 20: 1.35, 100: 1.4}
+
+
+def test_larger_sets_of_pairs_of_yes_no_columns_stay_above_their_largest_cut() -> None:
+    rng = np.random.default_rng(5)
+    for trial in range(30):
+        d = int(rng.integers(5, 9))
+        levels = {f"c{place}": 2 for place in range(d)}
+        pairs = [pair for pair in combinations(levels, 2) if rng.random() < (0.3, 0.6, 0.9)[trial % 3]]
+        if trial % 4 == 0:
+            pairs += [(b, a) for a, b in pairs[::2]]  # asked for twice, in the other order
+        if not pairs:
+            continue
+        declared = interactions_squared_sensitivity(Relation.REPLACE_ONE, pairs, levels)
+        largest = largest_change(Relation.REPLACE_ONE, pairs, levels)
+        assert largest <= declared <= len(pairs)
+        assert declared <= Fraction(8, 7) * largest
+
+
+def test_pairs_split_into_cliques() -> None:
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        names = list("abcdefghijkl"[: int(rng.integers(2, 13))])
+        pairs = {pair for pair in combinations(names, 2) if rng.random() < 0.6}
+        partners = {
+            name: sum(1 << k for k, other in enumerate(names) if {(name, other), (other, name)} & pairs)
+            for name in names
+        }
+        found = [tuple(sorted(pair)) for clique in split_cliques(partners) for pair in combinations(clique, 2)]
+        assert sorted(found) == sorted(pairs)
+
+
+def test_the_price_of_all_pairs_no_longer_adds_up_what_cannot_come_together() -> None:
+    """Deviation of the noise before and after, for d columns of r levels: docs/proofs/counts.md has this table."""
+    gains = {}
+    for r, d in ((2, 3), (2, 8), (2, 20), (3, 8), (4, 8)):
+        levels = {f"c{place}": r for place in range(d)}
+        pairs = list(combinations(levels, 2))
+        before = len(pairs) * interactions_squared_sensitivity(Relation.REPLACE_ONE, pairs[:1], levels)
+        gains[r, d] = round(
+            float(before / interactions_squared_sensitivity(Relation.REPLACE_ONE, pairs, levels)) ** 0.5, 2
+        )
+    assert gains == {(2, 3): 1.22, (2, 8): 1.32, (2, 20): 1.38, (3, 8): 1.18, (4, 8): 1.13}
 
 
 def test_centring_takes_out_exactly_the_margins() -> None:
@@ -139,7 +244,7 @@ def test_centring_takes_out_exactly_the_margins() -> None:
     for _ in range(20):
         shape = tuple(rng.integers(1, 6, 2))
         counts = rng.integers(0, 50, shape)
-        centred = centre_counts(counts)
+        centred = centre_counts(counts[None])[0]
         left = shape[0] * np.eye(shape[0], dtype=int) - 1
         right = shape[1] * np.eye(shape[1], dtype=int) - 1
         np.testing.assert_array_equal(centred, left @ counts @ right)
@@ -147,4 +252,4 @@ def test_centring_takes_out_exactly_the_margins() -> None:
         assert not centred.sum(axis=1).any()
         # whatever depends on one column alone leaves no trace
         flat = counts + rng.integers(0, 9, (shape[0], 1)) + rng.integers(0, 9, (1, shape[1]))
-        np.testing.assert_array_equal(centre_counts(flat), centred)
+        np.testing.assert_array_equal(centre_counts(flat[None])[0], centred)

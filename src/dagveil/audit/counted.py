@@ -26,7 +26,8 @@ from dagveil.statistics.contingency import (
     centre_counts,
     counts_sensitivity,
     counts_squared_sensitivity,
-    interaction_squared_sensitivity,
+    interactions_squared_sensitivity,
+    margins_squared_sensitivity,
 )
 from dagveil.statistics.distance import ExactDistance
 from dagveil.statistics.kendall import Kendall
@@ -84,18 +85,33 @@ def _look_at_rows(relation: Relation, pairs: int, rng: np.random.Generator) -> t
     search = TableSearch(
         lambda tables: LATTICE * tables.sum(axis=(1, 2), dtype=np.float64)[:, None], (2, 2), Norm.SQUARES, relation
     )
-    return search.run(pairs, SIZES, rng), math.sqrt(counts_squared_sensitivity(relation, 1, LATTICE))
+    # where records are replaced, nothing is charged for it
+    charged = relation is Relation.ADD_REMOVE
+    return search.run(pairs, SIZES, rng), charged * math.sqrt(counts_squared_sensitivity(relation, 1, LATTICE))
 
 
-def _look_at_interactions(shape: tuple[int, int]) -> Look:
+def _look_at_centred(levels: tuple[int, ...], order: int) -> Look:
+    """Return the search for centred tables in counts: one-way ones with the number of rows, or those of all pairs."""
+    names = [f"c{axis}" for axis in range(len(levels))]
+    sets = list(combinations(range(len(levels)), order))
+    pairs_of_names = [(names[a], names[b]) for a, b in combinations(range(len(levels)), 2)]
+
+    def measure(tables: Tables) -> Floats:
+        found = [tables.reshape(len(tables), -1).sum(axis=1, keepdims=True)] if order == 1 else []
+        for kept in sets:
+            gone = tuple(axis + 1 for axis in range(len(levels)) if axis not in kept)
+            size = math.prod(levels[axis] for axis in kept)
+            found.append(centre_counts(tables.sum(axis=gone)).reshape(len(tables), -1) / size)
+        return np.hstack(found)
+
     def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        search = TableSearch(
-            lambda tables: centre_counts(tables).reshape(len(tables), -1).astype(np.float64),
-            shape,
-            Norm.SQUARES,
-            relation,
+        search = TableSearch(measure, levels, Norm.SQUARES, relation)
+        declared = (
+            margins_squared_sensitivity(relation, levels)
+            if order == 1
+            else interactions_squared_sensitivity(relation, pairs_of_names, dict(zip(names, levels, strict=True)))
         )
-        return search.run(pairs, SIZES, rng), math.sqrt(interaction_squared_sensitivity(relation, shape))
+        return search.run(pairs, SIZES, rng), math.sqrt(declared)
 
     return look
 
@@ -239,9 +255,14 @@ def _count_statistics() -> list[AuditedStatistic]:
             _look_at_margins(Norm.SIZES, 1, lambda relation, tables: float(counts_sensitivity(relation, tables))),
         ),
         AuditedStatistic(
+            "margins",
+            "statistics.contingency.margins_squared_sensitivity",
+            join_looks([_look_at_centred(levels, 1) for levels in ((2, 2, 2), (2, 3, 4))]),
+        ),
+        AuditedStatistic(
             "interactions of pairs",
-            "statistics.contingency.interaction_squared_sensitivity",
-            join_looks([_look_at_interactions(shape) for shape in combinations((2, 3, 4), 2)]),
+            "statistics.contingency.interactions_squared_sensitivity",
+            join_looks([_look_at_centred(levels, 2) for levels in ((2, 3), (3, 4), (2, 2, 2), (2, 3, 4))]),
         ),
     ]
 

@@ -69,6 +69,15 @@ class AuditedCurator(Curator):
             "interactions", (tuple(pairs), share, label), lambda: call(pairs, share, label), read_releases
         )
 
+    def margins(
+        self, columns: Sequence[str], share: Fraction, label: str
+    ) -> tuple[NoisyCounts | NoisyInteractions, ...]:
+        """Release the number of rows, and what the one-way tables of columns hold beyond it."""
+        call = super().margins
+        return self._tape.ask(
+            "margins", (tuple(columns), share, label), lambda: call(columns, share, label), read_releases
+        )
+
     def magnitudes(self, centers: dict[str, float], exponents: range, share: Fraction) -> tuple[NoisyMagnitudes, ...]:
         """Release how far values lie from public centres."""
         call = super().magnitudes

@@ -48,6 +48,7 @@ STATISTICS_OF_DOORS: Final[Mapping[str, tuple[str, ...]]] = {
     "count_rows": ("number of rows",),
     "count_tables": ("tables of counts", "tables of counts, Laplace noise"),
     "magnitudes": ("counts by magnitude",),
+    "margins": ("margins",),
     "interactions": ("interactions of pairs",),
     "moments": ("second moments",),
     "features": ("second moments of features",),

@@ -32,7 +32,7 @@ _LAWS: dict[type[Event], frozenset[Law]] = {
 def measure_movement(one: Exchange, other: Exchange) -> float:
     """Return how far the exact answers moved, as a part of what the charge covers: above 1 breaks the guarantee."""
     first, second = one.exact, other.exact
-    if len(first.values) != len(second.values):
+    if len(first.values) != len(second.values) or first.public != second.public:
         return math.inf
     moved = [abs(a - b) for a, b in zip(first.values, second.values, strict=True)]
     if not any(moved) and first.rule is not Rule.SMOOTH:
@@ -98,7 +98,7 @@ def find_unpaid(exchanges: Sequence[Exchange]) -> list[str]:
                 unpaid.append(f"{where} starts a round that was not charged")
             if started and round_is_open:
                 unpaid.append(f"{where} was charged in the middle of a round")
-        elif not exchange.events:
+        elif not exchange.events and not (exchange.exact.public and not exchange.exact.values):
             unpaid.append(f"{where} was not charged")
         allowed = frozenset({Law.LAPLACE}) if exchange.exact.rule is Rule.ROUND else _allowed_laws(exchange.events)
         wrong = _find_wrong(exchange.draws, allowed)

@@ -25,7 +25,9 @@ from dagveil.statistics.residuals import residual_sensitivity
 
 
 def read_releases(releases: Sequence[Release], tape: Tape) -> Exact:
-    """Read released integers, and the noise that was drawn for them."""
+    """Read released integers, and the noise that was drawn for them; those with no noise claim to be public."""
+    public = tuple(float(value) for release in releases if release.variance == 0 for value in release.values)
+    releases = [release for release in releases if release.variance != 0]
     values = tuple(float(value) for release in releases for value in release.values)
     draws = tape.noise.draws
     if any(draw.law is Law.LAPLACE for draw in draws):
@@ -33,13 +35,13 @@ def read_releases(releases: Sequence[Release], tape: Tape) -> Exact:
         scale = float(min(draw.width for draw in draws)) if enough else 0.0
         return Exact(Rule.SCALED_SIZES, values, (scale,) * len(values))
     told = [width for release in releases for width in _variances(release)]
-    return Exact(Rule.WEIGHTED_SQUARES, values, _see_through(told, tape))
+    return Exact(Rule.WEIGHTED_SQUARES, values, _see_through(told, tape), public)
 
 
 def _see_through(told: Sequence[float], tape: Tape) -> tuple[float, ...]:
     """Return the variances that an answer tells of, made smaller if smaller ones were drawn; 0 if a number got none."""
     draws = [draw for draw in tape.noise.draws if draw.law is Law.GAUSSIAN]
-    if sum(draw.size for draw in draws) < len(told):
+    if not told or sum(draw.size for draw in draws) < len(told):
         return (0.0,) * len(told)
     part = min(1.0, float(min(draw.width for draw in draws)) / min(told))
     # told variances went through floats

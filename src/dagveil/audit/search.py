@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -115,6 +116,8 @@ class Finding:
     @property
     def ratio(self) -> float:
         """The largest change as a part of the declared one: above 1 breaks the guarantee."""
+        if self.declared == 0:  # public: it must not move at all
+            return math.inf if self.change else 0.0
         return self.change / self.declared
 
     @property

@@ -53,12 +53,14 @@ _NOTED: Final = frozenset({Rule.RECORDS, Rule.ROUND, Rule.PERMUTED})
 class Exact:
     """What a door computed before noise, as the noise meets it, and the width of the noise of each number.
 
-    Widths are variances for Gaussian noise and scales for Laplace noise.
+    Widths are variances for Gaussian noise and scales for Laplace noise. Public numbers have no noise: neighbours must
+    agree on them.
     """
 
     rule: Rule
     values: tuple[float, ...] = ()
     widths: tuple[float, ...] = ()
+    public: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

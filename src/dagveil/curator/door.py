@@ -8,7 +8,6 @@ holds less than what could have leaked.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -45,7 +44,8 @@ from dagveil.statistics.contingency import (
     changed_cells,
     counts_sensitivity,
     counts_squared_sensitivity,
-    interaction_squared_sensitivity,
+    interactions_squared_sensitivity,
+    margins_squared_sensitivity,
 )
 from dagveil.statistics.features import feature_moments_squared_sensitivity
 from dagveil.statistics.moments import moments_squared_sensitivity
@@ -105,7 +105,9 @@ class Curator:
         return self._gate.events
 
     def count_rows(self, share: Fraction) -> NoisyCounts:
-        """Release the number of rows."""
+        """Release the number of rows; where records are replaced it is public, so it is exact and free."""
+        if self.relation is Relation.REPLACE_ONE:
+            return self._public_rows()
         return self._release_counts([()], [np.array(self._table.n_rows)], share, "number of rows")[0]
 
     def count_tables(
@@ -135,32 +137,24 @@ class Curator:
 
         Noise is scaled to each table's size, so that every interaction is equally sharp in counts.
         """
-        shapes = table_shapes(self.schema, pairs)
-        self._check_cells(label, sum(math.prod(shape) for shape in shapes), len(pairs))
-        sizes = [math.prod(shape) for shape in shapes]
-        smallest = min(sizes)
-        amount = share * self.accounting.total
-        # in units of the smallest table's noise
-        weighted = Fraction(0)
-        for (rows, columns), count in Counter(shapes).items():
-            sensitivity = interaction_squared_sensitivity(self.relation, (rows, columns))
-            weighted += Fraction(count * sensitivity * smallest**2, (rows * columns) ** 2)
-        weighted = max(weighted, Fraction(1))  # pairs of columns with one level only
-        lattice = lattice_for(self.accounting, weighted, amount)
-        deviation = deviation_for(self.accounting, weighted * lattice**2, amount)
-        unit = -(-deviation // smallest)
-        variances = {size: self._gate.representable_variance(Fraction((unit * size) ** 2)) for size in set(sizes)}
-        exact = self._centred(list(pairs), shapes, lattice)
-        # every draw has at least its table's share of this variance
-        event = DiscreteGaussian(label, sum(sizes), weighted * lattice**2, Fraction((unit * smallest) ** 2))
-        owners = np.repeat(sizes, sizes)
-        parts = [(variances[size], np.flatnonzero(owners == size)) for size in dict.fromkeys(sizes)]
-        noisy = self._gate.add_gaussian(np.concatenate(exact), event, tuple(pairs), *parts)
-        tables = np.split(noisy, np.cumsum(sizes)[:-1])
-        return tuple(
-            NoisyInteractions(pair, (shape[0], shape[1]), lattice, variances[size], tuple(table.tolist()))
-            for pair, shape, size, table in zip(pairs, shapes, sizes, tables, strict=True)
-        )
+        levels = self._levels(pairs)
+        sensitivity = interactions_squared_sensitivity(self.relation, pairs, levels)
+        return self._release_centred(list(pairs), sensitivity, share, label)
+
+    def margins(
+        self, columns: Sequence[str], share: Fraction, label: str
+    ) -> tuple[NoisyCounts | NoisyInteractions, ...]:
+        """Release the number of rows, and what the one-way tables of columns hold beyond it.
+
+        All are equally sharp in counts. Where records are replaced the number of rows is public, and exact.
+        """
+        alone = [(name,) for name in columns]
+        levels = self._levels(alone)
+        sensitivity = margins_squared_sensitivity(self.relation, [levels[name] for name in columns])
+        if self.relation is Relation.REPLACE_ONE:
+            return (self._public_rows(), *self._release_centred(alone, sensitivity, share, label))
+        total, *contrasts = self._release_centred([(), *alone], sensitivity, share, label)
+        return (NoisyCounts((), (), total.lattice, total.variance, total.values), *contrasts)
 
     def magnitudes(self, centers: dict[str, float], exponents: range, share: Fraction) -> tuple[NoisyMagnitudes, ...]:
         """Release, for each column, how far its values lie from a public centre, in powers of two."""
@@ -278,12 +272,56 @@ class Curator:
         noisy = self._gate.add_laplace(flat, [DiscreteLaplace(label, len(flat), epsilon)], [scale], tuple(names))
         return _cut(names, exact, noisy, 1, laplace_variance(scale))
 
+    def _public_rows(self) -> NoisyCounts:
+        return NoisyCounts((), (), 1, Fraction(0), (self._gate.tell_public(self._table.n_rows, "number of rows"),))
+
+    def _levels(self, column_sets: Sequence[tuple[str, ...]]) -> dict[str, int]:
+        """Return the levels of these columns, after looking at names and sizes."""
+        levels: dict[str, int] = {}
+        for columns, shape in zip(column_sets, table_shapes(self.schema, column_sets), strict=True):
+            levels.update(zip(columns, shape, strict=True))
+        return levels
+
+    def _release_centred(
+        self, column_sets: Sequence[tuple[str, ...]], sensitivity: Fraction, share: Fraction, label: str
+    ) -> tuple[NoisyInteractions, ...]:
+        """Release centred tables with noise in proportion to their size, so that all are equally sharp in counts.
+
+        The squared sensitivity is that of the tables in counts.
+        """
+        shapes = table_shapes(self.schema, column_sets)
+        sizes = [math.prod(shape) for shape in shapes]
+        self._check_cells(label, sum(sizes), len(sizes))
+        smallest = min(sizes)
+        amount = share * self.accounting.total
+        # in units of the smallest table's noise; columns with one level do not move at all
+        weighted = sensitivity * smallest**2 or Fraction(1)
+        lattice = lattice_for(self.accounting, weighted, amount)
+        least = self._gate.representable_variance(
+            Fraction(deviation_for(self.accounting, weighted * lattice**2, amount) ** 2)
+        )
+        # every draw has at least its table's share of the least variance
+        variances = {
+            size: self._gate.representable_variance(least * Fraction(size, smallest) ** 2) for size in set(sizes)
+        }
+        exact = np.concatenate(self._centred(column_sets, shapes, lattice))
+        event = DiscreteGaussian(label, len(exact), weighted * lattice**2, least)
+        owners = np.repeat(sizes, sizes)
+        parts = [(variances[size], np.flatnonzero(owners == size)) for size in dict.fromkeys(sizes)]
+        tables = np.split(self._gate.add_gaussian(exact, event, tuple(column_sets), *parts), np.cumsum(sizes)[:-1])
+        return tuple(
+            NoisyInteractions(columns, shape, lattice, variances[size], tuple(table.tolist()))
+            for columns, shape, size, table in zip(column_sets, shapes, sizes, tables, strict=True)
+        )
+
     def _centred(
-        self, pairs: list[tuple[str, str]], shapes: list[tuple[int, ...]], lattice: int
+        self, column_sets: Sequence[tuple[str, ...]], shapes: Sequence[tuple[int, ...]], lattice: int
     ) -> list[NDArray[np.int64]]:
-        """Exact interactions on the lattice, flat; tables of one shape are centred together."""
-        counts = self._table.counts_many(list(pairs))
-        found: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)] * len(pairs)
+        """Exact centred tables on the lattice, flat; those of one shape are centred together."""
+        asked = [columns for columns in column_sets if columns]
+        tables = iter(self._table.counts_many(asked))
+        counts = [next(tables) if columns else np.array(self._table.n_rows) for columns in column_sets]
+        found: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)] * len(counts)
         for shape in dict.fromkeys(shapes):
             places = [place for place, other in enumerate(shapes) if other == shape]
             stack = lattice * centre_counts(np.stack([counts[place] for place in places]))

@@ -212,6 +212,10 @@ class Gate:
         """Ask a sparse vector of this gate."""
         return bool(self._release(lambda: _one(vector.is_above(value, threshold)), asked)[0])
 
+    def tell_public(self, number: int, asked: object) -> int:
+        """Return a number on which all neighbours agree, as it is; it is kept like any answer."""
+        return int(self._release(lambda: _one(number), asked)[0])
+
     def flip_coin(self) -> bool:
         """Flip a fair coin; it depends on nothing."""
         return bool(self._release(lambda: self._noise.uniform_below(2, 1), "coin")[0])

@@ -17,7 +17,7 @@ from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.moments import MomentEvidence, covariance_from_moments
 from dagveil.evidence.questions import Independence
-from dagveil.evidence.tables import combine, join_margins, read_tables
+from dagveil.evidence.tables import add_total, combine, join_margins, read_tables
 from dagveil.privacy import fraction_json
 from dagveil.privacy.document import Document
 from dagveil.privacy.receipt import Receipt
@@ -31,7 +31,7 @@ from dagveil.privacy.release import (
 )
 
 EVIDENCE_FORMAT = "dagveil-evidence"
-EVIDENCE_VERSION = 1
+EVIDENCE_VERSION = 2
 """Version of the JSON; readers refuse newer ones."""
 
 
@@ -145,13 +145,14 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
     if moments:
         return MomentEvidence(covariance_from_moments(moments[-1]))
     counts = read_tables([release for release in releases if isinstance(release, NoisyCounts)])
-    singles = {table.columns[0]: table for table in counts if len(table.columns) == 1}
-    tables = [table for table in counts if len(table.columns) > 1]
-    interactions = read_tables([release for release in releases if isinstance(release, NoisyInteractions)])
-    if len(tables) == 1 and not singles and not interactions and set(tables[0].columns) == set(columns):
-        totals = [table for table in counts if not table.columns]
+    tables = [table for table in counts if table.columns]
+    totals = [table for table in counts if not table.columns]
+    centred = read_tables([release for release in releases if isinstance(release, NoisyInteractions)])
+    if len(tables) == 1 and not centred and set(tables[0].columns) == set(columns):
         return JointEvidence(tables[0].margin(columns), combine(totals) if totals else None)
-    tables += join_margins(interactions, singles)
+    contrasts = [table for table in centred if len(table.columns) == 1]
+    singles = add_total(contrasts, combine(totals)) if contrasts else {}
+    tables += join_margins([table for table in centred if len(table.columns) == 2], singles)
     covered = {name for table in tables for name in table.columns}
     if not covered:
         return None
@@ -174,11 +175,13 @@ _DOCUMENT = Document(
 def evidence_from_json(text: str | bytes) -> Evidence:
     """Read evidence back."""
     evidence = _DOCUMENT.read(text)
-    singles = {release.columns for release in evidence.releases if isinstance(release, NoisyCounts)}
+    counted = {release.columns for release in evidence.releases if isinstance(release, NoisyCounts | NoisyInteractions)}
     for release in evidence.releases:
         _check_release(release, evidence.schema)
-        if isinstance(release, NoisyInteractions) and not all((name,) in singles for name in release.columns):
-            raise EvidenceError("this evidence is damaged: an interaction lacks its margins; release it again")
+        if isinstance(release, NoisyInteractions):
+            needed = [(), *((name,) for name in release.columns)]
+            if not 1 <= len(release.columns) <= 2 or not counted.issuperset(needed):
+                raise EvidenceError("this evidence is damaged: an interaction lacks its margins; release it again")
     return evidence
 
 
@@ -198,7 +201,9 @@ def _check_release(release: Release, schema: Schema) -> None:
         fits = len(release.values) == size * (size + 1) // 2 and degree > 0 and release.constant > 0
     else:
         fits = len(release.values) > 0 and release.lattice > 0
-    if not (fits and release.variance > 0 and all(name in schema.columns for name in columns)):
+    # a number of rows that is public has no noise
+    noisy = release.variance > 0 or (release.variance == 0 and isinstance(release, NoisyCounts) and not columns)
+    if not (fits and noisy and all(name in schema.columns for name in columns)):
         raise EvidenceError(
             f"this evidence is damaged: a release about {', '.join(columns) or 'the number of rows'} does not fit the "
             "schema in it; release it again"

@@ -227,6 +227,8 @@ class JointEvidence:
 
 def _mean_total(table: NoisyTable, rows: NoisyTable) -> float:
     """Inverse-variance mean of the table's own total and the number of rows, at least 1."""
+    if rows.variance == 0:
+        return max(float(rows.counts), 1.0)
     weights = np.array([1.0 / (table.variance * table.counts.size), 1.0 / rows.variance])
     totals = np.array([table.counts.sum(), rows.counts.sum()])
     return max(float(weights @ totals / weights.sum()), 1.0)

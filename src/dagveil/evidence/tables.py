@@ -93,7 +93,10 @@ def combine(tables: Iterable[NoisyTable]) -> NoisyTable:
     >>> combine([NoisyTable(("a",), np.zeros(2), 1.0), NoisyTable(("a",), np.full(2, 3.0), 2.0)]).counts.tolist()
     [1.0, 1.0]
     """
-    return combine_each([list(tables)])[0]
+    found = list(tables)
+    # what has no noise says it all
+    exact = next((table for table in found if table.variance == 0), None)
+    return combine_each([found])[0] if exact is None else exact
 
 
 def combine_each(releases: Sequence[Sequence[NoisyTable]]) -> list[NoisyTable]:
@@ -147,6 +150,31 @@ def stack_counts(tables: Sequence[NoisyTable]) -> NDArray[np.float64]:
     return np.concatenate([table.counts for table in tables]).reshape(len(tables), *tables[0].counts.shape)
 
 
+def add_total(contrasts: Sequence[NoisyTable], total: NoisyTable) -> dict[str, NoisyTable]:
+    """Put one-way tables together from centred ones and the number of rows, which all of them then share.
+
+    Parameters
+    ----------
+    contrasts
+        Centred counts of single columns; noise may lie outside of their subspace.
+    total
+        The number of rows: a table without columns.
+
+    Examples
+    --------
+    >>> add_total([NoisyTable(("a",), np.array([2.0, -2.0]), 4.0)], NoisyTable((), np.array(10.0), 4.0))["a"].counts
+    array([7., 3.])
+    """
+    singles = {}
+    for table in contrasts:
+        levels = table.counts.size
+        counts = table.counts - table.counts.mean() + total.counts / levels
+        singles[table.columns[0]] = NoisyTable(
+            table.columns, counts, table.variance, (total.variance / (levels * table.variance),)
+        )
+    return singles
+
+
 def join_margins(interactions: Sequence[NoisyTable], singles: Mapping[str, NoisyTable]) -> list[NoisyTable]:
     """Put pair tables together from interactions and the noisy margins of their columns.
 
@@ -155,7 +183,7 @@ def join_margins(interactions: Sequence[NoisyTable], singles: Mapping[str, Noisy
     interactions
         Doubly centred counts of pairs; noise may lie outside of their subspace.
     singles
-        One-way tables by column.
+        One-way tables by column, which share one total.
     """
     by_shape: dict[tuple[int, ...], list[NoisyTable]] = {}
     for table in interactions:
@@ -166,16 +194,12 @@ def join_margins(interactions: Sequence[NoisyTable], singles: Mapping[str, Noisy
         first, second = (stack_counts(margins) for margins in ends)
         first_variance, second_variance = (np.array([margin.variance for margin in margins]) for margins in ends)
         variance = np.array([table.variance for table in group])
-        weights = 1.0 / (first_variance * rows), 1.0 / (second_variance * columns)
-        total = (weights[0] * first.sum(axis=1) + weights[1] * second.sum(axis=1)) / (weights[0] + weights[1])
-        across = first - first.mean(axis=1, keepdims=True)
-        down = second - second.mean(axis=1, keepdims=True)
         counts = stack_counts(group)
         # noise outside of the subspace of interactions tells nothing: project it away
         counts = counts - counts.mean(axis=1, keepdims=True)
         counts = counts - counts.mean(axis=2, keepdims=True)
-        counts = counts + across[:, :, None] / columns + down[:, None, :] / rows
-        counts = counts + total[:, None, None] / (rows * columns)
+        down = second - second.mean(axis=1, keepdims=True)
+        counts = counts + first[:, :, None] / columns + down[:, None, :] / rows
         # moving all levels of one column together is the other column's margin, spread over this one's levels
         flatness = np.column_stack([second_variance / (rows * variance), first_variance / (columns * variance)])
         joined += [

@@ -25,6 +25,7 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.filter import ApproximateZcdpFilter, Filter
 from dagveil.privacy.mechanisms.laplace import PureEvent, filter_for
+from dagveil.privacy.relation import Relation
 from dagveil.search.constraint.colliders import orient_by_separating_sets
 from dagveil.search.constraint.pc import Sweep
 from dagveil.statistics.distance import ExactDistance
@@ -155,7 +156,10 @@ class Desk:
         self._evenness: dict[str, float] = {}
         self._median_delta: Fraction | None = None
         self.rows = float(schema.nominal_rows or 0)
-        if statistic in (*RANK_STATISTICS, EXACT_DISTANCE) or schema.nominal_rows is None:
+        if curator.relation is Relation.REPLACE_ONE:
+            # public, so nothing is charged
+            self.rows = max(1.0, float(curator.count_rows(MARGIN_SHARE).counts))
+        if statistic in (*RANK_STATISTICS, EXACT_DISTANCE) or not self.rows:
             self._measure_margins(curator)
         self.share = 1.0 - sum(stage.share for stage in self.plan)
         self.interview: Interview = curator.interview(make_statistic(statistic, max(1, round(self.rows)), level))
@@ -184,7 +188,7 @@ class Desk:
         released = curator.count_tables(names, MARGIN_SHARE, "one-way tables")
         deviation = released[0].count_variance ** 0.5
         totals = [float(table.counts.sum()) for table in released]
-        if curator.schema.nominal_rows is None:
+        if not self.rows:
             weights = [1.0 / table.counts.size for table in released]
             self.rows = max(1.0, float(np.average(totals, weights=weights)))
         for (name,), table in zip(names, released, strict=True):

@@ -18,6 +18,7 @@ from dagveil.methods.plan_file import (
     Ask,
     AskFeatures,
     AskInteractions,
+    AskMargins,
     AskMoments,
     MeasurementPlan,
     NoiseLaw,
@@ -33,7 +34,8 @@ from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import (
     counts_sensitivity,
     counts_squared_sensitivity,
-    interaction_squared_sensitivity,
+    interactions_squared_sensitivity,
+    margins_squared_sensitivity,
 )
 from dagveil.statistics.features import feature_moments_squared_sensitivity
 from dagveil.statistics.moments import moments_squared_sensitivity
@@ -74,6 +76,7 @@ def foresee_plan(plan: MeasurementPlan) -> tuple[ForeseenStage, ...]:
 def foresee_noise(ask: Ask, schema: Schema, noise: NoiseLaw, site: PlannedSite) -> float:
     """Return the deviation of the noise at one site: in rows for counts, in scaled units for moments."""
     relation = Relation(schema.relation)
+    levels = {name: column.n_levels for name, column in schema.columns.items()}
     amount = ask.share * noise.filter(site.budget).total
     if noise is NoiseLaw.LAPLACE:
         return math.sqrt(laplace_variance(counts_sensitivity(relation, len(list_sets(ask))) / amount))
@@ -82,11 +85,9 @@ def foresee_noise(ask: Ask, schema: Schema, noise: NoiseLaw, site: PlannedSite) 
     if isinstance(ask, AskFeatures):
         return math.sqrt(feature_moments_squared_sensitivity(relation, ask.rows) / amount) / 4.0**ask.rows.bits
     if isinstance(ask, AskInteractions):
-        shapes = [(schema.columns[a].n_levels, schema.columns[b].n_levels) for a, b in ask.pairs]
-        weighted = sum(
-            Fraction(interaction_squared_sensitivity(relation, shape), math.prod(shape) ** 2) for shape in shapes
-        )
-        return math.sqrt(weighted / amount)
+        return math.sqrt(interactions_squared_sensitivity(relation, ask.pairs, levels) / amount)
+    if isinstance(ask, AskMargins):
+        return math.sqrt(margins_squared_sensitivity(relation, [levels[name] for name in ask.columns]) / amount)
     return math.sqrt(counts_squared_sensitivity(relation, len(ask.sets)) / amount)
 
 

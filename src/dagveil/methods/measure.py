@@ -31,7 +31,7 @@ from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import Release
 from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
-from dagveil.statistics.contingency import counts_sensitivity, counts_squared_sensitivity
+from dagveil.statistics.contingency import counts_sensitivity, interactions_squared_sensitivity
 
 ROWS_SHARE = Fraction(1, 100)
 """Share of the budget that estimates the number of rows when the schema declares none."""
@@ -153,14 +153,13 @@ def prefers_joint(budget: Budget, schema: Schema, knowledge: Knowledge = NO_KNOW
         return False  # nothing is released about pairs that knowledge excludes
     if budget.delta == 0:
         return True
-    pairs = list(combinations(levels.values(), 2))
-    pair_cells = median(x * y for x, y in pairs)
+    pairs = list(combinations(levels, 2))
+    pair_cells = median(levels[x] * levels[y] for x, y in pairs)
     relation = Relation(schema.relation)
     joint = math.sqrt(2.0 * cells / pair_cells) * counts_sensitivity(relation, 1) / float(budget.epsilon)
     # what each interaction would carry with the share that `measure_tables` gives to pairs
     share = float((1 - SINGLES_SHARE) * PAIRS_SHARE * mu_squared_of(budget))
-    centred = median((1 - 1 / x) * (1 - 1 / y) for x, y in pairs)
-    return joint <= math.sqrt(float(counts_squared_sensitivity(relation, len(pairs))) * centred / share)
+    return joint <= math.sqrt(float(interactions_squared_sensitivity(relation, pairs, levels)) / share)
 
 
 def check_measurable(schema: Schema, knowledge: Knowledge) -> None:
@@ -181,11 +180,14 @@ def check_measurable(schema: Schema, knowledge: Knowledge) -> None:
 
 
 def release_rows(curator: Curator) -> tuple[int, list[Release], list[Stage]]:
-    """Return the number of rows: the nominal one, or else one that a small share of the budget estimates."""
+    """Return the number of rows: the exact one where it is public, or the nominal one, or else a private estimate."""
     nominal = curator.schema.nominal_rows
-    if nominal is not None:
+    public = curator.relation is Relation.REPLACE_ONE
+    if nominal is not None and not public:
         return nominal, [], []
     released = curator.count_rows(ROWS_SHARE)
+    if public:
+        return max(1, released.values[0]), [], []
     stage = Stage(
         "number of rows",
         1,
@@ -227,8 +229,9 @@ def measure(curator: Curator, knowledge: Knowledge, progress: Progress) -> Measu
     schema = curator.schema
     if isinstance(curator.accounting, PureFilter):
         return measure_jointly(curator, progress)
+    if not is_numeric(schema):
+        return measure_tables(curator, knowledge, TABLE_SEARCH, progress)
     rows, releases, plan = release_rows(curator)
     share = 1 - (ROWS_SHARE if plan else Fraction(0))
-    run = measure_moments if is_numeric(schema) else measure_tables
-    measured = run(curator, knowledge, rows, share, TABLE_SEARCH, progress)
+    measured = measure_moments(curator, knowledge, rows, share, TABLE_SEARCH, progress)
     return Measured((*releases, *measured.releases), (*plan, *measured.plan), measured.findings)

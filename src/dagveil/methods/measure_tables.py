@@ -68,6 +68,17 @@ class _Rounds:
         self.plan.append(Stage(stage, len(tables), cells, float(share), tables[0].count_variance ** 0.5, why))
         self.progress(f"measuring {stage}", len(sets), len(sets))
 
+    def ask_margins(self, columns: Sequence[str], share: Fraction, stage: str, why: str) -> None:
+        """Measure the number of rows and the margins of these columns, and note it in the plan."""
+        self.progress(f"measuring {stage}", 0, len(columns))
+        released = self.curator.margins(columns, share, stage)
+        self.releases.extend(released)
+        cells = sum(len(table.values) for table in released)
+        sharpness = released[-1]
+        assert isinstance(sharpness, NoisyInteractions)
+        self.plan.append(Stage(stage, len(columns), cells, float(share), sharpness.interaction_variance**0.5, why))
+        self.progress(f"measuring {stage}", len(columns), len(columns))
+
     def ask_pairs(self, pairs: Sequence[tuple[str, str]], share: Fraction, stage: str, why: str) -> None:
         """Measure the interactions of these pairs and note it in the plan."""
         self.progress(f"measuring {stage}", 0, len(pairs))
@@ -107,14 +118,7 @@ class _Rounds:
         )
 
 
-def measure_tables(
-    curator: Curator,
-    knowledge: Knowledge,
-    rows: int,
-    share: Fraction,
-    settings: SkeletonSettings,
-    progress: Progress,
-) -> Measured:
+def measure_tables(curator: Curator, knowledge: Knowledge, settings: SkeletonSettings, progress: Progress) -> Measured:
     """Release pair tables and what helps most beyond them.
 
     Parameters
@@ -123,10 +127,6 @@ def measure_tables(
         The door to the rows.
     knowledge
         Pairs that it excludes are never asked about.
-    rows
-        Nominal or estimated number of rows.
-    share
-        Share of the run's budget that may be spent.
     settings
         Search constants, used to decide what to measure next.
     progress
@@ -140,14 +140,14 @@ def measure_tables(
     if not pairs:
         return Measured((), (), (*findings, "Background knowledge leaves no pair open, so nothing was measured."))
     covered = [name for name in rounds.columns if any(name in pair for pair in pairs)]
-    rounds.ask(
-        [(name,) for name in covered], share * SINGLES_SHARE, "single columns", "every pair shares these margins"
-    )
-    share -= share * SINGLES_SHARE
+    rounds.ask_margins(covered, SINGLES_SHARE, "single columns", "every pair shares these margins")
+    share = 1 - SINGLES_SHARE
     first = share * PAIRS_SHARE
     rounds.ask_pairs(pairs, first, "all pairs", "they answer every question of order 0 and 1")
     rest = share - first
     findings.append(_spend_rest(rounds, rest))
+    counted = rounds.releases[0].counts
+    rows = curator.schema.nominal_rows or max(1.0, float(counted))
     findings.extend(warn_of_noise(rounds.plan[1].noise_sd, rows))
     return Measured(tuple(rounds.releases), tuple(rounds.plan), tuple(findings))
 

@@ -28,7 +28,7 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive, Rate
-from dagveil.methods.measure import check_measurable
+from dagveil.methods.measure import check_measurable, release_rows
 from dagveil.methods.measured import Progress
 from dagveil.methods.schedules import Schedule, epsilon_at, shares, tell_direction
 from dagveil.methods.scores import LEVELS_SHARE, read_shares, release_levels, scale_levels
@@ -315,11 +315,8 @@ def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progr
     schedule = rising.schedule if rising is not None else Schedule.UNIFORM
     initial = min(max(float(curator.accounting.budget.epsilon) / settings.iterations, 0.001), 1000.0)
     initial = rising.initial if rising is not None and rising.initial is not None else initial
-    rows = float(schema.nominal_rows or 0)
-    plans: list[Stage] = []
-    if not rows:
-        counted = curator.count_rows(Fraction(1, 100))
-        rows, whole = max(1.0, float(counted.counts)), whole - 0.01
+    rows, _, plans = release_rows(curator)
+    whole -= sum(stage.share for stage in plans)
     amounts = [Fraction(whole * share) for share in shares(schedule, initial, settings.iterations)]
     clip = settings.clip * len(columns)
     cap = plan.radius_squared

@@ -27,7 +27,7 @@ from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
 
 PLAN_FORMAT = "dagveil-plan"
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 """Version of the JSON; readers refuse others."""
 
 _OWN_FACTS: dict[str, Any] = {"dataset": "any", "nominal_rows": None, "reviewed": True, "public": False}
@@ -52,6 +52,15 @@ class AskTables(msgspec.Struct, frozen=True, tag="tables", tag_field="kind"):
     share: Fraction
     why: str
     sets: tuple[tuple[str, ...], ...]
+
+
+class AskMargins(msgspec.Struct, frozen=True, tag="margins", tag_field="kind"):
+    """Release the number of rows, and what the one-way tables of these columns hold beyond it."""
+
+    stage: str
+    share: Fraction
+    why: str
+    columns: tuple[str, ...]
 
 
 class AskInteractions(msgspec.Struct, frozen=True, tag="interactions", tag_field="kind"):
@@ -81,7 +90,7 @@ class AskFeatures(msgspec.Struct, frozen=True, tag="features", tag_field="kind")
     rows: FeaturePlan
 
 
-Ask = AskTables | AskInteractions | AskMoments | AskFeatures
+Ask = AskTables | AskMargins | AskInteractions | AskMoments | AskFeatures
 
 
 class PlannedSite(msgspec.Struct, frozen=True):
@@ -204,6 +213,8 @@ def list_sets(ask: Ask) -> tuple[tuple[str, ...], ...]:
     """Return the sets of columns that a stage asks about."""
     if isinstance(ask, AskMoments | AskFeatures):
         return (ask.rows.columns,)
+    if isinstance(ask, AskMargins):
+        return tuple((name,) for name in ask.columns)
     return ask.sets if isinstance(ask, AskTables) else ask.pairs
 
 
@@ -213,7 +224,8 @@ def count_cells(ask: Ask, schema: Schema) -> int:
         degree = ask.rows.degree if isinstance(ask, AskFeatures) else 1
         size = len(ask.rows.columns) * degree + 1
         return size * (size + 1) // 2
-    return sum(math.prod(schema.columns[name].n_levels for name in names) for names in list_sets(ask))
+    total = 1 if isinstance(ask, AskMargins) else 0
+    return total + sum(math.prod(schema.columns[name].n_levels for name in names) for names in list_sets(ask))
 
 
 _DOCUMENT = Document(

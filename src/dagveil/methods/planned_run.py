@@ -27,10 +27,12 @@ from dagveil.methods.plan_file import (
     Ask,
     AskFeatures,
     AskInteractions,
+    AskMargins,
     AskMoments,
     AskTables,
     MeasurementPlan,
     check_same_questions,
+    list_sets,
     load_plan,
 )
 from dagveil.methods.recovery import open_curator
@@ -96,8 +98,8 @@ def measure_planned(
             answers = _ask(curator, ask)
             releases.extend(answers)
             cells = sum(len(answer.values) for answer in answers)
-            deviation = noise_deviation(answers[0])
-            stages.append(Stage(ask.stage, len(answers), cells, float(ask.share), deviation, ask.why))
+            deviation = noise_deviation(answers[-1])
+            stages.append(Stage(ask.stage, len(list_sets(ask)), cells, float(ask.share), deviation, ask.why))
         progress("following the plan", len(plan.asks), len(plan.asks))
     receipt = run.receipt(accounting, curator.events)
     told = tuple(releases)
@@ -174,6 +176,8 @@ def _tell_asks(plan: MeasurementPlan) -> list[str]:
 def _ask(curator: Curator, ask: Ask) -> tuple[Release, ...]:
     if isinstance(ask, AskTables):
         return curator.count_tables(ask.sets, ask.share, ask.stage)
+    if isinstance(ask, AskMargins):
+        return curator.margins(ask.columns, ask.share, ask.stage)
     if isinstance(ask, AskInteractions):
         return curator.interactions(ask.pairs, ask.share, ask.stage)
     if isinstance(ask, AskMoments):

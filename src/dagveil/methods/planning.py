@@ -28,6 +28,7 @@ from dagveil.methods.plan_file import (
     Ask,
     AskFeatures,
     AskInteractions,
+    AskMargins,
     AskMoments,
     AskTables,
     MeasurementPlan,
@@ -213,9 +214,7 @@ def _ask_small_tables(
     )
     for_pairs = rest * PAIRS_SHARE if with_triples and triples else rest
     asks: list[Ask] = [
-        AskTables(
-            "single columns", SINGLES_SHARE, "every pair shares these margins", tuple((name,) for name in covered)
-        ),
+        AskMargins("single columns", SINGLES_SHARE, "every pair shares these margins", tuple(covered)),
         AskInteractions("all pairs", for_pairs, "they answer every question of order 0 and 1", pairs),
     ]
     if for_pairs < rest:

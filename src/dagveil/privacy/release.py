@@ -22,7 +22,7 @@ class NoisyCounts(msgspec.Struct, frozen=True, tag="counts"):
     lattice
         Public factor by which counts were multiplied before noise was added.
     variance
-        Variance of the integer noise in each value.
+        Variance of the integer noise in each value; 0 for a number of rows that is public.
     values
         In row-major order.
     """
@@ -45,28 +45,28 @@ class NoisyCounts(msgspec.Struct, frozen=True, tag="counts"):
 
 
 class NoisyInteractions(msgspec.Struct, frozen=True, tag="interactions"):
-    """The interaction of two columns: what their table holds beyond its margins, on a public lattice.
+    """The interaction of columns: what their table holds beyond its margins, on a public lattice.
 
-    With r and r′ levels each value is an entry of lattice × (r I − J) N (r′ I − J), J being all ones, plus integer
-    noise of `variance`, in row-major order. One record moves that less than its table: the margins are taken out.
+    Each value is an entry of lattice × the table with every axis multiplied by r I − J, r being its levels and J all
+    ones, plus integer noise of `variance`, in row-major order. Of one column that is r times its counts less the number
+    of rows. One record moves it less than the table: the margins are taken out.
     """
 
-    columns: tuple[str, str]
-    shape: tuple[int, int]
+    columns: tuple[str, ...]
+    shape: tuple[int, ...]
     lattice: int
     variance: Fraction
     values: tuple[int, ...]
 
     @property
     def counts(self) -> NDArray[np.float64]:
-        """The doubly centred counts; what noise adds outside of their subspace is still to be projected away."""
-        scale = self.lattice * self.shape[0] * self.shape[1]
-        return np.array(self.values, dtype=np.float64).reshape(self.shape) / scale
+        """The centred counts; what noise adds outside of their subspace is still to be projected away."""
+        return np.array(self.values, dtype=np.float64).reshape(self.shape) / (self.lattice * math.prod(self.shape))
 
     @property
     def interaction_variance(self) -> float:
         """Variance of the noise in each direction of the subspace, in counts."""
-        return float(self.variance) / (self.lattice * self.shape[0] * self.shape[1]) ** 2
+        return float(self.variance) / (self.lattice * math.prod(self.shape)) ** 2
 
 
 class NoisyMoments(msgspec.Struct, frozen=True, tag="moments"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -41,35 +43,139 @@ def changed_cells(relation: Relation, n_tables: int) -> int:
 
 
 def centre_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return (r I − J) N (r′ I − J) for a table N with r rows and r′ columns, or a stack of them: free of the margins.
+    """Multiply every axis of tables but the first, which holds the tables, by r I − J: what is left has no margins.
+
+    Of a table of no columns, one number, nothing is taken away.
 
     Examples
     --------
-    >>> centre_counts(np.array([[3, 0], [0, 1]])).tolist()
-    [[4, -4], [-4, 4]]
+    >>> centre_counts(np.array([[[3, 0], [0, 1]]])).tolist(), centre_counts(np.array([[3, 1]])).tolist()
+    ([[[4, -4], [-4, 4]]], [[2, -2]])
     """
-    rows, columns = counts.shape[-2:]
-    down, across = counts.sum(axis=-2, keepdims=True), counts.sum(axis=-1, keepdims=True)
-    total = down.sum(axis=-1, keepdims=True)
-    centred: NDArray[np.int64] = rows * columns * counts - rows * across - columns * down + total
-    return centred
+    for axis in range(1, counts.ndim):
+        counts = counts.shape[axis] * counts - counts.sum(axis=axis, keepdims=True)
+    return counts
 
 
-def interaction_squared_sensitivity(relation: Relation, shape: tuple[int, int]) -> int:
-    """Return the squared L2 sensitivity of one centred table (docs/proofs/counts.md).
+def margins_squared_sensitivity(relation: Relation, levels: Sequence[int]) -> Fraction:
+    """Return the squared L2 sensitivity of the number of rows and of centred one-way tables, in counts.
 
-    One record in cell (i, j) adds h_i ⊗ h_j with h_i = r e_i − 1, whose squared length is r (r − 1) r′ (r′ − 1). If it
-    is replaced, the two differ most if they share a row or a column: h_i · h_k = −r for different levels.
+    Exact (docs/proofs/counts.md). Where a record is replaced, the number of rows does not move.
+
+    Parameters
+    ----------
+    relation
+        Which tables count as neighbours.
+    levels
+        Number of levels of each column.
 
     Examples
     --------
-    >>> interaction_squared_sensitivity(Relation.ADD_REMOVE, (2, 3))
-    12
-    >>> interaction_squared_sensitivity(Relation.REPLACE_ONE, (2, 2))
-    16
+    >>> [str(margins_squared_sensitivity(relation, [2, 2, 3])) for relation in Relation]
+    ['8/3', '6']
     """
-    rows, columns = shape
-    length = rows * (rows - 1) * columns * (columns - 1)
-    if relation is Relation.ADD_REMOVE or length == 0:
-        return length
-    return 2 * length + 2 * rows * columns * max(rows - 1, columns - 1)
+    if relation is Relation.ADD_REMOVE:
+        return 1 + sum((_length(count) for count in levels), Fraction(0))
+    return Fraction(2 * sum(count > 1 for count in levels))
+
+
+def interactions_squared_sensitivity(
+    relation: Relation, pairs: Sequence[tuple[str, str]], levels: Mapping[str, int]
+) -> Fraction:
+    """Return the squared L2 sensitivity of the doubly centred tables of pairs, in counts (docs/proofs/counts.md).
+
+    Exact if a record is added or removed. If it is replaced: exact if all pairs of some columns are asked for, and
+    otherwise a bound, since the exact number for yes/no columns is a largest cut of the graph of the pairs.
+
+    Parameters
+    ----------
+    relation
+        Which tables count as neighbours.
+    pairs
+        The columns of each table.
+    levels
+        Number of levels by column.
+
+    Examples
+    --------
+    >>> pairs, levels = [("a", "b"), ("a", "c"), ("b", "c")], {"a": 2, "b": 2, "c": 2}
+    >>> [str(interactions_squared_sensitivity(relation, pairs, levels)) for relation in Relation]
+    ['3/4', '2']
+    """
+    if relation is Relation.ADD_REMOVE:
+        shapes = Counter((levels[a], levels[b]) for a, b in pairs)
+        return sum((count * _length(rows) * _length(columns) for (rows, columns), count in shapes.items()), Fraction(0))
+    moved = Fraction(0)
+    for partners in _pair_layers(pairs):
+        cliques = split_cliques(partners)
+        counted = Counter(tuple(sorted(levels[name] for name in clique)) for clique in cliques)
+        by_clique = sum((count * _clique_move(found) for found, count in counted.items()), Fraction(0))
+        paired = sorted(levels[name] for name, others in partners.items() if others)
+        moved += min(by_clique, _clique_move(paired))
+    return 2 * moved
+
+
+def _length(levels: int) -> Fraction:
+    """Return the squared length of a centred indicator."""
+    return 1 - Fraction(1, levels)
+
+
+def _clique_move(levels: Sequence[int]) -> Fraction:
+    """Return what replacing one record moves all pairs of columns with these ascending levels by, at most, halved.
+
+    Changing a set S of k columns moves them by the sum over S of (all lengths less its own), less k (k − 1)/2. The
+    columns with the fewest levels come first, and each adds less than the one before.
+    """
+    lengths = [_length(count) for count in levels if count > 1]  # a column with one level cannot change
+    total = sum(lengths, Fraction(0))
+    moved = Fraction(0)
+    for changed, length in enumerate(lengths):
+        more = total - length - changed
+        if more <= 0:
+            break
+        moved += more
+    return moved
+
+
+def _pair_layers(pairs: Sequence[tuple[str, str]]) -> list[dict[str, int]]:
+    """Return the partners of each column as bits, columns with many first; a pair asked for twice has two layers."""
+    frequent = Counter(name for pair in pairs for name in pair).most_common()
+    place = {name: position for position, (name, _) in enumerate(frequent)}
+    layers: list[dict[str, int]] = []
+    for first, second in pairs:
+        here, there = 1 << place[first], 1 << place[second]
+        partners = next((layer for layer in layers if not layer[first] & there), None)
+        if partners is None:
+            partners = dict.fromkeys(place, 0)
+            layers.append(partners)
+        partners[first] |= there
+        partners[second] |= here
+    return layers
+
+
+def split_cliques(partners: Mapping[str, int]) -> list[list[str]]:
+    """Split pairs into groups, each being all pairs of some columns, greedily.
+
+    Parameters
+    ----------
+    partners
+        For each column the columns that it is paired with, as bits: bit k for the k-th column of the mapping.
+
+    Examples
+    --------
+    >>> split_cliques({"c": 0b1110, "a": 0b0101, "b": 0b0011, "d": 0b0001})
+    [['c', 'a', 'b'], ['c', 'd']]
+    """
+    names, left = list(partners), list(partners.values())
+    cliques = []
+    for first in range(len(names)):
+        while left[first]:
+            found, candidates = [first], left[first]
+            while candidates:
+                found.append((candidates & -candidates).bit_length() - 1)
+                candidates &= left[found[-1]]
+            inside = sum(1 << column for column in found)
+            for column in found:
+                left[column] &= ~inside
+            cliques.append([names[column] for column in found])
+    return cliques

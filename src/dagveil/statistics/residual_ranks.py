@@ -23,18 +23,16 @@ def residual_rank_score(column: Floats, residuals: Floats) -> float:
 
 
 def residual_rank_sensitivity(slots: int) -> float:
-    """Return 24/m: what one slot moves `residual_rank_score` by, at most, if it moves no other residual.
+    """Return 12 (m − 1)/m²: what one slot moves `residual_rank_score` by if it moves no other residual, at most.
 
-    A centred midrank is half the sum of the signs of differences to the other slots. So one slot moves those of the
-    others by at most 1, and no sum of their absolute values exceeds m²/4. The products of the others then move by at
-    most m²/2 in all, its own by at most (m − 1)²/2: together less than m², and 12/m³ makes that 12/m for each ρ.
+    Attained; the proof is in docs/proofs/rank-score.md.
 
     Examples
     --------
     >>> residual_rank_sensitivity(1000)
-    0.024
+    0.011988
     """
-    return 24.0 / slots
+    return 12.0 * (slots - 1) / slots**2
 
 
 def _rank_correlation(first: Floats, second: Floats) -> float:
