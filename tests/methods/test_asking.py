@@ -420,8 +420,6 @@ class TestSmallParts:
         budget = Budget.of(epsilon, 0)
         accounting = method_named("lap-mech").accounting(budget, table.schema, None, Knowledge.none())
         run = MemoryLedger().reserve("asked", budget, TERMS, "pure accounting", "test", "test")
-        curator = Curator(table, Relation.ADD_REMOVE, accounting, run, noise_source(NoiseKind.SEEDED, 0))
-        run = MemoryLedger().reserve("asked", budget, "test", "test")
         curator = Curator(table, relation, accounting, run, noise_source(NoiseKind.SEEDED, 0))
         return Desk(curator, statistic, 0.01, 1, Needs.FIXED_NOISE), curator
 
