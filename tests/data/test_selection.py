@@ -35,8 +35,8 @@ def encode_rows(rows: list[Row]) -> EncodedColumns:
     return EncodedColumns(len(rows), codes, {})
 
 
-def blunt_hash(hashes: int, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(selection, "hash_rows", lambda words: hash_rows(words) % np.uint64(hashes))
+def blunt_hash(hashes: int, patch: pytest.MonkeyPatch, shift: int = 0) -> None:
+    patch.setattr(selection, "hash_rows", lambda words: hash_rows(words) % np.uint64(hashes) + np.uint64(shift))
 
 
 def choose(rows: list[Row], slots: int) -> list[Row]:
@@ -91,6 +91,25 @@ def test_rows_that_are_not_held_fill_the_same_slots(
         assert Counter(again) == Counter(choose(rows, slots))
         shuffled = [rows[place] for place in rng.permutation(len(rows))]
         assert choose(shuffled, slots) == choose(rows, slots)
+
+
+def test_hashes_that_collide_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hash of two unequal records has a second ticket that neither of them has: it must not keep others out."""
+    rng = np.random.default_rng(0)
+    readings = []
+
+    def read() -> Iterator[EncodedColumns]:
+        readings.append(len(rows))
+        yield encode_rows(rows)
+
+    for shift in range(200):
+        blunt_hash(5, monkeypatch, shift)
+        rows = [(int(a), int(b)) for a, b in rng.integers(0, [4, 3], (6, 2))]
+        found = choose_from(read, SCHEMA, len(rows), 2, 100)
+        pairs = zip(found.codes["a"].tolist(), found.codes["b"].tolist(), strict=True)
+        assert Counter(pairs) == choose_slowly(rows, 2)
+    # two readings would do if nothing collided
+    assert len(readings) > 2 * 200
 
 
 def test_places_among_the_rows_would_not_do() -> None:

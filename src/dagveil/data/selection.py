@@ -109,7 +109,8 @@ def _sort(words: Words) -> tuple[NDArray[np.intp], NDArray[np.intp], Hashes]:
     hashes = hash_rows(words)
     order = np.argsort(hashes, kind="stable")
     changed = _find_changes([hashes], order)
-    if (_find_changes(words, order) != changed).any():
+    same = np.flatnonzero(~changed)
+    if any((word[order[same]] != word[order[same - 1]]).any() for word in words):
         # unequal rows with equal hashes: all but never, and so this may take long
         order = np.lexsort([*words, hashes])
         changed = _find_changes([hashes, *words], order)
