@@ -16,6 +16,7 @@ from dagveil.data.column import Categorical
 from dagveil.data.encoding import EncodedColumns
 from dagveil.data.schema import Schema
 from dagveil.data.selection import choose_from, choose_rows, hash_rows
+from dagveil.errors import DataError
 
 Row = tuple[int, int]
 
@@ -110,6 +111,17 @@ def test_hashes_that_collide_are_looked_at_again(monkeypatch: pytest.MonkeyPatch
         assert Counter(pairs) == choose_slowly(rows, 2)
     # two readings would do if nothing collided
     assert len(readings) > 2 * 200
+
+
+def test_rows_that_are_others_at_every_reading_are_refused() -> None:
+    rng = np.random.default_rng(0)
+
+    def read() -> Iterator[EncodedColumns]:
+        yield encode_rows([(int(rng.integers(0, 4)), 0)] * 6)
+
+    with pytest.raises(DataError, match="changed"):
+        for _ in range(20):
+            choose_from(read, SCHEMA, 6, 2, 100)
 
 
 def test_places_among_the_rows_would_not_do() -> None:
