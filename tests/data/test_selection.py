@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -114,14 +115,13 @@ def test_hashes_that_collide_are_looked_at_again(monkeypatch: pytest.MonkeyPatch
 
 
 def test_rows_that_are_others_at_every_reading_are_refused() -> None:
-    rng = np.random.default_rng(0)
+    turns = itertools.count()
 
     def read() -> Iterator[EncodedColumns]:
-        yield encode_rows([(int(rng.integers(0, 4)), 0)] * 6)
+        yield encode_rows([(next(turns) % 4, 0)] * 6)
 
     with pytest.raises(DataError, match="changed"):
-        for _ in range(20):
-            choose_from(read, SCHEMA, 6, 2, 100)
+        choose_from(read, SCHEMA, 6, 2, 100)
 
 
 def test_places_among_the_rows_would_not_do() -> None:
