@@ -368,3 +368,21 @@ def test_nothing_is_kept_without_a_ledger_or_with_a_seed(ledger: str | None, boo
     path = tmp_path / "kept.jsonl"
     measure_source(LEVELS, levels(), 3, ledger=None if ledger is None else books, recovery=path, **noise)
     assert not path.exists()
+
+
+EXACT = "exact integer sampler"
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "drew"),
+    [
+        ("measure", {}, "OpenDP"),
+        ("svt-pc", {}, "OpenDP"),
+        ("em-pc", {}, f"OpenDP; random choices: {EXACT}"),
+        ("priv-pc", {"rate": 0.5}, f"OpenDP; random choices: {EXACT}"),
+        ("svt-pc", {"statistic": "reconciled-g"}, f"OpenDP; random choices: {EXACT}"),
+    ],
+)
+def test_the_receipt_names_what_drew(method: str, options: dict[str, Any], drew: str) -> None:
+    found = discover(LEVELS, levels(), 3, method=method, options=options, noise=NoiseKind.OPENDP)
+    assert found.receipt.noise == drew
