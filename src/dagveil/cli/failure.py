@@ -46,7 +46,9 @@ class PlainGroup(click.Group):
         except (click.ClickException, click.exceptions.Exit):
             raise
         except (KeyboardInterrupt, Cancelled, click.Abort) as stop:
-            run = "" if BELL.run is None else f" (run {BELL.run})"
+            run = (
+                "" if BELL.run is None else f" (run {BELL.run}); `dagveil budget release` frees what was only reserved"
+            )
             stays = f"What was already charged stays charged{run}: see `dagveil budget show`."
             click.echo(f"Stopped. {tell_notes(stop) or stays}", err=True)
             raise click.exceptions.Exit(130) from None
