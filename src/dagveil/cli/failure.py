@@ -46,8 +46,9 @@ class PlainGroup(click.Group):
         except (click.ClickException, click.exceptions.Exit):
             raise
         except (KeyboardInterrupt, Cancelled, click.Abort) as stop:
-            run = "" if BELL.run is None else f" (run {BELL.run})"
-            stays = f"What was already charged stays charged{run}: see `dagveil budget show`."
+            stays = "What was already charged stays charged: see `dagveil budget show`."
+            if BELL.run is not None:
+                stays += f" This was run {BELL.run}; `dagveil budget release` gives back what was only reserved."
             click.echo(f"Stopped. {tell_notes(stop) or stays}", err=True)
             raise click.exceptions.Exit(130) from None
         except DagveilError as error:

@@ -18,7 +18,7 @@ from dagveil.data.doubts import find_doubts
 from dagveil.data.draft import draft_schema, name_dataset
 from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema, load_schema, save_schema
-from dagveil.errors import SchemaError
+from dagveil.errors import EvidenceError, SchemaError
 from dagveil.methods.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.report.labels import clean_text
@@ -123,20 +123,24 @@ def bounds(
     check_writable(path, recovery, reads=(file, schema_path), ledger=ledger)
     tell_recovery(recovery, goes_on=True)
     books = open_watched_ledger(ledger)
-    found = find_bounds(
-        find_rows(file, engine, memory_limit, table),
-        declared,
-        epsilon,
-        delta,
-        columns=_split_names(columns, declared) if columns else None,
-        coverage=coverage,
-        ledger=books,
-        noise=NoiseKind(noise),
-        seed=seed,
-        accept_draft=accept_draft,
-        accept_no_guarantee=accept_no_guarantee,
-        recovery=recovery,
-    )
+    try:
+        found = find_bounds(
+            find_rows(file, engine, memory_limit, table),
+            declared,
+            epsilon,
+            delta,
+            columns=_split_names(columns, declared) if columns else None,
+            coverage=coverage,
+            ledger=books,
+            noise=NoiseKind(noise),
+            seed=seed,
+            accept_draft=accept_draft,
+            accept_no_guarantee=accept_no_guarantee,
+            recovery=recovery,
+        )
+    except EvidenceError:
+        recovery.unlink(missing_ok=True)  # that nothing stood out is all there was to find
+        raise
     write_paid(path, found.save, recovery)
     tell_account(books, ledger, declared.dataset)
     _print_found(found)
