@@ -43,11 +43,17 @@ from dagveil.graphs.marks import Mark
 from dagveil.graphs.mixed import Edge, MixedGraph
 
 HOSTILE = st.one_of(
+    # what separates, quotes and escapes in some format
+    st.text("\\\"'-<>;,[]{}=:/*#&|@+. \n\r\t\x1b\x85\u2028ab0", max_size=8),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
     st.sampled_from(
         [
             'say "hi"',
             "back\\",
+            'x\\" -> evil //',
+            'x\\\\" -> evil //',
+            'x"; a -> b; "',
+            "a,b",
             "\\N",
             "-> x;",
             "]]>",

@@ -150,7 +150,11 @@ class TestFiles:
         text = request.getfixturevalue(kind).to_json()
         read: Callable[[str], Any] = evidence_from_json if kind == "evidence" else result_from_json
         assert read(json.dumps(json.loads(text), indent=3)).to_json() == text
-        for path, value in ((("receipt", "epsilon"), "1/1000"), (("findings",), ["all is well"]), (("created",), "yesterday")):
+        for path, value in (
+            (("receipt", "epsilon"), "1/1000"),
+            (("findings",), ["all is well"]),
+            (("created",), "yesterday"),
+        ):
             forged = forge(text, *path, to=value)
             with pytest.raises((DataError, EvidenceError), match="changed after it was written"):
                 read(json.dumps(forged))

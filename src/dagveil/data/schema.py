@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import tomllib
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import msgspec
 import tomli_w
 
 from dagveil.data.column import Column
+from dagveil.data.toml import MOST_CHARACTERS, parse_toml
 from dagveil.errors import SchemaError
 
 RELATIONS: Final = ("add-remove", "replace-one")
@@ -153,9 +153,7 @@ def schema_from_toml(text: str) -> Schema:
     'demo'
     """
     try:
-        document = msgspec.convert(tomllib.loads(text), _Document)
-    except tomllib.TOMLDecodeError as error:
-        raise SchemaError(f"the schema is not valid TOML: {error}") from None
+        document = msgspec.convert(parse_toml(text, SchemaError, "the schema"), _Document)
     except msgspec.ValidationError as error:
         raise SchemaError(f"the schema does not have the expected layout: {_name_path(error)}") from None
     dataset, knowledge = document.dataset, document.knowledge
@@ -193,7 +191,8 @@ def load_schema(path: str | Path) -> Schema:
     """Read a schema.toml."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig") as file:
+            text = file.read(MOST_CHARACTERS + 1)
     except FileNotFoundError:
         raise SchemaError(f"there is no schema at {path}; check the path, or draft one from the data") from None
     except UnicodeDecodeError:

@@ -21,6 +21,7 @@ import tomli_w
 from dagveil.curator import Curator
 from dagveil.data.column import Numeric
 from dagveil.data.schema import DRAFT_HEADER, Schema, load_schema, schema_from_toml, schema_to_toml
+from dagveil.data.toml import load_toml
 from dagveil.errors import EvidenceError, MethodError, SchemaError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.catalogue import Method
@@ -208,8 +209,8 @@ def find_bounds(
 def load_open_schema(path: str | Path) -> Schema:
     """Read a schema.toml in which numeric columns may lack bounds; these get `UNKNOWN_BOUNDS`."""
     try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError):
+        document = load_toml(path, SchemaError, "the schema", "check the path")
+    except SchemaError:
         return load_schema(path)  # which says what is wrong
     columns = document.get("columns")
     for fields in columns.values() if isinstance(columns, dict) else ():
