@@ -31,7 +31,8 @@ def describe(account: Account) -> str:
         words.append(
             f"left epsilon {round_down(account.remaining_epsilon, 4)}, delta {round_down(account.remaining_delta, 4)}"
         )
-    return "; ".join(words)
+    # analysts name data sets, and whoever keeps the ledger reads this on a terminal
+    return clean_text("; ".join(words))
 
 
 def describe_shares(account: Account) -> str:

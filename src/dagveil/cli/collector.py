@@ -13,6 +13,7 @@ from dagveil.local.collected import export_reports
 from dagveil.local.collector import is_loopback, serve
 from dagveil.local.protocol import load_protocol
 from dagveil.local.store import ReportStore
+from dagveil.report.labels import clean_text
 
 
 @click.command(short_help="Collect reports over HTTP, durably.")
@@ -45,7 +46,9 @@ def collect(protocol_path: str, store_path: str, host: str, port: int, allow_rem
 
     def tell(address: str) -> None:
         held = count(store.totals().reports, "report")
-        click.echo(f"collecting reports of {protocol.schema.dataset} at {address} into {path}, which has {held}")
+        click.echo(
+            f"collecting reports of {clean_text(protocol.schema.dataset)} at {address} into {path}, which has {held}"
+        )
 
     try:
         serve(store, host, port, tell)

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from dagveil.errors import DagveilError
+from dagveil.report.labels import clean_lines
 
 DEBUG_VARIABLE = "DAGVEIL_DEBUG"
 
@@ -46,13 +47,14 @@ class PlainGroup(click.Group):
             click.echo("Stopped. What was already charged stays charged: see `dagveil budget show`.", err=True)
             raise click.exceptions.Exit(130) from None
         except DagveilError as error:
-            raise Refusal(str(error)) from error
+            raise Refusal(clean_lines(str(error))) from error
         except Exception as error:
             if isinstance(error, OSError):
                 if error.errno == errno.EPIPE:  # the reader of our output has left: nothing to say, click ends quietly
                     raise
                 if error.filename is not None and error.strerror:
-                    raise Refusal(f"{error.filename}: {error.strerror}; check the path and your rights") from error
+                    place = clean_lines(str(error.filename))
+                    raise Refusal(f"{place}: {error.strerror}; check the path and your rights") from error
             if os.environ.get(DEBUG_VARIABLE):
                 raise
             # a traceback or message of a library may hold values of the rows

@@ -169,7 +169,7 @@ def check(context: click.Context, file: str, schema_path: str) -> None:
             "`dagveil schema bounds` find them privately"
         )
     report = check_source(file, load_schema(schema_path))
-    click.echo("\n".join(report.words()))
+    click.echo("\n".join(map(clean_text, report.words())))
     if not report.fits:
         context.exit(1)
 
