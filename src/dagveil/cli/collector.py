@@ -10,8 +10,9 @@ from dagveil.cli.output import check_writable
 from dagveil.cli.summary import count
 from dagveil.errors import DataError
 from dagveil.local.collected import export_reports
-from dagveil.local.collector import is_loopback, serve
+from dagveil.local.collector import serve
 from dagveil.local.protocol import load_protocol
+from dagveil.local.serving import is_loopback
 from dagveil.local.store import ReportStore
 from dagveil.report.labels import clean_text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
@@ -203,11 +204,21 @@ def load_schema(path: str | Path) -> Schema:
 
 
 def save_schema(schema: Schema, path: str | Path) -> None:
-    """Write a schema.toml."""
+    """Write a schema.toml; a draft, which may hold values of the rows, for its owner alone."""
     try:
-        Path(path).write_text(schema_to_toml(schema), encoding="utf-8")
+        write_schema_text(schema_to_toml(schema), path, reviewed=schema.reviewed)
     except OSError as error:
         raise SchemaError(f"{path} cannot be written ({error.strerror}); check the folder and its rights") from None
+
+
+def write_schema_text(text: str, path: str | Path, *, reviewed: bool) -> None:
+    """Write the text of a schema; one that nobody has reviewed can be read by its owner alone."""
+    if reviewed:
+        Path(path).write_text(text, encoding="utf-8")
+        return
+    with open(path, "w", encoding="utf-8", opener=lambda place, flags: os.open(place, flags, 0o600)) as file:
+        os.fchmod(file.fileno(), 0o600)  # also where there was a file before
+        file.write(text)
 
 
 def _read_column(name: str, fields: object) -> Column:

@@ -20,7 +20,7 @@ import tomli_w
 
 from dagveil.curator import Curator
 from dagveil.data.column import Numeric
-from dagveil.data.schema import DRAFT_HEADER, Schema, load_schema, schema_from_toml, schema_to_toml
+from dagveil.data.schema import DRAFT_HEADER, Schema, load_schema, schema_from_toml, schema_to_toml, write_schema_text
 from dagveil.data.toml import load_toml
 from dagveil.errors import EvidenceError, MethodError, SchemaError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
@@ -101,7 +101,7 @@ class FoundBounds:
 
     def save(self, path: str | Path) -> None:
         """Write the schema as a schema.toml."""
-        Path(path).write_text(self.to_toml(), encoding="utf-8")
+        write_schema_text(self.to_toml(), path, reviewed=self.schema.reviewed)
 
 
 def find_bounds(
