@@ -234,7 +234,9 @@ def test_health_tells_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_collector_answers_to_no_other_name(tmp_path: Path) -> None:
-    with Server(tmp_path / "r.db", PROTOCOL) as server:
+    server = Server(tmp_path, PROTOCOL)
+    try:
+        server.start()
         for host, wanted in ((server.url.removeprefix("http://"), 200), ("evil.example", 421)):
             request = Request(f"{server.url}/health", headers={"Host": host})
             try:
@@ -243,6 +245,8 @@ def test_a_collector_answers_to_no_other_name(tmp_path: Path) -> None:
             except HTTPError as error:
                 status = error.code
             assert status == wanted
+    finally:
+        server.stop()
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

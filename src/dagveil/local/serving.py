@@ -25,8 +25,8 @@ MOST_CONNECTIONS: Final = 512
 SECONDS_FOR_HEADERS: Final = 10.0
 """In which a request's headers must have arrived, and after which an idle connection is closed."""
 
-BACKLOG: Final = 64
-"""Connections that are accepted in one go: asyncio counts none of them before it has them all."""
+BACKLOG: Final = 256
+"""Connections that are accepted in one go, or a quarter of the files if these are fewer: all come before any is counted."""
 
 DEBUG_VARIABLE: Final = "DAGVEIL_DEBUG"
 
@@ -158,7 +158,8 @@ def run_server(
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    most = min(most, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = min(most, files // 2)
     waiting: dict[H11Protocol, asyncio.TimerHandle] = {}
 
     class Bounded(H11Protocol):
@@ -194,6 +195,6 @@ def run_server(
     # no access log: it would hold the studio's token, and who reported when
     config = uvicorn.Config(
         app, http=Bounded, access_log=False, log_level="error", ws="none", server_header=False, proxy_headers=False,
-        backlog=BACKLOG, timeout_graceful_shutdown=3,
+        backlog=min(BACKLOG, files // 4), timeout_graceful_shutdown=3,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[listener])
