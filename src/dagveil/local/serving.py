@@ -26,7 +26,7 @@ SECONDS_FOR_HEADERS: Final = 10.0
 """In which a request's headers must have arrived, and after which an idle connection is closed."""
 
 BACKLOG: Final = 256
-"""Connections that are accepted in one go, or a quarter of the files if these are fewer: all come before any is counted."""
+"""Connections that are accepted in one go, before any is counted; or a quarter of the files if these are fewer."""
 
 DEBUG_VARIABLE: Final = "DAGVEIL_DEBUG"
 
