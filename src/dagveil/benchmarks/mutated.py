@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import random
-import resource
 import tempfile
 import traceback
 from collections import Counter
@@ -186,6 +185,8 @@ class _Crew:
 
 def _serve(pipe: Connection, find_readers: Callable[[], Mapping[str, Reader]], folder: Path, seed: int) -> None:
     """Read inputs until the pipe ends."""
+    import resource
+
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     readers = find_readers()

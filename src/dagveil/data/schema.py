@@ -217,7 +217,7 @@ def write_schema_text(text: str, path: str | Path, *, reviewed: bool) -> None:
         Path(path).write_text(text, encoding="utf-8")
         return
     with open(path, "w", encoding="utf-8", opener=lambda place, flags: os.open(place, flags, 0o600)) as file:
-        os.fchmod(file.fileno(), 0o600)  # also where there was a file before
+        os.chmod(path, 0o600)  # also where there was a file before
         file.write(text)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
-import resource
 import socket
 import sys
 import traceback
@@ -136,6 +135,15 @@ async def send_plain(send: Send, status: int, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+def _count_files() -> int:
+    """Return how many files the process may have open."""
+    try:
+        import resource
+    except ImportError:  # pragma: no cover - Windows
+        return 2 * MOST_CONNECTIONS
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def run_server(
     app: ASGIApp,
     listener: socket.socket,
@@ -158,7 +166,7 @@ def run_server(
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    files = _count_files()
     most = min(most, files // 2)
     waiting: dict[H11Protocol, asyncio.TimerHandle] = {}
 
