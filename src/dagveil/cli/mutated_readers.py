@@ -246,7 +246,7 @@ def _follow_plan(path: Path) -> None:
     books = MemoryLedger()
     try:
         measure_planned(_rows(), plan, plan.sites[0].name, dataset="demo", ledger=books, noise=NoiseKind.EXACT)
-    except DagveilError:
+    except Exception:
         _check_uncharged(books)
         raise
 
@@ -307,7 +307,7 @@ def _measure(path: Path) -> None:
         draft_schema(path)
         check_source(path, _schema())
         measure_source(path, _schema(), 1, ledger=books, noise=NoiseKind.EXACT)
-    except DagveilError:
+    except Exception:
         _check_uncharged(books)
         raise
 
