@@ -34,7 +34,7 @@ def to_tetrad(graph: Dag | Cpdag | MixedGraph) -> str:
     """
     for name in graph.nodes:
         if _UNFIT.search(name):
-            raise GraphError(f"Tetrad's text cannot hold the name {name!r}: no blanks, commas or semicolons; rename")
+            raise GraphError(f"Tetrad's text cannot hold the name {name!r}: no blanks, commas, semicolons; rename it")
     lines = ["Graph Nodes:", ";".join(graph.nodes), "", "Graph Edges:"]
     for number, edge in enumerate(list_edges(MixedGraph.of(graph)), start=1):
         # arrows point to the right, as everywhere
