@@ -287,5 +287,9 @@ def name_ledger(place: str) -> str:
 
 
 def open_ledger(place: str) -> Ledger:
-    """Open the ledger."""
-    return Ledger.open(place, LEDGER_WAIT_SECONDS)
+    """Open the ledger; a new one is for its owner alone."""
+    before = os.umask(0o077)
+    try:
+        return Ledger.open(place, LEDGER_WAIT_SECONDS)
+    finally:
+        os.umask(before)

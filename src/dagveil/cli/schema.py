@@ -111,8 +111,9 @@ def bounds(
     This spends budget, as a run of its own. The schema is one in which numeric columns lack bounds; their center, if
     declared, is where the search starts. What is found is public from now on.
 
-    An unreviewed schema is taken too, but its numbers for these columns are not used unless told --accept-draft. The
-    exit code is 1 if some columns still lack bounds.
+    An unreviewed schema is taken too, but its numbers for these columns are not used unless told --accept-draft. Name
+    its columns with --columns: otherwise the receipt warns that rows decided which ones are numeric. The exit code is 1
+    if some columns still lack bounds.
     """
     if schema_path is None or epsilon is None:
         raise click.UsageError("finding bounds needs --schema and --epsilon, for example --epsilon 0.5")
@@ -177,7 +178,7 @@ def check(context: click.Context, file: str, schema_path: str) -> None:
             "`dagveil schema bounds` find them privately"
         )
     report = check_source(file, load_schema(schema_path))
-    click.echo("\n".join(report.words()))
+    click.echo("\n".join(map(clean_text, report.words())))
     if not report.fits:
         context.exit(1)
 

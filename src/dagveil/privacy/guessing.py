@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from dagveil.privacy.relation import Relation
 
-_LARGEST = 700.0
+_LARGEST = Fraction(700)
 """Above this e^ε is no float; guesses are then as good as certain."""
 
 
@@ -50,7 +50,7 @@ def tell_guessing(
     if relation is Relation.REPLACE_ONE or contents_only:
         return f"{content} is right at most {write_accuracy(epsilon, delta)} % of the time, where chance gives 50 %."
     # two contents are two steps apart: remove the one, add the other
-    twice = delta * (1 + Fraction(math.exp(min(float(epsilon), _LARGEST))))
+    twice = delta * (1 + Fraction(math.exp(min(epsilon, _LARGEST))))
     return (
         f"someone who guesses whether one {unit} is in the table is right at most {write_accuracy(epsilon, delta)} % "
         f"of the time, and {content} at most {write_accuracy(2 * epsilon, twice)} %, where chance gives 50 %."
@@ -67,7 +67,7 @@ def write_accuracy(epsilon: Fraction, delta: Fraction) -> str:
     >>> write_accuracy(Fraction(1), Fraction(0)), round(50 * (1 + bound_advantage(1.0, 0.0)), 1)
     ('73.2', 73.1)
     """
-    inverse = math.exp(-min(float(epsilon), _LARGEST))
+    inverse = math.exp(-min(epsilon, _LARGEST))
     percent = 100 * (1 + float(delta) * inverse) / (1 + inverse)
     return f"{min(100.0, math.ceil(percent * 10 + 1e-9) / 10):.1f}"
 
