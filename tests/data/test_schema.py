@@ -156,7 +156,7 @@ def test_drafts_say_that_they_are_drafts() -> None:
         ('[dataset]\nname = " "\nreviewed = true\n[columns.x]\nkind = "boolean"', "dataset.name is empty"),
         (HEAD + 'unit = ""\n[columns.x]\nkind = "boolean"', "dataset.unit is empty"),
         (HEAD + 'relation = "swap"\n[columns.x]\nkind = "boolean"', "dataset.relation is 'swap'"),
-        (HEAD + 'nominal_rows = 0\n[columns.x]\nkind = "boolean"', "nominal_rows is 0"),
+        (HEAD + 'nominal_rows = 0\n[columns.x]\nkind = "boolean"', "nominal_rows must lie between 1"),
         (HEAD + 'nominal_rows = 1.5\n[columns.x]\nkind = "boolean"', "nominal_rows"),
         (HEAD + '[columns.x]\nkind = "boolean"\n[knowledge]\ntiers = [["y"]]', "knowledge.tiers names 'y'"),
         (HEAD + '[columns.x]\nkind = "boolean"\n[knowledge]\ntiers = [["x"], ["x"]]', "more than once"),

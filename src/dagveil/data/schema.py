@@ -20,6 +20,9 @@ from dagveil.errors import SchemaError
 RELATIONS: Final = ("add-remove", "replace-one")
 """The neighbouring relations that a schema may name."""
 
+MOST_ROWS: Final = 10**15
+"""Rows that a schema may declare."""
+
 DRAFT_HEADER: Final = "# unreviewed: levels and bounds were read from the data\n"
 
 Pairs = tuple[tuple[str, str], ...]
@@ -89,8 +92,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             raise SchemaError('dataset.unit is empty; say what one record is, for example "one row"')
         if self.relation not in RELATIONS:
             raise SchemaError(f"dataset.relation is {self.relation!r}; write one of {', '.join(RELATIONS)}")
-        if self.nominal_rows is not None and self.nominal_rows < 1:
-            raise SchemaError(f"dataset.nominal_rows is {self.nominal_rows}; declare at least 1, or leave it out")
+        if self.nominal_rows is not None and not 1 <= self.nominal_rows <= MOST_ROWS:
+            raise SchemaError(
+                f"dataset.nominal_rows must lie between 1 and {MOST_ROWS:.0e}; correct it, or leave it out"
+            )
         if not self.columns:
             raise SchemaError("the schema has no columns; declare at least one as [columns.NAME]")
         if any(not name.strip() for name in self.columns):
