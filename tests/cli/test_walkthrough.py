@@ -132,7 +132,7 @@ class TestDiscover:
             assert {"source", "target", "kind", "confidence"} <= set(edge)
             assert edge["source"] in result.stdout
         assert re.search(r"\d edges among 8 columns", result.stdout)
-        assert "Who is protected: every row in asia-sample" in result.stdout
+        assert "Who is protected: every record in asia-sample" in result.stdout
         assert "How strongly: epsilon 5, delta 0." in result.stdout
         assert str(asia.out / "report.html") in result.stdout
         assert "spent epsilon 5, delta 0" in result.stderr

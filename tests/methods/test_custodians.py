@@ -337,7 +337,7 @@ class TestSum:
         assert (receipt.epsilon, Fraction(receipt.delta)) == ("3", Fraction(1, 10**6))
         assert receipt.guaranteed
         words = " ".join(receipt.words())
-        assert "no patient is at more than one of the 2 sites" in words
+        assert "no person is at more than one of the 2 sites" in words
         assert "up to epsilon 4 and delta 1.1e-6" in words
         assert {part.receipt.epsilon for part in combined.parts} == {"1", "3"}
         assert any("not recorded in any ledger" in warning for warning in receipt.warnings)

@@ -217,7 +217,7 @@ class TestRecommendation:
         assert "measure-ges reaches an expected skeleton F1 of 0.9 at epsilon 0.23" in text
         assert "those of pairs" in text
         assert "Cramér's V" in text
-        assert "whether one patient is in the table is right at most 55.8 %" in text
+        assert "whether one record is in the table is right at most 55.8 %" in text
 
     def test_ties_go_to_the_first_curve(self) -> None:
         curves = (curve_of([0.1, 1.0], [0.1, 0.95]), curve_of([0.1, 1.0], [0.1, 0.95], "lap-mech"))

@@ -14,7 +14,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.methods.detection import POWER, Weakest, find_weakest
 from dagveil.privacy.budget import Budget, round_up
-from dagveil.privacy.guessing import bound_advantage, name_unit, tell_guessing
+from dagveil.privacy.guessing import PER_PERSON, bound_advantage, tell_guessing
 from dagveil.privacy.relation import Relation
 
 SHOWN_DIGITS = 2
@@ -184,11 +184,12 @@ def read_curve(curve: Curve, epsilon: Fraction) -> float:
 
 def tell_attacker(epsilon: Fraction, delta: Fraction, schema: Schema) -> str:
     """Say what someone who sees the result gains at most about one record."""
-    guessing = tell_guessing(epsilon, delta, name_unit(schema.unit), Relation(schema.relation))
+    guessing = tell_guessing(epsilon, delta, Relation(schema.relation))
     advantage = bound_advantage(float(epsilon), float(delta))
     return (
         f"What an attacker gains at most at {Budget(epsilon, delta).words}: {guessing} His membership advantage, true "
-        f"positives less false ones, is at most {math.ceil(advantage * 1000 - 1e-9) / 1000:g}."
+        f"positives less false ones, is at most {math.ceil(advantage * 1000 - 1e-9) / 1000:g}. That is for one record: "
+        f"{PER_PERSON}."
     )
 
 
