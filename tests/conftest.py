@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from itertools import combinations, permutations, product
 
@@ -17,6 +18,7 @@ from dagveil.data.schema import Schema
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.separation import is_separated
+from dagveil.methods.default_ledger import LEDGER_VARIABLE
 
 ASIA_ROWS = 50_000
 
@@ -132,6 +134,13 @@ def asia_table(asia: Network) -> MemoryTable:
     """Return sampled rows of Asia, with the schema that declares them."""
     codes = sample_codes(asia, ASIA_ROWS, np.random.default_rng(20))
     return MemoryTable.from_codes(codes, network_schema(asia, ASIA_ROWS))
+
+
+@pytest.fixture(autouse=True)
+def own_data_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the default ledger of a run that names none out of the user's own folder, and apart for each test."""
+    monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / f"data-{uuid.uuid4().hex}"))
 
 
 @pytest.fixture(autouse=True, scope="session")

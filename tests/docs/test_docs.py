@@ -349,7 +349,15 @@ def test_methods_take_the_statistics_that_the_page_says() -> None:
     for statistic, cells in rows.items():
         for method, cell in zip(methods, cells, strict=True):
             try:
-                discover(table, schema, 1, method=method, options={"statistic": statistic}, noise=NoiseKind.EXACT)
+                discover(
+                    table,
+                    schema,
+                    1,
+                    method=method,
+                    options={"statistic": statistic},
+                    noise=NoiseKind.EXACT,
+                    ledger=None,
+                )
                 taken = "yes"
             except MethodError:
                 taken = "no"

@@ -246,6 +246,7 @@ class TestRecommendation:
             "1e-6",
             options={"plan": "tables"},
             noise=dv.NoiseKind.EXACT,
+            ledger=None,
         ).receipt.words()
         sentence = next(words for words in told if words.startswith("What that means"))
         assert sentence.removeprefix("What that means: ") in found.recommendation.words[-1]

@@ -160,7 +160,7 @@ class TestJson:
     ) -> None:
         table = tables(method)
         result = discover(
-            table, table.schema, 1, method=method, calibration=calibration, noise=NoiseKind.SEEDED, seed=0
+            table, table.schema, 1, method=method, calibration=calibration, noise=NoiseKind.SEEDED, seed=0, ledger=None
         )
         text = result.to_json()
         assert result_from_json(text) == result
@@ -179,7 +179,9 @@ class TestJson:
     def test_unanswered_edges_survive(self, tables: Any) -> None:
         table = tables("svt-pc")
         options = {"rounds": 1, "statistic": "g", "slack": 1e6}
-        result = discover(table, table.schema, 1, method="svt-pc", options=options, noise=NoiseKind.SEEDED, seed=0)
+        result = discover(
+            table, table.schema, 1, method="svt-pc", options=options, noise=NoiseKind.SEEDED, seed=0, ledger=None
+        )
         assert len(result.unanswered) == 9
         again = result_from_json(result.to_json())
         assert again.unanswered == result.unanswered
@@ -189,7 +191,7 @@ class TestJson:
     def test_results_of_earlier_versions_load(self, tables: Any) -> None:
         """Version 1 began without questions, unanswered edges and reports."""
         table = tables("svt-pc")
-        result = discover(table, table.schema, 1, method="svt-pc", noise=NoiseKind.SEEDED, seed=0)
+        result = discover(table, table.schema, 1, method="svt-pc", noise=NoiseKind.SEEDED, seed=0, ledger=None)
         content = json.loads(result.to_json())
         for name in ("questions", "unanswered", "reported"):
             del content[name]
@@ -281,6 +283,7 @@ class TestAccess:
                 calibration=Calibration.PAPER,
                 noise=NoiseKind.SEEDED,
                 seed=seed,
+                ledger=None,
             )
             for seed in (0, 0, 1)
         ]

@@ -37,7 +37,10 @@ def test_the_card_tells_the_claim(result: dict[str, Any]) -> None:
     assert guarantee["definition"] == "approximate differential privacy"
     assert (guarantee["epsilon"], guarantee["delta"]) == ("1", "1/1000000")
     assert (guarantee["model"], guarantee["unit"], guarantee["neighbours"]) == ("central", "one record", "add-remove")
-    assert (guarantee["record"], guarantee["persons"]) == ("patient", "a person with k records has k times this epsilon")
+    assert (guarantee["record"], guarantee["persons"]) == (
+        "patient",
+        "a person with k records has k times this epsilon",
+    )
     assert card["accounting"]["total"] == "7/125"
     assert card["product"] == {
         "kind": "causal graph",

@@ -23,6 +23,7 @@ from dagveil.data.schema import DRAFT_HEADER, Schema, load_schema, schema_from_t
 from dagveil.errors import EvidenceError, MethodError, SchemaError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.catalogue import Method
+from dagveil.methods.default_ledger import LedgerPlace, UnnamedLedger
 from dagveil.methods.discovery import DEFAULT_DELTA
 from dagveil.methods.magnitude_cells import (
     EXPONENTS,
@@ -36,7 +37,6 @@ from dagveil.methods.recovery import open_curator
 from dagveil.methods.run import prepare_run
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter
-from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration, Receipt
 from dagveil.privacy.release import NoisyCounts
@@ -109,7 +109,7 @@ def find_bounds(
     *,
     columns: Sequence[str] | None = None,
     coverage: float = 1.0,
-    ledger: Ledger | str | Path | None = None,
+    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
     noise: NoiseKind = NoiseKind.OPENDP,
     seed: int | None = None,
     accept_draft: bool = False,
@@ -139,7 +139,7 @@ def find_bounds(
     >>> import numpy as np
     >>> schema = Schema(dataset="demo", columns={"x": Numeric(bounds=UNKNOWN_BOUNDS)}, reviewed=True)
     >>> rows = {"x": np.random.default_rng(1).normal(0.0, 300.0, 5000)}
-    >>> found = find_bounds(rows, schema, epsilon=1, noise=NoiseKind.SEEDED, seed=1)
+    >>> found = find_bounds(rows, schema, epsilon=1, ledger=None, noise=NoiseKind.SEEDED, seed=1)
     >>> found.schema.columns["x"].bounds
     (-1024.0, 1024.0)
     """

@@ -143,8 +143,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             "compute.",
             f"How strongly: epsilon {round_up(epsilon, 4)} per record, delta {round_up(delta, 4)}. Any report is at "
             f"most {_factor(epsilon)} times as likely from one record as from any other.",
-            f"Per person: epsilon {round_up(epsilon, 4)} for one report. Repeated reports add up: "
-            f"{PER_PERSON}.",
+            f"Per person: epsilon {round_up(epsilon, 4)} for one report. Repeated reports add up: {PER_PERSON}.",
             f"What that means: {self._guessing(epsilon, delta)}",
             f"Accounting: {self.accounting}; noise: {self.noise}; spent: {self.spent}.",
         )

@@ -1,0 +1,39 @@
+"""The ledger of a run that names none: the same for the command line and for Python."""
+
+from __future__ import annotations
+
+import enum
+import os
+from pathlib import Path
+from typing import Final
+
+from dagveil.data.schema import Schema
+from dagveil.privacy.ledger.book import Ledger
+
+LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
+
+
+class UnnamedLedger(enum.Enum):
+    """What the argument `ledger` is where a call leaves it out. None is another answer: no ledger."""
+
+    DEFAULT = "default_ledger()"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+LedgerPlace = Ledger | str | Path | UnnamedLedger | None
+"""A ledger, its path or URL, the default one, or none."""
+
+
+def default_ledger() -> str:
+    """Return the ledger that is used when none is named: $DAGVEIL_LEDGER, or a file in the user's data folder."""
+    folder = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return os.environ.get(LEDGER_VARIABLE) or str(folder / "dagveil" / "ledger.sqlite")
+
+
+def open_books(ledger: LedgerPlace, schema: Schema) -> Ledger | None:
+    """Open the ledger of a run; None if nothing is to be recorded: at the caller's word, or by default if public."""
+    if ledger is UnnamedLedger.DEFAULT:
+        return None if schema.public else Ledger.open(default_ledger())
+    return ledger if ledger is None or isinstance(ledger, Ledger) else Ledger.open(ledger)
