@@ -52,7 +52,7 @@ class TestDraft:
         draft = asia.path("draft.toml")
         result = asia.run("schema", "draft", asia.path("asia.csv"), "-o", draft)
         assert result.exit_code == 0, result.output
-        assert "8 columns, unreviewed: levels and bounds were read from the data" in result.stdout
+        assert "8 columns, unreviewed: levels, bounds, bins, centers and spreads were read" in result.stdout
         assert draft.read_text().startswith("# unreviewed")
         refused = asia.discover(asia.path("asia.csv"), draft)
         asia.check_refused(refused, "is unreviewed", r"set reviewed = true.*--accept-draft")

@@ -247,12 +247,13 @@ class _Search:
 
 def _plan_search(column: Numeric, trusted: bool) -> _Search:
     if not trusted:
-        column = Numeric(bounds=UNKNOWN_BOUNDS)
+        column = Numeric(bounds=UNKNOWN_BOUNDS, missing_words=column.missing_words)
     start = 0.0 if column.center is None else column.center
     kept = msgspec.structs.replace(column, bounds=UNKNOWN_BOUNDS)
     if column.bounds != UNKNOWN_BOUNDS:
         kept = msgspec.structs.replace(kept, center=None, spread=None)
-    return _Search(start, part_line(start), kept)
+    cells = msgspec.structs.replace(part_line(start), missing_words=column.missing_words)
+    return _Search(start, cells, kept)
 
 
 def _choose_columns(schema: Schema, wanted: Sequence[str] | None) -> dict[str, Numeric]:

@@ -278,7 +278,9 @@ def _narrow(schema: Schema, x: str, y: str) -> Schema:
         column = schema.columns[name]
         if isinstance(column, Numeric):
             # a missing value takes its declared number, and so falls into that number's bin
-            columns[name] = Numeric(bounds=column.bounds, bins=BINS, missing=column.missing_value)
+            columns[name] = msgspec.structs.replace(
+                column, bins=BINS, missing=column.missing_value, center=None, spread=None
+            )
     return msgspec.structs.replace(schema, columns=columns, tiers=(), forbidden=(), required=())
 
 
