@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 from rich.table import Table
 
+from dagveil.cli.options import ledger_option
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import open_console, print_written
@@ -65,8 +66,21 @@ _OPTIONS = (
     click.option(
         "--workers", type=click.IntRange(1), default=1, metavar="INTEGER", show_default=True, help="Processes."
     ),
+    ledger_option,
 )
-_NAMES = ("epsilons", "methods", "wanted_f1", "degree", "strength", "models", "rows", "seed", "seconds", "workers")
+_NAMES = (
+    "ledger",
+    "epsilons",
+    "methods",
+    "wanted_f1",
+    "degree",
+    "strength",
+    "models",
+    "rows",
+    "seed",
+    "seconds",
+    "workers",
+)
 _OTHERS = ("epsilon", "method", "options", "sites", "tables", "redraws", "noise", "engine")
 """Options of a plan that fixes questions."""
 

@@ -154,7 +154,7 @@ def _count_missing(cells: pa.ChunkedArray, column: Numeric) -> int:
     """Count the texts that say that a number is missing, rather than say something else."""
     raw = pc.cast(cells, pa.large_string())
     texts = pc.ascii_lower(pc.ascii_trim_whitespace(raw))
-    words = [word for word in column.missing_words if _is_word(word)]
+    words = [word for word in column.missing_words or () if _is_word(word)]
     said = pc.or_(
         pc.is_in(texts, value_set=pa.array(["", "nan"], type=pa.large_string())),
         pc.is_in(raw, value_set=pa.array(words, type=pa.large_string())),

@@ -48,8 +48,8 @@ class _Labelled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fie
     outside: str = OWN_LEVEL
     missing: str | None = None
     scores: tuple[float, ...] | None = None
-    spellings: Mapping[str, tuple[str, ...]] = {}
-    missing_words: tuple[str, ...] = ()
+    spellings: Mapping[str, tuple[str, ...]] | None = None
+    missing_words: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "levels", _checked_levels(self.levels))
@@ -121,8 +121,8 @@ class Boolean(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 
     outside: str = OWN_LEVEL
     missing: str | None = None
-    spellings: Mapping[str, tuple[str, ...]] = {}
-    missing_words: tuple[str, ...] = ()
+    spellings: Mapping[str, tuple[str, ...]] | None = None
+    missing_words: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         _check_places(self.levels, self.outside, self.missing)
@@ -179,7 +179,7 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     missing: float | Literal["own-level"] | None = None
     center: float | None = None
     spread: float | None = None
-    missing_words: tuple[str, ...] = ()
+    missing_words: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "bounds", _checked_bounds(self.bounds))
@@ -248,7 +248,7 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     @property
     def missing_numbers(self) -> tuple[float, ...]:
         """The numbers among the words for missing values."""
-        return tuple(number for word in self.missing_words if (number := _read_number(word)) is not None)
+        return tuple(number for word in self.missing_words or () if (number := _read_number(word)) is not None)
 
     @property
     def missing_value(self) -> float:
@@ -303,30 +303,35 @@ def _check_places(levels: tuple[str, ...], outside: str, missing: str | None) ->
 
 def _check_words(column: Categorical | Ordinal | Boolean | _Labelled, taken: Iterable[str]) -> None:
     """Check declared spellings and words for missing values: each text may mean one thing only."""
-    spellings = {level: _checked_words(f"spellings of {level!r}", texts) for level, texts in column.spellings.items()}
+    spellings = {
+        level: _checked_words(f"spellings of {level!r}", texts) or ()
+        for level, texts in (column.spellings or {}).items()
+    }
     strange = [level for level in spellings if level not in column.levels]
     if strange:
         raise SchemaError(f"spellings names {strange[0][:40]!r}, which is no level; declare the level, or remove it")
     words = _checked_words("missing_words", column.missing_words)
     seen = set(taken)
-    for text in (*itertools.chain.from_iterable(spellings.values()), *words):
+    for text in (*itertools.chain.from_iterable(spellings.values()), *(words or ())):
         if text in seen:
             raise SchemaError(
                 f"{text[:40]!r} stands for two things: as a level, a spelling or a word for missing values; keep one"
             )
         seen.add(text)
-    msgspec.structs.force_setattr(column, "spellings", spellings)
+    msgspec.structs.force_setattr(column, "spellings", spellings or None)
     msgspec.structs.force_setattr(column, "missing_words", words)
 
 
-def _checked_words(key: str, words: Sequence[str]) -> tuple[str, ...]:
+def _checked_words(key: str, words: Sequence[str] | None) -> tuple[str, ...] | None:
+    if words is None:
+        return None
     if isinstance(words, str) or not all(isinstance(word, str) for word in words):
         raise SchemaError(f'{key} must be a list of texts, such as ["NA", "-9"]')
     if "" in words:
         raise SchemaError(f"{key} has an empty text; an empty cell is a missing value anyway: remove it")
     if len(words) > MAX_LEVELS or any(len(word) > MAX_LEVEL_LENGTH for word in words):
         raise SchemaError(f"{key}: at most {MAX_LEVELS} texts of at most {MAX_LEVEL_LENGTH} characters; remove some")
-    return tuple(dict.fromkeys(words))
+    return tuple(dict.fromkeys(words)) or None
 
 
 def _read_number(text: str) -> float | None:

@@ -255,7 +255,7 @@ def _read_column(name: str, fields: object) -> Column:
 def _write_fields(struct: msgspec.Struct) -> dict[str, Any]:
     # TOML has no null: a key without a value is left out
     fields: dict[str, Any] = msgspec.to_builtins(struct)
-    return {key: value for key, value in fields.items() if value is not None and not (key in _LATER_KEYS and not value)}
+    return {key: value for key, value in fields.items() if value is not None and (key != "ignore" or value)}
 
 
 def _checked_pair(key: str, pair: object) -> tuple[str, str]:

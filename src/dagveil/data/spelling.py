@@ -36,9 +36,9 @@ def spell_levels(column: LevelColumn) -> Mapping[str, int]:
         spellings = dict.fromkeys(FALSE_WORDS, 0) | dict.fromkeys(TRUE_WORDS, 1)
     else:
         spellings = {level: position for position, level in enumerate(column.levels)}
-    for level, texts in column.spellings.items():
+    for level, texts in (column.spellings or {}).items():
         spellings.update(dict.fromkeys(texts, column.levels.index(level)))
-    spellings.update(dict.fromkeys(column.missing_words, len(column.levels) + 1))
+    spellings.update(dict.fromkeys(column.missing_words or (), len(column.levels) + 1))
     for word in ("true", "false"):
         for text in (word.capitalize(), word.upper()):
             if text in spellings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,18 @@ def default_ledger() -> str:
     """Return the ledger that is used when none is named: $DAGVEIL_LEDGER, or a file in the user's data folder."""
     folder = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     return os.environ.get(LEDGER_VARIABLE) or str(folder / "dagveil" / "ledger.sqlite")
+
+
+def find_left(ledger: LedgerPlace, dataset: str) -> Fraction | None:
+    """Return the epsilon that is left of a data set's lifetime budget; None where no ledger or no budget is known."""
+    if ledger is UnnamedLedger.DEFAULT:
+        ledger = default_ledger()
+    if isinstance(ledger, str | Path):
+        # to look is not to make one
+        ledger = Ledger.open(ledger) if "://" in str(ledger) or Path(ledger).exists() else None
+    if ledger is None or (account := ledger.account(dataset)).budget is None:
+        return None
+    return Fraction(0) if account.left is None else account.left.epsilon
 
 
 def open_books(ledger: LedgerPlace, schema: Schema) -> Ledger | None:

@@ -47,13 +47,18 @@ def tell_guessing(epsilon: Fraction, delta: Fraction, relation: Relation, *, con
     """
     content = "someone who guesses which of two values one record has"
     if relation is Relation.REPLACE_ONE or contents_only:
-        return f"{content} is right at most {write_accuracy(epsilon, delta)} % of the time, where chance gives 50 %."
+        return f"{content} {_tell_bound(epsilon, delta)}, where chance gives 50 %."
     # two contents are two steps apart: remove the one, add the other
     twice = delta * (1 + Fraction(math.exp(min(float(epsilon), _LARGEST))))
     return (
-        f"someone who guesses whether one record is in the table is right at most {write_accuracy(epsilon, delta)} % "
-        f"of the time, and {content} at most {write_accuracy(2 * epsilon, twice)} %, where chance gives 50 %."
+        f"someone who guesses whether one record is in the table {_tell_bound(epsilon, delta)}, and {content} "
+        f"{_tell_bound(2 * epsilon, twice)}, where chance gives 50 %."
     )
+
+
+def _tell_bound(epsilon: Fraction, delta: Fraction) -> str:
+    percent = write_accuracy(epsilon, delta)
+    return "may be right every time" if percent == "100.0" else f"is right at most {percent} % of the time"
 
 
 def write_accuracy(epsilon: Fraction, delta: Fraction) -> str:
