@@ -78,6 +78,8 @@ def write_settings(block: str, folder: Path) -> None:
     old = schema.read_text(encoding="utf-8")
     new = re.sub(r"^\[dataset\]\n.*?(?=^\[)", lambda _: block + "\n", old, count=1, flags=re.MULTILINE | re.DOTALL)
     assert new != old
+    # as the page says above: the questionnaire has no other answers
+    new = new.replace('outside = "own-level"', 'outside = "no"')
     schema.write_text(new, encoding="utf-8")
 
 

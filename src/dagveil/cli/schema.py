@@ -90,7 +90,8 @@ def draft(
         for name, doubt in doubts.items():
             click.echo(f"  {clean_text(name)}: {clean_text(doubt)}")
     click.echo(
-        "Next: replace what was read by what is public knowledge, declare nominal_rows, and set reviewed = true.\n"
+        "Next: replace what was read by what is public knowledge, declare nominal_rows, and set reviewed = true. Where no "
+        'other value can occur, name a level for outside instead of "own-level": each level costs noise.\n'
         f"`{next_step}` then tells you what does not fit."
     )
 
