@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from visitor import Visitor
 
@@ -40,6 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def visitor(chromium: Any, screenshots: Path, server: Server) -> Visitor:
     visitor = Visitor(chromium, screenshots)
     visitor.open(f"{server.address}/?token={server.token}")
+    server.home = str(visitor.driver.current_url).removesuffix("/")
     return visitor
 
 
@@ -57,7 +63,7 @@ def fill(visitor: Visitor, selector: str, text: str) -> None:
 
 def run_once(visitor: Visitor, server: Server, epsilon: str) -> str:
     """Plan a run, start it, watch it finish, and return its id."""
-    visitor.open(f"{server.address}/datasets/{ASIA}/plan")
+    visitor.open(f"{server.home}/datasets/{ASIA}/plan")
     fill(visitor, "form.row [name=epsilon]", epsilon)
     press(visitor, "form.row button")
     wait_for(visitor, lambda: f"epsilon={epsilon}" in visitor.driver.current_url)
@@ -76,7 +82,8 @@ def run_once(visitor: Visitor, server: Server, epsilon: str) -> str:
 
 
 def test_from_the_token_to_two_results_side_by_side(visitor: Visitor, server: Server) -> None:
-    assert visitor.driver.current_url == f"{server.address}/", "the token does not stay in the address"
+    assert visitor.driver.current_url == f"{server.home}/"
+    assert server.token not in server.home, "the token does not stay in the address"
     assert visitor.run("return document.cookie") == "", "scripts cannot read the cookie"
     assert [card.text.split("\n")[0] for card in visitor.all(".card h2")] == [
         "asia-sample reviewed",
@@ -97,7 +104,7 @@ def test_from_the_token_to_two_results_side_by_side(visitor: Visitor, server: Se
     visitor.click("#zoom-in")
     assert [words for words in visitor.complaints() if "favicon" not in words] == []
     second = run_once(visitor, server, "0.25")
-    visitor.open(f"{server.address}/jobs")
+    visitor.open(f"{server.home}/jobs")
     visitor.shoot("studio-jobs-1280")
     visitor.click("#compare")
     assert f"here={first}&there={second}" in visitor.driver.current_url
@@ -106,7 +113,7 @@ def test_from_the_token_to_two_results_side_by_side(visitor: Visitor, server: Se
     assert visitor.all("#differences td.differs")
     assert visitor.complaints() == []
     visitor.shoot("studio-compare-1280")
-    visitor.open(f"{server.address}/history", 420)
+    visitor.open(f"{server.home}/history", 420)
     assert [cell.text for cell in visitor.all("tbody tr td:nth-child(7)")] == ["0.25", "6"]
     assert visitor.run("return document.documentElement.scrollWidth <= innerWidth")
     visitor.shoot("studio-history-420")
@@ -122,7 +129,7 @@ def test_a_schema_is_drafted_reviewed_and_planned_without_showing_a_cell(visitor
         if name:
             visitor.shoot(name)
 
-    visitor.open(f"{server.address}/datasets/{VISITS}")
+    visitor.open(f"{server.home}/datasets/{VISITS}")
     assert "Drafting reads every cell" in visitor.find("main").text
     look("studio-no-schema-1280")
     press(visitor, "[data-send$=draft] button")
@@ -145,7 +152,7 @@ def test_a_schema_is_drafted_reviewed_and_planned_without_showing_a_cell(visitor
     wait_for(visitor, lambda: visitor.driver.current_url.endswith(VISITS))
     assert visitor.find("h1 .badge").text == "reviewed"
     look()
-    visitor.open(f"{server.address}/datasets/{VISITS}/plan")
+    visitor.open(f"{server.home}/datasets/{VISITS}/plan")
     assert "No row is read" in visitor.find("main").text
     look("studio-plan-1280")
     assert not any(SECRET in page for page in pages)
@@ -162,10 +169,53 @@ def test_a_table_is_added_and_a_wrong_budget_is_refused_in_words(
     press(visitor, "[data-upload] button")
     wait_for(visitor, lambda: "/datasets/" in visitor.driver.current_url)
     assert "my-new-table.csv" in visitor.find("main").text
-    visitor.open(f"{server.address}/datasets/{ASIA}")
+    visitor.open(f"{server.home}/datasets/{ASIA}")
     fill(visitor, "[name=epsilon]", "much")
     press(visitor, "form.row button")
     wait_for(visitor, lambda: visitor.all("form.row .refusal"))
     visitor.driver.delete_all_cookies()
-    visitor.open(f"{server.address}/jobs")
+    visitor.open(f"{server.home}/jobs")
     assert "no token" in visitor.find("body").text
+
+
+class Eavesdropper(BaseHTTPRequestHandler):
+    """Another user's server on this machine, which keeps what browsers send it."""
+
+    seen: ClassVar[list[dict[str, str]]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append({"path": self.path, **{name.lower(): value for name, value in self.headers.items()}})
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<p>harmless")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_another_port_learns_nothing_that_opens_the_studio(visitor: Visitor, server: Server) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Eavesdropper) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        try:
+            near = f"http://127.0.0.1:{other.server_port}"
+            for address in (f"{near}/", f"{near}/api/jobs", f"{near}/?token=x"):
+                visitor.open(address)
+            visitor.run("location.assign(arguments[0])", f"{near}/from-a-page")
+            wait_for(visitor, lambda: any(one["path"] == "/from-a-page" for one in Eavesdropper.seen))
+        finally:
+            other.shutdown()
+            thread.join()
+    before = len(server.ask("GET", "/api/jobs")["jobs"])
+    body = msgspec.json.encode({"dataset": ASIA, "epsilon": "1", "redraws": 0})
+    for one in Eavesdropper.seen:
+        assert server.home.rpartition("/")[2] not in str(one)
+        headers = {"Content-Type": "application/json", "Origin": server.address, "Sec-Fetch-Site": "same-origin"}
+        headers |= {"Cookie": one["cookie"]} if "cookie" in one else {}
+        for place in (server.address, server.home):
+            request = urllib.request.Request(f"{place}/api/jobs", body, headers, method="POST")
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                urllib.request.urlopen(request, timeout=60)
+    assert len(server.ask("GET", "/api/jobs")["jobs"]) == before
+    visitor.open(f"{server.home}/jobs")
+    assert visitor.find("h1").text == "Runs", "the owner's own browser is still let in"

@@ -110,7 +110,7 @@ class TestKnowledge:
 
     @pytest.mark.parametrize(
         ("knowledge", "what", "next_step"),
-        [("= 3", "k.toml is not TOML", "line"), ("tier = []", "unknown field `tier`", "tiers is a list")],
+        [("= 3", "k.toml is not valid TOML", "line"), ("tier = []", "unknown field `tier`", "tiers is a list")],
     )
     def test_a_file_that_cannot_be_read(self, desk: Desk, knowledge: str, what: str, next_step: str) -> None:
         file, schema = desk.write("t.csv", ROWS), desk.write_schema()

@@ -176,7 +176,7 @@ def test_what_randomise_refuses(desk: Desk) -> None:
     desk.check_refused(desk.run(*words, desk.path("none.csv")), "cannot read", "check the path")
     desk.check_refused(desk.run(*words, desk.write("rows.txt", "a,b\n")), "must end in", "--format")
     good = desk.write("good.csv", "a,b\nyes,3\n")
-    desk.check_refused(desk.run(*words, good, "-o", good), "would replace the records", "another output")
+    desk.check_refused(desk.run(*words, good, "-o", good), "a file that this command reads", "another place")
     assert Path(good).read_text() == "a,b\nyes,3\n"
 
 

@@ -177,4 +177,4 @@ class TestCombine:
             assert not desk.path("combined.json").exists()
         same = desk.run("combine", north, south, "-o", north)
         assert same.exit_code == 2
-        assert "choose another output" in same.stderr
+        assert "choose another place" in same.stderr

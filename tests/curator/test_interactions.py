@@ -96,20 +96,24 @@ def test_noise_has_the_declared_variance_and_only_inside_the_subspace(make_schem
     assert 5 * spread < 0.1
 
 
-@pytest.mark.parametrize(("levels", "epsilon"), [(30, 3.0), (100, 10.0), (200, 30.0)])
-@pytest.mark.parametrize("relation", Relation)
+@pytest.mark.parametrize(
+    ("d", "levels", "epsilon", "whole"), [(3, 30, 3.0, 1.18), (3, 100, 10.0, 1.32), (2, 200, 30.0, 2.71)]
+)
 def test_rounding_costs_next_to_nothing_however_large_the_tables(
-    relation: Relation, levels: int, epsilon: float
+    d: int, levels: int, epsilon: float, whole: float
 ) -> None:
-    """The noise of a pair of columns with r levels, in counts, against what the price allows."""
-    columns = {"a": levels, "b": levels}
-    codes = {name: np.arange(400) % levels for name in columns}
-    table = MemoryTable.from_codes(codes, _schema_maker()(columns))
-    noise = noise_source(NoiseKind.SEEDED, 1)
-    curator = Curator(table, relation, GaussianFilter(Budget.of(epsilon, 1e-6)), NoLedger(), noise)
-    (released,) = curator.interactions([("a", "b")], Fraction(1, 2), "pairs")
-    ideal = interactions_squared_sensitivity(relation, [("a", "b")], columns) / (curator.accounting.total / 2)
-    assert 1.0 <= released.interaction_variance / float(ideal) < 1.01
+    """The noise of pairs, in counts, against what the price allows; `whole`: in whole multiples of r r′."""
+    columns = {f"c{place}": levels for place in range(d)}
+    pairs = list(combinations(columns, 2))
+    table = MemoryTable.from_codes({name: np.arange(400) % levels for name in columns}, _schema_maker()(columns))
+    accounting = GaussianFilter(Budget.of(epsilon, 1e-6))
+    curator = Curator(table, Relation.ADD_REMOVE, accounting, NoLedger(), noise_source(NoiseKind.SEEDED, 1))
+    released = curator.interactions(pairs, Fraction(3, 8), "pairs")[0]
+    best = float(interactions_squared_sensitivity(Relation.ADD_REMOVE, pairs, columns) / (accounting.total * 3 / 8))
+    deviation = released.interaction_variance**0.5 / best**0.5
+    assert 1.0 <= deviation < 1.001
+    unit = math.sqrt(released.variance) / math.prod(released.shape)
+    assert math.ceil(unit) / unit * deviation == pytest.approx(whole, abs=0.01)
 
 
 @settings(max_examples=25, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -16,6 +17,7 @@ from dagveil.data.column import Categorical
 from dagveil.data.encoding import EncodedColumns
 from dagveil.data.schema import Schema
 from dagveil.data.selection import choose_from, choose_rows, hash_rows
+from dagveil.errors import DataError
 
 Row = tuple[int, int]
 
@@ -35,8 +37,8 @@ def encode_rows(rows: list[Row]) -> EncodedColumns:
     return EncodedColumns(len(rows), codes, {})
 
 
-def blunt_hash(hashes: int, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(selection, "hash_rows", lambda words: hash_rows(words) % np.uint64(hashes))
+def blunt_hash(hashes: int, patch: pytest.MonkeyPatch, shift: int = 0) -> None:
+    patch.setattr(selection, "hash_rows", lambda words: hash_rows(words) % np.uint64(hashes) + np.uint64(shift))
 
 
 def choose(rows: list[Row], slots: int) -> list[Row]:
@@ -91,6 +93,35 @@ def test_rows_that_are_not_held_fill_the_same_slots(
         assert Counter(again) == Counter(choose(rows, slots))
         shuffled = [rows[place] for place in rng.permutation(len(rows))]
         assert choose(shuffled, slots) == choose(rows, slots)
+
+
+def test_hashes_that_collide_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hash of two unequal records has a second ticket that neither of them has: it must not keep others out."""
+    rng = np.random.default_rng(0)
+    readings = []
+
+    def read() -> Iterator[EncodedColumns]:
+        readings.append(len(rows))
+        yield encode_rows(rows)
+
+    for shift in range(200):
+        blunt_hash(5, monkeypatch, shift)
+        rows = [(int(a), int(b)) for a, b in rng.integers(0, [4, 3], (6, 2))]
+        found = choose_from(read, SCHEMA, len(rows), 2, 100)
+        pairs = zip(found.codes["a"].tolist(), found.codes["b"].tolist(), strict=True)
+        assert Counter(pairs) == choose_slowly(rows, 2)
+    # two readings would do if nothing collided
+    assert len(readings) > 2 * 200
+
+
+def test_rows_that_are_others_at_every_reading_are_refused() -> None:
+    turns = itertools.count()
+
+    def read() -> Iterator[EncodedColumns]:
+        yield encode_rows([(next(turns) % 4, 0)] * 6)
+
+    with pytest.raises(DataError, match="changed"):
+        choose_from(read, SCHEMA, 6, 2, 100)
 
 
 def test_places_among_the_rows_would_not_do() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import runpy
@@ -43,11 +44,17 @@ from dagveil.graphs.marks import Mark
 from dagveil.graphs.mixed import Edge, MixedGraph
 
 HOSTILE = st.one_of(
+    # what separates, quotes and escapes in some format
+    st.text("\\\"'-<>;,[]{}=:/*#&|@+. \n\r\t\x1b\x85\u2028ab0", max_size=8),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
     st.sampled_from(
         [
             'say "hi"',
             "back\\",
+            'x\\" -> evil //',
+            'x\\\\" -> evil //',
+            'x"; a -> b; "',
+            "a,b",
             "\\N",
             "-> x;",
             "]]>",
@@ -196,6 +203,21 @@ def test_causal_learn_reads_our_text(tmp_path: Path) -> None:
     path.write_text(to_tetrad(graph), encoding="utf-8")
     assert from_causal_learn(reader.txt2generalgraph(str(path))) == graph
     assert load_graph(path) == graph
+
+
+@settings(max_examples=80, deadline=None)
+@given(graph=graphs())
+def test_a_program_for_pgmpy_holds_names_and_nothing_else(graph: Cpdag | Dag) -> None:
+    """Run it with a stand-in for pgmpy: no name can become code, and every edge arrives."""
+    tree = ast.parse(write_pgmpy(graph))
+    assert [type(statement) for statement in tree.body] == [ast.ImportFrom, ast.Assign, ast.Expr]
+    made, added = tree.body[1].value, tree.body[2].value  # type: ignore[attr-defined]
+    given = [ast.literal_eval(value) for value in (*made.args, *(word.value for word in made.keywords))]
+    assert ast.literal_eval(added.args[0]) == list(graph.nodes)
+    directed = graph.edges if isinstance(graph, Dag) else graph.directed
+    assert set(given[0]) == directed
+    if isinstance(graph, Cpdag):
+        assert {frozenset(pair) for pair in given[1]} == graph.undirected
 
 
 @settings(max_examples=30, deadline=None)

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import numpy as np
@@ -205,6 +207,46 @@ BODIES = (
         },
     ).map(lambda value: json.dumps(value).encode())
 )
+
+
+def test_health_tells_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While batches cannot be written, and while there is no room for one, the collector is not well."""
+    real = ReportStore.append
+
+    def fail(self: ReportStore, batches: Any) -> Any:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async def story() -> None:
+        async with collecting(tmp_path / "r.db") as ask:
+            assert (await ask("GET", "/health"))[0] == 200
+            monkeypatch.setattr(ReportStore, "append", fail)
+            assert (await ask("POST", "/reports", message()))[0] == 503
+            status, told = await ask("GET", "/health")
+            assert (status, told["status"]) == (503, "the last batch could not be written")
+            monkeypatch.setattr(ReportStore, "append", real)
+            assert (await ask("POST", "/reports", message()))[0] == 200
+            assert (await ask("GET", "/health"))[1]["status"] == "ok"
+            monkeypatch.setattr(ReportStore, "room", lambda self: LIMITS.bytes - 1)
+            status, told = await ask("GET", "/health")
+            assert (status, told["status"], told["batches"]) == (503, "the disk is full", 1)
+
+    asyncio.run(story())
+
+
+def test_a_collector_answers_to_no_other_name(tmp_path: Path) -> None:
+    server = Server(tmp_path, PROTOCOL)
+    try:
+        server.start()
+        for host, wanted in ((server.url.removeprefix("http://"), 200), ("evil.example", 421)):
+            request = Request(f"{server.url}/health", headers={"Host": host})
+            try:
+                with urlopen(request, timeout=60) as reply:
+                    status = reply.status
+            except HTTPError as error:
+                status = error.code
+            assert status == wanted
+    finally:
+        server.stop()
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -169,7 +169,7 @@ def test_priors_from_a_file(tmp_path: Path) -> None:
         ("[b]\nx = -1\ny = 2", "0 or more"),
         ("[b]\nx = nan\ny = 1", "0 or more"),
         ("b = 1", "under \\[column\\]"),
-        ("[b", "not TOML"),
+        ("[b", "not valid TOML"),
     ):
         path.write_text(text)
         with pytest.raises(DataError, match=what):

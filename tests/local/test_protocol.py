@@ -138,8 +138,8 @@ def test_a_file_cannot_promise_more_than_its_weights_give() -> None:
         (("form",), "combined", "lacks the weights"),
         (("mechanism",), "magic", "damaged"),
         (("surprise",), 1, "damaged"),
-        (("version",), 2, "version 1"),
-        (("format",), "other", "no protocol"),
+        (("version",), 2, "version 2"),
+        (("format",), "other", "not a protocol"),
     ],
 )
 def test_damaged_files_are_refused(path: tuple[str | int, ...], to: object, message: str) -> None:

@@ -7,12 +7,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagveil.data.column import Boolean, Numeric
+from dagveil.data.column import Boolean, Categorical, Numeric
+from dagveil.data.draft import draft_schema
 from dagveil.data.schema import Schema, load_schema, schema_from_toml
 from dagveil.errors import BudgetExceededError, DataError, EvidenceError, MethodError, SchemaError
 from dagveil.methods.bounds import FoundBounds, find_bounds, load_open_schema
@@ -164,6 +166,35 @@ class TestDrafts:
         assert any("draft" in warning for warning in found.receipt.warnings)
         assert {cut for cut in (0.3, 1.3) if cut in part_line(0.3).cuts} == {0.3, 1.3}
         assert found.columns[0].bounds[1] in part_line(0.3).cuts
+
+    def test_one_record_does_not_decide_what_is_asked(self) -> None:
+        """20 whole numbers make levels in a draft and 21 make a number: names by hand are asked about all the same."""
+        ages = [float(age) for age in range(20)] * 250
+        pays = np.random.default_rng(2).normal(0, 300, 5001).tolist()
+        tables = [{"age": ages, "pay": pays[:-1]}, {"age": [*ages, 20.0], "pay": pays}]
+        drafts = [draft_schema(rows, "demo") for rows in tables]
+        assert [type(draft.columns["age"]) for draft in drafts] == [Categorical, Numeric]
+        found = [
+            find_bounds(rows, draft, LOUD, columns=["age", "pay"], noise=NoiseKind.EXACT)
+            for rows, draft in zip(tables, drafts, strict=True)
+        ]
+        assert [[column.column for column in one.columns] for one in found] == [["age", "pay"]] * 2
+        first, second = (one.receipt for one in found)
+        assert first == second
+        assert first.guaranteed
+        assert not any("draft" in warning for warning in first.warnings)
+        assert "named by hand" in first.public_facts[0]
+
+    def test_columns_that_a_draft_chose_carry_a_warning(self) -> None:
+        draft = msgspec.structs.replace(self.DRAFT, columns={"x": OPEN})
+        found = find_bounds(self.ROWS, draft, LOUD, noise=NoiseKind.EXACT)
+        assert any("unreviewed draft" in warning for warning in found.receipt.warnings)
+        assert "named by hand" not in found.receipt.public_facts[0]
+
+    def test_names_that_a_draft_lacks(self) -> None:
+        for names, words in ((["y"], "no column 'y'"), ([], "no column is named")):
+            with pytest.raises(SchemaError, match=words):
+                find_seeded(self.ROWS, self.DRAFT, columns=names)
 
 
 class TestCharging:

@@ -68,6 +68,11 @@ def test_seeded_noise_is_guarded_by_the_default_ledger_too() -> None:
         dv.discover(ROWS, SCHEMA, 1, noise=dv.NoiseKind.SEEDED, seed=1)
 
 
+def test_a_new_default_ledger_is_for_its_owner_alone() -> None:
+    dv.discover(ROWS, SCHEMA, 1, **EXACT)
+    assert Path(dv.default_ledger()).stat().st_mode & 0o077 == 0
+
+
 def test_the_variable_names_another_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGVEIL_LEDGER", str(tmp_path / "team.sqlite"))
     result = dv.discover(ROWS, SCHEMA, 1, **EXACT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -33,6 +34,7 @@ from dagveil.methods.discovery import discover, measure_source, search_evidence
 from dagveil.methods.result import load_result, result_from_json
 from dagveil.methods.settings import ArrowRule, SearchSettings
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.document import seal
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Unbounded, gaussian_cost
 from dagveil.privacy.ledger import Ledger
 from dagveil.privacy.ledger.memory import MemoryLedger
@@ -381,8 +383,11 @@ class TestDamage:
             evidence_from_json(newer)
 
     def test_damaged_evidence_is_refused(self, evidence: Evidence) -> None:
+        edited = evidence.to_json().replace('"lattice":', '"grid":')
+        with pytest.raises(EvidenceError, match="changed after it was written"):
+            evidence_from_json(edited)
         with pytest.raises(EvidenceError, match="damaged"):
-            evidence_from_json(evidence.to_json().replace('"lattice":', '"grid":'))
+            evidence_from_json(json.dumps(seal(json.loads(edited))))
 
     def test_missing_files(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="No such file"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from dagveil.methods.evidence_search import search_evidence
 from dagveil.methods.measure_features import LINEAR, choose_degree, choose_radius
 from dagveil.methods.result import load_result
 from dagveil.methods.settings import SearchRule, SearchSettings
+from dagveil.privacy.document import seal
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyMagnitudes, NoisyMoments
 
@@ -74,7 +76,7 @@ class TestRelease:
     def test_damaged_json_is_refused(self, evidence: Evidence) -> None:
         for change in ('"degree":2', '"degree":0', '"degree":-3'):
             with pytest.raises(EvidenceError, match="damaged"):
-                evidence_from_json(evidence.to_json().replace('"degree":3', change))
+                evidence_from_json(json.dumps(seal(json.loads(evidence.to_json().replace('"degree":3', change)))))
 
     def test_without_nominal_rows_and_spreads(self) -> None:
         columns = {name: msgspec.structs.replace(c, spread=None) for name, c in make_schema().columns.items()}

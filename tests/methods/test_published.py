@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import product
 from pathlib import Path
@@ -187,17 +186,6 @@ class TestJson:
         assert again.unanswered == result.unanswered
         assert again.questions == result.questions == 1
         assert again.method.settings["rounds"] == 1
-
-    def test_results_of_earlier_versions_load(self, tables: Any) -> None:
-        """Version 1 began without questions, unanswered edges and reports."""
-        table = tables("svt-pc")
-        result = discover(table, table.schema, 1, method="svt-pc", noise=NoiseKind.SEEDED, seed=0, ledger=None)
-        content = json.loads(result.to_json())
-        for name in ("questions", "unanswered", "reported"):
-            del content[name]
-        old = result_from_json(json.dumps(content))
-        assert (old.questions, old.unanswered, old.reported) == (None, (), None)
-        assert old.graph == result.graph
 
 
 class TestFormulas:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dagveil.curator.journal import Journal, read_order
+from dagveil.curator.journal import Journal, Order, read_order
 from dagveil.data.column import Boolean, Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, LedgerError
@@ -18,6 +19,7 @@ from dagveil.evidence.bundle import Evidence
 from dagveil.methods.bounds import UNKNOWN_BOUNDS, find_bounds
 from dagveil.methods.direction import find_direction
 from dagveil.methods.discovery import discover, measure_source
+from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.ledger import Ledger, RunState
 from dagveil.privacy.ledger.book import LedgerRun
 from dagveil.privacy.noise.exact import ExactNoise
@@ -226,6 +228,20 @@ class TestRefusals:
         ]
         assert set(lines[0]) == {"events", "question", "values", "digest"}
 
+    def test_the_length_of_a_line_is_public(self, tmp_path: Path) -> None:
+        """Or else a full disk, and so a second draw, would depend on the first."""
+        order = Order(place="", run=1, started="", ledger="", created="", asked={})
+        sizes = set()
+        for values in ((0, 0), (-(2**63), 2**63 - 1), (12345, -1)):
+            journal = Journal.create(tmp_path / "kept.jsonl", order)
+            journal.add([DiscreteLaplace('"values":[] \\', 2, Fraction(1, 3))], "question", values)
+            journal.close()
+            sizes.add((tmp_path / "kept.jsonl").stat().st_size)
+            again = Journal.reopen(tmp_path / "kept.jsonl")
+            assert [kept.values for kept in again.answers] == [values]
+            again.remove()
+        assert len(sizes) == 1
+
     @pytest.mark.parametrize(
         ("facts", "words"),
         [
@@ -352,3 +368,21 @@ def test_nothing_is_kept_without_a_ledger_or_with_a_seed(ledger: str | None, boo
     path = tmp_path / "kept.jsonl"
     measure_source(LEVELS, levels(), 3, ledger=None if ledger is None else books, recovery=path, **noise)
     assert not path.exists()
+
+
+EXACT = "exact integer sampler"
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "drew"),
+    [
+        ("measure", {}, "OpenDP"),
+        ("svt-pc", {}, "OpenDP"),
+        ("em-pc", {}, f"OpenDP; random choices: {EXACT}"),
+        ("priv-pc", {"rate": 0.5}, f"OpenDP; random choices: {EXACT}"),
+        ("svt-pc", {"statistic": "reconciled-g"}, f"OpenDP; random choices: {EXACT}"),
+    ],
+)
+def test_the_receipt_names_what_drew(method: str, options: dict[str, Any], drew: str) -> None:
+    found = discover(LEVELS, levels(), 3, method=method, options=options, noise=NoiseKind.OPENDP, ledger=None)
+    assert found.receipt.noise == drew

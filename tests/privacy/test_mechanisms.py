@@ -13,6 +13,7 @@ from dagveil.errors import BudgetError, BudgetExceededError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import ExponentialChoice, NoisyMax, RandomisedResponse, SparseVectorRound
 from dagveil.privacy.mechanisms import exponential, noisy_max, randomised_response
+from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.mechanisms.lazy_choice import choose_by_loss
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.mechanisms.subsampling import Sampling, amplify
@@ -220,3 +221,8 @@ def test_amplification_is_attained_by_randomised_response():
     whole = amplify(Budget.of(epsilon, 0), Fraction(1, 2), Sampling.WITHOUT_REPLACEMENT, Relation.REPLACE_ONE)
     assert loss <= whole.epsilon
     assert loss == pytest.approx(float(whole.epsilon), rel=1e-9)
+
+
+def test_the_variance_of_next_to_no_noise() -> None:
+    """A scale below the smallest float once divided by 0, after the charge."""
+    assert 0 < laplace_variance(Fraction(1, 10**400)) < Fraction(1, 10**40)

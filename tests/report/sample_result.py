@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
+
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.conversion import mu_squared_of
+from dagveil.privacy.document import seal
 
 EDGES = [
     ("either", "dysp", "directed", 0.89, 0.82),
@@ -72,7 +77,7 @@ def make_result() -> dict[str, Any]:
             "unit": "patient",
             "nominal_rows": 100_000,
             "accounting": "Gaussian accounting",
-            "accounting_total": "7/125",
+            "accounting_total": str(mu_squared_of(Budget.of(1, 1e-6))),
             "accounting_spent": "33/1000",
             "dataset": "asia-demo",
             "software": "dagveil 0.1.0",
@@ -99,6 +104,11 @@ def make_result() -> dict[str, Any]:
             "warnings": [],
         },
     }
+
+
+def write_sealed(result: dict[str, Any]) -> str:
+    """Return the text of a result.json."""
+    return json.dumps(seal(result))
 
 
 def make_large(nodes: int) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from click.testing import CliRunner
+from sample_result import write_sealed
 
 from dagveil.audit.certificate import Certificate, encode_certificate, show_certificate
 from dagveil.audit.examination import Plan, examine_method
@@ -85,7 +85,7 @@ def test_what_is_no_certificate_is_refused(result: dict[str, Any], own: dict[str
 
 
 def test_the_command(result: dict[str, Any], audited: Certificate, tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_bytes(msgspec.json.encode(result))
+    (tmp_path / "result.json").write_text(write_sealed(result))
     (tmp_path / "certificate.json").write_bytes(encode_certificate(audited))
     arguments = ["report", str(tmp_path / "result.json"), "--certificate"]
     done = CliRunner().invoke(group, [*arguments, str(tmp_path / "certificate.json")])

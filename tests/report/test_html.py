@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sample_result import write_sealed
 
 from dagveil.errors import DagveilError, DataError
 from dagveil.methods.result import result_from_json
@@ -204,14 +205,14 @@ def test_an_empty_graph_is_told(result: dict[str, Any]) -> None:
 
 
 def test_json_text_the_frozen_result_and_the_decoded_one_give_the_same_page(result: dict[str, Any]) -> None:
-    frozen = result_from_json(json.dumps(result))
+    frozen = result_from_json(write_sealed(result))
     again = json.loads(frozen.to_json())
     assert render_report(frozen) == render_report(again)
     assert Page(render_report(frozen)).text == Page(render_report(json.loads(json.dumps(result)))).text
 
 
 def test_the_page_does_not_depend_on_the_hash_seed(result: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    (tmp_path / "result.json").write_text(write_sealed(result), encoding="utf-8")
     code = "import json, sys; from dagveil.report.html import write_report"
     code += "; write_report(json.load(open(sys.argv[1])), sys.argv[2])"
     for seed in ("1", "2"):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sys
 import types
 from typing import Any
@@ -9,6 +8,7 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample_result import write_sealed
 
 from dagveil.graphs.dag import Dag
 from dagveil.methods.result import ResultGraph, result_from_json
@@ -80,7 +80,7 @@ def test_networkx_code_makes_the_graph_of_the_library(graph: DrawnGraph) -> None
 
 
 def test_code_and_library_agree_on_a_result(result: dict[str, Any]) -> None:
-    frozen: ResultGraph = result_from_json(json.dumps(result)).graph
+    frozen: ResultGraph = result_from_json(write_sealed(result)).graph
     drawn = read_graph(frozen)
     made, wanted = run(write_networkx(drawn))["graph"], frozen.to_networkx()
     assert made.graph == wanted.graph
@@ -113,7 +113,7 @@ def test_a_cpdag_is_never_a_dag_by_itself(result: dict[str, Any], dowhy: type) -
     assert isinstance(model, dowhy)
     assert model.given["data"] is mine["table"]
     dag = Dag(tuple(model.given["graph"].nodes), frozenset(model.given["graph"].edges))
-    frozen = result_from_json(json.dumps(result)).graph.cpdag
+    frozen = result_from_json(write_sealed(result)).graph.cpdag
     assert {frozenset(arc) for arc in dag.edges} == frozen.skeleton()
     assert frozen.directed <= dag.edges
 

@@ -41,6 +41,8 @@ class Server:
         found = re.search(r"(http://127\.0\.0\.1:\d+)/\?token=(\S+)", line)
         assert found, line
         self.address, self.token = found[1], found[2]
+        self.home = self.address
+        """Where the pages are; a browser is told when it enters."""
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}

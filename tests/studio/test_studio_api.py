@@ -175,7 +175,7 @@ def test_the_description_names_every_route(studio: Caller) -> None:
     assert described == json.loads(json.dumps(describe_api()))
     routes = {
         (route.path, method.lower())
-        for route in studio.app.app.routes  # type: ignore[attr-defined]
+        for route in studio.app.app.app.routes  # type: ignore[attr-defined]
         if route.path.startswith("/api/")
         for method in route.methods
         if method != "HEAD"

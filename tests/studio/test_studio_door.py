@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from caller import HOST, Caller
+from caller import ASIA, HOST, Caller
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,13 +23,36 @@ def enter(studio: Caller, **headers: str | None) -> str:
 
 def test_the_token_is_exchanged_for_a_cookie_that_opens_every_page(studio: Caller) -> None:
     cookie = enter(studio)
-    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
+    base = studio.keys.base
+    assert {"HttpOnly", "SameSite=Strict", f"Path={base}"} <= set(cookie.split("; "))
     assert studio.keys.token not in cookie
-    assert studio.seen[-1].headers["location"] == "/"
+    assert studio.seen[-1].headers["location"] == f"{base}/"
     value = cookie.partition(";")[0]
     for path in PAGES[:-1]:
-        assert studio.ask("GET", path, bare=True, host=HOST, cookie=value).status == 200
-    assert studio.ask("GET", "/nowhere", bare=True, host=HOST, cookie=value).status == 404
+        assert studio.ask("GET", base + path, bare=True, host=HOST, cookie=value).status == 200
+    assert studio.ask("GET", f"{base}/nowhere", bare=True, host=HOST, cookie=value).status == 404
+
+
+def test_neither_the_cookie_nor_the_path_is_enough(studio: Caller) -> None:
+    """Another server on this machine may be sent the cookie, and a shoulder surfer may read the path."""
+    cookie = enter(studio).partition(";")[0]
+    base = studio.keys.base
+    for path in (*PAGES, f"{base}x/", base, f"{base[:-1]}/", f"/static/..{base}/", "/static/nowhere"):
+        for method in ("GET", "POST", "PUT"):
+            told = {"bare": True, "host": HOST, "origin": f"http://{HOST}", "content_type": "application/json"}
+            reply = studio.ask(method, path, b"{}", cookie=cookie, **told)
+            assert reply.status in (401, 404, 405), path
+            assert studio.keys.path not in reply.text + str(reply.headers)
+            assert studio.ask(method, f"{base}/api/jobs", b"{}", **told).status == 401
+    assert studio.desk.store.all() == []
+
+
+def test_links_of_pages_lead_below_the_path(studio: Caller) -> None:
+    for path in ("/", "/jobs", "/history", f"/datasets/{ASIA}", f"/datasets/{ASIA}/plan", "/nowhere"):
+        page = studio.ask("GET", path).text
+        found = re.findall(r'(?:href|src|action|data-[a-z]+)="(?:[A-Z]+ )?(/[^"]*)"', page)
+        assert found
+        assert all(place.startswith((f"{studio.keys.base}", "/static/")) for place in found), path
 
 
 @pytest.mark.parametrize(
@@ -94,7 +119,7 @@ def test_no_host_or_two_are_refused(studio: Caller) -> None:
 def test_other_pages_are_refused_even_with_the_cookie(studio: Caller, method: str, foreign: dict[str, str]) -> None:
     cookie = enter(studio).partition(";")[0]
     for path in ("/", "/api/jobs", "/api/datasets"):
-        reply = studio.ask(method, path, b"{}", bare=True, host=HOST, cookie=cookie, **foreign)
+        reply = studio.ask(method, studio.keys.base + path, b"{}", bare=True, host=HOST, cookie=cookie, **foreign)
         assert reply.status == 403
         assert not [name for name in reply.headers if name.startswith("access-control")]
     studio.check_nothing_spent()
@@ -105,7 +130,7 @@ def test_a_change_with_a_cookie_must_say_where_it_comes_from(studio: Caller) -> 
     cookie = enter(studio).partition(";")[0]
     body = b'{"epsilon": "1"}'
     told = {"bare": True, "host": HOST, "cookie": cookie, "content_type": "application/json"}
-    path = "/api/datasets/0123456789ab/budget"
+    path = f"{studio.keys.base}/api/datasets/0123456789ab/budget"
     assert studio.ask("PUT", path, body, **told).status == 403
     assert studio.ask("PUT", path, body, sec_fetch_site="none", **told).status == 403
     assert studio.ask("PUT", path, body, origin=f"http://{HOST}", **told).status == 404
@@ -140,10 +165,10 @@ def test_websockets_are_closed(studio: Caller) -> None:
 
 
 def test_a_studio_for_others_answers_to_numbers_but_to_no_foreign_name() -> None:
-    place = Place("0.0.0.0", 80_80, remote=True)
+    place = Place("0.0.0.0", 80_80)
     known = {host: place.knows(f"{host}:8080") for host in ("10.1.2.3", "[2001:db8::1]", "evil.example", "localhost")}
     assert known == {"10.1.2.3": True, "[2001:db8::1]": True, "evil.example": False, "localhost": True}
-    assert Place("studio.lan", 8080, remote=True).knows("Studio.lan:8080")
+    assert Place("studio.lan", 8080).knows("Studio.lan:8080")
 
 
 def test_secrets_are_long_different_and_never_printed() -> None:

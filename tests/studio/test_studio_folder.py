@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from caller import ASIA, SECRET, VISITS, Caller
+from caller import ASIA, SECRET, VISITS, Caller, open_studio
+from live_server import Server
 
 from dagveil.errors import DataError
 from dagveil.studio.folder import Folder, file_id
@@ -154,3 +155,58 @@ def test_one_folder_has_one_server(tmp_path: Path) -> None:
         pass
     with holding(tmp_path / "lock", "taken"):
         pass
+
+
+@pytest.mark.parametrize(
+    "text", ["x = " + "[" * 3000, "x = " + "1" * 5000, "a." * 100_000 + "a = 1", "\x00", "[dataset"]
+)
+def test_one_hostile_schema_does_not_close_the_pages(studio: Caller, text: str) -> None:
+    (studio.folder / "visits.toml").write_text(text)
+    found = {one["file"]: one["schema_state"] for one in studio.ask("GET", "/api/datasets").json["datasets"]}
+    assert found == {"asia.csv": "reviewed", "visits.csv": "unreadable"}
+    for page in ("/", "/jobs", f"/datasets/{VISITS}", f"/datasets/{VISITS}/schema"):
+        assert studio.ask("GET", page).status == 200
+    assert studio.ask("PUT", f"/api/datasets/{VISITS}/schema.toml", text.encode(), kind="text/plain").status == 422
+
+
+def test_what_is_written_is_for_its_owner_alone(studio: Caller) -> None:
+    before = os.umask(0o022)
+    try:
+        assert studio.ask("POST", f"/api/datasets/{VISITS}/draft", {}).status == 201
+        studio.ask(
+            "PUT", f"/api/datasets/{VISITS}/schema.toml", (studio.folder / "asia.toml").read_bytes(), "text/plain"
+        )
+    finally:
+        os.umask(before)
+    for name in ("visits.toml", "studio.sqlite"):
+        assert (studio.folder / name).stat().st_mode & 0o777 == 0o600, name
+
+
+def test_a_live_studio_makes_everything_for_its_owner_alone(tmp_path: Path) -> None:
+    (tmp_path / "box").mkdir(mode=0o755)
+    (tmp_path / "box" / "studio.sqlite").touch(mode=0o644)
+    server = Server(tmp_path / "box")
+    try:
+        server.ask("GET", "/api/datasets")
+    finally:
+        server.stop()
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "box").iterdir()}
+    assert {"studio.sqlite", "ledger.sqlite", "results"} <= set(modes)
+    assert set(modes.values()) <= {0o600, 0o700}, modes
+
+
+def test_messages_of_errors_are_withheld_from_page_and_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def stumble() -> None:
+        raise ValueError(f"could not convert {SECRET}")
+
+    caller = open_studio(tmp_path)
+    monkeypatch.setattr(caller.desk, "jobs", stumble)
+    reply = caller.ask("GET", "/jobs")
+    caller.desk.books.close()
+    assert reply.status == 500
+    log = capfd.readouterr().err
+    assert SECRET not in reply.text + log
+    assert "ValueError" in reply.text
+    assert "ValueError in test_studio_folder.py" in log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -15,11 +16,15 @@ from dagveil.audit.replay import Replay
 from dagveil.audit.search import Effort, Finding
 from dagveil.audit.together import Conduct
 from dagveil.errors import DataError
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.fraction_json import parse_fraction
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 
 CERTIFICATE_VERSION: Final = 2
 """Raised whenever a field changes its meaning."""
+
+_LARGEST: Final = 2**60
 
 
 class AttackLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -249,6 +254,15 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return tuple(found)
 
 
+def _list_numbers(value: Any) -> Iterator[float]:
+    """Yield all numbers in a document."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _list_numbers(item)
+    elif isinstance(value, int | float):
+        yield value
+
+
 def read_amount(text: str) -> float:
     """Read an exact fraction as a number for people.
 
@@ -285,8 +299,10 @@ def decode_certificate(content: bytes) -> Certificate:
     """Read a certificate from JSON, or say why it cannot be read."""
     try:
         plain = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"this is not a certificate of an audit: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError(
+            "this is not a certificate of an audit: it is no JSON; give the file that `dagveil audit -o` wrote"
+        ) from error
     if not isinstance(plain, dict) or plain.get("format") != "dagveil-audit":
         raise DataError("this is not a certificate of an audit; give the file that `dagveil audit -o` wrote")
     if plain.get("version") != CERTIFICATE_VERSION:
@@ -298,8 +314,15 @@ def decode_certificate(content: bytes) -> Certificate:
     told = plain.pop("violations", None)
     try:
         certificate = msgspec.convert(plain, Certificate)
+        budget = Budget(parse_fraction(certificate.epsilon), parse_fraction(certificate.delta))
     except msgspec.ValidationError as error:
         raise DataError(f"this is not a certificate of an audit: {error}") from error
+    except (ValueError, ArithmeticError) as error:
+        raise DataError(
+            "the claim of this certificate is no epsilon and delta, so it is damaged; audit again"
+        ) from error
+    if budget.epsilon > _LARGEST or not all(-_LARGEST <= number <= _LARGEST for number in _list_numbers(plain)):
+        raise DataError("this certificate has a number that no audit finds, so it is damaged; run the audit again")
     if told != list(certificate.violations):
         raise DataError("the certificate was changed: its violations do not follow from what it says was tried")
     return certificate

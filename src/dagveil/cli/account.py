@@ -34,7 +34,8 @@ def describe(account: Account) -> str:
         words.append(f"`dagveil budget set {shlex.quote(account.dataset)} --epsilon NUMBER` sets one")
     else:
         words.append(tell_left(account.lifetime, account.spending))
-    return "; ".join(words)
+    # analysts name data sets, and whoever keeps the ledger reads this on a terminal
+    return clean_text("; ".join(words))
 
 
 def tell_account(books: Ledger, place: str, dataset: str) -> None:

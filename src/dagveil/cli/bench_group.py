@@ -22,6 +22,7 @@ from dagveil.cli.output import check_writable, write_output
         "dagveil.cli.bench_nonlinear",
         "dagveil.cli.bench_study",
         "dagveil.cli.bench_custodians",
+        "dagveil.cli.bench_mutate",
         "dagveil.cli.bench_scale",
         "dagveil.cli.bench_wide",
     ),

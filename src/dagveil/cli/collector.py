@@ -10,10 +10,12 @@ from dagveil.cli.output import check_writable
 from dagveil.cli.summary import count
 from dagveil.errors import DataError
 from dagveil.local.collected import export_reports
-from dagveil.local.collector import is_loopback, serve
+from dagveil.local.collector import serve
 from dagveil.local.protocol import load_protocol
+from dagveil.local.serving import is_loopback
 from dagveil.local.store import ReportStore
 from dagveil.methods.saving import save_whole
+from dagveil.report.labels import clean_text
 
 
 @click.command(short_help="Collect reports over HTTP, durably.")
@@ -46,7 +48,9 @@ def collect(protocol_path: str, store_path: str, host: str, port: int, allow_rem
 
     def tell(address: str) -> None:
         held = count(store.totals().reports, "report")
-        click.echo(f"collecting reports of {protocol.schema.dataset} at {address} into {path}, which has {held}")
+        click.echo(
+            f"collecting reports of {clean_text(protocol.schema.dataset)} at {address} into {path}, which has {held}"
+        )
 
     try:
         serve(store, host, port, tell)

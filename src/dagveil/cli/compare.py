@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from dagveil.cli.summary import count, open_console
+from dagveil.cli.summary import count, echo_document, open_console
 from dagveil.errors import DataError
 from dagveil.evaluation.comparison import Comparison, Difference, Reading, compare_graphs, read_as
 from dagveil.graphs.cpdag import Cpdag
@@ -36,7 +36,7 @@ def compare(result: str, known: str, drawn: bool, as_json: bool) -> None:
     here = load_result(result).graph.cpdag
     found = compare_graphs(here, _read_known(known, reading), reading)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(_summarise(found)), indent=2).decode())
+        echo_document(msgspec.json.format(msgspec.json.encode(_summarise(found)), indent=2).decode() + "\n")
     else:
         _print(found, known)
 

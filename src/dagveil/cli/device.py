@@ -22,6 +22,7 @@ from dagveil.local.protocol import load_protocol
 from dagveil.local.sender import MOST_TRIES, Sender
 from dagveil.methods.saving import save_whole
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.report.labels import clean_lines
 
 _ENDINGS = {".csv": LineFormat.CSV, ".jsonl": LineFormat.JSON, ".ndjson": LineFormat.JSON, ".json": LineFormat.JSON}
 
@@ -151,10 +152,27 @@ def _as_utf8(stream: TextIO) -> TextIO:
     return stream
 
 
+class _Screen(io.StringIO):
+    """A terminal, to which labels go without what would steer it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Print a text."""
+        return self._stream.write(clean_lines(text))
+
+    def flush(self) -> None:
+        """Let it go."""
+        self._stream.flush()
+
+
 @contextlib.contextmanager
 def _open_output(output: str, records: str) -> Iterator[TextIO]:
     if output == "-":
-        yield _as_utf8(sys.stdout)
+        stream = _as_utf8(sys.stdout)
+        yield _Screen(stream) if stream.isatty() else stream
         return
     path = Path(output)
     check_writable(path, reads=(None if records == "-" else records,))

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from dagveil.cli.output import check_writable, write_output
+from dagveil.cli.summary import echo_document
 from dagveil.graphs.exchange.extending import Extension
 from dagveil.graphs.exchange.formats import Format, write_graph
 from dagveil.methods.result import load_result
@@ -56,7 +57,7 @@ def export(result: str, form: str, extension: str | None, output: str | None) ->
     else:
         text = write_graph(graph.cpdag, chosen, rule)
     if output is None:
-        click.echo(text, nl=False)
+        echo_document(text)
         return
     path = Path(output)
     check_writable(path, reads=(result,))

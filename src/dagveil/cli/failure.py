@@ -15,6 +15,7 @@ import click
 from dagveil.cli.stopping import BELL
 from dagveil.errors import DagveilError
 from dagveil.methods.recovery import tell_notes
+from dagveil.report.labels import clean_lines
 from dagveil.studio.bell import Cancelled
 
 DEBUG_VARIABLE = "DAGVEIL_DEBUG"
@@ -46,18 +47,20 @@ class PlainGroup(click.Group):
         except (click.ClickException, click.exceptions.Exit):
             raise
         except (KeyboardInterrupt, Cancelled, click.Abort) as stop:
-            run = "" if BELL.run is None else f" (run {BELL.run})"
-            stays = f"What was already charged stays charged{run}: see `dagveil budget show`."
+            stays = "What was already charged stays charged: see `dagveil budget show`."
+            if BELL.run is not None:
+                stays += f" This was run {BELL.run}; `dagveil budget release` gives back what was only reserved."
             click.echo(f"Stopped. {tell_notes(stop) or stays}", err=True)
             raise click.exceptions.Exit(130) from None
         except DagveilError as error:
-            raise Refusal(tell_notes(error)) from error
+            raise Refusal(clean_lines(tell_notes(error))) from error
         except Exception as error:
             if isinstance(error, OSError):
                 if error.errno == errno.EPIPE:  # the reader of our output has left: nothing to say, click ends quietly
                     raise
                 if error.filename is not None and error.strerror:
-                    raise Refusal(f"{error.filename}: {error.strerror}; check the path and your rights") from error
+                    place = clean_lines(str(error.filename))
+                    raise Refusal(f"{place}: {error.strerror}; check the path and your rights") from error
             if os.environ.get(DEBUG_VARIABLE):
                 raise
             # a traceback or message of a library may hold values of the rows

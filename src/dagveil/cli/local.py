@@ -24,6 +24,7 @@ from dagveil.cli.summary import count, open_console, print_result, print_written
 from dagveil.errors import DataError
 from dagveil.local.figures import Figures, success_with_priors
 from dagveil.local.law import REDRAWS, Rule, recover_law
+from dagveil.local.lines import LineFormat, check_labels
 from dagveil.local.planning import plan_protocol
 from dagveil.local.priors import load_priors
 from dagveil.local.protocol import Form, Mechanism, Protocol, load_protocol
@@ -178,6 +179,9 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     names = [name.strip() for name in columns.split(",")]
     if output:
         check_writable(Path(output), reads=(reports, protocol_path))
+        check_labels(
+            LineFormat.CSV, {column.name: column.labels for column in protocol.columns if column.name in names}
+        )
     law = recover_law(reports, protocol, names, Rule(by), redraws=redraws)
     table = law.to_table()
     console = open_console()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import warnings
 
 import click
 
@@ -69,6 +70,7 @@ def main() -> None:
         # an arrow that the terminal cannot write must not end a run that has spent its budget
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    warnings.showwarning = lambda message, *_, **__: click.echo(f"Warning: {message}", err=True)
     group(prog_name="dagveil")
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from dagveil.cli.summary import open_console
 from dagveil.methods.catalogue import METHODS, Method, method_named, method_plugins
+from dagveil.report.labels import clean_text
 
 
 @click.command()
@@ -34,7 +35,7 @@ def methods(name: str | None) -> None:
     for name in added:
         console.print(f"\n{name} comes from {plugins.origin(name)}: what it promises is that package's word, not ours.")
     for reason in broken.values():
-        click.echo(f"Warning: {reason}.", err=True)
+        click.echo(clean_text(f"Warning: {reason}."), err=True)
     console.print(
         "\nEvery method is sound by default: epsilon and delta are fixed before the run and hold. "
         "`dagveil methods NAME` tells settings and papers."

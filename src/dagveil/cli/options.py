@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 
 from dagveil.data.engine import DatabaseTable, Engine, Rows, choose_engine
 from dagveil.data.schema import Schema, load_schema
-from dagveil.methods.default_ledger import LEDGER_VARIABLE, default_ledger
+from dagveil.methods.default_ledger import LEDGER_VARIABLE, default_ledger, open_private
 from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.privacy.ledger.book import WAIT_SECONDS, Ledger
 from dagveil.privacy.noise.kind import NoiseKind
@@ -279,5 +279,5 @@ def name_ledger(place: str) -> str:
 
 
 def open_ledger(place: str) -> Ledger:
-    """Open the ledger."""
-    return Ledger.open(place, LEDGER_WAIT_SECONDS)
+    """Open the ledger; a new one is for its owner alone."""
+    return open_private(place, LEDGER_WAIT_SECONDS)

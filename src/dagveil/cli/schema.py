@@ -19,7 +19,7 @@ from dagveil.data.doubts import find_doubts
 from dagveil.data.draft import draft_schema
 from dagveil.data.file_layout import DECIMALS, ENCODINGS
 from dagveil.data.schema import Schema, load_schema, save_schema
-from dagveil.errors import SchemaError
+from dagveil.errors import EvidenceError, SchemaError
 from dagveil.methods.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.report.labels import clean_text
@@ -90,8 +90,8 @@ def draft(
         for name, doubt in doubts.items():
             click.echo(f"  {clean_text(name)}: {clean_text(doubt)}")
     click.echo(
-        "Next: replace what was read by what is public knowledge, declare nominal_rows, and set reviewed = true. Where no "
-        'other value can occur, name a level for outside instead of "own-level": each level costs noise.\n'
+        "Next: replace what was read by what is public knowledge, declare nominal_rows, and set reviewed = true. Where "
+        'no other value can occur, name a level for outside instead of "own-level": each level costs noise.\n'
         f"`{next_step}` then tells you what does not fit."
     )
 
@@ -143,8 +143,9 @@ def bounds(
     This spends budget, as a run of its own. The schema is one in which numeric columns lack bounds; their center, if
     declared, is where the search starts. What is found is public from now on.
 
-    An unreviewed schema is taken too, but its numbers for these columns are not used unless told --accept-draft. The
-    exit code is 1 if some columns still lack bounds.
+    An unreviewed schema is taken too, but its numbers for these columns are not used unless told --accept-draft. Name
+    its columns with --columns: otherwise the receipt warns that rows decided which ones are numeric. The exit code is 1
+    if some columns still lack bounds.
     """
     if schema_path is None or epsilon is None:
         raise click.UsageError("finding bounds needs --schema and --epsilon, for example --epsilon 0.5")
@@ -155,20 +156,24 @@ def bounds(
     check_writable(path, recovery, reads=(file, schema_path), ledger=ledger)
     tell_recovery(recovery, goes_on=True)
     books = open_watched_ledger(ledger)
-    found = find_bounds(
-        find_rows(file, engine, memory_limit, table),
-        declared,
-        epsilon,
-        delta,
-        columns=_split_names(columns, declared) if columns else None,
-        coverage=coverage,
-        ledger=books,
-        noise=NoiseKind(noise),
-        seed=seed,
-        accept_draft=accept_draft,
-        accept_no_guarantee=accept_no_guarantee,
-        recovery=recovery,
-    )
+    try:
+        found = find_bounds(
+            find_rows(file, engine, memory_limit, table),
+            declared,
+            epsilon,
+            delta,
+            columns=_split_names(columns, declared) if columns else None,
+            coverage=coverage,
+            ledger=books,
+            noise=NoiseKind(noise),
+            seed=seed,
+            accept_draft=accept_draft,
+            accept_no_guarantee=accept_no_guarantee,
+            recovery=recovery,
+        )
+    except EvidenceError:
+        recovery.unlink(missing_ok=True)  # that nothing stood out is all there was to find
+        raise
     write_paid(path, found.save, recovery)
     tell_account(books, ledger, declared.dataset)
     _print_found(found)
@@ -216,7 +221,7 @@ def check(
     given = {"separator": separator, "decimal": decimal, "encoding": encoding}
     layout = replace(declared.file, **{key: value for key, value in given.items() if value is not None})
     report = check_source(file, replace(declared, file=layout))
-    click.echo("\n".join(report.words()))
+    click.echo("\n".join(map(clean_text, report.words())))
     if layout != declared.file:
         click.echo("This file was read as the options say. A run goes by [file] in the schema: declare it there.")
     if not report.fits:

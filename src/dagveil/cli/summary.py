@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dagveil.methods.result import Result, ResultEdge
 from dagveil.privacy.receipt import Receipt
-from dagveil.report.labels import clean_text
+from dagveil.report.labels import clean_lines, clean_text
 
 SHOWN_MISSES = 5
 """How many near misses are listed; the report has them all."""
@@ -19,10 +23,23 @@ WIDE = 10_000
 """Columns of text when a program reads the output: nothing is wrapped or cut."""
 
 
+class _PlainConsole(Console):
+    """Prints text and cells of tables without what would steer a terminal."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Make a text printable; every string comes through here."""
+        return super().render_str(clean_lines(text), **options)
+
+
+def echo_document(text: str) -> None:
+    """Print a document as it is for another program, and without what would steer a terminal on one."""
+    click.echo(clean_lines(text) if sys.stdout.isatty() else text, nl=False)
+
+
 def open_console() -> Console:
     """Give a console that prints names as they are and wraps only on a terminal."""
     # names of columns may look like Rich's markup or emoji codes
-    console = Console(markup=False, emoji=False, highlight=False)
+    console = _PlainConsole(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
         console.width = WIDE
     return console

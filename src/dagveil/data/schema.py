@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import tomllib
+import os
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +15,7 @@ import tomli_w
 
 from dagveil.data.column import Column, Numeric
 from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
+from dagveil.data.toml import MOST_CHARACTERS, parse_toml
 from dagveil.errors import SchemaError
 
 RELATIONS: Final = ("add-remove", "replace-one")
@@ -174,9 +175,7 @@ def schema_from_toml(text: str) -> Schema:
     'demo'
     """
     try:
-        document = msgspec.convert(tomllib.loads(text), _Document)
-    except tomllib.TOMLDecodeError as error:
-        raise SchemaError(f"the schema is not valid TOML: {error}") from None
+        document = msgspec.convert(parse_toml(text, SchemaError, "the schema"), _Document)
     except msgspec.ValidationError as error:
         raise SchemaError(f"the schema does not have the expected layout: {_name_path(error)}") from None
     dataset, knowledge = document.dataset, document.knowledge
@@ -217,7 +216,8 @@ def load_schema(path: str | Path) -> Schema:
     """Read a schema.toml."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig") as file:
+            text = file.read(MOST_CHARACTERS + 1)
     except FileNotFoundError:
         raise SchemaError(f"there is no schema at {path}; check the path, or draft one from the data") from None
     except UnicodeDecodeError:
@@ -228,11 +228,21 @@ def load_schema(path: str | Path) -> Schema:
 
 
 def save_schema(schema: Schema, path: str | Path) -> None:
-    """Write a schema.toml."""
+    """Write a schema.toml; a draft, which may hold values of the rows, for its owner alone."""
     try:
-        Path(path).write_text(schema_to_toml(schema), encoding="utf-8")
+        write_schema_text(schema_to_toml(schema), path, reviewed=schema.reviewed)
     except OSError as error:
         raise SchemaError(f"{path} cannot be written ({error.strerror}); check the folder and its rights") from None
+
+
+def write_schema_text(text: str, path: str | Path, *, reviewed: bool) -> None:
+    """Write the text of a schema; one that nobody has reviewed can be read by its owner alone."""
+    if reviewed:
+        Path(path).write_text(text, encoding="utf-8")
+        return
+    with open(path, "w", encoding="utf-8", opener=lambda place, flags: os.open(place, flags, 0o600)) as file:
+        os.chmod(path, 0o600)  # also where there was a file before
+        file.write(text)
 
 
 def _read_column(name: str, fields: object) -> Column:

@@ -19,6 +19,7 @@ from dagveil.data.distinct import pack_rows
 from dagveil.data.encoding import EncodedColumns, join_columns
 from dagveil.data.levelled import scramble
 from dagveil.data.schema import Schema
+from dagveil.errors import DataError
 
 Words = list[NDArray[Any]]
 """The cells of rows as integers: rows are equal if all their words are."""
@@ -92,6 +93,8 @@ def choose_from(
         # unequal rows with equal hashes have fewer tickets than their hash has; then more of them are looked at
         if len(owners) == slots and (tickets[-1], tally.hashes[owners[-1]]) <= (bounds[-1], hashes[-1]):
             return _take(tally.rows, owners)
+        if looked >= n_rows:
+            raise DataError("the rows changed while they were being counted; run again on rows that nobody writes to")
         looked *= 2
 
 
@@ -109,7 +112,8 @@ def _sort(words: Words) -> tuple[NDArray[np.intp], NDArray[np.intp], Hashes]:
     hashes = hash_rows(words)
     order = np.argsort(hashes, kind="stable")
     changed = _find_changes([hashes], order)
-    if (_find_changes(words, order) != changed).any():
+    same = np.flatnonzero(~changed)
+    if any((word[order[same]] != word[order[same - 1]]).any() for word in words):
         # unequal rows with equal hashes: all but never, and so this may take long
         order = np.lexsort([*words, hashes])
         changed = _find_changes([hashes, *words], order)

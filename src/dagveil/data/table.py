@@ -59,8 +59,8 @@ class Table(Protocol):
     def levelled_rows(self, columns: Sequence[str], slots: int) -> NDArray[np.float64]:
         """Give the rows as a fixed number of slots, scaled to [-1, 1], in the shape (slots, k).
 
-        The first rows in the order of the source, then public filler (`dagveil.data.levelled`). A part of a table has
-        no such order and refuses.
+        Rows that their own cells choose, and put in order (`dagveil.data.selection`), then public filler
+        (`dagveil.data.levelled`); the same ones for all columns. A part of a table has counts only and refuses.
         """
 
     def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
+from dagveil.data.features import Basis
 from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError
 from dagveil.evidence.choice import Choice
@@ -21,6 +22,7 @@ from dagveil.evidence.tables import add_total, combine, join_margins, read_table
 from dagveil.privacy import fraction_json
 from dagveil.privacy.document import Document
 from dagveil.privacy.receipt import Receipt
+from dagveil.privacy.recount import check_receipt, check_summary
 from dagveil.privacy.release import (
     NoisyCounts,
     NoisyFeatureMoments,
@@ -33,6 +35,14 @@ from dagveil.privacy.release import (
 EVIDENCE_FORMAT = "dagveil-evidence"
 EVIDENCE_VERSION = 2
 """Version of the JSON; readers refuse newer ones."""
+
+
+_LARGEST: Final = 2**100
+"""Released integers are smaller: those of one site fit into 64 bits, and sites are few."""
+
+_MOST_BITS: Final = 40
+_MOST_EXPONENTS: Final = 4096
+_BASES: Final = frozenset(basis.value for basis in Basis)
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -118,7 +128,7 @@ class Evidence(msgspec.Struct, frozen=True):
 
     def to_json(self) -> str:
         """Write the evidence as JSON."""
-        return fraction_json.encode(self).decode()
+        return _DOCUMENT.write(self).decode()
 
     def save(self, path: str | Path) -> None:
         """Write the evidence to a file."""
@@ -160,6 +170,78 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
     return marginal_evidence(kept, tables, singles if all(name in singles for name in kept) else None)
 
 
+def check_receipts(receipt: Receipt, parts: tuple[Part, ...], *, asked: bool = True) -> None:
+    """Refuse a receipt that does not follow from its events; that of a sum must follow from the sites' own.
+
+    Parameters
+    ----------
+    receipt
+        Of evidence, or of a result.
+    parts
+        What each site put into it.
+    asked
+        Whether anything was asked of the rows.
+    """
+    if len(parts) > 1:
+        check_summary(receipt, [part.receipt for part in parts])
+        return
+    check_receipt(receipt, asked=asked)
+    if parts and parts[0].receipt != receipt:
+        raise EvidenceError("this evidence is damaged: its receipt is not that of its one site; release it again")
+
+
+def _check_evidence(evidence: Evidence) -> None:
+    check_receipts(evidence.receipt, evidence.parts)
+    check_stages(evidence.plan)
+    counted = {release.columns for release in evidence.releases if isinstance(release, NoisyCounts | NoisyInteractions)}
+    for release in evidence.releases:
+        _check_release(release, evidence.schema)
+        if isinstance(release, NoisyInteractions):
+            needed = [(), *((name,) for name in release.columns)]
+            if not 1 <= len(release.columns) <= 2 or not counted.issuperset(needed):
+                raise EvidenceError("this evidence is damaged: an interaction lacks its margins; release it again")
+
+
+def check_stages(plan: tuple[Stage, ...]) -> None:
+    """Refuse stages with numbers that no run writes."""
+    if not all(stage.tables >= 0 and stage.cells >= 0 and stage.share >= 0 and stage.noise_sd >= 0 for stage in plan):
+        raise EvidenceError("a stage of the plan has a number below 0, so the file is damaged; ask for it again")
+
+
+def _check_release(release: Release, schema: Schema) -> None:
+    """Refuse a release whose numbers do not fit its own shape or the schema."""
+    columns = (release.column,) if isinstance(release, NoisyMagnitudes) else release.columns
+    variances = [release.variance]
+    if isinstance(release, NoisyCounts | NoisyInteractions):
+        fits = len(release.values) == math.prod(release.shape) and len(release.shape) == len(columns)
+        fits = fits and all(
+            name in schema.columns and schema.columns[name].n_levels == levels
+            for name, levels in zip(columns, release.shape, strict=True)
+        )
+        fits = fits and 0 < release.lattice <= _LARGEST
+    elif isinstance(release, NoisyMoments | NoisyFeatureMoments):
+        degree = release.degree if isinstance(release, NoisyFeatureMoments) else 1
+        widths = release.reaches if isinstance(release, NoisyFeatureMoments) else release.spreads
+        size = len(columns) * degree + 1
+        fits = len(release.values) == size * (size + 1) // 2 and degree > 0 and release.constant > 0
+        fits = fits and len(columns) == len(release.centers) == len(widths) and min(widths, default=1.0) > 0
+        fits = fits and 0 <= release.bits <= _MOST_BITS and release.radius_squared > 0
+        fits = fits and (not isinstance(release, NoisyFeatureMoments) or release.basis in _BASES)
+        variances.append(release.diagonal_variance)
+    else:
+        fits = len(release.values) > 0 and 0 < release.lattice <= _LARGEST
+        fits = fits and abs(release.first_exponent) + len(release.values) <= _MOST_EXPONENTS
+    fits = fits and len(set(columns)) == len(columns) and all(name in schema.columns for name in columns)
+    # a number of rows that is public has no noise
+    public = release.variance == 0 and isinstance(release, NoisyCounts) and not columns
+    fits = fits and (public or all(_LARGEST**-4 <= variance <= _LARGEST**4 for variance in variances))
+    if not (fits and all(-_LARGEST <= value <= _LARGEST for value in release.values)):
+        raise EvidenceError(
+            f"this evidence is damaged: a release about {', '.join(columns) or 'the number of rows'} does not fit the "
+            "schema in it; release it again"
+        )
+
+
 _DOCUMENT = Document(
     Evidence,
     EVIDENCE_FORMAT,
@@ -169,45 +251,14 @@ _DOCUMENT = Document(
     "`dagveil measure`",
     "release it again",
     EvidenceError,
+    sealed=True,
+    check=_check_evidence,
 )
 
 
 def evidence_from_json(text: str | bytes) -> Evidence:
     """Read evidence back."""
-    evidence = _DOCUMENT.read(text)
-    counted = {release.columns for release in evidence.releases if isinstance(release, NoisyCounts | NoisyInteractions)}
-    for release in evidence.releases:
-        _check_release(release, evidence.schema)
-        if isinstance(release, NoisyInteractions):
-            needed = [(), *((name,) for name in release.columns)]
-            if not 1 <= len(release.columns) <= 2 or not counted.issuperset(needed):
-                raise EvidenceError("this evidence is damaged: an interaction lacks its margins; release it again")
-    return evidence
-
-
-def _check_release(release: Release, schema: Schema) -> None:
-    """Refuse a release whose numbers do not fit its own shape or the schema."""
-    columns = (release.column,) if isinstance(release, NoisyMagnitudes) else release.columns
-    if isinstance(release, NoisyCounts | NoisyInteractions):
-        fits = len(release.values) == math.prod(release.shape) and len(release.shape) == len(columns)
-        fits = fits and all(
-            name in schema.columns and schema.columns[name].n_levels == levels
-            for name, levels in zip(columns, release.shape, strict=True)
-        )
-        fits = fits and release.lattice > 0
-    elif isinstance(release, NoisyMoments | NoisyFeatureMoments):
-        degree = release.degree if isinstance(release, NoisyFeatureMoments) else 1
-        size = len(columns) * degree + 1
-        fits = len(release.values) == size * (size + 1) // 2 and degree > 0 and release.constant > 0
-    else:
-        fits = len(release.values) > 0 and release.lattice > 0
-    # a number of rows that is public has no noise
-    noisy = release.variance > 0 or (release.variance == 0 and isinstance(release, NoisyCounts) and not columns)
-    if not (fits and noisy and all(name in schema.columns for name in columns)):
-        raise EvidenceError(
-            f"this evidence is damaged: a release about {', '.join(columns) or 'the number of rows'} does not fit the "
-            "schema in it; release it again"
-        )
+    return _DOCUMENT.read(text)
 
 
 def load_evidence(path: str | Path) -> Evidence:

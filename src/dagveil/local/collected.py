@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dagveil.data.reading import read_source
 from dagveil.errors import DataError
 from dagveil.local.device import NOT_PRIVATE
+from dagveil.local.lines import LineFormat, check_labels
 from dagveil.local.protocol import Protocol
 from dagveil.local.store import ReportStore
 
@@ -110,6 +111,7 @@ def export_reports(store: ReportStore, path: Path) -> int:
     schema = label_reports(np.empty((0, len(store.protocol.columns)), np.int64), store.protocol).schema
     written = 0
     if path.suffix.lower() == ".csv":
+        check_labels(LineFormat.CSV, {column.name: column.labels for column in store.protocol.columns})
         schema = pa.schema([pa.field(name, pa.string()) for name in schema.names])
         writer: Any = csv.CSVWriter(str(path), schema)
     elif path.suffix.lower() == ".parquet":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import socket
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ import numpy as np
 
 from dagveil.errors import DataError, MissingExtraError
 from dagveil.local.protocol import Protocol
+from dagveil.local.serving import BACKLOG, HostGuard, Quiet, run_server
 from dagveil.local.store import Batch, ReportStore, Totals
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ class Writer:
 
     def __init__(self, store: ReportStore) -> None:
         self.store = store
+        self.failing = False
+        """Whether the last batches could not be written."""
         self._waiting: asyncio.Queue[tuple[Batch, asyncio.Future[bool]]] = asyncio.Queue(MOST_WAITING)
         self._thread = ThreadPoolExecutor(1, "dagveil-writer")
 
@@ -121,11 +123,13 @@ class Writer:
                 raise
             except Exception:
                 # a full disk, a locked file: nothing of the group is stored, and the clients are told
+                self.failing = True
                 refusal = Refused(503, "not stored", "the batch could not be written; send it again later")
                 for _, done in group:
                     if not done.done():
                         done.set_exception(refusal)
                 continue
+            self.failing = False
             for (_, done), stored in zip(group, kept, strict=True):
                 if not done.done():
                     done.set_result(stored)
@@ -182,8 +186,16 @@ def make_app(store: ReportStore, limits: Limits | None = None) -> Starlette:
         return Response(public, media_type="application/json")
 
     async def health(request: Request) -> Response:
-        totals = await writer.totals()
-        return answer(200, {"status": "ok", "reports": totals.reports, "batches": totals.batches, "protocol": digest})
+        try:
+            totals = await writer.totals()
+            room = store.room()
+        except Exception:
+            return answer(503, {"status": "the store cannot be read", "protocol": digest})
+        status = "the last batch could not be written" if writer.failing else "ok"
+        if room is not None and room < limits.bytes:
+            status = "the disk is full"
+        told = {"status": status, "reports": totals.reports, "batches": totals.batches, "protocol": digest}
+        return answer(200 if status == "ok" else 503, told)
 
     @contextlib.asynccontextmanager
     async def live(app: Starlette) -> AsyncIterator[None]:
@@ -224,22 +236,6 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
     return b"".join(parts)
 
 
-def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches a host.
-
-    Examples
-    --------
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def serve(store: ReportStore, host: str, port: int, ready: Callable[[str], None]) -> None:
     """Collect until stopped by a signal.
 
@@ -252,21 +248,15 @@ def serve(store: ReportStore, host: str, port: int, ready: Callable[[str], None]
     ready
         Told the address once it is bound.
     """
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise _missing() from error
     app = make_app(store)
-    listener = listen(host, port)
-    with listener:
+    with listen(host, port) as listener:
+        bound = listener.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
-        ready(f"http://{shown}:{listener.getsockname()[1]}")
-        # no access log: it would tell who reported when
-        config = uvicorn.Config(
-            app, access_log=False, log_level="warning", limit_concurrency=MOST_WAITING, timeout_keep_alive=15,
-            server_header=False,
-        )  # fmt: skip
-        uvicorn.Server(config).run(sockets=[listener])
+        ready(f"http://{shown}:{bound}")
+        try:
+            run_server(HostGuard(Quiet(app), host, bound), listener)
+        except ImportError as error:
+            raise _missing() from error
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -276,7 +266,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(1024)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise DataError(

@@ -89,7 +89,10 @@ def read_records(
 
 
 def check_labels(form: LineFormat, labels: Mapping[str, Sequence[str]]) -> None:
-    """Refuse CSV for columns whose name or labels have a line feed: a record would not be one line.
+    """Refuse CSV for columns whose name or labels have a line feed, or are formulas.
+
+    With a line feed a record would not be one line. A spreadsheet computes a text that begins like a formula, and some
+    start programs; a mark before it would be another label, so that nobody could read the reports any more.
 
     Examples
     --------
@@ -101,6 +104,18 @@ def check_labels(form: LineFormat, labels: Mapping[str, Sequence[str]]) -> None:
             f"{len(split)} columns have a line break in their name or labels, the first is {split[0]!r}; a record is "
             "one line, so give one JSON object per line"
         )
+    computed = [name for name, texts in labels.items() if any(map(_is_formula, (name, *texts)))]
+    if computed and form is LineFormat.CSV:
+        raise DataError(
+            f"{len(computed)} columns have a name or label that a spreadsheet would compute, the first is "
+            f"{computed[0]!r}; give one JSON object per line or a .parquet file instead of CSV, or rename it in the "
+            "schema"
+        )
+
+
+def _is_formula(text: str) -> bool:
+    """Tell whether a spreadsheet would compute a text; numbers and lone signs are harmless."""
+    return text.startswith(("=", "@", "\t", "\r")) or (text.startswith(("+", "-")) and not set("(|!").isdisjoint(text))
 
 
 class RecordWriter:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.data.toml import load_toml
 from dagveil.errors import DataError
 from dagveil.local.protocol import Protocol
 
@@ -26,12 +26,8 @@ def load_priors(path: str | Path, protocol: Protocol) -> tuple[Floats, ...]:
     protocol
         Has the columns and labels.
     """
-    try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}; give the path of a file of priors") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not TOML: {error}; write one table of shares for each column") from error
+    hint = "give the path of a file with one table of shares for each column"
+    document = load_toml(path, DataError, "the file of priors", hint)
     try:
         shares = msgspec.convert(document, dict[str, dict[str, float]])
     except msgspec.ValidationError as error:

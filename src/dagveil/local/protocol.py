@@ -21,6 +21,7 @@ from dagveil.local.combined_geometric import CombinedGeometric
 from dagveil.local.figures import Figures, column_figures, record_figures
 from dagveil.local.record import CombinedResponse, ComponentWise, Norm, RecordChannel, Split
 from dagveil.local.weights import MatrixWeights, ResponseWeights
+from dagveil.privacy.document import Document
 
 PROTOCOL_VERSION: Final = 1
 """Version of the JSON; readers refuse newer ones."""
@@ -175,28 +176,22 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Path(path).write_bytes(msgspec.json.format(self.to_json(), indent=1) + b"\n")
 
 
+_DOCUMENT = Document(
+    Protocol,
+    "dagveil-protocol",
+    PROTOCOL_VERSION,
+    "a protocol",
+    "a protocol",
+    "`dagveil local plan`",
+    "plan it again",
+)
+
+
 def protocol_from_json(content: bytes | str) -> Protocol:
     """Read a protocol, and compute again what it promises."""
-    try:
-        head = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise DataError("this is not JSON; give a protocol that `dagveil local plan` wrote") from None
-    if not isinstance(head, dict) or head.get("format") != "dagveil-protocol":
-        raise DataError("this JSON is no protocol; give one that `dagveil local plan` wrote")
-    if head.get("version") != PROTOCOL_VERSION:
-        raise DataError(f"this program reads protocols of version {PROTOCOL_VERSION}; use the dagveil that wrote it")
-    try:
-        return msgspec.json.decode(content, type=Protocol)
-    except msgspec.ValidationError as error:
-        raise DataError(f"this protocol is damaged: {error}; plan it again") from None
+    return _DOCUMENT.read(content)
 
 
 def load_protocol(path: str | Path) -> Protocol:
     """Read a protocol from a file."""
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(
-            f"cannot read {path}: {error.strerror}; give a protocol that `dagveil local plan` wrote"
-        ) from None
-    return protocol_from_json(content)
+    return protocol_from_json(_DOCUMENT.load(path))

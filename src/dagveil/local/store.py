@@ -6,6 +6,7 @@ synchronisation), so what was acknowledged survives a kill. No times and no addr
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -132,6 +133,11 @@ class ReportStore:
                 run("ROLLBACK")
             raise
         return kept
+
+    def room(self) -> int | None:
+        """Return the bytes that are free on the store's disk, or None for a store in memory."""
+        place = self._connection.execute("PRAGMA database_list").fetchone()[2]
+        return shutil.disk_usage(Path(place).parent).free if place else None
 
     def totals(self) -> Totals:
         """Count what is stored."""

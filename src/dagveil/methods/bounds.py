@@ -19,7 +19,8 @@ import msgspec
 import tomli_w
 
 from dagveil.data.column import Numeric
-from dagveil.data.schema import DRAFT_HEADER, Schema, load_schema, schema_from_toml, schema_to_toml
+from dagveil.data.schema import DRAFT_HEADER, Schema, load_schema, schema_from_toml, schema_to_toml, write_schema_text
+from dagveil.data.toml import load_toml
 from dagveil.errors import EvidenceError, MethodError, SchemaError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.catalogue import Method
@@ -43,6 +44,8 @@ from dagveil.privacy.release import NoisyCounts
 
 LABEL: Final = "bounds of numeric columns"
 """What the ledger calls the charge."""
+
+_NO_NAME: Final = "no column is named; name one, or leave the list out to find all that lack bounds"
 
 
 class BoundsSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +101,7 @@ class FoundBounds:
 
     def save(self, path: str | Path) -> None:
         """Write the schema as a schema.toml."""
-        Path(path).write_text(self.to_toml(), encoding="utf-8")
+        write_schema_text(self.to_toml(), path, reviewed=self.schema.reviewed)
 
 
 def find_bounds(
@@ -127,7 +130,8 @@ def find_bounds(
         have no `bounds`.
     columns
         Columns to find; None takes those without known bounds. One that has bounds is found anew: its center is where
-        the search starts, and bounds, center and spread are replaced.
+        the search starts, and bounds, center and spread are replaced. Columns of an unreviewed schema that are named
+        here count as numeric, whatever kind a draft read from the rows; without names the receipt carries a warning.
     coverage
         Share of the rows that the bounds need to hold; below 1, outer cells with few rows are left out.
     accept_draft
@@ -147,18 +151,21 @@ def find_bounds(
         raise MethodError(f"coverage is {coverage:g}; give a share of the rows above 0.5 and at most 1, such as 0.999")
     declared = schema if isinstance(schema, Schema) else load_open_schema(schema)
     trusted = declared.reviewed or accept_draft
-    searches = {name: _plan_search(column, trusted) for name, column in _choose_columns(declared, columns).items()}
-    # the run relies on names, starts and powers of two alone: unless a draft's numbers are used, all of it is public
+    # a draft read from the rows which columns are numeric, so that names alone declare nothing unless someone gave them
+    by_hand = not trusted and columns is not None
+    chosen = _take_as_numeric(declared, columns or ()) if by_hand else _choose_columns(declared, columns)
+    searches = {name: _plan_search(column, trusted) for name, column in chosen.items()}
     asked = msgspec.structs.replace(
         declared,
         columns={name: search.cells for name, search in searches.items()},
-        reviewed=declared.reviewed or not accept_draft,
+        reviewed=declared.reviewed or by_hand,
         tiers=(),
         forbidden=(),
         required=(),
     )
     budget = Budget.of(epsilon, delta)
-    run = prepare_run(source, asked, budget, STAGE, ledger, NoiseKind(noise), seed, accept_draft, NO_KNOWLEDGE)
+    # what a draft is used for here, its choice of columns, the receipt warns of
+    run = prepare_run(source, asked, budget, STAGE, ledger, NoiseKind(noise), seed, True, NO_KNOWLEDGE)
     run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
     accounting = STAGE.accounting(budget, asked, BoundsSettings(), NO_KNOWLEDGE)
     threshold = find_threshold(accounting, asked)
@@ -181,7 +188,8 @@ def find_bounds(
     filled = {column.column: _fill(kept[column.column], column) for column in found}
     unresolved = tuple(name for name in searches if name not in filled)
     receipt = run.receipt(accounting, curator.events)
-    facts = (f"the names of {len(searches)} numeric columns, where their search starts, and powers of two",)
+    named = " (named by hand, whatever a draft of the schema took them for)" if by_hand else ""
+    facts = (f"the names of {len(searches)} numeric columns{named}, where their search starts, and powers of two",)
     rows = tuple(fact for fact in receipt.public_facts if fact == "the number of rows")
     return FoundBounds(
         schema=msgspec.structs.replace(declared, columns={**declared.columns, **({} if trusted else kept), **filled}),
@@ -200,8 +208,8 @@ def find_bounds(
 def load_open_schema(path: str | Path) -> Schema:
     """Read a schema.toml in which numeric columns may lack bounds; these get `UNKNOWN_BOUNDS`."""
     try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError):
+        document = load_toml(path, SchemaError, "the schema", "check the path")
+    except SchemaError:
         return load_schema(path)  # which says what is wrong
     columns = document.get("columns")
     for fields in columns.values() if isinstance(columns, dict) else ():
@@ -272,8 +280,18 @@ def _choose_columns(schema: Schema, wanted: Sequence[str] | None) -> dict[str, N
                 f"{', '.join(numeric) or 'none'}"
             )
     if not wanted:
-        raise SchemaError("no column is named; name one, or leave the list out to find all that lack bounds")
+        raise SchemaError(_NO_NAME)
     return {name: numeric[name] for name in dict.fromkeys(wanted)}
+
+
+def _take_as_numeric(schema: Schema, wanted: Sequence[str]) -> dict[str, Numeric]:
+    """Return the columns that somebody declared to be numeric by naming them, without a look at what a draft says."""
+    for name in wanted:
+        if name not in schema.columns:
+            raise SchemaError(f"the schema has no column {name!r}; its columns are: {', '.join(schema.columns)}")
+    if not wanted:
+        raise SchemaError(_NO_NAME)
+    return dict.fromkeys(wanted, Numeric(bounds=UNKNOWN_BOUNDS))
 
 
 def _check_hope(schema: Schema, threshold: float, budget: Budget) -> None:

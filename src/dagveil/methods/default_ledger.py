@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from dagveil.data.schema import Schema
-from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.book import WAIT_SECONDS, Ledger
 
 LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
 
@@ -33,6 +33,15 @@ def default_ledger() -> str:
     return os.environ.get(LEDGER_VARIABLE) or str(folder / "dagveil" / "ledger.sqlite")
 
 
+def open_private(place: str, wait_seconds: float = WAIT_SECONDS) -> Ledger:
+    """Open a ledger; a new one is for its owner alone."""
+    before = os.umask(0o077)
+    try:
+        return Ledger.open(place, wait_seconds)
+    finally:
+        os.umask(before)
+
+
 def find_left(ledger: LedgerPlace, dataset: str) -> Fraction | None:
     """Return the epsilon that is left of a data set's lifetime budget; None where no ledger or no budget is known."""
     if ledger is UnnamedLedger.DEFAULT:
@@ -48,5 +57,5 @@ def find_left(ledger: LedgerPlace, dataset: str) -> Fraction | None:
 def open_books(ledger: LedgerPlace, schema: Schema) -> Ledger | None:
     """Open the ledger of a run; None if nothing is to be recorded: at the caller's word, or by default if public."""
     if ledger is UnnamedLedger.DEFAULT:
-        return None if schema.public else Ledger.open(default_ledger())
+        return None if schema.public else open_private(default_ledger())
     return ledger if ledger is None or isinstance(ledger, Ledger) else Ledger.open(ledger)

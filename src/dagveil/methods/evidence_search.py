@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ import numpy as np
 from dagveil._version import __version__
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
-from dagveil.errors import EvidenceError, MethodError
+from dagveil.errors import DagveilError, EvidenceError, MethodError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.questions import Independence
@@ -68,8 +69,30 @@ def search_evidence(
         findings = (*findings, "The search used this background knowledge in place of the schema's; it is public.")
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
     findings = (*findings, *tell_knowledge(knowledge))
+    knowledge.check(tuple(schema.columns))
+    with _computing():
+        return _search(evidence, settings, knowledge, findings, progress)
+
+
+@contextmanager
+def _computing() -> Iterator[None]:
+    """Say so if numbers that no table has stop the search."""
+    try:
+        yield
+    except DagveilError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        raise EvidenceError(
+            f"the numbers in this evidence stopped the search ({type(error).__name__}), so they are hardly those of a "
+            "table; ask for the evidence as it was released. If it was, please report this"
+        ) from error
+
+
+def _search(
+    evidence: Evidence, settings: SearchSettings, knowledge: Knowledge, findings: tuple[str, ...], progress: Progress
+) -> Result:
+    schema = evidence.schema
     columns = tuple(schema.columns)
-    knowledge.check(columns)
     rule = settings.search or METHOD_RULES.get(evidence.method, SearchRule.TESTS)
     tests = evidence.independence()
     progress("searching", 0, 1)

@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 
 from dagveil._version import __version__
 from dagveil.data.schema import Schema, load_schema
-from dagveil.errors import MethodError, SchemaError, UnreviewedSchemaError
+from dagveil.errors import DataError, MethodError, SchemaError, UnreviewedSchemaError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.choice import check_method, fitting_methods, scale_budget
@@ -361,6 +361,20 @@ def _tell_effort(effort: Effort, nominal: int, models: int, seconds: float) -> t
     return tuple(notes)
 
 
+def _check_exploration(found: Exploration) -> None:
+    """Refuse curves that no exploration draws."""
+    epsilons = [[point.epsilon for point in curve.points] for curve in found.curves]
+    shares = [found.density, found.recommendation.wanted_f1, found.recommendation.f1]
+    for curve in found.curves:
+        for point in curve.points:
+            weak = point.weakest
+            shares += [s for s in (point.f1, point.low, point.high, weak.typical, weak.worst) if s is not None]
+    fits = bool(epsilons) and bool(epsilons[0]) and all(row == epsilons[0] for row in epsilons)
+    fits = fits and all(0 < epsilon <= 10**9 for epsilon in (*epsilons[0], found.recommendation.epsilon))
+    if not (fits and epsilons[0] == sorted(epsilons[0]) and all(0.0 <= share <= 1.0 for share in shares)):
+        raise DataError("the curves of this exploration do not fit together, so it is damaged; explore again")
+
+
 _DOCUMENT = Document(
     Exploration,
     "dagveil-exploration",
@@ -369,6 +383,7 @@ _DOCUMENT = Document(
     "the JSON of an exploration",
     "`dagveil plan --explore`",
     "explore again",
+    check=_check_exploration,
 )
 
 

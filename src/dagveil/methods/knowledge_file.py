@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from dagveil.data.toml import load_toml
 from dagveil.errors import KnowledgeError
 from dagveil.graphs.knowledge import Knowledge
 
@@ -26,12 +25,7 @@ def load_knowledge(path: str | Path) -> Knowledge:
     path
         A TOML file.
     """
-    try:
-        document: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise KnowledgeError(f"cannot read {path}: {error.strerror}; give the path of a knowledge file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise KnowledgeError(f"{path} is not TOML: {error}; mend it, or write tiers, forbidden and required") from error
+    document = load_toml(path, KnowledgeError, "the knowledge", "give the path of a knowledge file")
     # a schema declares columns beside its knowledge, and may declare no knowledge at all
     content = document.get("knowledge", {} if "columns" in document else document)
     try:

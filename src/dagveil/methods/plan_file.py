@@ -228,16 +228,9 @@ def count_cells(ask: Ask, schema: Schema) -> int:
     return total + sum(math.prod(schema.columns[name].n_levels for name in names) for names in list_sets(ask))
 
 
-_DOCUMENT = Document(
-    MeasurementPlan, PLAN_FORMAT, PLAN_VERSION, "a dagveil plan", "a plan.json", "`dagveil plan`", "ask for it again"
-)
-
-
 def plan_from_json(text: str | bytes) -> MeasurementPlan:
     """Read a plan back."""
-    plan = _DOCUMENT.read(text)
-    check_plan(plan)
-    return plan
+    return _DOCUMENT.read(text)
 
 
 def load_plan(path: str | Path) -> MeasurementPlan:
@@ -262,5 +255,20 @@ def check_plan(plan: MeasurementPlan) -> None:
         names = [name for columns in list_sets(ask) for name in columns]
         if unknown := [name for name in names if name not in plan.schema.columns]:
             raise MethodError(f"the plan asks about {unknown[0]!r}, which is no column of its schema")
+        sets = list_sets(ask)
+        if not sets or any(len(set(columns)) < len(columns) for columns in sets):
+            raise MethodError("a stage of the plan asks nothing, or about a column twice in one table; plan it again")
         if moments and not all(isinstance(plan.schema.columns[name], Numeric) for name in names):
             raise MethodError("the plan asks for moments of columns that are not numeric")
+
+
+_DOCUMENT = Document(
+    MeasurementPlan,
+    PLAN_FORMAT,
+    PLAN_VERSION,
+    "a dagveil plan",
+    "a plan.json",
+    "`dagveil plan`",
+    "ask for it again",
+    check=check_plan,
+)

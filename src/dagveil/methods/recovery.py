@@ -66,8 +66,9 @@ def open_curator(
         yield curator
         journal.sync()
     except BaseException as error:
-        # a charge whose record failed may stand as well, so the filter is asked, too
-        if accounting.spent or taken.written or (curator is not None and curator.events):
+        # a charge whose record failed may stand all the same, so the ledger is asked
+        asked_for = accounting.spent or taken.written or (curator is not None and curator.events)
+        if asked_for and _is_charged(run, taken.number):
             journal.close()
             _explain(error, taken.number, path)
         else:
@@ -76,6 +77,13 @@ def open_curator(
         raise
     journal.close()
     taken.close()
+
+
+def _is_charged(run: PreparedRun, number: int) -> bool:
+    try:
+        return any(one.events for one in run.books.history(run.schema.dataset) if one.id == number)
+    except LedgerError:
+        return True  # perhaps: what cannot be looked up is kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from dagveil.evidence.bundle import Part, Stage
+from dagveil.errors import DataError, GraphError
+from dagveil.evidence.bundle import Part, Stage, check_receipts, check_stages
 from dagveil.evidence.choice import Choice
 from dagveil.graphs import exchange
 from dagveil.graphs.cpdag import Cpdag
-from dagveil.privacy import fraction_json
 from dagveil.privacy.document import Document
 from dagveil.privacy.receipt import Receipt
 
@@ -206,7 +206,7 @@ class Result(msgspec.Struct, frozen=True):
 
     def to_json(self) -> str:
         """Write the result as JSON."""
-        return msgspec.json.format(fraction_json.encode(self), indent=2).decode()
+        return msgspec.json.format(_DOCUMENT.write(self), indent=2).decode()
 
     def save(self, path: str | Path) -> None:
         """Write the result to a file."""
@@ -226,8 +226,43 @@ def draw_inline_by(draw: Callable[[Result], str]) -> None:
     _draw_inline = draw
 
 
+def _check_result(result: Result) -> None:
+    """Refuse a result whose receipt does not follow from its events, or whose parts contradict one another."""
+    check_receipts(result.receipt, result.parts, asked=result.questions != 0)
+    check_stages(result.plan)
+    if result.method.calibration != result.receipt.calibration.value:
+        raise DataError(
+            f"the method is {result.method.calibration} and the receipt {result.receipt.calibration.value}, so the "
+            "result is damaged; write it again"
+        )
+    try:
+        _ = result.graph.cpdag  # which refuses what is no graph
+    except GraphError as error:
+        raise DataError(f"the graph of this result is none: {error}; write the result again") from error
+    pairs = [frozenset((edge.source, edge.target)) for edge in result.graph.edges]
+    shares = [share for edge in result.graph.edges for share in (edge.confidence, edge.arrow_confidence)]
+    shares += [miss.confidence for miss in result.near_misses]
+    told = [(miss.source, miss.target) for miss in result.near_misses]
+    told += [(edge.source, edge.target) for edge in result.unanswered]
+    told += [(change.source, change.target) for variation in result.variations for change in variation.changes]
+    nodes = set(result.graph.nodes)
+    fits = len(set(pairs)) == len(pairs) and all(share is None or 0.0 <= share <= 1.0 for share in shares)
+    fits = fits and all(nodes.issuperset(ends) for ends in told)
+    fits = fits and nodes <= set(result.schema.columns) and result.confidence.redraws >= 0
+    if not fits:
+        raise DataError("the edges of this result do not fit its graph, so it is damaged; write it again")
+
+
 _DOCUMENT = Document(
-    Result, "dagveil-result", RESULT_VERSION, "a dagveil result", "a result.json", "dagveil", "write it again"
+    Result,
+    "dagveil-result",
+    RESULT_VERSION,
+    "a dagveil result",
+    "a result.json",
+    "dagveil",
+    "write it again",
+    sealed=True,
+    check=_check_result,
 )
 
 

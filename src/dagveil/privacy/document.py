@@ -1,10 +1,16 @@
-"""Files of the program: JSON that says what it is and in which version, read back with errors that say what to do."""
+"""Files of the program: JSON that says what it is and in which version, read back with errors that say what to do.
+
+Files that promise something carry a seal, the SHA-256 of all else in them. It shows damage and edits; since it has no
+key, whoever edits a file on purpose can seal it again, and only the receipt's own arithmetic is left (`recount`).
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -12,6 +18,12 @@ from dagveil.errors import DagveilError, DataError
 from dagveil.privacy import fraction_json
 
 T = TypeVar("T")
+
+MOST_BYTES: Final = 2**30
+"""Files larger than this are not read: no release is."""
+
+SEAL: Final = "seal"
+"""Field of the seal in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +46,10 @@ class Document(Generic[T]):
         What to do with a damaged one.
     error
         For another version and for damage.
+    sealed
+        Whether the file carries a seal.
+    check
+        Refuses a record that contradicts itself.
     """
 
     kind: type[T]
@@ -44,28 +60,74 @@ class Document(Generic[T]):
     writer: str
     remedy: str
     error: type[DagveilError] = DataError
+    sealed: bool = False
+    check: Callable[[T], None] = lambda record: None
+
+    def write(self, record: T) -> bytes:
+        """Write a record as JSON, sealed if this kind of file is."""
+        content = fraction_json.encode(record)
+        if not self.sealed:
+            return content
+        return msgspec.json.encode(seal(msgspec.json.decode(content)))
 
     def read(self, text: str | bytes) -> T:
         """Read the record back, or say why it cannot be read."""
+        if len(text) > MOST_BYTES:
+            raise DataError(f"this has {len(text)} bytes, and {self.file} has at most {MOST_BYTES}; give one")
         try:
             head = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise DataError(f"this is not JSON; give {self.file} that {self.writer} wrote") from error
         if not isinstance(head, dict) or head.get("format") != self.format:
             raise DataError(f"this JSON is not {self.noun}; give {self.file} that {self.writer} wrote")
         if head.get("version") != self.version:
             raise self.error(
-                f"this is {self.noun} of format version {head.get('version')}, and this program reads {self.version}; "
-                "use the dagveil that wrote it, or a newer one"
+                f"this is {self.noun} of format version {str(head.get('version'))[:20]}, and this program reads "
+                f"{self.version}; use the dagveil that wrote it, or a newer one"
             )
+        if self.sealed:
+            self._check_seal(head)
         try:
-            return fraction_json.decode(text, self.kind)
+            record = fraction_json.decode(text, self.kind)
+            self.check(record)
+        except DagveilError:
+            raise
         except msgspec.ValidationError as error:
             raise self.error(f"this is {self.noun} that is damaged: {error}; {self.remedy}") from error
+        except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
+            # what a forged record trips over need not be a message for people
+            raise self.error(f"this is {self.noun} that is damaged: its numbers do not fit; {self.remedy}") from error
+        return record
 
     def load(self, path: str | Path) -> bytes:
         """Return what is in a file."""
         try:
-            return Path(path).read_bytes()
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {error.strerror}; give the path of {self.file}") from error
+            with Path(path).open("rb") as file:
+                return file.read(MOST_BYTES + 1)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "this is no path"
+            raise DataError(f"cannot read {path}: {reason}; give the path of {self.file}") from error
+
+    def _check_seal(self, head: dict[str, Any]) -> None:
+        if SEAL not in head:
+            raise self.error(
+                f"this is {self.noun} without a seal: an older dagveil wrote it, or someone took the seal away; "
+                f"{self.remedy}"
+            )
+        if seal(head) != head:
+            raise self.error(
+                f"this is {self.noun} that was changed after it was written: its seal does not fit; ask for the file "
+                f"as it was written, or {self.remedy}"
+            )
+
+
+def seal(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document with its seal, whatever seal it had. The order of keys counts, since columns have one.
+
+    Examples
+    --------
+    >>> seal({"a": 1, "b": 2})["seal"] == seal({"a": 1, "b": 2, "seal": ""})["seal"]
+    True
+    """
+    bare = {key: value for key, value in content.items() if key != SEAL}
+    return {**bare, SEAL: hashlib.sha256(msgspec.json.encode(bare)).hexdigest()}

@@ -13,7 +13,7 @@ from dagveil.privacy.relation import Relation
 PER_PERSON = "a person with k records has k times this epsilon"
 """What a guarantee for records is worth to people, for as long as nothing bounds how many records one has."""
 
-_LARGEST = 700.0
+_LARGEST = Fraction(700)
 """Above this e^ε is no float; guesses are then as good as certain."""
 
 
@@ -49,7 +49,7 @@ def tell_guessing(epsilon: Fraction, delta: Fraction, relation: Relation, *, con
     if relation is Relation.REPLACE_ONE or contents_only:
         return f"{content} {_tell_bound(epsilon, delta)}, where chance gives 50 %."
     # two contents are two steps apart: remove the one, add the other
-    twice = delta * (1 + Fraction(math.exp(min(float(epsilon), _LARGEST))))
+    twice = delta * (1 + Fraction(math.exp(min(epsilon, _LARGEST))))
     return (
         f"someone who guesses whether one record is in the table {_tell_bound(epsilon, delta)}, and {content} "
         f"{_tell_bound(2 * epsilon, twice)}, where chance gives 50 %."
@@ -71,7 +71,7 @@ def write_accuracy(epsilon: Fraction, delta: Fraction) -> str:
     >>> write_accuracy(Fraction(1), Fraction(0)), round(50 * (1 + bound_advantage(1.0, 0.0)), 1)
     ('73.2', 73.1)
     """
-    inverse = math.exp(-min(float(epsilon), _LARGEST))
+    inverse = math.exp(-min(epsilon, _LARGEST))
     percent = 100 * (1 + float(delta) * inverse) / (1 + inverse)
     return f"{min(100.0, math.ceil(percent * 10 + 1e-9) / 10):.1f}"
 

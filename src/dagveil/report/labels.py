@@ -28,6 +28,17 @@ def clean_text(text: str) -> str:
     return "".join(_clean(character) for character in text)
 
 
+def clean_lines(text: str) -> str:
+    r"""Clean every line of a text, and keep the lines.
+
+    Examples
+    --------
+    >>> clean_lines("one\n\x1b[2Jtwo\n")
+    'one\n�[2Jtwo\n'
+    """
+    return "\n".join(clean_text(line) for line in text.split("\n"))
+
+
 def measure(text: str) -> float:
     """Estimate the width of a text in pixels, rather too wide than too narrow.
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dagveil.errors import DagveilError, MissingExtraError
-from dagveil.local.collector import is_loopback, listen
+from dagveil.local.collector import listen
+from dagveil.local.serving import Quiet, run_server
 from dagveil.privacy.ledger.book import Ledger
 from dagveil.studio.body import MOST_UPLOADED
 from dagveil.studio.crew import MOST_RUNNING, Crew
 from dagveil.studio.desk import Desk
-from dagveil.studio.door import Door, Keys, Place
+from dagveil.studio.door import ENTERED, Door, Keys, Place
 from dagveil.studio.folder import Folder
 from dagveil.studio.jobs import JobStore
 from dagveil.studio.refusal import WITHHELD, Refused, refuse
@@ -94,7 +96,7 @@ def make_app(desk: Desk, place: Place, keys: Keys, limits: Limits | None = None)
             told = Refused(500, "unexpected", WITHHELD.format(kind=type(error).__name__))
         if request.url.path.startswith("/api/"):
             return api.answer(told.status, {"error": told.error, "detail": told.detail})
-        return pages.show_refusal(told)
+        return pages.show_refusal(told, keys.base if request.scope[ENTERED] else "")
 
     @contextlib.asynccontextmanager
     async def live(app: Starlette) -> AsyncIterator[None]:
@@ -107,11 +109,11 @@ def make_app(desk: Desk, place: Place, keys: Keys, limits: Limits | None = None)
                 await task
 
     static = Mount("/static", StaticFiles(packages=[("dagveil.studio", "static")]))
-    routes = [*api.list_routes(desk, limits.upload_bytes), *pages.list_routes(desk), static]
+    routes = [*api.list_routes(desk, limits.upload_bytes), *pages.list_routes(desk, keys.base), static]
     handlers = {HTTPException: refused, DagveilError: refused, Exception: refused}
     inner = Starlette(routes=routes, exception_handlers=handlers, lifespan=live)
     inner.router.redirect_slashes = False  # an address is right or wrong; nobody is sent elsewhere
-    return Door(inner, place, keys)
+    return Door(Quiet(inner), place, keys)
 
 
 async def _patrol(crew: Crew) -> None:
@@ -145,25 +147,17 @@ def serve(
     limits
         How much is taken on; None takes the defaults.
     """
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise missing() from error
+    os.umask(0o077)  # whatever the studio and its runs write is for their owner alone
     folder = Folder.open(place)
     with holding(folder.lock_path, f"another studio serves {folder.root}; stop it, or choose another folder"):
         folder.sweep()
         desk = open_desk(folder, ledger, limits)
         with contextlib.closing(desk.books), listen(host, port) as listener:
             keys = Keys()
-            bound = Place(host, listener.getsockname()[1], remote=not is_loopback(host))
+            bound = Place(host, listener.getsockname()[1])
             app = make_app(desk, bound, keys, limits)
             ready(f"{bound.address}/?token={keys.token}", desk.shown)
-            # no access log: it would hold the token
-            config = uvicorn.Config(
-                app, access_log=False, log_level="error", ws="none", server_header=False, timeout_graceful_shutdown=3,
-                proxy_headers=False,
-            )  # fmt: skip
-            uvicorn.Server(config).run(sockets=[listener])
+            run_server(app, listener)
 
 
 def missing() -> MissingExtraError:

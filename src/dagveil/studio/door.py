@@ -6,12 +6,13 @@
   a change that a browser sends without saying.
 - The token in the address of the first visit is exchanged for a cookie that scripts cannot read and that other sites
   cannot make a browser send. Programs send the token in the header Authorization instead.
+- A browser sends cookies to every port of a host, so another server on this machine could be sent this one. Therefore
+  pages live below a path that is a secret too: the cookie is for that path only, and counts nowhere else.
 """
 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import secrets
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
@@ -20,6 +21,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from dagveil.local.serving import knows_host
 from dagveil.studio.answers import Refusal
 
 if TYPE_CHECKING:
@@ -42,6 +44,9 @@ SAFE: Final = frozenset({"GET", "HEAD"})
 OPEN: Final = "/static/"
 """Style and script of the package itself: they hold nothing of anybody's."""
 
+ENTERED: Final = "dagveil.entered"
+"""Field of a request: whether it came with the token, or with cookie and path. Nobody else may be told the path."""
+
 LONGEST_COOKIE: Final = 8192
 
 
@@ -51,15 +56,20 @@ class Keys:
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    path: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+
+    @property
+    def base(self) -> str:
+        """What the paths of all pages begin with."""
+        return f"/{self.path}"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the studio listens; `remote` says that other machines may reach it."""
+    """Where the studio listens."""
 
     host: str
     port: int
-    remote: bool = False
 
     @property
     def cookie(self) -> str:
@@ -80,20 +90,7 @@ class Place:
         >>> [place.knows(host) for host in ("localhost:8080", "127.0.0.1:8080", "evil.example:8080", "127.0.0.1")]
         [True, True, False, False]
         """
-        name, _, port = host.lower().rpartition(":")
-        if port != str(self.port):
-            return False
-        name = name.removeprefix("[").removesuffix("]")
-        if name in ("localhost", "127.0.0.1", "::1", self.host.lower()):
-            return True
-        if not self.remote:
-            return False
-        try:
-            # a page that rebinds has a name; a number can only be this machine's own
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
+        return knows_host(host, self.host, self.port)
 
 
 class Door:
@@ -118,7 +115,9 @@ class Door:
             await send(entered)
             await send({"type": "http.response.body", "body": b""})
             return
-        if not scope["path"].startswith(OPEN) and not self._known(headers):
+        scope, below = self._descend(scope)
+        scope[ENTERED] = self._known(headers, below=below)
+        if not scope[ENTERED] and not scope["path"].startswith(OPEN):
             await _answer(
                 send, scope, 401, "no token", "open the address that `dagveil studio` printed: it holds the token"
             )
@@ -156,19 +155,27 @@ class Door:
         given = parse_qs(scope.get("query_string", b"").decode("latin-1")[:1000]).get("token", [])
         if len(given) != 1 or not _same(given[0], self.keys.token):
             return None
-        cookie = f"{self.place.cookie}={self.keys.session}; Path=/; HttpOnly; SameSite=Strict"
-        headers = {**HEADERS, "location": "/", "set-cookie": cookie}
+        base = self.keys.base
+        cookie = f"{self.place.cookie}={self.keys.session}; Path={base}; HttpOnly; SameSite=Strict"
+        headers = {**HEADERS, "location": f"{base}/", "set-cookie": cookie}
         return {
             "type": "http.response.start",
             "status": 303,
             "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         }
 
-    def _known(self, headers: dict[str, list[str]]) -> bool:
+    def _descend(self, scope: Scope) -> tuple[Scope, bool]:
+        """Take the secret path off; say whether it was there."""
+        given, rest = scope["path"][: len(self.keys.base)], scope["path"][len(self.keys.base) :]
+        if not rest.startswith("/") or not _same(given, self.keys.base):
+            return dict(scope), False
+        return {**scope, "path": rest, "raw_path": rest.encode()}, True
+
+    def _known(self, headers: dict[str, list[str]], *, below: bool) -> bool:
         if "authorization" in headers:
             kind, _, token = headers["authorization"][0].partition(" ")
             return len(headers["authorization"]) == 1 and kind.lower() == "bearer" and _same(token, self.keys.token)
-        for line in headers.get("cookie", []):
+        for line in headers.get("cookie", []) if below else []:
             if len(line) > LONGEST_COOKIE:
                 continue
             try:

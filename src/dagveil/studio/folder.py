@@ -156,6 +156,7 @@ class Folder:
         draft = self.root / f"{_INCOMING}{secrets.token_hex(8)}"
         try:
             save_schema(schema, draft)
+            draft.chmod(0o600)
             draft.replace(table.schema_path)
         except OSError as error:
             raise Refused(507, "not written", f"the schema could not be written ({error.strerror})") from None

@@ -121,6 +121,8 @@ class JobStore:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            path.touch(mode=0o600)
+            path.chmod(0o600)
             with self._open() as connection:
                 version = connection.execute("PRAGMA user_version").fetchone()[0]
                 if version not in (0, STORE_FORMAT):
@@ -128,7 +130,7 @@ class JobStore:
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute(_TABLE)
                 connection.execute(f"PRAGMA user_version={STORE_FORMAT}")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise DataError(f"{path} cannot be used for jobs ({error}); choose another folder") from None
 
     def add(self, order: JobOrder) -> Job:

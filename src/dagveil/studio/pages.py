@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -30,29 +30,33 @@ REPORT_POLICY: Final = "frame-ancestors 'self'"
 """Beside the report's own, stricter one, which stands in its head."""
 
 
-def show(template: str, status: int = 200, **facts: Any) -> Response:
-    """Return a page."""
+def show_page(base: str, template: str, status: int = 200, **facts: Any) -> Response:
+    """Return a page whose links begin with `base`."""
     from starlette.responses import HTMLResponse
 
-    return HTMLResponse(_environment().get_template(template).render(version=__version__, **facts), status)
+    return HTMLResponse(_environment(base).get_template(template).render(version=__version__, **facts), status)
 
 
-def show_refusal(told: Refused) -> Response:
+def show_refusal(told: Refused, base: str) -> Response:
     """Return the page that says why nothing was done."""
-    return show("refusal.html.j2", told.status, told=told)
+    return show_page(base, "refusal.html.j2", told.status, told=told)
 
 
-def list_routes(desk: Desk) -> list[Route]:
+def list_routes(desk: Desk, base: str) -> list[Route]:
     """Return the pages.
 
     Parameters
     ----------
     desk
         Knows everything that they show.
+    base
+        What the paths in their links begin with.
     """
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response
     from starlette.routing import Route
+
+    show = partial(show_page, base)
 
     def home(request: Request) -> Response:
         return show("datasets.html.j2", found=desk.datasets(), endings=ENDINGS)
@@ -136,8 +140,8 @@ def list_routes(desk: Desk) -> list[Route]:
     ]
 
 
-@cache
-def _environment() -> Environment:
+@lru_cache(maxsize=4)
+def _environment(base: str) -> Environment:
     environment = Environment(
         loader=PackageLoader("dagveil.studio", "templates"),
         autoescape=True,
@@ -147,6 +151,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["moment"] = _write_moment
+    environment.globals["base"] = base
     return environment
 
 

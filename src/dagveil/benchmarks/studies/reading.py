@@ -6,7 +6,6 @@ import difflib
 import enum
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
@@ -25,6 +24,7 @@ from dagveil.benchmarks.studies.requirements import (
 )
 from dagveil.benchmarks.studies.stand_ins import settle_data
 from dagveil.benchmarks.studies.task import Task
+from dagveil.data.toml import parse_toml
 from dagveil.errors import DagveilError, DataError, MethodError
 from dagveil.privacy.receipt import Calibration
 
@@ -63,10 +63,7 @@ def parse_study(text: str) -> Study:
     >>> study.repetitions, study.data_sets[0].title
     (20, 'asia')
     """
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise MethodError(f"the study is not valid TOML: {error}") from None
+    content = parse_toml(text, MethodError, "the study")
     try:
         study = msgspec.convert(content, Study, strict=True)
     except msgspec.ValidationError as error:

@@ -26,7 +26,7 @@ _CONNECTORS: Final = {
     "--@": (Mark.TAIL, Mark.CIRCLE),
     "@-@": (Mark.CIRCLE, Mark.CIRCLE),
 }
-_NOT_IN_NAMES: Final = re.compile(r"[\x00-\x1f\x7f]|\\$")
+_NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f]|\\"|\\$')
 
 
 def to_dagitty(graph: Dag | Cpdag) -> str:
@@ -45,7 +45,7 @@ def to_dagitty(graph: Dag | Cpdag) -> str:
         if not name or _NOT_IN_NAMES.search(name) or name in ("graph", "node"):
             raise GraphError(
                 f"dagitty cannot have a variable {name!r}: it takes no empty names, line breaks, a backslash at the "
-                "end, nor the words graph and node; rename it before the export"
+                "end or before a quotation mark, nor the words graph and node; rename it before the export"
             )
     arcs, pairs = split_edges(graph)
     lines = [_quote(name) for name in graph.nodes]

@@ -50,7 +50,7 @@ def from_node_link(text: str | bytes) -> Dag | Cpdag:
     """Read a graph from networkx's JSON, with the key ``edges`` or, as older versions wrote it, ``links``."""
     try:
         content = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise GraphError("this is not JSON") from error
     try:
         nodes = [node["id"] for node in content["nodes"]]

@@ -16,7 +16,7 @@ _LEFT: Final = {Mark.TAIL: "-", Mark.ARROW: "<", Mark.CIRCLE: "o"}
 _RIGHT: Final = {Mark.TAIL: "-", Mark.ARROW: ">", Mark.CIRCLE: "o"}
 _LEFT_MARKS: Final = {sign: mark for mark, sign in _LEFT.items()}
 _RIGHT_MARKS: Final = {sign: mark for mark, sign in _RIGHT.items()}
-_UNFIT: Final = re.compile(r"[\s;]|[^\x00-\uffff]|[\x00-\x1f\ud800-\udfff]|^$")
+_UNFIT: Final = re.compile(r"[\s;,]|[^\x00-\uffff]|[\x00-\x1f\ud800-\udfff]|^$")
 _EDGE: Final = re.compile(r"\d+\.\s+(\S+)\s+([-<o])-([->o])\s+(\S+)(\s.*)?")
 
 
@@ -34,7 +34,7 @@ def to_tetrad(graph: Dag | Cpdag | MixedGraph) -> str:
     """
     for name in graph.nodes:
         if _UNFIT.search(name):
-            raise GraphError(f"Tetrad's text cannot hold the name {name!r}: no blanks and semicolons; rename it")
+            raise GraphError(f"Tetrad's text cannot hold the name {name!r}: no blanks, commas, semicolons; rename it")
     lines = ["Graph Nodes:", ";".join(graph.nodes), "", "Graph Edges:"]
     for number, edge in enumerate(list_edges(MixedGraph.of(graph)), start=1):
         # arrows point to the right, as everywhere

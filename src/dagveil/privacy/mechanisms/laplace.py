@@ -75,5 +75,5 @@ def laplace_variance(scale: Fraction) -> Fraction:
     199.833
     """
     # below 1e-43 it makes no difference, but readers divide by it
-    half = min(1 / (2 * float(scale)), 50.0)
+    half = float(min(1 / (2 * scale), Fraction(50)))
     return Fraction(0.5 / math.sinh(half) ** 2)

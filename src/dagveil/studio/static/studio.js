@@ -127,7 +127,7 @@ const watch = async (section) => {
     await new Promise((resolve) => setTimeout(resolve, 700));
     let job;
     try {
-      job = await send("GET", `/api/jobs/${section.dataset.job}`);
+      job = await send("GET", `${document.documentElement.dataset.base}/api/jobs/${section.dataset.job}`);
     } catch {
       field("stage").textContent = "the studio does not answer; the run goes on without it";
       continue;
