@@ -140,11 +140,14 @@ def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict
         write_output(Path(output), found.save)
     print_exploration(found)
     if output:
-        found_epsilon = write_epsilon(found.recommendation.epsilon)
+        advice = found.recommendation
+        # an epsilon that does not even reach what was wanted is no advice to follow blindly
+        step, epsilon = (
+            ("", write_epsilon(advice.epsilon)) if advice.reached else ("choose an E you can promise, ", "E")
+        )
         print_written(
             [Path(output)],
-            f"Next: `dagveil discover DATA --schema SCHEMA.toml --epsilon {found_epsilon} "
-            f"--method {found.recommendation.method}`.",
+            f"Next: {step}`dagveil discover DATA --schema SCHEMA.toml --epsilon {epsilon} --method {advice.method}`.",
         )
 
 
