@@ -93,7 +93,7 @@ def test_the_command_writes_a_card(result: dict[str, Any], tmp_path: Path) -> No
     assert json.loads((tmp_path / "card.json").read_text(encoding="utf-8")) == build_card(result)
     clash = CliRunner().invoke(group, ["report", str(path), "-o", str(tmp_path), "--card", str(path)])
     assert clash.exit_code == 2
-    assert "a file that this command reads" in clash.output
+    assert "is a file that this command reads" in clash.output
     assert json.loads(path.read_text(encoding="utf-8")) == seal(result)
 
 

@@ -69,8 +69,8 @@ def mutate_json(content: bytes, rng: random.Random) -> bytes:
 
     Examples
     --------
-    >>> json.loads(mutate_json(b'{"a": 1}', random.Random(2)))
-    {'a': 0.1}
+    >>> mutate_json(b'{"a": 1}', random.Random(2)) != b'{"a": 1}'
+    True
     """
     if rng.random() < 0.25:
         return mutate_bytes(content, rng)

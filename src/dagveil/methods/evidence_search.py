@@ -144,12 +144,7 @@ def _search(
 
 
 def check_search(method: str, schema: Schema, rule: SearchRule | None) -> None:
-    """Refuse, before anything is charged, a search that cannot read what the method releases.
-
-    Examples
-    --------
-    >>> check_search("measure-notears", Schema(dataset="demo", columns={}), SearchRule.NOTEARS)
-    """
+    """Refuse, before anything is charged, a search that cannot read what the method releases."""
     moments = method in ("measure-notears", "priv-pc-star") or (
         method in ("measure", "measure-ges") and is_numeric(schema)
     )

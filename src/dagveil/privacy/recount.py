@@ -45,7 +45,7 @@ def check_receipt(receipt: Receipt, *, asked: bool = True) -> None:
     ...     dataset="visits", software="dagveil 0", noise="OpenDP", events=(NoisyMax("edge", Fraction(1)),))
     >>> check_receipt(receipt)
     Traceback (most recent call last):
-    dagveil.errors.DataError: the receipt does not follow from its events: 'edge' costs more ...
+    dagveil.errors.DataError: the receipt does not follow from its events: its events cost more ...
     """
     unbounded = any(isinstance(event, Unbounded) for event in receipt.events)
     if receipt.calibration is Calibration.PAPER:
@@ -60,8 +60,8 @@ def check_receipt(receipt: Receipt, *, asked: bool = True) -> None:
         _refuse(f"its epsilon is above {_LARGEST_EPSILON}, which no run has")
     try:
         _recount(receipt)
-    except BudgetError as error:
-        raise DataError(f"{_REFUSAL}: {error}") from error
+    except BudgetError:
+        _refuse("its events cost more than its epsilon and delta allow, or its accounting cannot price them")
 
 
 def check_summary(receipt: Receipt, parts: Iterable[Receipt]) -> None:

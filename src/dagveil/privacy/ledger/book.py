@@ -30,6 +30,7 @@ class Ledger(abc.ABC):
     >>> from fractions import Fraction
     >>> from dagveil.privacy.events import NoisyMax
     >>> from dagveil.privacy.ledger.memory import MemoryLedger
+    >>> from dagveil.privacy.relation import Relation
     >>> ledger = MemoryLedger()
     >>> ledger.set_budget("visits", Budget.of(3, 0))
     >>> terms = Terms.of(Relation.ADD_REMOVE, "one row")
