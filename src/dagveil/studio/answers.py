@@ -139,6 +139,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     has_result: bool
     has_evidence: bool
     has_exploration: bool
+    can_finish: bool
     evidence_of: str | None
 
 

@@ -106,6 +106,9 @@ def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
     async def cancel(request: Request) -> Response:
         return answer(202, await run_in_threadpool(desk.cancel, request.path_params["job"]))
 
+    async def finish(request: Request) -> Response:
+        return answer(202, await run_in_threadpool(desk.finish, request.path_params["job"]))
+
     table, job = "/api/datasets/{dataset}", "/api/jobs/{job}"
     return [
         Route("/api/openapi.json", describe),
@@ -123,6 +126,7 @@ def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
         Route("/api/jobs", asking(desk.start, NewJob, 201), methods=["POST"]),
         Route(job, reading(desk.job, "job")),
         Route(f"{job}/cancel", cancel, methods=["POST"]),
+        Route(f"{job}/finish", finish, methods=["POST"]),
         Route(f"{job}/search", asking(desk.search, NewSearch, 201, "job"), methods=["POST"]),
         Route(f"{job}/result", result),
         Route(f"{job}/exploration", exploration),

@@ -233,6 +233,19 @@ class Desk:
         """Stop a job."""
         return self._tell(self.crew.cancel(self._job(job_id)))
 
+    def finish(self, job_id: str) -> JobFacts:
+        """Queue a run that stopped after it was charged: it goes on at no further charge, whatever budget is left."""
+        job = self._job(job_id)
+        if not self._tell(job).can_finish:
+            raise Refused(
+                409,
+                "nothing to finish",
+                "only a run that stopped between its first charge and its end is finished",
+            )
+        if self.folder.table(job.order.table).reviewed_schema().digest() != job.order.schema_digest:
+            raise Refused(409, "schema changed", "a run is finished with the schema that it began with; put that back")
+        return self._tell(self.crew.finish(job))
+
     def result(self, job_id: str) -> Result:
         """Return a job's result."""
         job = self._job(job_id)

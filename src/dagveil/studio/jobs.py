@@ -46,6 +46,10 @@ class JobState(enum.Enum):
         return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
+STOPPED: Final = (JobState.FAILED, JobState.CANCELLED, JobState.INTERRUPTED)
+"""States of jobs that have ended without being done."""
+
+
 class JobKind(enum.Enum):
     """What a job does."""
 
@@ -167,6 +171,14 @@ class JobStore:
         return self._change(
             "state = ?, ended = ?, message = ?, pid = NULL WHERE id = ? AND state IN (?, ?)",
             (state.value, now(), message, job, JobState.QUEUED.value, JobState.RUNNING.value),
+        )
+
+    def requeue(self, job: str) -> bool:
+        """Queue a job that has stopped once more."""
+        return self._change(
+            "state = ?, ended = NULL, message = '', stage = '', done = 0, total = 0, cancelling = 0 "
+            "WHERE id = ? AND state IN (?, ?, ?)",
+            (JobState.QUEUED.value, job, *(state.value for state in STOPPED)),
         )
 
     def cancel_queued(self, job: str) -> bool:

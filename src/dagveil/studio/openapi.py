@@ -135,6 +135,10 @@ def describe_api() -> dict[str, Any]:
         },
         "/api/jobs/{job}": {"get": route("One job.", "JobFacts"), "parameters": [job]},
         "/api/jobs/{job}/cancel": {"post": route("Stop a job.", "JobFacts", 202), "parameters": [job]},
+        "/api/jobs/{job}/finish": {
+            "post": route("Finish a run that stopped after it was charged. No further charge.", "JobFacts", 202),
+            "parameters": [job],
+        },
         "/api/jobs/{job}/search": {
             "post": route("Search a job's evidence again. Free.", "JobFacts", 201, requestBody=body("NewSearch")),
             "parameters": [job],

@@ -14,7 +14,8 @@ from dagveil.privacy.ledger import account as books
 from dagveil.privacy.ledger.account import RunRecord
 from dagveil.studio.answers import Account, Charge, Dataset, DeclaredColumn, Differing, JobFacts, LedgerEntry
 from dagveil.studio.folder import DataFile, SchemaState
-from dagveil.studio.jobs import Job, JobKind, JobState
+from dagveil.studio.jobs import STOPPED, Job, JobKind, JobState
+from dagveil.studio.stopped import is_kept
 
 NOTHING: Final = Charge(epsilon="0", delta="0", releases=[], words="nothing was drawn, and nothing is charged")
 
@@ -89,6 +90,7 @@ def show_job(job: Job, run: RunRecord | None, place: Path, ledger: str) -> JobFa
         has_result=job.state is JobState.DONE and (place / "result.json").exists(),
         has_evidence=job.state.ended and (place / "evidence.json").exists(),
         has_exploration=job.state is JobState.DONE and (place / "exploration.json").exists(),
+        can_finish=job.state in STOPPED and is_kept(place, run),
         evidence_of=order.evidence,
     )
 

@@ -56,7 +56,7 @@ handle("form[data-send]", (form) => {
   const [method, address] = told(form, "send").split(" ");
   const fields = [...form.elements].filter((field) => field.name);
   const body = Object.fromEntries(fields.map((field) => [field.name, read(field)]));
-  if (address.endsWith("/cancel")) return send(method, address);
+  if (/\/(?:cancel|finish)$/.test(address)) return send(method, address);
   return send(method, address, JSON.stringify(body), "application/json");
 });
 
