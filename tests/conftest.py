@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from itertools import combinations, permutations, product
 
@@ -17,6 +18,7 @@ from dagveil.data.schema import Schema
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.separation import is_separated
+from dagveil.methods.default_ledger import LEDGER_VARIABLE
 
 ASIA_ROWS = 50_000
 
@@ -134,9 +136,18 @@ def asia_table(asia: Network) -> MemoryTable:
     return MemoryTable.from_codes(codes, network_schema(asia, ASIA_ROWS))
 
 
+@pytest.fixture(autouse=True)
+def own_data_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the default ledger of a run that names none out of the user's own folder, and apart for each test."""
+    monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.getbasetemp() / f"data-{uuid.uuid4().hex}"))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep what is remembered of ledgers out of the user's own folder."""
+    """Keep ledgers, and what is remembered of them, out of the user's own folders."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        patch.delenv(LEDGER_VARIABLE, raising=False)
         yield

@@ -40,6 +40,7 @@ NAMES = [
     "__version__",
     "check_source",
     "choose_engine",
+    "default_ledger",
     "discover",
     "draft_schema",
     "explore",
@@ -71,7 +72,9 @@ def table(asia: Network) -> object:
 @pytest.fixture(scope="module")
 def result(table: object, schema: dv.Schema) -> dv.Result:
     """Return a result with directed and undirected edges: a large budget finds nearly the whole network."""
-    return dv.discover(table, schema, epsilon=10, delta=1e-6, settings=QUICK, noise=dv.NoiseKind.SEEDED, seed=1)
+    return dv.discover(
+        table, schema, epsilon=10, delta=1e-6, settings=QUICK, noise=dv.NoiseKind.SEEDED, seed=1, ledger=None
+    )
 
 
 class TestNames:
@@ -142,7 +145,7 @@ class TestFirstExample:
         """Private noise, a charge in a ledger, and nothing else to say."""
         pandas = pytest.importorskip("pandas")
         frame = pandas.DataFrame({name: ["yes", "no"] for name in schema.columns})
-        found = dv.discover(frame, schema, epsilon=1, delta=1e-6)
+        found = dv.discover(frame, schema, epsilon=1, delta=1e-6, ledger=None)
         assert set(found.graph.to_networkx().nodes) == set(schema.columns)
         assert found.receipt.guaranteed
         assert found.receipt.warnings == ()
@@ -161,12 +164,14 @@ class TestFirstExample:
         dv.save_schema(schema, tmp_path / "schema.toml")
         rows = {name: ["yes", "no"] for name in schema.columns}
         for path in (tmp_path / "schema.toml", str(tmp_path / "schema.toml")):
-            found = dv.discover(rows, path, epsilon=1, delta=1e-6, noise=dv.NoiseKind.EXACT, settings=QUICK)
+            found = dv.discover(
+                rows, path, epsilon=1, delta=1e-6, noise=dv.NoiseKind.EXACT, settings=QUICK, ledger=None
+            )
             assert found.schema.digest == schema.digest()
 
     def test_the_steps_one_by_one(self, table: object, schema: dv.Schema, result: dv.Result, tmp_path: Path) -> None:
         assert dv.check_source(table, schema).fits
-        evidence = dv.measure_source(table, schema, 10, 1e-6, noise=dv.NoiseKind.SEEDED, seed=1)
+        evidence = dv.measure_source(table, schema, 10, 1e-6, noise=dv.NoiseKind.SEEDED, seed=1, ledger=None)
         evidence.save(tmp_path / "evidence.json")
         found = dv.search_evidence(dv.load_evidence(tmp_path / "evidence.json"), QUICK)
         assert found.graph == result.graph
@@ -180,7 +185,7 @@ class TestFirstExample:
         assert not draft.reviewed
         assert list(draft.columns) == list(schema.columns)
         with pytest.raises(dv.DagveilError, match="unreviewed"):
-            dv.discover(table, draft, epsilon=1, delta=1e-6)
+            dv.discover(table, draft, epsilon=1, delta=1e-6, ledger=None)
 
 
 class TestExchange:

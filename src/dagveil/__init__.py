@@ -3,7 +3,7 @@
     import dagveil as dv
 
     schema = dv.load_schema("schema.toml")
-    result = dv.discover("patients.parquet", schema, epsilon=1, delta=1e-6, ledger=dv.Ledger.open("ledger.sqlite"))
+    result = dv.discover("patients.parquet", schema, epsilon=1, delta=1e-6)
     result.graph.to_networkx()
 
 Rows are touched by one object, the curator, which charges the budget before it draws noise. Everything after is
@@ -24,6 +24,7 @@ from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.default_ledger import default_ledger
 from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.evidence_search import search_evidence
 from dagveil.methods.exploration import Exploration, draw_explorations_by, explore
@@ -60,6 +61,7 @@ __all__ = [
     "__version__",
     "check_source",
     "choose_engine",
+    "default_ledger",
     "discover",
     "draft_schema",
     "explore",

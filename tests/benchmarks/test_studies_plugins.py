@@ -109,7 +109,7 @@ def test_receipts_of_our_own_methods_name_no_package(site: Path) -> None:
     schema = Schema(dataset="demo", reviewed=True, columns={"a": Boolean("false"), "b": Boolean("false")})
     rows = {name: np.arange(300) % 2 == 0 for name in ("a", "b")}
     for method, origin in (("measure", None), ("svt-pc", None), ("pairs-only", "mypackage 1.2")):
-        result = discover(rows, schema, 1, method=method, noise=NoiseKind.EXACT)
+        result = discover(rows, schema, 1, method=method, noise=NoiseKind.EXACT, ledger=None)
         assert result.receipt.plugin == origin
         assert ("Whose method" in " ".join(result.receipt.words())) is (origin is not None)
         before = json.loads(result.to_json())

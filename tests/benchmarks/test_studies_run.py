@@ -98,7 +98,9 @@ def test_scores_are_those_of_a_run_by_hand(study: Study, outcomes: dict[str, Out
     network = load_network("cancer")
     codes = sample_codes(network, 300, np.random.default_rng(job.sample_seed))
     table = MemoryTable.from_codes(codes, network_schema(network, 300))
-    result = discover(table, table.schema, 2.0, 1e-6, method="svt-pc", noise=NoiseKind.SEEDED, seed=job.noise_seed)
+    result = discover(
+        table, table.schema, 2.0, 1e-6, method="svt-pc", noise=NoiseKind.SEEDED, seed=job.noise_seed, ledger=None
+    )
     twin, found = score(result.graph.cpdag, network.dag()), outcomes[job.key]
     assert found.error is None
     assert [found.of(m) for m in (Metric.SKELETON_F1, Metric.TPR, Metric.FPR, Metric.TDR)] == [

@@ -45,12 +45,21 @@ class TestExplore:
             assert words in done.stdout, words
         desk.check_nothing_spent()
 
+    def test_an_answer_that_falls_short_names_no_epsilon(self, desk: Desk, schema: str) -> None:
+        words = ("--methods", "measure", "--epsilons", "0.001", "--models", 2, "-o", desk.path("curve.json"))
+        done = desk.run("plan", schema, "--explore", *words)
+        assert done.exit_code == 0, done.output
+        assert "Next: choose an E you can promise" in done.stdout
+        assert "--epsilon E" in done.stdout
+
     def test_it_writes_what_the_ending_says(self, desk: Desk, schema: str) -> None:
         for name in ("curve.json", "curve.svg", "deeper/curve.html"):
             done = desk.run("plan", "--schema", schema, "--explore", *QUICK, "--seed", 3, "-o", desk.path(name))
             assert done.exit_code == 0, done.output
             assert f"wrote {desk.path(name)}" in done.stdout
         found = load_exploration(desk.path("curve.json"))
+        wanted = "Next: `dagveil" if found.recommendation.reached else "Next: choose an E you can promise"
+        assert wanted in done.stdout
         assert (found.seed, found.models, len(found.curves)) == (3, 2, 2)
         drawing = desk.path("curve.svg").read_text(encoding="utf-8")
         assert drawing == found.to_svg() + "\n"

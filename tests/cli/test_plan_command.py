@@ -50,7 +50,7 @@ class TestWholeWay:
         done = desk.run("combine", north, south, "-o", combined)
         assert done.exit_code == 0, done.output
         assert "2 of the 2 sites" in done.stdout
-        assert "no row is at more than one of the 2 sites" in done.stdout
+        assert "no person is at more than one of the 2 sites" in done.stdout
         assert "up to epsilon 3" in done.stdout
         found = desk.run("discover", combined, "--redraws", 2, "-o", desk.out)
         assert found.exit_code == 0, found.output

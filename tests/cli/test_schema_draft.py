@@ -12,7 +12,9 @@ def test_the_command_names_them_before_the_next_step(desk: Desk) -> None:
     told = desk.run("schema", "draft", file, "-o", desk.path("new.toml")).output
     assert told.index("day: looks like dates") < told.index("Next:")
     assert "  a:" not in told
-    plain = desk.run("schema", "draft", desk.write("u.csv", "a\nyes\nno\n"), "-o", desk.path("other.toml")).output
+    plain = desk.run(
+        "schema", "draft", desk.write("u.csv", "a,b\nyes,no\nno,no\nno,yes\n"), "-o", desk.path("other.toml")
+    ).output
     assert "Look at" not in plain
 
 

@@ -52,7 +52,7 @@ class TestDraft:
         draft = asia.path("draft.toml")
         result = asia.run("schema", "draft", asia.path("asia.csv"), "-o", draft)
         assert result.exit_code == 0, result.output
-        assert "8 columns, unreviewed: levels and bounds were read from the data" in result.stdout
+        assert "8 columns, unreviewed: levels, bounds, bins, centers and spreads were read" in result.stdout
         assert draft.read_text().startswith("# unreviewed")
         refused = asia.discover(asia.path("asia.csv"), draft)
         asia.check_refused(refused, "is unreviewed", r"set reviewed = true.*--accept-draft")
@@ -132,7 +132,7 @@ class TestDiscover:
             assert {"source", "target", "kind", "confidence"} <= set(edge)
             assert edge["source"] in result.stdout
         assert re.search(r"\d edges among 8 columns", result.stdout)
-        assert "Who is protected: every row in asia-sample" in result.stdout
+        assert "Who is protected: every record in asia-sample" in result.stdout
         assert "How strongly: epsilon 5, delta 0." in result.stdout
         assert str(asia.out / "report.html") in result.stdout
         assert "spent epsilon 5, delta 0" in result.stderr

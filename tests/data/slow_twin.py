@@ -26,8 +26,13 @@ def slow_number(cell: Any) -> float:
     return float(cell)
 
 
-def slow_value(cell: Any, column: Numeric) -> float:
+def slow_declared(cell: Any, column: Numeric) -> float:
     number = slow_number(cell)
+    return math.nan if any(slow_number(word) == number for word in column.missing_words or ()) else number
+
+
+def slow_value(cell: Any, column: Numeric) -> float:
+    number = slow_declared(cell, column)
     if math.isnan(number):
         if isinstance(column.missing, float):
             return column.missing
@@ -39,11 +44,12 @@ def slow_value(cell: Any, column: Numeric) -> float:
 
 def slow_label(cell: Any, column: Column) -> str:
     if isinstance(column, Numeric):
-        if column.missing == "own-level" and math.isnan(slow_number(cell)):
+        if column.missing == "own-level" and math.isnan(slow_declared(cell, column)):
             return "(missing)"
         value = slow_value(cell, column)
         return column.labels[sum(cut <= value for cut in column.cuts)]
-    if cell is None or cell == "" or (isinstance(cell, float) and math.isnan(cell)):
+    empty = cell is None or cell == "" or (isinstance(cell, float) and math.isnan(cell))
+    if empty or (isinstance(cell, str) and cell in (column.missing_words or ())):
         if column.missing is None:
             return "(other)" if column.outside == "own-level" else column.outside
         return "(missing)" if column.missing == "own-level" else column.missing
@@ -52,6 +58,9 @@ def slow_label(cell: Any, column: Column) -> str:
     elif isinstance(cell, float) and cell == int(cell):
         cell = str(int(cell))
     text = str(cell)
+    for level, texts in (column.spellings or {}).items():
+        if text in texts:
+            return level
     if isinstance(column, Boolean):
         if text in {text.lower(), text.upper(), text.capitalize()}:
             if text.lower() in {"true", "t", "yes", "1"}:

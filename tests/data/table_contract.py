@@ -22,23 +22,31 @@ from dagveil.errors import SchemaError
 SCHEMA = Schema(
     dataset="contract",
     columns={
-        "colour": Categorical(levels=("red", "blue", "green"), outside="own-level", missing="own-level"),
+        "colour": Categorical(
+            levels=("red", "blue", "green"),
+            outside="own-level",
+            missing="own-level",
+            spellings={"red": ("RED", "rot"), "blue": ("blau",)},
+            missing_words=("n/a",),
+        ),
         "size": Ordinal(levels=("low", "high"), outside="high"),
-        "smokes": Boolean(outside="false", missing="true"),
-        "age": Numeric(bounds=(0, 90), bins=(18, 65), missing="own-level"),
+        "smokes": Boolean(outside="false", missing="true", spellings={"true": ("ja",)}, missing_words=("?",)),
+        "age": Numeric(bounds=(0, 90), bins=(18, 65), missing="own-level", missing_words=("-9", "99.5")),
         "score": Numeric(bounds=(-4, 4), center=0.5, spread=1.0),
     },
 )
 
 NUMBERS = st.one_of(
     st.none(),
-    st.sampled_from([0.0, -0.0, 18.0, 65.0, 90.0, -4.0, 4.0, 0.5, math.inf, -math.inf, math.nan, 1e308, 5e-324]),
+    st.sampled_from(
+        [0.0, -0.0, 18.0, 65.0, 90.0, -4.0, 4.0, 0.5, -9.0, 99.5, math.inf, -math.inf, math.nan, 1e308, 5e-324]
+    ),
     st.floats(-100, 100),
 )
 ROW = st.tuples(
-    st.sampled_from(["red", "blue", "green", "RED", "", None, "x" * 1000]),
+    st.sampled_from(["red", "blue", "green", "RED", "rot", "Rot", "n/a", "", None, "x" * 1000]),
     st.sampled_from(["low", "high", "middle", None]),
-    st.sampled_from(["true", "F", "Yes", "0", "maybe", "tRuE", "", None]),
+    st.sampled_from(["true", "F", "Yes", "0", "maybe", "ja", "?", "tRuE", "", None]),
     NUMBERS,
     NUMBERS,
 )

@@ -19,6 +19,7 @@ from dagveil.data import files
 from dagveil.data.column import Boolean, Categorical, Numeric
 from dagveil.data.draft import draft_schema
 from dagveil.data.engine import DatabaseTable, choose_engine
+from dagveil.data.file_layout import PLAIN_LAYOUT
 from dagveil.data.memory import MemoryTable
 from dagveil.data.reading import check_sound, read_header, read_source
 from dagveil.data.schema import Schema
@@ -197,7 +198,7 @@ def test_a_first_line_without_an_end_is_refused(tmp_path: Path) -> None:
     with gzip.open(path, "wt", compresslevel=1) as file:
         file.write("a," * 2**24)
     with pytest.raises(DataError, match="first line of"):
-        read_header(path, ",")
+        read_header(path, PLAIN_LAYOUT)
 
 
 def test_rows_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,9 @@ DOUBTFUL: dict[str, tuple[list[Any], str]] = {
     "one text": (["a", "a", None], "one value only"),
     "one number": ([0.5, 0.5], "one value only"),
     "nothing": ([None, None], "no value"),
-    "free texts": ([f"v{k // 2}" for k in range(300)], "150 different texts, of which 20 became levels"),
+    "many texts": ([f"v{k % 150}" for k in range(6000)], "150 different texts, of which 20 became levels"),
+    "persons": ([f"v{k // 2}" for k in range(300)], "150 different texts, 150 of them more than once"),
+    "missing numbers": ([0.5, 1.5, 2.25, None], "has missing values: a bin of their own"),
     "spellings": (["Basic", "basic ", "BASIC", "plus"], "4 spellings of 2 levels, such as 'BASIC' and 'Basic'"),
 }
 
@@ -45,7 +47,7 @@ FINE: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize(("cells", "wanted"), DOUBTFUL.values(), ids=list(DOUBTFUL))
 def test_doubtful(cells: list[Any], wanted: str) -> None:
-    rows = {"x": cells}
+    rows = {"x": cells, "y": [True] * len(cells)}
     assert wanted in find_doubts(rows, draft_schema(rows))["x"]
 
 
@@ -58,7 +60,8 @@ def test_fine(cells: list[Any]) -> None:
 def test_frames_and_coded_columns_are_read_as_well() -> None:
     texts = pa.array(["2020-01-01", "2020-01-02"]).dictionary_encode()
     frame = pd.DataFrame({"day": pd.date_range("2020-01-01", periods=30), "plan": pd.Categorical(["a", "A "] * 15)})
-    assert find_doubts({"x": texts}, draft_schema({"x": texts})).keys() == {"x"}
+    coded = {"x": texts, "y": [True, False]}
+    assert find_doubts(coded, draft_schema(coded)).keys() == {"x"}
     assert find_doubts(frame, draft_schema(frame)).keys() == {"day", "plan"}
 
 

@@ -215,7 +215,7 @@ BAD_FILES: dict[str, tuple[str, bytes, str]] = {
         "2 column names more than once, the first in columns 1 and 4",
     ),
     "missing column": ("t.csv", b"a,c\n1,2\n", "lacks 1 columns of the schema, the first is 'b'"),
-    "latin-1 cell": ("t.csv", "a,b\nsecré,2\n".encode("latin-1"), "not encoded as UTF-8; convert it.*iconv"),
+    "latin-1 cell": ("t.csv", "a,b\nsecré,2\n".encode("latin-1"), "not encoded as UTF-8.*iconv"),
     "latin-1 header": ("t.csv", "é,b\n1,2\n".encode("latin-1"), "not encoded as UTF-8"),
     "utf-16": ("t.csv", "a,b\n1,2\n".encode("utf-16"), "not encoded as UTF-8"),
     "broken gzip": ("t.csv.gz", b"\x1f\x8bsecret", "cannot be read"),

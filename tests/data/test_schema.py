@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.data.column import Boolean, Categorical, Column, Numeric, Ordinal
+from dagveil.data.file_layout import FileLayout
 from dagveil.data.schema import Schema, load_schema, save_schema, schema_from_toml, schema_to_toml
 from dagveil.errors import SchemaError
 
@@ -81,8 +82,12 @@ def test_digests_tell_schemas_apart(one: Schema, other: Schema) -> None:
         {"relation": "replace-one"},
         {"nominal_rows": 5},
         {"public": True},
+        {"file": FileLayout(separator=";")},
+        {"ignore": ("id",)},
         {"forbidden": (("x", "y"),)},
         {"columns": {"x": Boolean("false"), "y": Boolean("true")}},
+        {"columns": {"x": Boolean("false"), "y": Boolean("false", missing_words=("NA",))}},
+        {"columns": {"x": Boolean("false"), "y": Boolean("false", spellings={"true": ("ja",)})}},
     ],
 )
 def test_every_field_is_part_of_the_digest(change: dict[str, Any]) -> None:
@@ -126,7 +131,7 @@ def test_files(tmp_path: Path) -> None:
 def test_drafts_say_that_they_are_drafts() -> None:
     schema = Schema(dataset="d", columns={"x": Boolean("false")})
     first, *_ = schema_to_toml(schema).splitlines()
-    assert first == "# unreviewed: levels and bounds were read from the data"
+    assert first == "# unreviewed: levels, bounds, bins, centers and spreads were read from the data"
     assert "reviewed = false" in schema_to_toml(schema)
     assert "unreviewed" not in schema_to_toml(msgspec.structs.replace(schema, reviewed=True))
 
@@ -156,7 +161,7 @@ def test_drafts_say_that_they_are_drafts() -> None:
         ('[dataset]\nname = " "\nreviewed = true\n[columns.x]\nkind = "boolean"', "dataset.name is empty"),
         (HEAD + 'unit = ""\n[columns.x]\nkind = "boolean"', "dataset.unit is empty"),
         (HEAD + 'relation = "swap"\n[columns.x]\nkind = "boolean"', "dataset.relation is 'swap'"),
-        (HEAD + 'nominal_rows = 0\n[columns.x]\nkind = "boolean"', "nominal_rows is 0"),
+        (HEAD + 'nominal_rows = 0\n[columns.x]\nkind = "boolean"', "nominal_rows must lie between 1"),
         (HEAD + 'nominal_rows = 1.5\n[columns.x]\nkind = "boolean"', "nominal_rows"),
         (HEAD + '[columns.x]\nkind = "boolean"\n[knowledge]\ntiers = [["y"]]', "knowledge.tiers names 'y'"),
         (HEAD + '[columns.x]\nkind = "boolean"\n[knowledge]\ntiers = [["x"], ["x"]]', "more than once"),

@@ -74,7 +74,9 @@ def test_a_published_run_that_keeps_every_edge_is_reported_as_nothing(method: st
     schema = Schema(dataset="demo", columns={name: Boolean("false") for name in "ab"}, reviewed=True)
     same = np.arange(1000) % 2 == 0
     rows = {"a": same, "b": same}
-    result = discover(rows, schema, 1000, method=method, calibration=Calibration.PAPER, noise=NoiseKind.SEEDED, seed=0)
+    result = discover(
+        rows, schema, 1000, method=method, calibration=Calibration.PAPER, noise=NoiseKind.SEEDED, seed=0, ledger=None
+    )
     assert len(result.graph.edges) == 1
     assert result.questions is not None
     assert result.questions > 0

@@ -341,7 +341,7 @@ def test_numbers_without_bins(method: str) -> None:
     columns = {"a": Numeric(bounds=(0, 1)), "b": Numeric(bounds=(0, 1), bins=4), "c": Numeric(bounds=(0, 1))}
     schema = Schema(dataset="numbers", columns=columns, reviewed=True)
     with pytest.raises(MethodError, match=r"a, c are numeric without bins; declare bins"):
-        discover({name: [0.5] for name in "abc"}, schema, 1, method=method)
+        discover({name: [0.5] for name in "abc"}, schema, 1, method=method, ledger=None)
 
 
 @every_method

@@ -44,7 +44,7 @@ def open_schema(*names: str, **facts: Any) -> Schema:
 
 
 def find_seeded(rows: Any, schema: Any, epsilon: object = 1, delta: object = 1e-6, seed: int = 1, **rest: Any) -> Any:
-    return find_bounds(rows, schema, epsilon, delta, noise=NoiseKind.SEEDED, seed=seed, **rest)
+    return find_bounds(rows, schema, epsilon, delta, noise=NoiseKind.SEEDED, seed=seed, **{"ledger": None} | rest)
 
 
 class TestFinding:
@@ -312,13 +312,13 @@ tiers = [["b"], ["far"]]
         path = tmp_path / "open.toml"
         path.write_text(self.TEXT)
         rows = {"odd . name\n": np.ones(1000), "far": np.full(1000, math.nan)}
-        found = find_bounds(rows, path, LOUD, noise=NoiseKind.EXACT)
+        found = find_bounds(rows, path, LOUD, noise=NoiseKind.EXACT, ledger=None)
         assert found.to_toml().count("# bounds found privately with epsilon 50, delta 0: public from now on\n") == 1
         found.save(path)
         assert load_open_schema(path) == found.schema
         with pytest.raises(SchemaError, match=r"columns\.far.*bounds"):
             load_schema(path)
-        whole = find_bounds({**rows, "far": np.ones(1000)}, path, LOUD, noise=NoiseKind.EXACT)
+        whole = find_bounds({**rows, "far": np.ones(1000)}, path, LOUD, noise=NoiseKind.EXACT, ledger=None)
         assert schema_from_toml(whole.to_toml()) == whole.schema
         assert whole.schema.tiers == (("b",), ("far",))
 
@@ -344,4 +344,4 @@ def test_unknown_bounds_are_refused_by_methods_before_anything_is_charged() -> N
     schema = Schema(dataset="open", columns=columns, reviewed=True, nominal_rows=10)
     rows = {name: np.arange(10.0) for name in columns}
     with pytest.raises(MethodError, match=r"x, y are too far apart.*dagveil schema bounds"):
-        discover(rows, schema, 1.0)
+        discover(rows, schema, 1.0, ledger=None)

@@ -129,7 +129,7 @@ def test_evidence_comes_from_releasing_methods_only(method: Method, sampled: Any
     table = sampled("cancer", 100)
     if method.release is None:
         with pytest.raises(MethodError, match="asks adaptively"):
-            measure_source(table, table.schema, 1, method=method.name)
+            measure_source(table, table.schema, 1, method=method.name, ledger=None)
         first, second, *_ = method.settings.__struct_fields__
         with pytest.raises(MethodError, match=rf"releases no evidence.* as options: {first}, {second}"):
-            discover(table, table.schema, 1, method=method.name, settings=SearchSettings())
+            discover(table, table.schema, 1, method=method.name, settings=SearchSettings(), ledger=None)

@@ -94,7 +94,7 @@ class TestChoosing:
 class TestRuns:
     def test_the_choice_is_recorded_and_survives(self, rows: dict[str, np.ndarray], tmp_path: Path) -> None:
         chosen = choose_method(SCHEMA, 1, releasing_only=True)
-        result = dv.discover(rows, SCHEMA, 1, method="auto", settings=QUICK, noise=dv.NoiseKind.EXACT)
+        result = dv.discover(rows, SCHEMA, 1, method="auto", settings=QUICK, noise=dv.NoiseKind.EXACT, ledger=None)
         assert result.choice == chosen
         assert result.method.name == chosen.method
         assert chosen.why in result.findings
@@ -104,7 +104,7 @@ class TestRuns:
         assert "Method auto" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
     def test_evidence_carries_it_to_every_search(self, rows: dict[str, np.ndarray], tmp_path: Path) -> None:
-        evidence = dv.measure_source(rows, SCHEMA, 1, method="auto", noise=dv.NoiseKind.EXACT)
+        evidence = dv.measure_source(rows, SCHEMA, 1, method="auto", noise=dv.NoiseKind.EXACT, ledger=None)
         evidence.save(tmp_path / "evidence.json")
         found = dv.search_evidence(tmp_path / "evidence.json", QUICK)
         assert found.choice is not None
@@ -113,13 +113,13 @@ class TestRuns:
 
     def test_a_method_that_asks_records_it_too(self, rows: dict[str, np.ndarray]) -> None:
         made = Choice("svt-pc", "Method auto: svt-pc, for this test.")
-        result = dv.discover(rows, SCHEMA, 1, method=made, noise=dv.NoiseKind.EXACT)
+        result = dv.discover(rows, SCHEMA, 1, method=made, noise=dv.NoiseKind.EXACT, ledger=None)
         assert result.choice == made
         assert result.findings[0] == made.why
         assert result.method.name == "svt-pc"
 
     def test_a_named_method_records_none(self, rows: dict[str, np.ndarray]) -> None:
-        assert dv.discover(rows, SCHEMA, 1, settings=QUICK, noise=dv.NoiseKind.EXACT).choice is None
+        assert dv.discover(rows, SCHEMA, 1, settings=QUICK, noise=dv.NoiseKind.EXACT, ledger=None).choice is None
 
     @pytest.mark.parametrize(
         ("arguments", "what"),
@@ -132,13 +132,13 @@ class TestRuns:
         self, rows: dict[str, np.ndarray], arguments: dict[str, object], what: str
     ) -> None:
         with pytest.raises(MethodError, match=what):
-            dv.discover(rows, SCHEMA, 1, method="auto", **arguments)  # type: ignore[arg-type]
+            dv.discover(rows, SCHEMA, 1, method="auto", ledger=None, **arguments)  # type: ignore[arg-type]
 
     def test_a_draft_is_refused_before_anything_is_rehearsed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(room, "choose_method", None)
         draft = Schema(dataset="draft", columns=SCHEMA.columns, nominal_rows=100)
         with pytest.raises(dv.DagveilError, match="unreviewed"):
-            dv.discover({}, draft, 1, method="auto")
+            dv.discover({}, draft, 1, method="auto", ledger=None)
 
     def test_a_plan_names_its_method(self) -> None:
         from dagveil.methods.planning import plan_measurement

@@ -80,7 +80,7 @@ def release(plan: MeasurementPlan, site: str, *, seed: int | None = 1, **argumen
     numeric = isinstance(next(iter(own.columns.values())), Numeric)
     table = MemoryTable.from_source(rows, own) if numeric else MemoryTable.from_codes(rows, own)
     noise = NoiseKind.EXACT if seed is None else NoiseKind.SEEDED
-    return measure_planned(table, plan, site, schema=own, noise=noise, seed=seed, **arguments)
+    return measure_planned(table, plan, site, schema=own, noise=noise, seed=seed, **{"ledger": None} | arguments)
 
 
 @pytest.fixture(scope="module")
@@ -255,25 +255,25 @@ class TestSite:
 
     def test_the_site_and_its_name_in_the_ledger_must_be_said(self, plan: MeasurementPlan) -> None:
         with pytest.raises(MethodError, match="2 sites; say which"):
-            measure_planned({}, plan, schema=chain_schema())
+            measure_planned({}, plan, schema=chain_schema(), ledger=None)
         with pytest.raises(MethodError, match="no site 'west'"):
-            measure_planned({}, plan, "west", schema=chain_schema())
+            measure_planned({}, plan, "west", schema=chain_schema(), ledger=None)
         with pytest.raises(MethodError, match="what the ledger calls"):
-            measure_planned({}, plan, "north")
+            measure_planned({}, plan, "north", ledger=None)
         with pytest.raises(MethodError, match="what the ledger calls"):
-            measure_planned({}, plan, "north", schema=chain_schema(), dataset="both")
+            measure_planned({}, plan, "north", schema=chain_schema(), dataset="both", ledger=None)
 
     def test_the_order_of_columns_is_the_site_s_own(self) -> None:
         made = plan_measurement(few_schema(), 1)
         own = few_schema(columns=dict(reversed(few_schema().columns.items())))
         rows = {name: np.arange(100) % (k + 2) == 0 for k, name in enumerate("abc")}
-        evidence = measure_planned(rows, made, schema=own, noise=NoiseKind.SEEDED, seed=1)
-        same = measure_planned(rows, made, schema=few_schema(), noise=NoiseKind.SEEDED, seed=1)
+        evidence = measure_planned(rows, made, schema=own, noise=NoiseKind.SEEDED, seed=1, ledger=None)
+        same = measure_planned(rows, made, schema=few_schema(), noise=NoiseKind.SEEDED, seed=1, ledger=None)
         assert evidence.releases == same.releases
 
     def test_a_draft_is_refused(self, plan: MeasurementPlan) -> None:
         with pytest.raises(UnreviewedSchemaError):
-            measure_planned({}, plan, "north", schema=chain_schema(reviewed=False))
+            measure_planned({}, plan, "north", schema=chain_schema(reviewed=False), ledger=None)
 
 
 class TestSum:
@@ -337,7 +337,7 @@ class TestSum:
         assert (receipt.epsilon, Fraction(receipt.delta)) == ("3", Fraction(1, 10**6))
         assert receipt.guaranteed
         words = " ".join(receipt.words())
-        assert "no patient is at more than one of the 2 sites" in words
+        assert "no person is at more than one of the 2 sites" in words
         assert "up to epsilon 4 and delta 1.1e-6" in words
         assert {part.receipt.epsilon for part in combined.parts} == {"1", "3"}
         assert any("not recorded in any ledger" in warning for warning in receipt.warnings)
@@ -386,7 +386,7 @@ class TestRefusedSums:
     def test_evidence_that_follows_no_plan(self, north: Evidence) -> None:
         rows = chain_rows(chain_schema(), 500, 1)
         loose = measure_source(
-            MemoryTable.from_codes(rows, chain_schema()), chain_schema(), 1, noise=NoiseKind.SEEDED, seed=1
+            MemoryTable.from_codes(rows, chain_schema()), chain_schema(), 1, noise=NoiseKind.SEEDED, seed=1, ledger=None
         )
         with pytest.raises(EvidenceError, match="follows no agreed plan"):
             combine_evidence([north, loose])

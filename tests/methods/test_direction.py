@@ -45,7 +45,7 @@ def make_schema(n: int | None = 2000, **facts: Any) -> Schema:
 
 def find(rows: dict[str, Any] | None = None, schema: Schema | None = None, **options: Any) -> Direction:
     settings = DirectionSettings(**{name: options.pop(name) for name in ("score", "regression") if name in options})
-    arguments = {"epsilon": 20, "noise": NoiseKind.SEEDED, "seed": 1, "x": "x", "y": "y", **options}
+    arguments = {"epsilon": 20, "noise": NoiseKind.SEEDED, "seed": 1, "x": "x", "y": "y", "ledger": None, **options}
     return find_direction(rows or make_rows(), schema or make_schema(), settings=settings, **arguments)
 
 
@@ -141,7 +141,7 @@ class TestTold:
         schema = make_schema()
         schema = msgspec.structs.replace(schema, columns={**schema.columns, "smokes": Boolean("false")})
         save_schema(schema, tmp_path / "schema.toml")
-        found = find_direction(make_rows(), tmp_path / "schema.toml", "x", "y", 5, noise=NoiseKind.EXACT)
+        found = find_direction(make_rows(), tmp_path / "schema.toml", "x", "y", 5, noise=NoiseKind.EXACT, ledger=None)
         assert found.schema.digest == schema.digest()
         assert found.receipt.guaranteed
 

@@ -28,7 +28,7 @@ from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMagnitudes, NoisyMoments
 
-SEEDED = {"noise": NoiseKind.SEEDED, "seed": 3}
+SEEDED = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 3}
 BARE = SearchSettings(redraws=0)
 QUICK = SearchSettings(redraws=2)
 
@@ -110,8 +110,7 @@ class TestKnowledge:
             1,
             1e-6,
             knowledge=Knowledge(forbidden=neither_way("ab")),
-            ledger=books,
-            **SEEDED,
+            **SEEDED | {"ledger": books},
         )
         assert result.graph.edges == ()
         assert result.receipt.events == ()
@@ -140,7 +139,9 @@ class TestKnowledge:
     def test_contradictions_reserve_nothing(self, knowledge: Knowledge, boolean_schema: Callable[..., Schema]) -> None:
         books = MemoryLedger()
         with pytest.raises(KnowledgeError):
-            discover(chain_rows(50, "ab"), boolean_schema(*"ab"), 1, 1e-6, knowledge=knowledge, ledger=books, **SEEDED)
+            discover(
+                chain_rows(50, "ab"), boolean_schema(*"ab"), 1, 1e-6, knowledge=knowledge, **SEEDED | {"ledger": books}
+            )
         assert books.history() == ()
 
     def test_knowledge_files(self, tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ class TestOddTables:
     def test_one_column_is_refused(self, boolean_schema: Callable[..., Schema]) -> None:
         books = MemoryLedger()
         with pytest.raises(MethodError, match="at least 2"):
-            discover({"a": [True]}, boolean_schema("a"), 1, 1e-6, ledger=books, **SEEDED)
+            discover({"a": [True]}, boolean_schema("a"), 1, 1e-6, **SEEDED | {"ledger": books})
         assert books.history() == ()
 
     @pytest.mark.parametrize("n_rows", [0, 1])

@@ -46,7 +46,7 @@ from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 from dagveil.statistics.contingency import margins_squared_sensitivity
 
 QUICK = SearchSettings(redraws=3)
-SEEDED = {"noise": NoiseKind.SEEDED, "seed": 7}
+SEEDED = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 7}
 TABLES = {"plan": "tables"}
 
 
@@ -57,7 +57,7 @@ def ledger() -> MemoryLedger:
 
 @pytest.fixture(scope="module")
 def evidence(asia_table: MemoryTable, ledger: MemoryLedger) -> Evidence:
-    return measure_source(asia_table, asia_table.schema, 1, 1e-6, ledger=ledger, options=TABLES, **SEEDED)
+    return measure_source(asia_table, asia_table.schema, 1, 1e-6, options=TABLES, **SEEDED | {"ledger": ledger})
 
 
 def same_graph(one: object, other: object) -> bool:
@@ -80,6 +80,7 @@ class TestAsia:
                 settings=SearchSettings(redraws=0),
                 noise=NoiseKind.SEEDED,
                 seed=seed,
+                ledger=None,
             )
             assert result.graph.cpdag.is_valid()
             scores.append(skeleton_f1(result.graph.cpdag, asia.dag()))
@@ -101,10 +102,10 @@ class TestAsia:
     def test_a_run_without_a_ledger_says_so(self, boolean_schema: Callable[..., Schema]) -> None:
         rows = {"a": [True, False], "b": [True, False]}
         schema = boolean_schema("a", "b", nominal_rows=2)
-        (warning,) = measure_source(rows, schema, 1, 1e-6, noise=NoiseKind.EXACT).receipt.warnings
+        (warning,) = measure_source(rows, schema, 1, 1e-6, noise=NoiseKind.EXACT, ledger=None).receipt.warnings
         assert "not recorded in any ledger" in warning
         public = boolean_schema("a", "b", nominal_rows=2, public=True)
-        assert measure_source(rows, public, 1, 1e-6, noise=NoiseKind.EXACT).receipt.warnings == ()
+        assert measure_source(rows, public, 1, 1e-6, noise=NoiseKind.EXACT, ledger=None).receipt.warnings == ()
 
     def test_results_survive_json_bit_for_bit(self, evidence: Evidence, tmp_path: Path) -> None:
         result = search_evidence(evidence, QUICK)
@@ -285,21 +286,21 @@ class TestBudget:
         rows, schema = {name: np.arange(50) % 2 == 0 for name in "ab"}, boolean_schema("a", "b", nominal_rows=50)
         for method in ("measure", "svt-pc"):
             with pytest.raises(MethodError, match="seeded noise claims no guarantee"):
-                discover(rows, schema, 1, 1e-6, method=method, ledger=books, **SEEDED)
+                discover(rows, schema, 1, 1e-6, method=method, **SEEDED | {"ledger": books})
         assert books.history() == ()
         public = msgspec.structs.replace(schema, public=True)
-        discover(rows, public, 1, 1e-6, method="svt-pc", ledger=books, **SEEDED)
+        discover(rows, public, 1, 1e-6, method="svt-pc", **SEEDED | {"ledger": books})
         assert books.account("small").unbounded
-        discover(rows, schema, 1, 1e-6, method="svt-pc", ledger=books, accept_no_guarantee=True, **SEEDED)
+        discover(rows, schema, 1, 1e-6, method="svt-pc", accept_no_guarantee=True, **SEEDED | {"ledger": books})
         assert len(books.history()) == 2
 
     def test_delta_zero_is_refused_with_a_next_step(self, boolean_schema: Callable[..., Schema]) -> None:
         books = MemoryLedger()
         rows, schema = {"a": [True], "b": [True]}, boolean_schema("a", "b")
         with pytest.raises(BudgetError, match="delta"):
-            measure_source(rows, schema, 1, 0, ledger=books, options=TABLES, **SEEDED)
+            measure_source(rows, schema, 1, 0, options=TABLES, **SEEDED | {"ledger": books})
         assert books.history() == ()
-        joint = measure_source(rows, schema, 1, 0, ledger=books, **SEEDED)
+        joint = measure_source(rows, schema, 1, 0, **SEEDED | {"ledger": books})
         assert joint.receipt.accounting == "pure accounting"
 
 
@@ -345,7 +346,7 @@ class TestSchema:
         books = MemoryLedger()
         schema = boolean_schema("a", "b", reviewed=False, nominal_rows=40)
         with pytest.raises(UnreviewedSchemaError, match="reviewed = true"):
-            discover(ROWS, schema, 1, 1e-6, ledger=books, **SEEDED)
+            discover(ROWS, schema, 1, 1e-6, **SEEDED | {"ledger": books})
         assert books.history() == ()
         assert books.datasets() == ()
 

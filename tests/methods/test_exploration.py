@@ -25,6 +25,7 @@ from dagveil.methods.effort import FEWEST_ROWS, fit_effort
 from dagveil.methods.exploration import Exploration, explore, load_exploration
 from dagveil.methods.recommendation import Curve, Point, reach, read_curve, recommend
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.ledger.memory import MemoryLedger
 
 SCHEMA = Schema(
     dataset="clinic",
@@ -64,7 +65,7 @@ class TestExploring:
         def refuse(*_: object, **__: object) -> None:
             raise AssertionError("rows were read")
 
-        monkeypatch.setattr(memory, "read_source", refuse)
+        monkeypatch.setattr(memory, "read_declared", refuse)
         monkeypatch.setattr(memory.MemoryTable, "from_source", refuse)
         assert explore(SCHEMA, [1], methods=["measure"], models=2).curves
 
@@ -217,7 +218,7 @@ class TestRecommendation:
         assert "measure-ges reaches an expected skeleton F1 of 0.9 at epsilon 0.23" in text
         assert "those of pairs" in text
         assert "Cramér's V" in text
-        assert "whether one patient is in the table is right at most 55.8 %" in text
+        assert "whether one record is in the table is right at most 55.8 %" in text
 
     def test_ties_go_to_the_first_curve(self) -> None:
         curves = (curve_of([0.1, 1.0], [0.1, 0.95]), curve_of([0.1, 1.0], [0.1, 0.95], "lap-mech"))
@@ -231,6 +232,30 @@ class TestRecommendation:
         assert (advice.method, advice.epsilon, advice.f1) == ("em-pc", 1, 0.6)
         assert "None of these methods" in advice.words[0]
         assert "em-pc with 0.60" in advice.words[0]
+
+    def test_nearly_as_good_for_less_is_recommended(self) -> None:
+        curves = (curve_of([1.0, 3.0, 10.0], [0.5, 0.62, 0.63]), curve_of([1.0, 3.0, 10.0], [0.6, 0.6, 0.64], "em-pc"))
+        advice = recommend(curves, 0.9, SCHEMA, Fraction(0), 3000)
+        assert (advice.method, advice.epsilon) == ("measure", 3)
+        assert "em-pc with 0.64 there. measure at epsilon 3 has 0.62: more budget hardly helps" in advice.words[0]
+
+    @pytest.mark.parametrize("wanted", [0.5, 0.7, 0.9])
+    @pytest.mark.parametrize("left", [Fraction(1), Fraction(2), Fraction(20)])
+    def test_not_more_than_what_is_left_is_recommended(self, wanted: float, left: Fraction) -> None:
+        curves = (curve_of([0.1, 1.0, 3.0, 10.0], [0.1, 0.4, 0.75, 0.85]),)
+        advice = recommend(curves, wanted, SCHEMA, Fraction(0), 3000, left)
+        assert advice.epsilon <= left
+        assert "is left of the lifetime budget" in advice.words[0]
+
+    def test_what_is_left_is_read_from_the_ledger(self) -> None:
+        books = MemoryLedger()
+        assert "lifetime" not in explore(SCHEMA, [1], ledger=books, **QUICK).recommendation.words[0]
+        books.set_budget(SCHEMA.dataset, Budget.of(1, 1e-5))
+        assert explore(SCHEMA, ["0.5", 5], ledger=books, **QUICK).recommendation.epsilon < 1
+        with pytest.raises(MethodError, match="is left of the lifetime budget"):
+            explore(SCHEMA, [5], ledger=books, **QUICK)
+        dv.Ledger.open(dv.default_ledger()).set_budget(SCHEMA.dataset, Budget.of(1, 1e-5))
+        assert explore(SCHEMA, ["0.5", 5], **QUICK).recommendation.epsilon < 1
 
     def test_the_smallest_explored_may_be_more_than_needed(self) -> None:
         advice = recommend((curve_of([0.1, 1.0], [0.95, 0.99]),), 0.9, SCHEMA, Fraction(0), 3000)
@@ -246,6 +271,7 @@ class TestRecommendation:
             "1e-6",
             options={"plan": "tables"},
             noise=dv.NoiseKind.EXACT,
+            ledger=None,
         ).receipt.words()
         sentence = next(words for words in told if words.startswith("What that means"))
         assert sentence.removeprefix("What that means: ") in found.recommendation.words[-1]

@@ -24,7 +24,7 @@ from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.search.constraint.pc import prune
 
 NOTHING = Knowledge.none()
-SEEDED: dict[str, Any] = {"noise": NoiseKind.SEEDED, "seed": 0}
+SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 0}
 
 
 @pytest.mark.parametrize(("relation", "scale"), [("add-remove", 2), ("replace-one", 4)])

@@ -108,7 +108,9 @@ class TestDeclaredScoresDecide:
     @pytest.mark.parametrize(("scores", "linear"), [(None, False), ((1.0, 0.0, 1.0), True)])
     def test_what_moments_see(self, scores: tuple[float, ...] | None, linear: bool) -> None:
         table = make_table(scores)
-        evidence = measure_source(table, table.schema, 5, method="measure-notears", noise=NoiseKind.SEEDED, seed=0)
+        evidence = measure_source(
+            table, table.schema, 5, method="measure-notears", noise=NoiseKind.SEEDED, seed=0, ledger=None
+        )
         release = evidence.releases[-1]
         assert isinstance(release, NoisyMoments)
         tests = evidence.independence()
@@ -138,7 +140,9 @@ class TestDeclaredScoresDecide:
 
     def test_evidence_keeps_them(self) -> None:
         table = make_table((1.0, 0.0, 1.0))
-        evidence = measure_source(table, table.schema, 5, method="measure-notears", noise=NoiseKind.SEEDED, seed=0)
+        evidence = measure_source(
+            table, table.schema, 5, method="measure-notears", noise=NoiseKind.SEEDED, seed=0, ledger=None
+        )
         assert evidence.schema.columns["level"] == Categorical(LEVELS, "a", scores=(1.0, 0.0, 1.0))
         plain = msgspec.structs.replace(table.schema, columns=make_table(None).schema.columns)
         assert plain.digest() != table.schema.digest()

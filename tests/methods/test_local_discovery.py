@@ -112,7 +112,7 @@ def test_the_receipt_states_local_privacy_and_the_report_says_it() -> None:
         "Per person: epsilon",
         "Repeated reports add up",
         "the number of reports, 2000",
-        "which of two values one person has",
+        "which of two values one record has",
     ):
         assert part in words
     assert "is in the table" not in words

@@ -132,3 +132,25 @@ class TestRows:
         for pair in combinations(made.dag.nodes, 2):
             table = made.table.counts(pair) / 20_000
             assert abs(table - np.outer(table.sum(1), table.sum(0))).max() < 0.02
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Numeric(bounds=(0, 25), bins=(1.0, 1.2, 1.6)),
+        Numeric(bounds=(0, 25), bins=(1.0, 1.2, 1.6), center=1.4),
+        Numeric(bounds=(0, 25), bins=(1.0, 1.2, 1.6), center=12, spread=2),
+        Numeric(bounds=(0, 25), bins=(1.0, 1.2, 1.6), center=1.4, spread=0.9),
+        Numeric(bounds=(0, 25), bins=(1.0, 1.2, 1.6), missing="own-level"),
+        Numeric(bounds=(0, 121), bins=(1.0,)),
+        Numeric(bounds=(0, 25)),
+        Numeric(bounds=(0, 25), bins=2),
+    ],
+)
+def test_made_up_numbers_fill_several_bins(column: Numeric) -> None:
+    """Bounds and bins alone once put everybody into the last bin, and every method saw nothing."""
+    schema = Schema(dataset="demo", columns={"x": column, "y": column}, nominal_rows=1000)
+    made = make_up(schema, Knowledge.none(), Law(), 2000, np.random.default_rng(1))
+    counts = made.table.counts(["x"])
+    assert counts.max() < 0.9 * counts.sum()
+    assert counts[: len(column.cuts) + 1].min() > 0

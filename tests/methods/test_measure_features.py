@@ -30,7 +30,7 @@ from dagveil.privacy.document import seal
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyMagnitudes, NoisyMoments
 
-SEEDED: dict[str, Any] = {"noise": NoiseKind.SEEDED, "seed": 0}
+SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 0}
 QUICK = SearchSettings(redraws=3)
 ROWS = 20_000
 

@@ -22,7 +22,7 @@ from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 
-SEEDED: dict[str, Any] = {"noise": NoiseKind.SEEDED, "seed": 3}
+SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 3}
 BY_TESTS = SearchSettings(search=SearchRule.TESTS, redraws=0)
 BY_SCORE = SearchSettings(search=SearchRule.SCORE, redraws=0)
 NEITHER = SearchSettings(redraws=0)

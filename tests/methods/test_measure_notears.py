@@ -36,7 +36,7 @@ from dagveil.search.score.acyclicity import Acyclicity
 from dagveil.search.score.notears import NotearsSettings, find_weights
 from dagveil.search.score.threshold import weights_to_dag
 
-SEEDED: dict[str, Any] = {"noise": NoiseKind.SEEDED, "seed": 0}
+SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 0}
 QUICK = SearchSettings(redraws=3)
 every_rule = pytest.mark.parametrize("rule", SearchRule)
 KNOWLEDGE = Knowledge(
@@ -111,7 +111,7 @@ class TestRelease:
         assert measure_notears.widen_levels(column, 0.5, 0.5) == (0.5, 0.8)
 
     def test_what_is_charged_fits(self, mixed: MemoryTable) -> None:
-        found = measure_source(mixed, mixed.schema, 1, method="measure-notears", noise=NoiseKind.EXACT)
+        found = measure_source(mixed, mixed.schema, 1, method="measure-notears", noise=NoiseKind.EXACT, ledger=None)
         spent, total = float_of(found.receipt.accounting_spent), float_of(found.receipt.accounting_total)
         assert 0.98 * total < spent <= total
 
@@ -234,7 +234,13 @@ class TestExact:
         empty = MemoryTable.from_source({name: np.zeros(0) for name in table.schema.columns}, table.schema)
         options = {"rule": rule.value}
         result = discover(
-            empty, table.schema, 1, method="measure-notears", calibration=Calibration.PAPER, options=options
+            empty,
+            table.schema,
+            1,
+            method="measure-notears",
+            calibration=Calibration.PAPER,
+            options=options,
+            ledger=None,
         )
         assert result.graph.edges == ()
 

@@ -57,7 +57,7 @@ def test_the_true_number_of_rows_does_not_enter(monkeypatch: pytest.MonkeyPatch)
     told = []
     for nominal in (200, 10**13):
         schema = Schema(dataset="few", columns=columns, reviewed=True, public=True, nominal_rows=nominal)
-        found = measure_source(rows, schema, 1, noise=NoiseKind.EXACT)
+        found = measure_source(rows, schema, 1, noise=NoiseKind.EXACT, ledger=None)
         (moments,) = found.releases
         assert isinstance(moments, NoisyMoments)
         told.append((moments.bits, any("binary places" in finding for finding in found.findings)))

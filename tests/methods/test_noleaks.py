@@ -335,7 +335,7 @@ class TestTold:
     def test_one_column_is_refused(self) -> None:
         schema = msgspec.structs.replace(make_table().schema, columns={"x": Numeric((0, 1))})
         with pytest.raises(MethodError, match="at least 2"):
-            discover({"x": [0.5]}, schema, 1, method="noleaks")
+            discover({"x": [0.5]}, schema, 1, method="noleaks", ledger=None)
 
 
 class TestPaper:
@@ -373,7 +373,14 @@ class TestPaper:
         empty = MemoryTable.from_source({name: np.zeros(0) for name in table.schema.columns}, table.schema)
         for calibration in Calibration:
             result = discover(
-                empty, table.schema, 1, method=method, calibration=calibration, noise=NoiseKind.SEEDED, seed=0
+                empty,
+                table.schema,
+                1,
+                method=method,
+                calibration=calibration,
+                noise=NoiseKind.SEEDED,
+                seed=0,
+                ledger=None,
             )
             assert result.method.calibration == calibration.value
 

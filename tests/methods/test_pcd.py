@@ -189,7 +189,7 @@ class TestRefused:
     def test_values_out_of_range(self, options: dict[str, Any]) -> None:
         (name,) = options
         with pytest.raises(MethodError, match=f"a setting of pcd cannot be read: .*{name}"):
-            discover(make_rows(100), make_schema(100), 1, method="pcd", options=options)
+            discover(make_rows(100), make_schema(100), 1, method="pcd", options=options, ledger=None)
 
 
 class Recorder(Curator):

@@ -188,13 +188,13 @@ class TestRoom:
         schema = make_schema(3, rows=10**12)
         table = MemoryTable.from_codes({name: np.arange(9, dtype=np.uint8) % 3 for name in schema.columns}, schema)
         settings = SearchSettings(redraws=0)
-        assert discover(table, schema, 1, settings=settings, noise=NoiseKind.SEEDED, seed=1).graph.nodes
+        assert discover(table, schema, 1, settings=settings, noise=NoiseKind.SEEDED, seed=1, ledger=None).graph.nodes
 
     def test_published_methods_are_judged_by_their_rows_alone(self) -> None:
         # the joint table of these columns would have 3^40 cells, and no published method on numbers counts it
         schema = make_schema(40, rows=50)
         rows = {name: [f"v{(row * (k + 1)) % 3}" for row in range(50)] for k, name in enumerate(schema.columns)}
-        result = discover(rows, schema, 1, method="measure-notears", calibration=Calibration.PAPER)
+        result = discover(rows, schema, 1, method="measure-notears", calibration=Calibration.PAPER, ledger=None)
         assert len(result.graph.nodes) == 40
 
     def test_no_answer_from_the_system_refuses_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:

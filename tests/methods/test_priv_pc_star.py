@@ -22,7 +22,7 @@ from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.search.constraint.pc import prune
 
-SEEDED: dict[str, Any] = {"noise": NoiseKind.SEEDED, "seed": 0}
+SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 0}
 NOTHING = Knowledge.none()
 ROWS = 5000
 
@@ -39,7 +39,7 @@ def rows() -> tuple[MemoryTable, np.ndarray]:
 def test_other_columns_are_refused(sampled: Any) -> None:
     table = sampled("cancer", 100)
     with pytest.raises(MethodError, match="numeric columns without bins only"):
-        discover(table, table.schema, 1, method="priv-pc-star")
+        discover(table, table.schema, 1, method="priv-pc-star", ledger=None)
 
 
 def test_sound_is_measure(rows: tuple[MemoryTable, np.ndarray]) -> None:

@@ -159,7 +159,7 @@ class TestJson:
     ) -> None:
         table = tables(method)
         result = discover(
-            table, table.schema, 1, method=method, calibration=calibration, noise=NoiseKind.SEEDED, seed=0
+            table, table.schema, 1, method=method, calibration=calibration, noise=NoiseKind.SEEDED, seed=0, ledger=None
         )
         text = result.to_json()
         assert result_from_json(text) == result
@@ -178,7 +178,9 @@ class TestJson:
     def test_unanswered_edges_survive(self, tables: Any) -> None:
         table = tables("svt-pc")
         options = {"rounds": 1, "statistic": "g", "slack": 1e6}
-        result = discover(table, table.schema, 1, method="svt-pc", options=options, noise=NoiseKind.SEEDED, seed=0)
+        result = discover(
+            table, table.schema, 1, method="svt-pc", options=options, noise=NoiseKind.SEEDED, seed=0, ledger=None
+        )
         assert len(result.unanswered) == 9
         again = result_from_json(result.to_json())
         assert again.unanswered == result.unanswered
@@ -269,6 +271,7 @@ class TestAccess:
                 calibration=Calibration.PAPER,
                 noise=NoiseKind.SEEDED,
                 seed=seed,
+                ledger=None,
             )
             for seed in (0, 0, 1)
         ]

@@ -384,5 +384,5 @@ EXACT = "exact integer sampler"
     ],
 )
 def test_the_receipt_names_what_drew(method: str, options: dict[str, Any], drew: str) -> None:
-    found = discover(LEVELS, levels(), 3, method=method, options=options, noise=NoiseKind.OPENDP)
+    found = discover(LEVELS, levels(), 3, method=method, options=options, noise=NoiseKind.OPENDP, ledger=None)
     assert found.receipt.noise == drew

@@ -72,7 +72,7 @@ def test_every_question_has_the_same_rate_and_noise(sampled: Any, ask_method: As
 def test_replaced_records_are_refused(sampled: Any) -> None:
     table = sampled("asia", 2000, relation="replace-one")
     with pytest.raises(MethodError, match="Poisson sub-samples, which are accounted for under add/remove"):
-        discover(table, table.schema, 1, method="sampled-gaussian-pc")
+        discover(table, table.schema, 1, method="sampled-gaussian-pc", ledger=None)
 
 
 @pytest.mark.parametrize("rate", [0, 1.5, -1])

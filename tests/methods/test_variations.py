@@ -22,7 +22,7 @@ def evidence() -> dv.Evidence:
     rows = {"a": a, "b": b, "c": c, "d": rng.random(4000) < 0.5}
     columns = {name: dv.Boolean(outside="false") for name in rows}
     schema = dv.Schema(dataset="t", reviewed=True, unit="one row", nominal_rows=4000, columns=columns)
-    return dv.measure_source(rows, schema, epsilon=5, delta=1e-6, noise=dv.NoiseKind.SEEDED, seed=1)
+    return dv.measure_source(rows, schema, epsilon=5, delta=1e-6, noise=dv.NoiseKind.SEEDED, seed=1, ledger=None)
 
 
 def test_each_variation_is_the_search_at_that_level(evidence: dv.Evidence) -> None:

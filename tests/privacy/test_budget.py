@@ -65,3 +65,12 @@ def test_a_float_means_its_shortest_decimal(x):
 def test_relations_have_words():
     assert "added or removed" in Relation.ADD_REMOVE.words
     assert "replaced" in Relation.REPLACE_ONE.words
+
+
+@pytest.mark.parametrize("name", ["epsilon", "delta"])
+def test_amounts_with_hundreds_of_digits_are_refused(name: str) -> None:
+    """Their squares could not be written to the ledger."""
+    long = Fraction(10**500 + 1, 10**500) / 2
+    amounts = {"epsilon": Fraction(1), "delta": Fraction(0)} | {name: long}
+    with pytest.raises(InvalidBudgetError, match=f"{name} has hundreds of digits"):
+        Budget(**amounts)

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from dagveil.privacy.events import DiscreteGaussian, Unbounded
-from dagveil.privacy.receipt import Calibration, Receipt
+from dagveil.privacy.receipt import Calibration, Receipt, Trust
 from dagveil.privacy.relation import Relation
 
 
@@ -40,7 +40,7 @@ def test_json_keeps_everything():
 
 def test_a_sound_receipt_says_who_against_what_how_strongly_and_what_not():
     words = "\n".join(receipt(warnings=("the schema is a draft",)).words())
-    for part in ("every patient in visits", "added or removed", "anyone who sees", "epsilon 0.3334", "1e-6", "levels",
+    for part in ("every record in visits", "added or removed", "anyone who sees", "epsilon 0.3334", "1e-6", "levels",
                  "5000", "Not promised", "Warning: the schema is a draft", "OpenDP"):  # fmt: skip
         assert part in words
 
@@ -52,7 +52,8 @@ def test_what_a_guess_can_gain_is_rounded_up(epsilon, delta, relation):
     """A test between neighbours has errors a, b with a + e^ε b >= 1 - δ and e^ε a + b >= 1 - δ: best at a = b."""
     words = receipt(epsilon=epsilon, delta=delta, relation=relation).words()
     means = next(word for word in words if word.startswith("What that means"))
-    shown = [float(part.split(" ")[0]) for part in means.split("at most ")[1:]]
+    said = means.replace("may be right every time", "at most 100.0 %")
+    shown = [float(part.split(" ")[0]) for part in said.split("at most ")[1:]]
     grow = math.exp(-min(float(Fraction(epsilon)), 300))
     extra = float(Fraction(delta))
     near = 1 - (1 - extra) * grow / (1 + grow)
@@ -101,7 +102,17 @@ def test_a_seeded_receipt_promises_nothing():
     assert "Who is protected" not in words
 
 
-def test_a_unit_with_an_article_reads_well():
-    words = "\n".join(receipt(unit="one row").words())
-    assert "every row in" in words
-    assert "one one" not in words
+@pytest.mark.parametrize("trust", list(Trust))
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize("unit", ["one patient", "a person", "household", "one row"])
+def test_a_receipt_promises_records_whatever_the_schema_calls_them(unit, relation, trust):
+    """Nothing bounds how many rows a person has, so a unit called patient protects no patient."""
+    words = receipt(unit=unit, relation=relation, trust=trust).words()
+    named = [word for word in words if unit.split()[-1] in word.replace("person with k", "").replace("the person", "")]
+    assert "every record" in words[0]
+    assert any("a person with k records has k times this epsilon" in word for word in words)
+    if unit == "one row":
+        assert not any("schema calls" in word for word in words)
+    else:
+        assert f'The schema calls a record "{unit}".' in words[0]
+        assert [word for word in named if not word.startswith(("Who is protected", "Per person"))] == []

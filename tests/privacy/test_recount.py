@@ -127,7 +127,7 @@ class TestArithmetic:
 
 @pytest.fixture(scope="module")
 def evidence() -> Evidence:
-    return measure_source(ROWS, SCHEMA, 1, noise=NoiseKind.EXACT)
+    return measure_source(ROWS, SCHEMA, 1, noise=NoiseKind.EXACT, ledger=None)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,9 @@ class TestFiles:
                 read(json.dumps(seal(forge(text, "receipt", name, to=value))))
 
     def test_published_results_keep_their_banner(self) -> None:
-        result = discover(ROWS, SCHEMA, 1, method="svt-pc", calibration="paper", noise=NoiseKind.SEEDED, seed=0)
+        result = discover(
+            ROWS, SCHEMA, 1, method="svt-pc", calibration="paper", noise=NoiseKind.SEEDED, seed=0, ledger=None
+        )
         text = result.to_json()
         assert result_from_json(text) == result
         for forged in (
@@ -186,7 +188,7 @@ class TestFiles:
 
     def test_a_run_that_asked_nothing_is_read(self) -> None:
         known = Knowledge((), frozenset(), frozenset({("a", "b"), ("b", "c"), ("a", "c")}))
-        result = discover(ROWS, SCHEMA, 1, method="svt-pc", knowledge=known, noise=NoiseKind.EXACT)
+        result = discover(ROWS, SCHEMA, 1, method="svt-pc", knowledge=known, noise=NoiseKind.EXACT, ledger=None)
         assert result_from_json(result.to_json()) == result
 
 
@@ -199,7 +201,10 @@ class TestSums:
         ]
         plan = plan_measurement(SCHEMA, 1, sites=sites)
         return combine_evidence(
-            [measure_planned(ROWS, plan, site.name, dataset=site.name, noise=NoiseKind.EXACT) for site in sites]
+            [
+                measure_planned(ROWS, plan, site.name, dataset=site.name, noise=NoiseKind.EXACT, ledger=None)
+                for site in sites
+            ]
         )
 
     def test_they_are_read(self, combined: Evidence) -> None:

@@ -38,7 +38,11 @@ def test_the_card_tells_the_claim(result: dict[str, Any]) -> None:
     assert guarantee["holds"] is True
     assert guarantee["definition"] == "approximate differential privacy"
     assert (guarantee["epsilon"], guarantee["delta"]) == ("1", "1/1000000")
-    assert (guarantee["model"], guarantee["unit"], guarantee["neighbours"]) == ("central", "patient", "add-remove")
+    assert (guarantee["model"], guarantee["unit"], guarantee["neighbours"]) == ("central", "one record", "add-remove")
+    assert (guarantee["record"], guarantee["persons"]) == (
+        "patient",
+        "a person with k records has k times this epsilon",
+    )
     assert card["accounting"]["total"] == result["receipt"]["accounting_total"]
     assert card["product"] == {
         "kind": "causal graph",

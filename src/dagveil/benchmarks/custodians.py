@@ -101,7 +101,7 @@ def run_task(task: Task) -> dict[int, float]:
     truth = network.dag()
     table = MemoryTable.from_codes(codes, schema)
     noise = int(rng.integers(2**61))
-    pooled = measure_source(table, schema, task.epsilon, noise=NoiseKind.SEEDED, seed=noise)
+    pooled = measure_source(table, schema, task.epsilon, noise=NoiseKind.SEEDED, seed=noise, ledger=None)
     scores = {POOLED: _score(pooled, truth)}
     for count in task.sites:
         scores[count] = _score(measure_sites(codes, schema, task.epsilon, count, noise), truth)
@@ -120,7 +120,9 @@ def measure_sites(
     for k, name in enumerate(sizes):
         own = replace(schema, dataset=name, nominal_rows=sizes[name])
         part = MemoryTable.from_codes({column: array[cuts[k] : cuts[k + 1]] for column, array in codes.items()}, own)
-        released.append(measure_planned(part, plan, name, schema=own, noise=NoiseKind.SEEDED, seed=seed + k))
+        released.append(
+            measure_planned(part, plan, name, schema=own, noise=NoiseKind.SEEDED, seed=seed + k, ledger=None)
+        )
     return combine_evidence(released) if count > 1 else released[0]
 
 

@@ -94,9 +94,10 @@ def run_case(case: Case, path: Path) -> tuple[float, float]:
         warm,
         case.epsilon,
         settings=SearchSettings(redraws=0),
+        ledger=None,
     )
     start = time.process_time()
-    discover(path, schema, case.epsilon, settings=SearchSettings(redraws=case.redraws))
+    discover(path, schema, case.epsilon, settings=SearchSettings(redraws=case.redraws), ledger=None)
     seconds = time.process_time() - start
     return seconds, peak_memory()
 

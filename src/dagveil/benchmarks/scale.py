@@ -125,6 +125,7 @@ def run_scale(
             noise=NoiseKind.EXACT,
             engine=own,
             memory_limit=memory_limit,
+            ledger=None,
         )
         timings.append(watch.stop(f"dagveil, {own.value} engine, files to graph"))
         if engine is Engine.SPARK:

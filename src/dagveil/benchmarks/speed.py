@@ -188,6 +188,7 @@ def _file_to_graph(path: Path, schema: Schema) -> object:
         settings=SearchSettings(redraws=0),
         noise=NoiseKind.EXACT,
         engine=Engine.MEMORY,
+        ledger=None,
     )
 
 
@@ -196,7 +197,7 @@ def _ours(name: str, codes: Codes, epsilon: float, noise: NoiseKind) -> Callable
 
     def run() -> object:
         table = MemoryTable.from_codes(codes, schema)
-        return discover(table, schema, epsilon, 1e-6, settings=SearchSettings(redraws=0), noise=noise)
+        return discover(table, schema, epsilon, 1e-6, settings=SearchSettings(redraws=0), noise=noise, ledger=None)
 
     return run
 
@@ -214,6 +215,7 @@ def _method(name: str, codes: Codes, epsilon: float, method: Method, calibration
             method=method.name,
             calibration=calibration,
             settings=SearchSettings(redraws=0) if searched else None,
+            ledger=None,
         )
 
     return run

@@ -131,6 +131,7 @@ def run_cell(cell: Cell, run: int, seed: int) -> Scores:
         settings=SearchSettings(redraws=0) if searched else None,
         noise=NoiseKind.SEEDED,
         seed=int(rng.integers(2**62)),
+        ledger=None,
     )
     reported = result.reported.epsilon if result.reported is not None else 0.0
     return replace(score(result.graph.cpdag, dag), questions=float(result.questions or 0), reported=reported)

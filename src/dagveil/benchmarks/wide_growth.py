@@ -113,9 +113,14 @@ def _time_stages(rows: int, columns: int, levels: int, tries: int, *, moments: b
     found = {GrowthStage.COUNT: _best(lambda: next(tables).counts_many(pairs), tries)}
     made = fresh[0]
     found[GrowthStage.RELEASE] = _best(
-        lambda: measure_source(made, made.schema, EPSILON, noise=NoiseKind.EXACT, options={"plan": "tables"}), tries
+        lambda: measure_source(
+            made, made.schema, EPSILON, noise=NoiseKind.EXACT, options={"plan": "tables"}, ledger=None
+        ),
+        tries,
     )
-    evidence = measure_source(made, made.schema, EPSILON, noise=NoiseKind.EXACT, options={"plan": "tables"})
+    evidence = measure_source(
+        made, made.schema, EPSILON, noise=NoiseKind.EXACT, options={"plan": "tables"}, ledger=None
+    )
     found[GrowthStage.SEARCH] = _best(lambda: search_evidence(evidence, SearchSettings(redraws=0)), tries)
     if moments:
         numbers = make_up(

@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 from rich.table import Table
 
+from dagveil.cli.options import ledger_option
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import open_console, print_written
@@ -65,8 +66,21 @@ _OPTIONS = (
     click.option(
         "--workers", type=click.IntRange(1), default=1, metavar="INTEGER", show_default=True, help="Processes."
     ),
+    ledger_option,
 )
-_NAMES = ("epsilons", "methods", "wanted_f1", "degree", "strength", "models", "rows", "seed", "seconds", "workers")
+_NAMES = (
+    "ledger",
+    "epsilons",
+    "methods",
+    "wanted_f1",
+    "degree",
+    "strength",
+    "models",
+    "rows",
+    "seed",
+    "seconds",
+    "workers",
+)
 _OTHERS = ("epsilon", "method", "options", "sites", "tables", "redraws", "noise", "engine")
 """Options of a plan that fixes questions."""
 
@@ -126,11 +140,14 @@ def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict
         write_output(Path(output), found.save)
     print_exploration(found)
     if output:
-        found_epsilon = write_epsilon(found.recommendation.epsilon)
+        advice = found.recommendation
+        # an epsilon that does not even reach what was wanted is no advice to follow blindly
+        step, epsilon = (
+            ("", write_epsilon(advice.epsilon)) if advice.reached else ("choose an E you can promise, ", "E")
+        )
         print_written(
             [Path(output)],
-            f"Next: `dagveil discover DATA --schema SCHEMA.toml --epsilon {found_epsilon} "
-            f"--method {found.recommendation.method}`.",
+            f"Next: {step}`dagveil discover DATA --schema SCHEMA.toml --epsilon {epsilon} --method {advice.method}`.",
         )
 
 

@@ -193,19 +193,22 @@ def _plan() -> Any:
 
 
 def _evidence() -> Evidence:
-    return measure_source(_rows(), _schema(), _LOUD, noise=NoiseKind.EXACT)
+    return measure_source(_rows(), _schema(), _LOUD, noise=NoiseKind.EXACT, ledger=None)
 
 
 def _numeric_evidence() -> Evidence:
     rng = random.Random(2)
     rows = {name: [rng.gauss(0, 1) for _ in range(ROWS)] for name in ("x", "y")}
-    return measure_source(rows, _numeric_schema(), _LOUD, noise=NoiseKind.EXACT)
+    return measure_source(rows, _numeric_schema(), _LOUD, noise=NoiseKind.EXACT, ledger=None)
 
 
 def _combined() -> Evidence:
     plan = _plan()
     return combine_evidence(
-        [measure_planned(_rows(), plan, name, dataset=name, noise=NoiseKind.EXACT) for name in ("north", "south")]
+        [
+            measure_planned(_rows(), plan, name, dataset=name, noise=NoiseKind.EXACT, ledger=None)
+            for name in ("north", "south")
+        ]
     )
 
 
@@ -214,7 +217,9 @@ def _result() -> Any:
 
 
 def _published() -> Any:
-    return discover(_rows(), _schema(), 1, method="svt-pc", calibration=Calibration.PAPER, noise=NoiseKind.EXACT)
+    return discover(
+        _rows(), _schema(), 1, method="svt-pc", calibration=Calibration.PAPER, noise=NoiseKind.EXACT, ledger=None
+    )
 
 
 def _certificate() -> Certificate:

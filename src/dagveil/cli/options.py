@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -13,21 +11,15 @@ from sqlalchemy.engine import make_url
 
 from dagveil.data.engine import DatabaseTable, Engine, Rows, choose_engine
 from dagveil.data.schema import Schema, load_schema
+from dagveil.methods.default_ledger import LEDGER_VARIABLE, default_ledger, open_private
 from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.privacy.ledger.book import WAIT_SECONDS, Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 
-LEDGER_VARIABLE = "DAGVEIL_LEDGER"
 LEDGER_WAIT_SECONDS = WAIT_SECONDS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def default_ledger() -> str:
-    """Return the ledger that is used when none is named."""
-    folder = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
-    return str(folder / "dagveil" / "ledger.sqlite")
 
 
 ledger_option = click.option(
@@ -288,8 +280,4 @@ def name_ledger(place: str) -> str:
 
 def open_ledger(place: str) -> Ledger:
     """Open the ledger; a new one is for its owner alone."""
-    before = os.umask(0o077)
-    try:
-        return Ledger.open(place, LEDGER_WAIT_SECONDS)
-    finally:
-        os.umask(before)
+    return open_private(place, LEDGER_WAIT_SECONDS)

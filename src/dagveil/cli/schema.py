@@ -6,22 +6,40 @@ import shlex
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from dagveil.cli.account import tell_account
 from dagveil.cli.failure import PlainGroup
-from dagveil.cli.options import find_rows, run_options
+from dagveil.cli.options import Command, find_rows, run_options
 from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_output, write_paid
 from dagveil.cli.stopping import open_watched_ledger, stoppable
 from dagveil.cli.summary import count, open_console, print_receipt, print_written
 from dagveil.data.check import check_source
 from dagveil.data.doubts import find_doubts
-from dagveil.data.draft import draft_schema, name_dataset
-from dagveil.data.reading import read_source
+from dagveil.data.draft import draft_schema
+from dagveil.data.file_layout import DECIMALS, ENCODINGS
 from dagveil.data.schema import Schema, load_schema, save_schema
 from dagveil.errors import EvidenceError, SchemaError
 from dagveil.methods.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.report.labels import clean_text
+
+
+def layout_options(command: Command) -> Command:
+    """Add the options that say how a delimited file is written."""
+    options = (
+        click.option(
+            "--separator",
+            metavar="MARK",
+            callback=lambda _context, _option, mark: {"tab": "\t", "\\t": "\t"}.get(mark, mark),
+            help='What separates cells: "," or ";" or "|" or tab.  [default: found, or as the schema says]',
+        ),
+        click.option("--decimal", type=click.Choice(DECIMALS), help="The mark in numbers.  [default: as above]"),
+        click.option("--encoding", type=click.Choice(ENCODINGS), help="Of the file.  [default: utf-8, or as declared]"),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @click.group(cls=PlainGroup)
@@ -37,29 +55,43 @@ def schema() -> None:
 @click.option("-o", "--output", metavar="FILE", default="schema.toml", show_default=True, help="Where the draft goes.")
 @click.option("--dataset", metavar="NAME", help="Name of the data set in the ledger.  [default: the file's name]")
 @click.option("--force", is_flag=True, help="Replace an existing schema.")
-def draft(file: str, output: str, dataset: str | None, force: bool) -> None:
+@layout_options
+def draft(
+    file: str,
+    output: str,
+    dataset: str | None,
+    force: bool,
+    separator: str | None,
+    decimal: str | None,
+    encoding: str | None,
+) -> None:
     """Write a first schema from FILE, marked as unreviewed.
 
-    Its levels and bounds are read from the data, so it can give records away: keep it to yourself until you have
+    Its levels, bounds and bins are read from the data, so it can give records away: keep it to yourself until you have
     replaced them by what is public knowledge. A run refuses an unreviewed schema unless told --accept-draft.
+
+    Separator and decimal mark are found from the first lines, and written into the schema: a run reads by that alone.
     """
     path = Path(output)
     _check_free(path, force=force)
     check_writable(path, reads=(file,))
-    rows = read_source(file)
-    drafted = draft_schema(rows, dataset or name_dataset(file))
-    doubts = find_doubts(rows, drafted)
+    drafted = draft_schema(file, dataset, separator=separator, decimal=decimal, encoding=encoding)
+    doubts = find_doubts(file, drafted)
     write_output(path, lambda part: save_schema(drafted, part))
     next_step = shlex.join(["dagveil", "schema", "check", file, "--schema", str(path)])
     click.echo(
-        f"wrote {path}: {count(len(drafted.columns), 'column')}, unreviewed: levels and bounds were read from the data."
+        f"wrote {path}: {count(len(drafted.columns), 'column')}, unreviewed: levels, bounds, bins, centers and spreads "
+        "were read from the data."
     )
+    if drafted.file.words:
+        click.echo(f"The file is read with {drafted.file.words}, as [file] in the schema says.")
     if doubts:
-        click.echo("Look at these first; to leave a column out, delete its section:")
+        click.echo("Look at these first; to leave a column out, delete its section and name it under `ignore`:")
         for name, doubt in doubts.items():
             click.echo(f"  {clean_text(name)}: {clean_text(doubt)}")
     click.echo(
-        "Next: replace levels and bounds by what is public knowledge, declare nominal_rows, and set reviewed = true.\n"
+        "Next: replace what was read by what is public knowledge, declare nominal_rows, and set reviewed = true. Where "
+        'no other value can occur, name a level for outside instead of "own-level": each level costs noise.\n'
         f"`{next_step}` then tells you what does not fit."
     )
 
@@ -164,8 +196,16 @@ def bounds(
 @click.option(
     "--schema", "schema_path", metavar="SCHEMA.toml", default="schema.toml", show_default=True, help="The schema."
 )
+@layout_options
 @click.pass_context
-def check(context: click.Context, file: str, schema_path: str) -> None:
+def check(
+    context: click.Context,
+    file: str,
+    schema_path: str,
+    separator: str | None,
+    decimal: str | None,
+    encoding: str | None,
+) -> None:
     """Tell, column by column, what in FILE does not fit the schema.
 
     For the custodian's eyes only: these are exact counts without noise. A run does not need a perfect fit, since the
@@ -177,8 +217,13 @@ def check(context: click.Context, file: str, schema_path: str) -> None:
             f"{', '.join(map(repr, still_open))}: bounds are missing. Declare the lowest and the highest value, or let "
             "`dagveil schema bounds` find them privately"
         )
-    report = check_source(file, load_schema(schema_path))
+    declared = load_schema(schema_path)
+    given = {"separator": separator, "decimal": decimal, "encoding": encoding}
+    layout = replace(declared.file, **{key: value for key, value in given.items() if value is not None})
+    report = check_source(file, replace(declared, file=layout))
     click.echo("\n".join(map(clean_text, report.words())))
+    if layout != declared.file:
+        click.echo("This file was read as the options say. A run goes by [file] in the schema: declare it there.")
     if not report.fits:
         context.exit(1)
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagveil.data.column import MISSING_LABEL, OWN_LEVEL, Column, Numeric
-from dagveil.data.encoding import bin_numbers, clip_numbers, find_levels, is_text
+from dagveil.data.encoding import bin_numbers, clip_numbers, find_levels, is_text, read_declared_numbers
 from dagveil.data.parsing import read_numbers
-from dagveil.data.reading import read_source
+from dagveil.data.reading import read_declared
 from dagveil.data.schema import Schema
 from dagveil.data.spelling import place_codes
 
@@ -104,8 +104,7 @@ def check_source(source: Any, schema: Schema) -> CheckReport:
     >>> check_source({"x": ["a", "c", "a"]}, schema).columns[0].words()
     'x: 1 outside, 1 levels without a record'
     """
-    coded = [name for name, column in schema.columns.items() if not isinstance(column, Numeric)]
-    table = read_source(source, list(schema.columns), coded=coded)
+    table = read_declared(source, schema)
     checks = tuple(_check_column(table.column(name), name, column) for name, column in schema.columns.items())
     return CheckReport(n_rows=table.num_rows, columns=checks)
 
@@ -129,9 +128,10 @@ def _check_column(cells: pa.ChunkedArray, name: str, column: Column) -> ColumnCh
 
 
 def _check_numbers(cells: pa.ChunkedArray, name: str, column: Numeric) -> ColumnCheck:
-    numbers = read_numbers(cells, name)
+    numbers = read_declared_numbers(cells, name, column)
     unknown = int(np.isnan(numbers).sum())
-    outside = unknown - _count_missing(cells) if is_text(cells.type) else 0
+    coded = int(np.isin(read_numbers(cells, name), column.missing_numbers).sum())
+    outside = unknown - coded - _count_missing(cells, column) if is_text(cells.type) else 0
     used = np.bincount(bin_numbers(numbers, clip_numbers(numbers, column), column), minlength=column.n_levels)
     return ColumnCheck(
         name=name,
@@ -139,12 +139,29 @@ def _check_numbers(cells: pa.ChunkedArray, name: str, column: Numeric) -> Column
         missing=unknown - outside,
         clipped=int(((numbers < column.bounds[0]) | (numbers > column.bounds[1])).sum()),
         unused=tuple(label for label, count in zip(column.labels, used, strict=True) if count == 0),
-        place_for_missing=MISSING_LABEL if column.missing == OWN_LEVEL else f"{column.missing_value:g}",
+        place_for_missing=_place_missing(column),
     )
 
 
-def _count_missing(cells: pa.ChunkedArray) -> int:
+def _place_missing(column: Numeric) -> str | None:
+    """Say where missing numbers go; None if the declaration does not say."""
+    if column.missing == OWN_LEVEL:
+        return MISSING_LABEL
+    return None if column.missing is None and column.center is None else f"{column.missing_value:g}"
+
+
+def _count_missing(cells: pa.ChunkedArray, column: Numeric) -> int:
     """Count the texts that say that a number is missing, rather than say something else."""
-    texts = pc.ascii_lower(pc.ascii_trim_whitespace(pc.cast(cells, pa.large_string())))
-    empty = pc.is_in(texts, value_set=pa.array(["", "nan"], type=pa.large_string()))
-    return int(cells.null_count + (pc.sum(empty).as_py() or 0))
+    raw = pc.cast(cells, pa.large_string())
+    texts = pc.ascii_lower(pc.ascii_trim_whitespace(raw))
+    words = [word for word in column.missing_words or () if _is_word(word)]
+    said = pc.or_(
+        pc.is_in(texts, value_set=pa.array(["", "nan"], type=pa.large_string())),
+        pc.is_in(raw, value_set=pa.array(words, type=pa.large_string())),
+    )
+    return int(cells.null_count + (pc.sum(said).as_py() or 0))
+
+
+def _is_word(text: str) -> bool:
+    """Tell a word from a number, which was counted already."""
+    return bool(np.isnan(read_numbers(pa.chunked_array([[text]]), "missing_words")[0]))

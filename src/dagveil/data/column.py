@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -27,11 +27,17 @@ MAX_LEVELS: Final = 1000
 MAX_LEVEL_LENGTH: Final = 200
 """The longest name of a level, in characters."""
 
+_FORMS: Final = (str, str.upper, str.capitalize)
+
 LARGEST_SCORE: Final = 1e100
 """The largest score of a level: its square is still a number."""
 
 NORMAL_QUARTILE: Final = 0.674
 """The upper quartile of the standard normal distribution, to three digits."""
+
+TRUE_WORDS: Final = tuple(form(word) for word in ("true", "t", "yes", "1") for form in _FORMS)
+FALSE_WORDS: Final = tuple(form(word) for word in ("false", "f", "no", "0") for form in _FORMS)
+"""The texts that every boolean column accepts."""
 
 DEFAULT_BINS: Final = 4
 """How many bins a numeric column is counted in when its declaration names none."""
@@ -42,10 +48,13 @@ class _Labelled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fie
     outside: str = OWN_LEVEL
     missing: str | None = None
     scores: tuple[float, ...] | None = None
+    spellings: Mapping[str, tuple[str, ...]] | None = None
+    missing_words: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "levels", _checked_levels(self.levels))
         _check_places(self.levels, self.outside, self.missing)
+        _check_words(self, self.levels)
         if self.scores is not None:
             msgspec.structs.force_setattr(self, "scores", _checked_scores(self.scores, len(self.levels)))
 
@@ -79,6 +88,10 @@ class Categorical(_Labelled, frozen=True, tag="categorical"):
         an outside value.
     scores
         A number for each level, for linear methods; None takes 0, 1, 2, … in the order of the levels.
+    spellings
+        Other texts that stand for a level, by level: {"F": ("f", "female")}.
+    missing_words
+        Texts that say that a value is missing, such as "NA".
 
     Examples
     --------
@@ -108,9 +121,12 @@ class Boolean(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 
     outside: str = OWN_LEVEL
     missing: str | None = None
+    spellings: Mapping[str, tuple[str, ...]] | None = None
+    missing_words: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         _check_places(self.levels, self.outside, self.missing)
+        _check_words(self, [*TRUE_WORDS, *FALSE_WORDS])
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -149,6 +165,8 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
         level "(missing)" when counted (needs `bins`). None means the center, or else the middle of the bounds.
     center, spread
         Optional public guesses of the mean and the standard deviation.
+    missing_words
+        Texts that say that a value is missing. A word that is a number, such as "-9", means every cell of that value.
 
     Examples
     --------
@@ -161,9 +179,11 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     missing: float | Literal["own-level"] | None = None
     center: float | None = None
     spread: float | None = None
+    missing_words: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "bounds", _checked_bounds(self.bounds))
+        msgspec.structs.force_setattr(self, "missing_words", _checked_words("missing_words", self.missing_words))
         lower, upper = self.bounds
         if isinstance(self.missing, int | float):
             msgspec.structs.force_setattr(self, "missing", _checked_inside("missing", self.missing, self.bounds))
@@ -226,6 +246,11 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
         return len(self.cuts) + 1 + (self.missing == OWN_LEVEL)
 
     @property
+    def missing_numbers(self) -> tuple[float, ...]:
+        """The numbers among the words for missing values."""
+        return tuple(number for word in self.missing_words or () if (number := _read_number(word)) is not None)
+
+    @property
     def missing_value(self) -> float:
         """The number that stands for a missing value in sums."""
         if isinstance(self.missing, float):
@@ -274,6 +299,47 @@ def _check_places(levels: tuple[str, ...], outside: str, missing: str | None) ->
                 )
         elif place not in levels:
             raise SchemaError(f'{key} is {place!r}, which is no level; name a declared level or write "{OWN_LEVEL}"')
+
+
+def _check_words(column: Categorical | Ordinal | Boolean | _Labelled, taken: Iterable[str]) -> None:
+    """Check declared spellings and words for missing values: each text may mean one thing only."""
+    spellings = {
+        level: _checked_words(f"spellings of {level!r}", texts) or ()
+        for level, texts in (column.spellings or {}).items()
+    }
+    strange = [level for level in spellings if level not in column.levels]
+    if strange:
+        raise SchemaError(f"spellings names {strange[0][:40]!r}, which is no level; declare the level, or remove it")
+    words = _checked_words("missing_words", column.missing_words)
+    seen = set(taken)
+    for text in (*itertools.chain.from_iterable(spellings.values()), *(words or ())):
+        if text in seen:
+            raise SchemaError(
+                f"{text[:40]!r} stands for two things: as a level, a spelling or a word for missing values; keep one"
+            )
+        seen.add(text)
+    msgspec.structs.force_setattr(column, "spellings", spellings or None)
+    msgspec.structs.force_setattr(column, "missing_words", words)
+
+
+def _checked_words(key: str, words: Sequence[str] | None) -> tuple[str, ...] | None:
+    if words is None:
+        return None
+    if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+        raise SchemaError(f'{key} must be a list of texts, such as ["NA", "-9"]')
+    if "" in words:
+        raise SchemaError(f"{key} has an empty text; an empty cell is a missing value anyway: remove it")
+    if len(words) > MAX_LEVELS or any(len(word) > MAX_LEVEL_LENGTH for word in words):
+        raise SchemaError(f"{key}: at most {MAX_LEVELS} texts of at most {MAX_LEVEL_LENGTH} characters; remove some")
+    return tuple(dict.fromkeys(words)) or None
+
+
+def _read_number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _extend(levels: tuple[str, ...], outside: str, missing: str | None) -> tuple[str, ...]:

@@ -1,36 +1,44 @@
 """A first schema, read from the data, for a person to review.
 
-Levels and bounds that were read from the data can reveal records. So a draft is marked as unreviewed, and it stays so
-until someone has replaced what was read by what is publicly known.
+Levels, bounds, bins, centers and spreads that were read from the data can reveal records. So a draft is marked as
+unreviewed, and it stays so until someone has replaced what was read by what is publicly known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dagveil.data.column import (
+    DEFAULT_BINS,
+    FALSE_WORDS,
     MAX_LEVEL_LENGTH,
     MISSING_LABEL,
     OTHER_LABEL,
     OWN_LEVEL,
+    TRUE_WORDS,
     Boolean,
     Categorical,
     Column,
     Numeric,
+    Ordinal,
 )
 from dagveil.data.encoding import is_text
+from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout, find_layout, is_delimited
 from dagveil.data.parsing import read_numbers
-from dagveil.data.reading import read_source
+from dagveil.data.reading import check_file, read_source
+from dagveil.data.scales import order_levels
 from dagveil.data.schema import Schema
 from dagveil.data.spelling import spell_number
+from dagveil.data.unfit import DATES, tell_unfit_numbers, tell_unfit_texts
 from dagveil.errors import DataError
 
 FEW_NUMBERS: Final = 20
@@ -42,13 +50,46 @@ MANY_TEXTS: Final = 100
 KEPT_TEXTS: Final = 20
 """How many of them are kept."""
 
+MISSING_WORDS: Final = frozenset(
+    ("na", "n/a", "n.a.", "nan", "null", "#n/a", "k.a.", "k. a.", "keine angabe", "missing", "-", ".", "?")
+)
+"""Words that a draft takes for missing values, in small letters and without blanks around them."""
+
 _SHARE_OF_NUMBERS: Final = 0.9
 _NO_LEVEL: Final = "(none)"
+_BOOLEAN_WORDS: Final = frozenset(word for word in (*TRUE_WORDS, *FALSE_WORDS) if word.casefold() in ("true", "false"))
 _RESERVED: Final = frozenset({OWN_LEVEL, OTHER_LABEL, MISSING_LABEL})
 
 
-def draft_schema(source: Any, dataset: str | None = None) -> Schema:
+@dataclass(frozen=True, slots=True)
+class ReadColumn:
+    """A column as a draft reads it: texts with their counts or numbers, and words that say that a value is missing."""
+
+    kind: pa.DataType
+    numbers: NDArray[np.float64] | None
+    texts: Mapping[str, int]
+    missing_words: tuple[str, ...]
+    n_missing: int
+
+    @property
+    def unfit(self) -> str | None:
+        """Why the column is left out; None if it is not."""
+        if pa.types.is_temporal(self.kind):
+            return DATES
+        return tell_unfit_texts(self.texts) if self.numbers is None else tell_unfit_numbers(self.numbers)
+
+
+def draft_schema(
+    source: Any,
+    dataset: str | None = None,
+    *,
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+) -> Schema:
     """Draft a schema from the data itself. The draft is not private: review it before anyone else sees it.
+
+    Columns that look like dates, or like names of records or persons, are left out: they stand under `ignore`.
 
     Parameters
     ----------
@@ -56,20 +97,29 @@ def draft_schema(source: Any, dataset: str | None = None) -> Schema:
         Anything that `read_source` reads.
     dataset
         The name of the data set; the name of the file if None.
+    separator, decimal, encoding
+        How a delimited file is written, as in `FileLayout`; None looks at its first lines, and takes UTF-8.
 
     Examples
     --------
     >>> draft = draft_schema({"sex": ["f", "m", "f"], "age": [31.5, 47.0, 62.25]})
     >>> draft.columns["sex"].levels, draft.columns["age"].bounds, draft.reviewed
-    (('f', 'm'), (31.5, 62.25), False)
+    (('f', 'm'), (30.0, 64.0), False)
     """
-    table = read_source(source)
-    if not table.column_names:
+    layout = layout_of(source, separator, decimal, encoding)
+    found = read_columns(source, layout)
+    if not found:
         raise DataError("the data have no columns, so there is nothing to draft; check the source")
     if dataset is None and isinstance(source, str | Path):
         dataset = name_dataset(source)
-    columns = {name: _draft_column(table.column(name), name) for name in table.column_names}
-    return Schema(dataset=dataset or "data", columns=columns, reviewed=False)
+    columns = {name: _draft_column(column) for name, column in found.items() if column.unfit is None}
+    if not columns:
+        raise DataError(
+            f"all {len(found)} columns look like dates, or like names of records or persons, so no schema was written; "
+            "check the source, or write the schema by hand"
+        )
+    ignored = tuple(name for name in found if name not in columns)
+    return Schema(dataset=dataset or "data", columns=columns, reviewed=False, file=layout, ignore=ignored)
 
 
 def name_dataset(file: str | Path) -> str:
@@ -83,13 +133,20 @@ def name_dataset(file: str | Path) -> str:
     return Path(file).name.partition(".")[0]
 
 
-def _draft_column(cells: pa.ChunkedArray, name: str) -> Column:
-    kind = value_type(cells.type)
-    if pa.types.is_boolean(kind):
-        return Boolean(outside="false", missing=_place_missing(cells.null_count))
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _draft_numbers(read_numbers(cells, name))
-    return _draft_texts(cells, name)
+def layout_of(
+    source: Any, separator: str | None = None, decimal: str | None = None, encoding: str | None = None
+) -> FileLayout:
+    """Find out how a source is written if it is a delimited file."""
+    if not isinstance(source, str | Path) or not is_delimited(Path(source)):
+        return PLAIN_LAYOUT
+    check_file(Path(source))
+    return find_layout(Path(source), separator, decimal, encoding)
+
+
+def read_columns(source: Any, layout: FileLayout, names: Sequence[str] | None = None) -> dict[str, ReadColumn]:
+    """Read columns as a draft does."""
+    table = read_source(source, names, layout=layout)
+    return {name: _read_column(table.column(name), name, layout) for name in table.column_names}
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
@@ -97,56 +154,110 @@ def value_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _draft_numbers(numbers: NDArray[np.float64]) -> Column:
-    known = numbers[np.isfinite(numbers)]
-    distinct, counts = np.unique(known, return_counts=True)
-    if 0 < distinct.size <= FEW_NUMBERS and np.all(distinct == np.trunc(distinct)):
-        levels = [spell_number(number) for number in distinct.tolist()]
-        return Categorical(
-            levels=tuple(levels),
-            outside=levels[int(np.argmax(counts))],
-            missing=_place_missing(int(np.isnan(numbers).sum())),
-        )
-    return _draft_numeric(known, int(np.isnan(numbers).sum()))
-
-
-def _draft_numeric(numbers: NDArray[np.float64], n_missing: int) -> Numeric:
-    """Draft bounds, and where there are missing values the number that stands for them, for the reviewer to see."""
-    column = Numeric(bounds=_find_bounds(numbers))
-    return msgspec.structs.replace(column, missing=column.missing_value) if n_missing else column
-
-
-def _draft_texts(cells: pa.ChunkedArray, name: str) -> Column:
-    texts = count_texts(cells, name)
+def _read_column(cells: pa.ChunkedArray, name: str, layout: FileLayout) -> ReadColumn:
+    kind = value_type(cells.type)
+    if pa.types.is_boolean(kind):
+        return ReadColumn(kind, None, {}, (), cells.null_count)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        numbers = read_numbers(cells, name)
+        return ReadColumn(kind, numbers, {}, (), int(np.isnan(numbers).sum()))
+    counted = count_texts(cells, name)
+    words = tuple(sorted(text for text in counted if text.strip().casefold() in MISSING_WORDS))
+    texts = {text: count for text, count in counted.items() if text not in words}
     n_missing = len(cells) - sum(texts.values())
-    if texts and {text.lower() for text in texts} <= {"true", "false"}:
-        return Boolean(outside="false", missing=_place_missing(n_missing))
-    numbers = read_numbers(pa.chunked_array([pa.array(list(texts), pa.large_string())]), name)
+    parsed = read_numbers(pa.chunked_array([layout.read_marks(pa.array(list(texts), pa.large_string()))]), name)
     counts = np.array(list(texts.values()), dtype=np.int64)
-    is_number = ~np.isnan(numbers)
-    if not texts or any(_is_padded(text) for text in texts):
-        return _draft_levels(texts, n_missing)
-    if is_number.all():
-        if all(spell_number(number) == text for number, text in zip(numbers.tolist(), texts, strict=True)):
-            return _draft_numbers(np.append(np.repeat(numbers, counts), np.full(n_missing, np.nan)))
-        return _draft_numeric(numbers, n_missing)
-    if len(texts) > FEW_NUMBERS and counts[is_number].sum() >= _SHARE_OF_NUMBERS * counts.sum():
-        return _draft_numeric(numbers, n_missing)
-    return _draft_levels(texts, n_missing)
+    numbers = np.repeat(parsed, counts)
+    share = np.count_nonzero(~np.isnan(numbers)) / max(numbers.size, 1)
+    # codes such as "01" are names, not numbers; so are true and false, and a few numbers among a few words
+    named = any(_is_padded(text) for text in texts) or texts.keys() <= _BOOLEAN_WORDS
+    if not texts or named or share < (_SHARE_OF_NUMBERS if len(texts) > FEW_NUMBERS else 1.0):
+        return ReadColumn(kind, None, texts, words, n_missing)
+    return ReadColumn(kind, np.append(numbers, np.full(n_missing, np.nan)), texts, words, n_missing)
 
 
-def _draft_levels(texts: Mapping[str, int], n_missing: int) -> Categorical:
+def _draft_column(column: ReadColumn) -> Column:
+    if pa.types.is_boolean(column.kind):
+        # nothing but false and true can stand there
+        return Boolean(outside="false", missing=_place_missing(column))
+    if column.numbers is None:
+        return _draft_levels(column)
+    known = column.numbers[np.isfinite(column.numbers)]
+    distinct = np.unique(known)
+    spelled = {spell_number(number) for number in distinct.tolist()}
+    # texts such as "1.0" are no levels that a number could be compared with
+    if 0 < distinct.size <= FEW_NUMBERS and np.all(distinct == np.trunc(distinct)) and set(column.texts) <= spelled:
+        return _draft_numbered_levels(distinct, column)
+    return _draft_numeric(known, column)
+
+
+def _draft_numbered_levels(distinct: NDArray[np.float64], column: ReadColumn) -> Column:
+    levels = tuple(spell_number(number) for number in distinct.tolist())
+    places: dict[str, Any] = {"missing": _place_missing(column), "missing_words": column.missing_words}
+    if len(levels) < 3:
+        return Categorical(levels, **places)
+    even = np.unique(np.diff(distinct)).size == 1
+    return Ordinal(levels, scores=None if even else tuple(distinct.tolist()), **places)
+
+
+def _draft_numeric(known: NDArray[np.float64], column: ReadColumn) -> Numeric:
+    """Draft bounds, bins, center and spread with few digits; missing values get a bin of their own."""
+    places: dict[str, Any] = {"missing": _place_missing(column), "missing_words": column.missing_words}
+    if np.unique(known).size < 2:
+        return Numeric(_constant_bounds(known), bins=1 if column.n_missing else None, **places)
+    quartiles = np.quantile(known, np.arange(1, DEFAULT_BINS) / DEFAULT_BINS)
+    spread = float(known.std())
+    step = _plain_step(min(spread, float(np.ptp(known))) / 4)
+    lower, upper = (_round_to(float(known.min()), step, math.floor), _round_to(float(known.max()), step, math.ceil))
+    # where many values are the lowest one, the first edge is above it: they keep a bin of their own
+    above = float(known[known > known.min()].min())
+    edges = [_round_to(float(edge) if edge > known.min() else above, step, round) for edge in quartiles]
+    inside = tuple(edge for edge in dict.fromkeys(edges) if lower < edge < upper)
+    if not (math.isfinite(lower) and math.isfinite(upper) and math.isfinite(spread) and lower < upper):
+        return Numeric((float(known.min()), float(known.max())), bins=DEFAULT_BINS, **places)
+    return Numeric(
+        (lower, upper),
+        bins=inside or DEFAULT_BINS,
+        center=_round_to(float(known.mean()), step, round),
+        spread=float(f"{spread:.2g}"),
+        **places,
+    )
+
+
+def _draft_levels(column: ReadColumn) -> Column:
+    texts = column.texts
+    if texts and texts.keys() <= _BOOLEAN_WORDS:
+        return Boolean(missing=_place_missing(column), missing_words=column.missing_words)
     usable = {text: count for text, count in texts.items() if len(text) <= MAX_LEVEL_LENGTH and text not in _RESERVED}
-    frequent = sorted(usable, key=lambda text: (-usable[text], text))
+    merged = merge_spellings(usable)
+    counts = {level: sum(usable[text] for text in (level, *others)) for level, others in merged.items()}
+    frequent = sorted(merged, key=lambda level: (-counts[level], level))
     if len(frequent) > MANY_TEXTS:
         frequent = frequent[:KEPT_TEXTS]
     if not frequent:
         return Categorical(levels=(_NO_LEVEL,), outside=_NO_LEVEL)
-    return Categorical(
-        levels=tuple(sorted(frequent)),
-        outside=frequent[0] if len(frequent) == len(texts) else OWN_LEVEL,
-        missing=_place_missing(n_missing),
+    ordered = order_levels(frequent)
+    kind = Categorical if ordered is None else Ordinal
+    return kind(
+        levels=ordered or tuple(sorted(frequent)),
+        missing=_place_missing(column),
+        spellings={level: merged[level] for level in frequent if merged[level]},
+        missing_words=column.missing_words,
     )
+
+
+def merge_spellings(texts: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+    """Put texts together that differ in capitals and blanks only: the most frequent one, with all others.
+
+    Examples
+    --------
+    >>> merge_spellings({"Basic": 9, "basic ": 1, "plus": 3})
+    {'Basic': ('basic ',), 'plus': ()}
+    """
+    same: dict[str, list[str]] = {}
+    for text in sorted(texts, key=lambda text: (-texts[text], text)):
+        same.setdefault(" ".join(text.split()).casefold(), []).append(text)
+    return {group[0]: tuple(group[1:]) for group in same.values()}
 
 
 def count_texts(cells: pa.ChunkedArray, name: str) -> dict[str, int]:
@@ -167,22 +278,34 @@ def count_texts(cells: pa.ChunkedArray, name: str) -> dict[str, int]:
     return {text: count for text, count in pairs if text}
 
 
-def _place_missing(n_missing: int) -> str | None:
-    return OWN_LEVEL if n_missing else None
+def _place_missing(column: ReadColumn) -> Any:
+    return OWN_LEVEL if column.n_missing else None
 
 
-def _find_bounds(numbers: NDArray[np.float64]) -> tuple[float, float]:
-    known = numbers[np.isfinite(numbers)]
+def _constant_bounds(known: NDArray[np.float64]) -> tuple[float, float]:
     if known.size == 0:
         return (0.0, 1.0)
-    lower, upper = float(known.min()), float(known.max())
-    if lower < upper:
-        return (lower, upper)
+    number = float(known[0])
     # a constant column still needs bounds that increase; growing towards zero cannot overflow
-    width = max(1.0, abs(lower))
-    return (lower - width, upper) if lower > 0 else (lower, upper + width)
+    width = max(1.0, abs(number))
+    return (number - width, number) if number > 0 else (number, number + width)
+
+
+def _plain_step(width: float) -> float:
+    """Return the largest of 1, 2 and 5 times a power of ten that is at most a width."""
+    if not (math.isfinite(width) and width > 0):
+        return width
+    power = 10.0 ** math.floor(math.log10(width))
+    return max((factor * power for factor in (1, 2, 5) if factor * power <= width), default=power)
+
+
+def _round_to(number: float, step: float, rounding: Any) -> float:
+    """Round to a multiple of a step, to the digits that the step has."""
+    if not (step > 0 and math.isfinite(step) and abs(number) / step < 2**53):
+        return number
+    rounded = rounding(number / step) * step
+    return float(f"{rounded:.12g}")
 
 
 def _is_padded(text: str) -> bool:
-    # codes such as "01" are names, not numbers
     return len(text) > 1 and text[0] == "0" and text[1].isdigit()

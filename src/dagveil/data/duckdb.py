@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dagveil.data.distinct import WeightedRows, shrink_rows
 from dagveil.data.encoding import Codes, code_type
+from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.files import FileForm, FileRows, file_form
 from dagveil.data.pushdown import TextRule, quote_name, write_code
 from dagveil.data.reading import check_names
@@ -100,16 +101,22 @@ class DuckdbFiles(FileRows):
 
     Parameters
     ----------
-    files, columns, coded
+    files, columns, coded, layout, numbers
         As in `FileRows`.
     session
         DuckDB.
     """
 
     def __init__(
-        self, files: Sequence[Path], columns: Sequence[str], session: DuckdbSession, coded: Sequence[str] = ()
+        self,
+        files: Sequence[Path],
+        columns: Sequence[str],
+        session: DuckdbSession,
+        coded: Sequence[str] = (),
+        layout: FileLayout = PLAIN_LAYOUT,
+        numbers: Sequence[str] = (),
     ) -> None:
-        super().__init__(files, columns, coded)
+        super().__init__(files, columns, coded, layout, numbers)
         self._session = session
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:

@@ -62,7 +62,7 @@ def encode(table: pa.Table, schema: Schema) -> EncodedColumns:
         column = schema.columns[name]
         if not isinstance(column, Numeric):
             return find_levels(table.column(name), column, name, places=np.array(place_codes(column))), None
-        numbers = read_numbers(table.column(name), name)
+        numbers = read_declared_numbers(table.column(name), name, column)
         clipped = clip_numbers(numbers, column)
         return bin_numbers(numbers, clipped, column), clipped
 
@@ -256,6 +256,14 @@ def _fits(number: decimal.Decimal, kind: pa.DataType) -> bool:
     except pa.ArrowException:
         return False
     return True
+
+
+def read_declared_numbers(cells: pa.ChunkedArray, name: str, column: Numeric) -> NDArray[np.float64]:
+    """Read cells as numbers; those that the declaration takes for missing become not-a-number."""
+    numbers = read_numbers(cells, name)
+    for missing in column.missing_numbers:
+        numbers = np.where(numbers == missing, np.nan, numbers)
+    return numbers
 
 
 def clip_numbers(numbers: NDArray[np.float64], column: Numeric) -> NDArray[np.float64]:

@@ -107,10 +107,8 @@ class Rows:
         if self.engine is Engine.MEMORY:
             return _open_in_memory(source, schema)
         limit = self.memory_limit or int(_SHARE * (available_memory() or _UNKNOWN_MEMORY))
-        if self.engine is Engine.SPARK:
-            rows = _open_cluster(source, list(schema.columns))
-        else:
-            rows = _open_rows(source, schema, limit)
+        clustered = self.engine is Engine.SPARK
+        rows = _open_cluster(source, schema) if clustered else _open_rows(source, schema, limit)
         return StreamedTable(rows, schema, held_bytes=min(HELD_BYTES, limit // _HELD_SHARE))
 
 
@@ -201,23 +199,24 @@ def _open_rows(source: Any, schema: Schema, limit: float) -> RowSource:
         return _open_database(source, columns, limit)
     if isinstance(source, str | Path):
         session = duckdb.DuckdbSession(int(_DUCKDB_SHARE * limit))
-        rows = duckdb.DuckdbFiles(list_files(source), columns, session, _coded(schema))
+        rows = duckdb.DuckdbFiles(list_files(source), columns, session, _coded(schema), schema.file, schema.numbers)
         for fields in rows.all_fields:
             check_types(fields, schema)
         return rows
     return ArrowRows(read_source(source, columns))
 
 
-def _open_cluster(source: Any, columns: Sequence[str]) -> RowSource:
+def _open_cluster(source: Any, schema: Schema) -> RowSource:
     from dagveil.data.spark import SparkRows, open_cluster
 
+    columns = list(schema.columns)
     if isinstance(source, DatabaseTable):
-        return open_cluster(source.place, source.table, columns)
+        return open_cluster(source.place, source.table, columns, schema.file)
     return SparkRows(source, columns)
 
 
 def _file_rows(files: Sequence[Path], schema: Schema) -> FileRows:
-    return FileRows(files, list(schema.columns), _coded(schema))
+    return FileRows(files, list(schema.columns), _coded(schema), schema.file, schema.numbers)
 
 
 def _coded(schema: Schema) -> list[str]:

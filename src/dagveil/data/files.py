@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from dagveil.data.encoding import is_text
+from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.reading import (
     BLOCK_BYTES,
     ENDINGS,
@@ -127,12 +128,25 @@ class FileRows(LocalRows):
         Columns of the schema; files may have more.
     coded
         Those with few distinct values, which are read faster as such.
+    layout
+        How delimited files are written.
+    numbers
+        Columns of delimited files whose texts are numbers.
     """
 
-    def __init__(self, files: Sequence[Path], columns: Sequence[str], coded: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        files: Sequence[Path],
+        columns: Sequence[str],
+        coded: Sequence[str] = (),
+        layout: FileLayout = PLAIN_LAYOUT,
+        numbers: Sequence[str] = (),
+    ) -> None:
         self._files = list(files)
         self._columns = list(columns)
         self._coded = frozenset(coded)
+        self._layout = layout
+        self._numbers = frozenset(numbers)
         self._stamps = [_Stamp.of(path) for path in self._files]
         found = [self._file_fields(path) for path in self._files]
         self.all_names = [names for names, _ in found]
@@ -169,8 +183,7 @@ class FileRows(LocalRows):
             elif form is FileForm.ARROW:
                 yield from _arrow_batches(path, columns)
             else:
-                delimiter = "\t" if form is FileForm.TABS else ","
-                broken = yield from _delimited_batches(path, delimiter, columns)
+                broken = yield from _delimited_batches(path, self._layout, columns, self._numbers)
                 # a broken line is still one record: dropping it would change the number of rows
                 if broken:
                     yield _missing_rows(broken, columns)
@@ -188,8 +201,7 @@ class FileRows(LocalRows):
         if form is FileForm.ARROW:
             with open_arrow(path) as reader:
                 return self._choose_fields(path, reader.schema)
-        header = read_header(path, "\t" if form is FileForm.TABS else ",")
-        check_names(header, self._columns, path.name)
+        header = read_header(path, self._layout, self._columns)
         return header, pa.schema([(name, pa.string()) for name in self._columns])
 
     def _choose_fields(self, path: Path, fields: pa.Schema) -> tuple[list[str], pa.Schema]:
@@ -219,15 +231,16 @@ def _arrow_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatc
                 yield batch.slice(start, most)
 
 
-def _delimited_batches(path: Path, delimiter: str, columns: Sequence[str]) -> Any:
+def _delimited_batches(path: Path, layout: FileLayout, columns: Sequence[str], numbers: Collection[str]) -> Any:
     """Hand out the rows of a delimited file; returns the number of its broken lines."""
     import pyarrow.csv
 
-    header = read_header(path, delimiter)
+    header = read_header(path, layout)
+    delimiter = layout.separator_of(path)
     done = 0
     for block_bytes in BLOCK_BYTES:
         broken = BrokenLines()
-        options = delimited_options(delimiter, header, columns, (), block_bytes, broken)
+        options = delimited_options(delimiter, header, columns, (), block_bytes, broken, layout.encoding)
         try:
             with pyarrow.csv.open_csv(path, **options) as reader:
                 passed = 0
@@ -237,7 +250,7 @@ def _delimited_batches(path: Path, delimiter: str, columns: Sequence[str]) -> An
                     passed += batch.num_rows
                     if fresh.num_rows:
                         done += fresh.num_rows
-                        yield fresh
+                        yield _read_marks(fresh, layout, numbers)
                 return broken.count
         except pa.ArrowInvalid as error:
             if is_empty(path, error, block_bytes):
@@ -245,6 +258,14 @@ def _delimited_batches(path: Path, delimiter: str, columns: Sequence[str]) -> An
         except (OSError, UnicodeDecodeError):
             break
     raise unreadable(path)
+
+
+def _read_marks(batch: pa.RecordBatch, layout: FileLayout, numbers: Collection[str]) -> pa.RecordBatch:
+    columns = [
+        layout.read_marks(cells) if name in numbers else cells
+        for name, cells in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _missing_rows(count: int, columns: Sequence[str]) -> pa.RecordBatch:

@@ -20,7 +20,7 @@ from dagveil.data.gradients import Block, GradientPlan, scale_blocks, sum_curvat
 from dagveil.data.levelled import check_slots, level_column, scale_to_unit
 from dagveil.data.moments import MomentPlan, sum_outer_products
 from dagveil.data.products import PairTables, count_pairs, pays
-from dagveil.data.reading import read_source
+from dagveil.data.reading import read_declared
 from dagveil.data.residuals import ResidualPlan, sum_residual_products
 from dagveil.data.schema import Schema
 from dagveil.data.selection import choose_rows, row_words
@@ -71,8 +71,7 @@ class MemoryTable:
     @classmethod
     def from_source(cls, source: Any, schema: Schema) -> MemoryTable:
         """Read a file or frame (see `read_source`) and encode it as the schema says."""
-        coded = [name for name, column in schema.columns.items() if not isinstance(column, Numeric)]
-        return cls(encode(read_source(source, list(schema.columns), coded=coded), schema), schema)
+        return cls(encode(read_declared(source, schema), schema), schema)
 
     @classmethod
     def from_batches(cls, batches: Iterable[pa.RecordBatch], schema: Schema) -> MemoryTable:

@@ -103,7 +103,8 @@ def _bin(cell: str, kind: pa.DataType, column: Numeric) -> _Branches | None:
         return None
     cuts = column.cuts
     missing = len(cuts) + 1 if column.missing == OWN_LEVEL else sum(cut <= column.missing_value for cut in cuts)
-    branches = [(f"{cell} IS NULL OR isnan({number})", missing)]
+    coded = "".join(f" OR {number} = CAST('{code!r}' AS DOUBLE)" for code in column.missing_numbers)
+    branches = [(f"{cell} IS NULL OR isnan({number}){coded}", missing)]
     for position in range(len(cuts), 0, -1):
         branches.append((f"{number} >= CAST('{cuts[position - 1]!r}' AS DOUBLE)", position))
     return branches, (), 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import gzip
+import json
 import threading
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 
 from dagveil.data.cells import to_arrow
 from dagveil.data.encoding import is_text
+from dagveil.data.file_layout import PLAIN_LAYOUT, SEPARATORS, FileLayout, encoding_error, is_delimited
+from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 
 BLOCK_BYTES: Final = (2**24, 2**30)
@@ -35,7 +37,14 @@ _LONGEST_LINE: Final = 2**24
 ENDINGS: Final = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet, .feather or .arrow"
 
 
-def read_source(source: Any, columns: Sequence[str] | None = None, *, coded: Collection[str] = ()) -> pa.Table:
+def read_source(
+    source: Any,
+    columns: Sequence[str] | None = None,
+    *,
+    coded: Collection[str] = (),
+    layout: FileLayout = PLAIN_LAYOUT,
+    numbers: Collection[str] = (),
+) -> pa.Table:
     """Read a file or frame into an Arrow table.
 
     Parameters
@@ -48,6 +57,10 @@ def read_source(source: Any, columns: Sequence[str] | None = None, *, coded: Col
         The columns to read; all of them if None.
     coded
         Columns with few distinct values, which are read faster and smaller as such.
+    layout
+        How a delimited file is written.
+    numbers
+        Columns of a delimited file whose texts are numbers, in which a decimal comma is read as such.
 
     Examples
     --------
@@ -55,7 +68,7 @@ def read_source(source: Any, columns: Sequence[str] | None = None, *, coded: Col
     ['b']
     """
     if isinstance(source, str | Path):
-        return _read_path(Path(source), columns, coded)
+        return _read_path(Path(source), columns, coded, layout, numbers)
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
@@ -78,6 +91,12 @@ def read_source(source: Any, columns: Sequence[str] | None = None, *, coded: Col
     )
 
 
+def read_declared(source: Any, schema: Schema) -> pa.Table:
+    """Read the columns that a schema declares, as it declares them."""
+    coded = [name for name in schema.columns if name not in schema.numbers]
+    return read_source(source, list(schema.columns), coded=coded, layout=schema.file, numbers=schema.numbers)
+
+
 def check_file(path: Path) -> None:
     """Refuse a path that is no file with something in it."""
     if not path.exists():
@@ -88,13 +107,17 @@ def check_file(path: Path) -> None:
         raise DataError(f"{path} is empty (0 bytes); a table without rows still needs a line with the column names")
 
 
-def _read_path(path: Path, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
+def _read_path(
+    path: Path, columns: Sequence[str] | None, coded: Collection[str], layout: FileLayout, numbers: Collection[str]
+) -> pa.Table:
     check_file(path)
     name = path.name.lower()
-    if name.endswith((".csv", ".csv.gz")):
-        return _read_delimited(path, ",", columns, coded)
-    if name.endswith((".tsv", ".tsv.gz")):
-        return _read_delimited(path, "\t", columns, coded)
+    if is_delimited(path):
+        table = _read_delimited(path, layout, columns, coded)
+        for position, column in enumerate(table.column_names):
+            if column in numbers:
+                table = table.set_column(position, column, layout.read_marks(table.column(column)))
+        return table
     if name.endswith(".parquet"):
         return _read_parquet(path, columns, coded)
     if name.endswith((".feather", ".arrow")):
@@ -102,13 +125,12 @@ def _read_path(path: Path, columns: Sequence[str] | None, coded: Collection[str]
     raise DataError(f"the format of {path.name} is not known; the name must end in {ENDINGS}")
 
 
-def _read_delimited(path: Path, delimiter: str, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
-    header = read_header(path, delimiter)
-    check_names(header, columns, path.name)
+def _read_delimited(path: Path, layout: FileLayout, columns: Sequence[str] | None, coded: Collection[str]) -> pa.Table:
+    header = read_header(path, layout, columns)
     wanted = header if columns is None else list(columns)
     for block_bytes in BLOCK_BYTES:
         try:
-            return _parse_delimited(path, delimiter, header, wanted, coded, block_bytes)
+            return _parse_delimited(path, layout, header, wanted, coded, block_bytes)
         except pa.ArrowInvalid as error:
             if is_empty(path, error, block_bytes):
                 return pa.table({name: pa.array([], pa.string()) for name in wanted})
@@ -118,12 +140,14 @@ def _read_delimited(path: Path, delimiter: str, columns: Sequence[str] | None, c
 
 
 def _parse_delimited(
-    path: Path, delimiter: str, header: list[str], wanted: list[str], coded: Collection[str], block_bytes: int
+    path: Path, layout: FileLayout, header: list[str], wanted: list[str], coded: Collection[str], block_bytes: int
 ) -> pa.Table:
     import pyarrow.csv
 
     broken = BrokenLines()
-    table = pyarrow.csv.read_csv(path, **delimited_options(delimiter, header, wanted, coded, block_bytes, broken))
+    delimiter = layout.separator_of(path)
+    options = delimited_options(delimiter, header, wanted, coded, block_bytes, broken, layout.encoding)
+    table = pyarrow.csv.read_csv(path, **options)
     if broken.count:
         # a broken line is still one record: dropping it would change the number of rows
         nulls = pa.table([pa.nulls(broken.count, field.type) for field in table.schema], schema=table.schema)
@@ -138,13 +162,14 @@ def delimited_options(
     coded: Collection[str],
     block_bytes: int,
     broken: BrokenLines,
+    encoding: str = "utf-8",
 ) -> dict[str, Any]:
     """Give Arrow's options by which every delimited file is read, at once or in pieces: each cell by itself."""
     import pyarrow.csv
 
     few = pa.dictionary(pa.int32(), pa.string())
     return {
-        "read_options": pyarrow.csv.ReadOptions(block_size=block_bytes),
+        "read_options": pyarrow.csv.ReadOptions(block_size=block_bytes, encoding=encoding),
         "parse_options": pyarrow.csv.ParseOptions(
             delimiter=delimiter,
             newlines_in_values=True,
@@ -176,11 +201,11 @@ class BrokenLines:
         return "skip"
 
 
-def read_header(path: Path, delimiter: str) -> list[str]:
-    """Read the column names of a delimited file."""
-    opener: Callable[..., Any] = gzip.open if path.name.lower().endswith(".gz") else open
+def read_header(path: Path, layout: FileLayout, wanted: Iterable[str] | None = None) -> list[str]:
+    """Read the column names of a delimited file, and refuse it if some that are wanted are not there."""
+    delimiter = layout.separator_of(path)
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as lines:
+        with layout.open_text(path) as lines:
             pieces = iter(lambda: lines.readline(_LONGEST_LINE), "")
             header = next((row for row in csv.reader(map(_check_line, pieces), delimiter=delimiter) if row), None)
     except UnicodeDecodeError:
@@ -189,6 +214,14 @@ def read_header(path: Path, delimiter: str) -> list[str]:
         raise DataError(f"the first line of {path.name} cannot be read; check that the file is complete") from None
     if header is None:
         raise DataError(f"{path.name} has no line with column names; add one")
+    other = next((mark for mark in SEPARATORS if len(header) == 1 and mark in header[0]), None)
+    if other is not None and wanted is not None and any(name != header[0] for name in wanted):
+        raise DataError(
+            f"the first line of {path.name} is one name if {SEPARATORS[delimiter]} stand between names, and it has "
+            f"{SEPARATORS[other]}; if these separate cells, write separator = {json.dumps(other)} under [file] in "
+            "the schema"
+        )
+    check_names(header, wanted, path.name)
     return header
 
 
@@ -350,12 +383,4 @@ def unreadable(path: Path) -> DataError:
     return DataError(
         f"{path.name} cannot be read as a delimited file; check its quotes and that the file is complete "
         "(a cell may hold at most 1 GB)"
-    )
-
-
-def encoding_error(path: Path) -> DataError:
-    """Say that a file is not UTF-8, and what to do."""
-    return DataError(
-        f"{path.name} is not encoded as UTF-8; convert it, for example with "
-        f"`iconv -f LATIN1 -t UTF-8 {path.name} > utf8-{path.name}`"
     )

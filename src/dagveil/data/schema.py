@@ -13,14 +13,20 @@ from typing import Any, Final
 import msgspec
 import tomli_w
 
-from dagveil.data.column import Column
+from dagveil.data.column import Column, Numeric
+from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.toml import MOST_CHARACTERS, parse_toml
 from dagveil.errors import SchemaError
 
 RELATIONS: Final = ("add-remove", "replace-one")
 """The neighbouring relations that a schema may name."""
 
-DRAFT_HEADER: Final = "# unreviewed: levels and bounds were read from the data\n"
+MOST_ROWS: Final = 10**15
+"""Rows that a schema may declare."""
+
+DRAFT_HEADER: Final = "# unreviewed: levels, bounds, bins, centers and spreads were read from the data\n"
+
+_LATER_KEYS: Final = ("scores", "spellings", "missing_words", "file", "ignore")
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -57,6 +63,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         Background knowledge: columns in causal order, and pairs (cause, effect).
     public
         Whether the data set is public, so that nothing needs protection.
+    file
+        How delimited files are written; other sources do not need it.
+    ignore
+        Columns of the data that are left out on purpose. None that the schema does not name is read anyway.
 
     Examples
     --------
@@ -75,12 +85,15 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     forbidden: Pairs = ()
     required: Pairs = ()
     public: bool = False
+    file: FileLayout = PLAIN_LAYOUT
+    ignore: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         assign = msgspec.structs.force_setattr
         assign(self, "dataset", tidy_dataset(self.dataset))
         assign(self, "columns", dict(self.columns))
         assign(self, "tiers", tuple(tuple(tier) for tier in self.tiers))
+        assign(self, "ignore", tuple(self.ignore))
         for key in ("forbidden", "required"):
             assign(self, key, tuple(_checked_pair(key, pair) for pair in getattr(self, key)))
         if not self.dataset:
@@ -89,13 +102,23 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             raise SchemaError('dataset.unit is empty; say what one record is, for example "one row"')
         if self.relation not in RELATIONS:
             raise SchemaError(f"dataset.relation is {self.relation!r}; write one of {', '.join(RELATIONS)}")
-        if self.nominal_rows is not None and self.nominal_rows < 1:
-            raise SchemaError(f"dataset.nominal_rows is {self.nominal_rows}; declare at least 1, or leave it out")
+        if self.nominal_rows is not None and not 1 <= self.nominal_rows <= MOST_ROWS:
+            raise SchemaError(
+                f"dataset.nominal_rows must lie between 1 and {MOST_ROWS:.0e}; correct it, or leave it out"
+            )
         if not self.columns:
             raise SchemaError("the schema has no columns; declare at least one as [columns.NAME]")
         if any(not name.strip() for name in self.columns):
             raise SchemaError("a column has an empty name; name it in the data and in the schema")
+        both = [name for name in self.ignore if name in self.columns]
+        if both:
+            raise SchemaError(f"dataset.ignore names {both[0]!r}, which is declared as a column too; keep one of both")
         self._check_knowledge()
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The numeric columns."""
+        return tuple(name for name, column in self.columns.items() if isinstance(column, Numeric))
 
     def _check_knowledge(self) -> None:
         for key in ("tiers", "forbidden", "required"):
@@ -110,10 +133,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """Give the SHA-256 of the schema's canonical JSON: equal schemas have equal digests."""
         fields = msgspec.to_builtins(self)
-        for column in fields["columns"].values():
-            # declared scores came later: a schema without any keeps its digest
-            if column.get("scores", ()) is None:
-                del column["scores"]
+        # these came later: a schema without any keeps its digest
+        for part in (fields, *fields["columns"].values()):
+            for key in _LATER_KEYS:
+                if key in part and not part[key]:
+                    del part[key]
         return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
 
@@ -124,6 +148,7 @@ class _Dataset(msgspec.Struct, forbid_unknown_fields=True):
     relation: str = "add-remove"
     nominal_rows: int | None = None
     public: bool = False
+    ignore: tuple[str, ...] = ()
 
 
 class _Knowledge(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -136,6 +161,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     dataset: _Dataset
     columns: dict[str, Any]
     knowledge: _Knowledge = msgspec.field(default_factory=_Knowledge)
+    file: FileLayout = PLAIN_LAYOUT
 
 
 def schema_from_toml(text: str) -> Schema:
@@ -169,17 +195,20 @@ def schema_from_toml(text: str) -> Schema:
         forbidden=knowledge.forbidden,
         required=knowledge.required,
         public=dataset.public,
+        file=document.file,
+        ignore=dataset.ignore,
     )
 
 
 def schema_to_toml(schema: Schema) -> str:
     """Write a schema as the text of a schema.toml; an unreviewed one says so in its first line."""
     dataset = _Dataset(
-        schema.dataset, schema.reviewed, schema.unit, schema.relation, schema.nominal_rows, schema.public
+        schema.dataset, schema.reviewed, schema.unit, schema.relation, schema.nominal_rows, schema.public, schema.ignore
     )
     knowledge = _Knowledge(schema.tiers, schema.forbidden, schema.required)
     document: dict[str, Any] = {
         "dataset": _write_fields(dataset),
+        **({"file": layout} if (layout := msgspec.to_builtins(schema.file)) else {}),
         "columns": {name: _write_fields(column) for name, column in schema.columns.items()},
     }
     if written := msgspec.to_builtins(knowledge):
@@ -241,7 +270,7 @@ def _read_column(name: str, fields: object) -> Column:
 def _write_fields(struct: msgspec.Struct) -> dict[str, Any]:
     # TOML has no null: a key without a value is left out
     fields: dict[str, Any] = msgspec.to_builtins(struct)
-    return {key: value for key, value in fields.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None and (key != "ignore" or value)}
 
 
 def _checked_pair(key: str, pair: object) -> tuple[str, str]:

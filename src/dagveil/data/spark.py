@@ -11,6 +11,7 @@ import functools
 import pickle
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ import pyarrow as pa
 
 from dagveil.data.distinct import WeightedRows
 from dagveil.data.encoding import code_type
+from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.reading import check_names
 from dagveil.data.schema import Schema
 from dagveil.data.streams import Question, Sums, add_batches, batch_rows, collect_distinct, shrink_batches
@@ -131,7 +133,7 @@ def gather_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterato
         yield from pa.Table.from_batches(kept).combine_chunks().to_batches()
 
 
-def open_cluster(url: str, table: str, columns: Sequence[str]) -> SparkRows:
+def open_cluster(url: str, table: str, columns: Sequence[str], layout: FileLayout = PLAIN_LAYOUT) -> SparkRows:
     """Open a table on a cluster, or a path that its workers can read.
 
     Parameters
@@ -142,6 +144,8 @@ def open_cluster(url: str, table: str, columns: Sequence[str]) -> SparkRows:
         Name of the table, or path.
     columns
         Columns of the schema.
+    layout
+        How delimited files are written.
     """
     try:
         from pyspark.sql import SparkSession
@@ -156,7 +160,7 @@ def open_cluster(url: str, table: str, columns: Sequence[str]) -> SparkRows:
             .config("spark.log.level", "ERROR")
             .getOrCreate()
         )
-        rows = SparkRows(_find_frame(session, table), columns)
+        rows = SparkRows(_find_frame(session, table, layout), columns)
     except DataError:
         raise
     except Exception as error:
@@ -166,15 +170,24 @@ def open_cluster(url: str, table: str, columns: Sequence[str]) -> SparkRows:
     return rows
 
 
-def _find_frame(session: Any, table: str) -> Any:
+def _find_frame(session: Any, table: str, layout: FileLayout) -> Any:
     name = table.lower()
     if "/" not in table and not name.endswith(_PATH_ENDINGS):
         return session.table(table)
     if not name.endswith(_PATH_ENDINGS[1:]):
         return session.read.parquet(table)
     # everything is text here, as the other engines read such files; lines that are broken are Spark's to judge
-    delimiter = "\t" if ".tsv" in name else ","
-    options = {"header": True, "sep": delimiter, "escape": '"', "multiLine": True, "inferSchema": False}
+    if layout.decimal != ".":
+        raise DataError("a cluster reads no decimal commas; write these numbers with a point, or the table as Parquet")
+    delimiter = layout.separator_of(Path(table))
+    options = {
+        "header": True,
+        "sep": delimiter,
+        "encoding": layout.encoding,
+        "escape": '"',
+        "multiLine": True,
+        "inferSchema": False,
+    }
     return session.read.options(**options).csv(table)
 
 

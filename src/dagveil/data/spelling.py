@@ -7,35 +7,42 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from dagveil.data.column import MISSING_LABEL, OTHER_LABEL, OWN_LEVEL, Boolean, LevelColumn
+from dagveil.data.column import (
+    FALSE_WORDS,
+    MISSING_LABEL,
+    OTHER_LABEL,
+    OWN_LEVEL,
+    TRUE_WORDS,
+    Boolean,
+    LevelColumn,
+)
 
-_TRUE: Final = ("true", "t", "yes", "1")
-_FALSE: Final = ("false", "f", "no", "0")
 _PLAIN_DECIMAL: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?", flags=re.ASCII)
 _LONGEST_PLAIN: Final = 400
 
 
 def spell_levels(column: LevelColumn) -> Mapping[str, int]:
-    """Give every accepted text with the position of the level that it stands for.
+    """Give every accepted text with the position of the level that it stands for; words for missing ones come last.
 
-    A truth value in the data has the text "true" or "false"; a level called True or TRUE accepts it too.
+    Positions are those of `place_codes`. A truth value in the data has the text "true" or "false"; a level called True
+    or TRUE accepts it too.
 
     Examples
     --------
     >>> spell_levels(Boolean())["YES"]
     1
     """
-    spellings: dict[str, int] = {}
-    if not isinstance(column, Boolean):
-        spellings.update((level, position) for position, level in enumerate(column.levels))
-        for word in ("true", "false"):
-            for level in (word.capitalize(), word.upper()):
-                if level in column.levels:
-                    spellings.setdefault(word, spellings[level])
-        return spellings
-    for position, words in enumerate((_FALSE, _TRUE)):
-        for word in words:
-            spellings.update(dict.fromkeys((word, word.upper(), word.capitalize()), position))
+    if isinstance(column, Boolean):
+        spellings = dict.fromkeys(FALSE_WORDS, 0) | dict.fromkeys(TRUE_WORDS, 1)
+    else:
+        spellings = {level: position for position, level in enumerate(column.levels)}
+    for level, texts in (column.spellings or {}).items():
+        spellings.update(dict.fromkeys(texts, column.levels.index(level)))
+    spellings.update(dict.fromkeys(column.missing_words or (), len(column.levels) + 1))
+    for word in ("true", "false"):
+        for text in (word.capitalize(), word.upper()):
+            if text in spellings:
+                spellings.setdefault(word, spellings[text])
     return spellings
 
 

@@ -24,6 +24,7 @@ from dagveil.data.toml import load_toml
 from dagveil.errors import EvidenceError, MethodError, SchemaError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.catalogue import Method
+from dagveil.methods.default_ledger import LedgerPlace, UnnamedLedger
 from dagveil.methods.discovery import DEFAULT_DELTA
 from dagveil.methods.magnitude_cells import (
     EXPONENTS,
@@ -37,7 +38,6 @@ from dagveil.methods.recovery import open_curator
 from dagveil.methods.run import prepare_run
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter
-from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration, Receipt
 from dagveil.privacy.release import NoisyCounts
@@ -112,7 +112,7 @@ def find_bounds(
     *,
     columns: Sequence[str] | None = None,
     coverage: float = 1.0,
-    ledger: Ledger | str | Path | None = None,
+    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
     noise: NoiseKind = NoiseKind.OPENDP,
     seed: int | None = None,
     accept_draft: bool = False,
@@ -143,7 +143,7 @@ def find_bounds(
     >>> import numpy as np
     >>> schema = Schema(dataset="demo", columns={"x": Numeric(bounds=UNKNOWN_BOUNDS)}, reviewed=True)
     >>> rows = {"x": np.random.default_rng(1).normal(0.0, 300.0, 5000)}
-    >>> found = find_bounds(rows, schema, epsilon=1, noise=NoiseKind.SEEDED, seed=1)
+    >>> found = find_bounds(rows, schema, epsilon=1, ledger=None, noise=NoiseKind.SEEDED, seed=1)
     >>> found.schema.columns["x"].bounds
     (-1024.0, 1024.0)
     """
@@ -255,12 +255,13 @@ class _Search:
 
 def _plan_search(column: Numeric, trusted: bool) -> _Search:
     if not trusted:
-        column = Numeric(bounds=UNKNOWN_BOUNDS)
+        column = Numeric(bounds=UNKNOWN_BOUNDS, missing_words=column.missing_words)
     start = 0.0 if column.center is None else column.center
     kept = msgspec.structs.replace(column, bounds=UNKNOWN_BOUNDS)
     if column.bounds != UNKNOWN_BOUNDS:
         kept = msgspec.structs.replace(kept, center=None, spread=None)
-    return _Search(start, part_line(start), kept)
+    cells = msgspec.structs.replace(part_line(start), missing_words=column.missing_words)
+    return _Search(start, cells, kept)
 
 
 def _choose_columns(schema: Schema, wanted: Sequence[str] | None) -> dict[str, Numeric]:

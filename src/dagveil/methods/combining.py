@@ -85,10 +85,9 @@ def combine_receipts(name: str, parts: Sequence[Part]) -> Receipt:
     epsilons, deltas = (
         sum(Fraction(getattr(receipt, field)) for receipt in receipts) for field in ("epsilon", "delta")
     )
-    unit = largest.unit.removeprefix("one ").removeprefix("a ")
     facts = (
-        f"no {unit} is at more than one of the {len(parts)} sites: then epsilon and delta are the largest of "
-        f"the sites'. For a {unit} at several sites their budgets add, up to epsilon {round_up(epsilons, 4)} and delta "
+        f"no person is at more than one of the {len(parts)} sites: then epsilon and delta are the largest of "
+        f"the sites'. For a person at several sites their budgets add, up to epsilon {round_up(epsilons, 4)} and delta "
         f"{round_up(deltas, 4)} at all of them",
         "the agreed plan: sites, questions, budgets and nominal numbers of rows",
         *dict.fromkeys(fact for receipt in receipts for fact in receipt.public_facts),

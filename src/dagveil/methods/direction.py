@@ -24,6 +24,7 @@ from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.catalogue import Method
+from dagveil.methods.default_ledger import LedgerPlace, UnnamedLedger
 from dagveil.methods.discovery import DEFAULT_DELTA
 from dagveil.methods.measured import Progress, silent
 from dagveil.methods.pcd import Bandwidth, RegressionRule, Rows, count_slots, default_penalty
@@ -35,7 +36,6 @@ from dagveil.methods.writing import summarise
 from dagveil.privacy import fraction_json
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import Filter, PureFilter
-from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration, Receipt
@@ -143,7 +143,7 @@ def find_direction(
     delta: Amount = DEFAULT_DELTA,
     *,
     settings: DirectionSettings | None = None,
-    ledger: Ledger | str | Path | None = None,
+    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
     noise: NoiseKind = NoiseKind.OPENDP,
     seed: int | None = None,
     accept_draft: bool = False,
@@ -168,7 +168,8 @@ def find_direction(
     >>> x = np.linspace(-1, 1, 2000)
     >>> rows = {"x": x, "y": x**3 + 0.2 * np.sin(1000 * x)}
     >>> bounds = Numeric(bounds=(-1.5, 1.5))
-    >>> public = Schema(dataset="demo", columns={"x": bounds, "y": bounds}, reviewed=True, nominal_rows=2000)
+    >>> columns = {"x": bounds, "y": bounds}
+    >>> public = Schema(dataset="demo", columns=columns, reviewed=True, nominal_rows=2000, public=True)
     >>> found = find_direction(rows, public, "x", "y", epsilon=20, noise=NoiseKind.SEEDED, seed=1)
     >>> found.cause, found.confidence > 0.9
     ('x', True)
@@ -277,7 +278,9 @@ def _narrow(schema: Schema, x: str, y: str) -> Schema:
         column = schema.columns[name]
         if isinstance(column, Numeric):
             # a missing value takes its declared number, and so falls into that number's bin
-            columns[name] = Numeric(bounds=column.bounds, bins=BINS, missing=column.missing_value)
+            columns[name] = msgspec.structs.replace(
+                column, bins=BINS, missing=column.missing_value, center=None, spread=None
+            )
     return msgspec.structs.replace(schema, columns=columns, tiers=(), forbidden=(), required=())
 
 

@@ -18,6 +18,7 @@ from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence
 from dagveil.evidence.choice import Choice
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import Method, method_named, method_origin
+from dagveil.methods.default_ledger import LedgerPlace, UnnamedLedger
 from dagveil.methods.evidence_search import check_search, search_evidence
 from dagveil.methods.forecast import work_of_reading, work_of_run
 from dagveil.methods.machine_speed import Speed
@@ -38,7 +39,6 @@ from dagveil.methods.settings import SearchSettings
 from dagveil.methods.writing import summarise, tell_knowledge, write_graph
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import Filter, PureFilter
-from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.search.confidence import MEANING, Shares
@@ -55,7 +55,7 @@ def measure_source(
     *,
     method: str | Choice = "measure",
     options: Mapping[str, Any] | None = None,
-    ledger: Ledger | str | Path | None = None,
+    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
     noise: NoiseKind = NoiseKind.OPENDP,
     seed: int | None = None,
     accept_draft: bool = False,
@@ -84,8 +84,8 @@ def measure_source(
     options
         Settings of the method, by name.
     ledger
-        Where the charge is written: a ledger, its path or its URL. None keeps it in memory only, for simulated or
-        public data.
+        Where the charge is written: a ledger, its path or its URL. Left out, it is the one that the command line uses,
+        `default_ledger()`; for data that the schema calls public, none. None records nothing: for simulated data.
     noise
         Where noise comes from.
     seed
@@ -169,7 +169,7 @@ def discover(
     calibration: Calibration = Calibration.SOUND,
     options: Mapping[str, Any] | None = None,
     settings: SearchSettings | None = None,
-    ledger: Ledger | str | Path | None = None,
+    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
     noise: NoiseKind = NoiseKind.OPENDP,
     seed: int | None = None,
     accept_draft: bool = False,
@@ -206,7 +206,7 @@ def discover(
     >>> from dagveil.data.column import Boolean
     >>> schema = Schema(dataset="demo", columns={"a": Boolean("false"), "b": Boolean("false")}, reviewed=True)
     >>> rows = {"a": np.arange(1000) % 2 == 0, "b": np.arange(1000) % 2 == 0}
-    >>> result = discover(rows, schema, epsilon=1, delta=1e-6, noise=NoiseKind.SEEDED, seed=1)
+    >>> result = discover(rows, schema, epsilon=1, delta=1e-6, ledger=None, noise=NoiseKind.SEEDED, seed=1)
     >>> [(edge.source, edge.target, edge.kind) for edge in result.graph.edges]
     [('a', 'b', 'undirected')]
     """
@@ -279,7 +279,7 @@ def ask_source(
     calibration: Calibration,
     options: msgspec.Struct,
     *,
-    ledger: Ledger | str | Path | None,
+    ledger: LedgerPlace,
     noise: NoiseKind,
     seed: int | None,
     accept_draft: bool,

@@ -20,6 +20,7 @@ from dagveil.errors import DataError, MethodError, SchemaError, UnreviewedSchema
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.choice import check_method, fitting_methods, scale_budget
+from dagveil.methods.default_ledger import LedgerPlace, UnnamedLedger, find_left
 from dagveil.methods.detection import find_weakest
 from dagveil.methods.effort import Effort, fit_effort
 from dagveil.methods.made_up import STRENGTH, Law
@@ -168,6 +169,7 @@ def explore(
     seconds: float = SECONDS,
     workers: int = 1,
     knowledge: Knowledge | None = None,
+    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
     progress: Progress = silent,
 ) -> Exploration:
     """Draw made-up tables of a schema, run the methods that fit, and say what each epsilon buys.
@@ -198,6 +200,8 @@ def explore(
         Processes.
     knowledge
         Background knowledge; None takes the schema's.
+    ledger
+        As in `measure_source`: not more is recommended than is left of the lifetime budget. Nothing is written to it.
     progress
         Told how many runs are done.
 
@@ -217,6 +221,12 @@ def explore(
     law = Law(degree, strength)
     density = law.density(len(schema.columns))
     budgets = _read_budgets(epsilons, delta)
+    left = find_left(ledger, schema.dataset)
+    if left is not None and left < budgets[0].epsilon:
+        raise MethodError(
+            f"epsilon {float(left):.4g} is left of the lifetime budget of {schema.dataset!r}, less than any that is "
+            "explored; explore smaller ones (--epsilons), or another ledger (--ledger)"
+        )
     fitting, unfit = _choose_methods(schema, knowledge, budgets, methods)
     effort = fit_effort(
         schema,
@@ -250,7 +260,7 @@ def explore(
         curves=curves,
         left_out=effort.left_out,
         unfit=unfit,
-        recommendation=recommend(curves, wanted_f1, schema, budgets[0].delta, nominal),
+        recommendation=recommend(curves, wanted_f1, schema, budgets[0].delta, nominal, left),
         notes=_tell_effort(effort, nominal, models, seconds),
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from dagveil.data.column import Categorical, Column, Numeric
 from dagveil.data.encoding import Codes, EncodedColumns, bin_numbers, clip_numbers, code_type
@@ -47,6 +47,13 @@ EVENNESS = 1.0
 
 BOUNDS_IN_SPREADS = 6.0
 """Width of the declared bounds in spreads, where no spread is declared."""
+
+
+MOST_IN_ONE_BIN = 0.9
+"""Share of made-up numbers that one bin may hold. Beyond it the center and the spread say little about the bins."""
+
+MOST_IF_GUESSED = 0.75
+"""The same where center or spread are not declared but guessed from the bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +221,13 @@ def _cut(latent: Floats, column: Any, rng: np.random.Generator) -> Codes:
 
 
 def _place_numbers(latent: Floats, column: Numeric) -> Floats:
+    """Give normal numbers the declared center and spread; spread them over the bins if these fill hardly any."""
     lower, upper = column.bounds
     center = column.center if column.center is not None else lower / 2.0 + upper / 2.0
     spread = column.spread if column.spread is not None else upper / BOUNDS_IN_SPREADS - lower / BOUNDS_IN_SPREADS
+    shares = np.diff(ndtr((np.array([-np.inf, *column.cuts, np.inf]) - center) / spread))
+    declared = column.center is not None and column.spread is not None
+    if len(shares) > 1 and shares.max() > (MOST_IN_ONE_BIN if declared else MOST_IF_GUESSED):
+        edges = np.array([lower, *column.cuts, upper])
+        return clip_numbers(np.interp(ndtr(latent), np.linspace(0.0, 1.0, len(edges)), edges), column)
     return clip_numbers(center + spread * latent, column)

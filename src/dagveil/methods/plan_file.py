@@ -17,7 +17,7 @@ import msgspec
 from dagveil.data.column import Numeric
 from dagveil.data.features import FeaturePlan
 from dagveil.data.moments import MomentPlan
-from dagveil.data.schema import Schema
+from dagveil.data.schema import MOST_ROWS, Schema
 from dagveil.errors import MethodError, SchemaError
 from dagveil.evidence.bundle import Study
 from dagveil.privacy import fraction_json
@@ -245,8 +245,8 @@ def check_plan(plan: MeasurementPlan) -> None:
         raise MethodError("a plan needs sites with names of their own; give each --site another name")
     for site in plan.sites:
         _ = site.budget  # refuses amounts outside their range
-        if site.nominal_rows < 1:
-            raise MethodError(f"site {site.name!r} has {site.nominal_rows} nominal rows; declare at least 1")
+        if not 1 <= site.nominal_rows <= MOST_ROWS:
+            raise MethodError(f"the nominal rows of site {site.name!r} must lie between 1 and {MOST_ROWS:.0e}")
     shares = sum((ask.share for ask in plan.asks), Fraction(0))
     if not plan.asks or any(ask.share <= 0 for ask in plan.asks) or shares > 1:
         raise MethodError(f"the shares of a plan must be above 0 and at most 1 together; these make {float(shares):g}")

@@ -17,6 +17,7 @@ from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Stage, digest_releases
 from dagveil.methods.catalogue import method_named
+from dagveil.methods.default_ledger import LedgerPlace, UnnamedLedger
 from dagveil.methods.forecast import work_at_site
 from dagveil.methods.machine_speed import load_speed
 from dagveil.methods.measure_features import MeasureFeaturesSettings, tell_features
@@ -39,7 +40,6 @@ from dagveil.methods.recovery import open_curator
 from dagveil.methods.result import now
 from dagveil.methods.room import check_fits
 from dagveil.methods.run import prepare_run
-from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMoments, Release
@@ -52,7 +52,7 @@ def measure_planned(
     *,
     schema: Schema | str | Path | None = None,
     dataset: str | None = None,
-    ledger: Ledger | str | Path | None = None,
+    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
     noise: NoiseKind = NoiseKind.OPENDP,
     seed: int | None = None,
     accept_no_guarantee: bool = False,

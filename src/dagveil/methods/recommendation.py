@@ -14,7 +14,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.methods.detection import POWER, Weakest, find_weakest
 from dagveil.privacy.budget import Budget, round_up
-from dagveil.privacy.guessing import bound_advantage, name_unit, tell_guessing
+from dagveil.privacy.guessing import PER_PERSON, bound_advantage, tell_guessing
 from dagveil.privacy.relation import Relation
 
 SHOWN_DIGITS = 2
@@ -92,7 +92,14 @@ class Recommendation(msgspec.Struct, frozen=True):
     words: tuple[str, ...]
 
 
-def recommend(curves: Sequence[Curve], wanted_f1: float, schema: Schema, delta: Fraction, rows: int) -> Recommendation:
+def recommend(
+    curves: Sequence[Curve],
+    wanted_f1: float,
+    schema: Schema,
+    delta: Fraction,
+    rows: int,
+    left: Fraction | None = None,
+) -> Recommendation:
     """Read a recommendation off curves.
 
     Parameters
@@ -103,7 +110,11 @@ def recommend(curves: Sequence[Curve], wanted_f1: float, schema: Schema, delta: 
         The wanted accuracy.
     schema, delta, rows
         Of what was explored.
+    left
+        Epsilon that is left of the lifetime budget; not more is recommended.
     """
+    if left is not None:
+        curves = [Curve(curve.method, tuple(p for p in curve.points if p.epsilon <= left)) for curve in curves]
     reached = [(epsilon, place) for place, curve in enumerate(curves) if (epsilon := reach(curve, wanted_f1))]
     if reached:
         exact, place = min(reached)
@@ -117,13 +128,30 @@ def recommend(curves: Sequence[Curve], wanted_f1: float, schema: Schema, delta: 
         ends = [(point.f1, -place) for place, curve in enumerate(curves) if (point := curve.points[-1]).f1 is not None]
         if not ends:
             raise MethodError(_tell_failures(curves))
-        f1, place = max(ends)
-        chosen = curves[-place]
-        epsilon = chosen.points[-1].epsilon
+        best, place = max(ends)
+        largest = curves[-place].points[-1].epsilon
         first = (
             f"None of these methods reaches an expected skeleton F1 of {wanted_f1:g} up to epsilon "
-            f"{round_up(epsilon, 4)}; the best is {chosen.method} with {f1:.2f} there. {_tell_limit(chosen)}"
+            f"{round_up(largest, 4)}; the best is {curves[-place].method} with {best:.2f} there. "
         )
+        # the same but for chance: whoever asks for less gets nearly the same for less
+        epsilon, place = min(
+            (epsilon, place)
+            for place, curve in enumerate(curves)
+            for _, height, epsilon in zip(*_steps(curve), strict=True)
+            if height >= best - FLAT
+        )
+        chosen, f1 = curves[place], read_curve(curves[place], epsilon)
+        if epsilon < largest:
+            first += (
+                f"{chosen.method} at epsilon {round_up(epsilon, 4)} has {f1:.2f}: more budget hardly helps from there. "
+            )
+        first += (
+            "Rows and the strength of dependence set a limit too: try more rows, a lower wanted F1, or another law of "
+            "made-up tables (degree, strength)."
+        )
+    if left is not None:
+        first += f" More than epsilon {float(left):.4g} is not recommended: that is left of the lifetime budget."
     order = _find_order(chosen, curves, epsilon)
     weakest = find_weakest(schema, Budget(epsilon, delta), rows)
     advantage = bound_advantage(float(epsilon), float(delta))
@@ -137,17 +165,6 @@ def recommend(curves: Sequence[Curve], wanted_f1: float, schema: Schema, delta: 
         weakest=weakest,
         advantage=advantage,
         words=(first, *_tell_reach(chosen, order, weakest, len(schema.columns)), tell_attacker(epsilon, delta, schema)),
-    )
-
-
-def _tell_limit(curve: Curve) -> str:
-    """Say from where on more budget does not help, and what would."""
-    _, heights, epsilons = _steps(curve)
-    enough = next(epsilon for epsilon, height in zip(epsilons, heights, strict=True) if height >= heights[-1] - FLAT)
-    budget = f"From epsilon {round_up(enough, 4)} on more budget hardly helps. " if enough < epsilons[-1] else ""
-    return (
-        f"{budget}Rows and the strength of dependence set a limit too: try more rows, a lower wanted F1, or another "
-        "law of made-up tables (degree, strength)."
     )
 
 
@@ -184,11 +201,12 @@ def read_curve(curve: Curve, epsilon: Fraction) -> float:
 
 def tell_attacker(epsilon: Fraction, delta: Fraction, schema: Schema) -> str:
     """Say what someone who sees the result gains at most about one record."""
-    guessing = tell_guessing(epsilon, delta, name_unit(schema.unit), Relation(schema.relation))
+    guessing = tell_guessing(epsilon, delta, Relation(schema.relation))
     advantage = bound_advantage(float(epsilon), float(delta))
     return (
         f"What an attacker gains at most at {Budget(epsilon, delta).words}: {guessing} His membership advantage, true "
-        f"positives less false ones, is at most {math.ceil(advantage * 1000 - 1e-9) / 1000:g}."
+        f"positives less false ones, is at most {math.ceil(advantage * 1000 - 1e-9) / 1000:g}. That is for one record: "
+        f"{PER_PERSON}."
     )
 
 

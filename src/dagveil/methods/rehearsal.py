@@ -138,6 +138,7 @@ def _run(made: MadeUp, knowledge: Knowledge, method: str, place: int, budget: Bu
                 knowledge=knowledge,
                 noise=NoiseKind.SEEDED,
                 seed=seed,
+                ledger=None,
             )
         else:
             evidence = measure_source(
@@ -149,6 +150,7 @@ def _run(made: MadeUp, knowledge: Knowledge, method: str, place: int, budget: Bu
                 knowledge=knowledge,
                 noise=NoiseKind.SEEDED,
                 seed=seed,
+                ledger=None,
             )
             order = max((_order(release) for release in evidence.releases), default=None)
             result = search_evidence(evidence, SearchSettings(redraws=0), knowledge=knowledge)

@@ -14,6 +14,7 @@ from dagveil.data.table import Table
 from dagveil.errors import MethodError, UnreviewedSchemaError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import Method
+from dagveil.methods.default_ledger import LedgerPlace, open_books
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.events import Event, ExponentialChoice
 from dagveil.privacy.filter import Filter, PureFilter
@@ -132,7 +133,7 @@ def prepare_run(
     schema: Schema | str | Path,
     budget: Budget,
     method: Method,
-    ledger: Ledger | str | Path | None,
+    ledger: LedgerPlace,
     noise: NoiseKind,
     seed: int | None,
     accept_draft: bool,
@@ -146,7 +147,7 @@ def prepare_run(
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
     method.check(schema, knowledge)
     draws = noise_source(noise, seed)
-    books = MemoryLedger() if ledger is None else ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+    books = open_books(ledger, schema)
     return PreparedRun(
         choose_engine(source),
         schema,
@@ -154,8 +155,8 @@ def prepare_run(
         Relation(schema.relation),
         knowledge,
         draws,
-        books,
-        recorded=ledger is not None,
+        MemoryLedger() if books is None else books,
+        recorded=books is not None,
         plugin=plugin,
     )
 

@@ -14,6 +14,14 @@ from dagveil.errors import InvalidBudgetError
 Amount: TypeAlias = float | int | str | Decimal | Fraction
 
 
+MOST_BITS = 1400
+"""Bits of a budget's numerators and denominators: a float has none that are longer."""
+
+
+LARGEST_EPSILON = 10**9
+"""No accounting goes further."""
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """An (epsilon, delta) budget.
@@ -32,8 +40,13 @@ class Budget:
     def __post_init__(self) -> None:
         if not isinstance(self.epsilon, Fraction) or not isinstance(self.delta, Fraction):
             raise InvalidBudgetError("Budget takes exact fractions; use Budget.of(epsilon, delta) for other numbers.")
+        for name, amount in (("epsilon", self.epsilon), ("delta", self.delta)):
+            if max(amount.numerator.bit_length(), amount.denominator.bit_length()) > MOST_BITS:
+                raise InvalidBudgetError(f"{name} has hundreds of digits, but it must be a number such as 0.5 or 1/2.")
         if self.epsilon <= 0:
             raise InvalidBudgetError(f"epsilon is {self.epsilon}, but it must be above 0; common values are 0.1 to 10.")
+        if self.epsilon > LARGEST_EPSILON:
+            raise InvalidBudgetError(f"epsilon is above {LARGEST_EPSILON:.0e}, which promises nothing; lower it.")
         if not 0 <= self.delta < 1:
             raise InvalidBudgetError(
                 f"delta is {self.delta}, but it must be at least 0 and below 1; choose it far below 1/rows, e.g. 1e-6."

@@ -10,6 +10,9 @@ from fractions import Fraction
 
 from dagveil.privacy.relation import Relation
 
+PER_PERSON = "a person with k records has k times this epsilon"
+"""What a guarantee for records is worth to people, for as long as nothing bounds how many records one has."""
+
 _LARGEST = Fraction(700)
 """Above this e^ε is no float; guesses are then as good as certain."""
 
@@ -25,17 +28,13 @@ def bound_advantage(epsilon: float, delta: float) -> float:
     return min(1.0, math.tanh(epsilon / 2.0) * (1.0 - delta) + delta)
 
 
-def tell_guessing(
-    epsilon: Fraction, delta: Fraction, unit: str, relation: Relation, *, contents_only: bool = False
-) -> str:
+def tell_guessing(epsilon: Fraction, delta: Fraction, relation: Relation, *, contents_only: bool = False) -> str:
     """Say how well anyone can guess: the bound on the sum of both errors of a test, for an even chance.
 
     Parameters
     ----------
     epsilon, delta
         What is promised.
-    unit
-        What one record is, without an article.
     relation
         Which tables are neighbours.
     contents_only
@@ -43,18 +42,23 @@ def tell_guessing(
 
     Examples
     --------
-    >>> tell_guessing(Fraction(1), Fraction(0), "row", Relation.REPLACE_ONE)
-    'someone who guesses which of two values one row has is right at most 73.2 % of the time, where chance gives 50 %.'
+    >>> tell_guessing(Fraction(1), Fraction(0), Relation.REPLACE_ONE).partition(",")[0]
+    'someone who guesses which of two values one record has is right at most 73.2 % of the time'
     """
-    content = f"someone who guesses which of two values one {unit} has"
+    content = "someone who guesses which of two values one record has"
     if relation is Relation.REPLACE_ONE or contents_only:
-        return f"{content} is right at most {write_accuracy(epsilon, delta)} % of the time, where chance gives 50 %."
+        return f"{content} {_tell_bound(epsilon, delta)}, where chance gives 50 %."
     # two contents are two steps apart: remove the one, add the other
     twice = delta * (1 + Fraction(math.exp(min(epsilon, _LARGEST))))
     return (
-        f"someone who guesses whether one {unit} is in the table is right at most {write_accuracy(epsilon, delta)} % "
-        f"of the time, and {content} at most {write_accuracy(2 * epsilon, twice)} %, where chance gives 50 %."
+        f"someone who guesses whether one record is in the table {_tell_bound(epsilon, delta)}, and {content} "
+        f"{_tell_bound(2 * epsilon, twice)}, where chance gives 50 %."
     )
+
+
+def _tell_bound(epsilon: Fraction, delta: Fraction) -> str:
+    percent = write_accuracy(epsilon, delta)
+    return "may be right every time" if percent == "100.0" else f"is right at most {percent} % of the time"
 
 
 def write_accuracy(epsilon: Fraction, delta: Fraction) -> str:

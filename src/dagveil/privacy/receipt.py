@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from dagveil.privacy import fraction_json
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.events import Event, Unbounded
-from dagveil.privacy.guessing import name_unit, tell_guessing
+from dagveil.privacy.guessing import PER_PERSON, name_unit, tell_guessing
 from dagveil.privacy.relation import Relation
 
 NO_GUARANTEE = "as published: no guarantee claimed"
@@ -49,7 +49,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     ...     unit="patient", nominal_rows=1000, accounting="pure accounting", accounting_total="1", accounting_spent="1",
     ...     dataset="visits", software="dagveil 0", noise="OpenDP")
     >>> receipt.words()[2].split(". ")[1]
-    'Any outcome is at most 2.719 times as likely with one patient as without it.'
+    'Any outcome is at most 2.719 times as likely with one record as without it.'
     >>> Receipt.from_json(receipt.to_json()) == receipt
     True
     """
@@ -107,11 +107,6 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         """Read a receipt from JSON."""
         return fraction_json.decode(content, cls)
 
-    @property
-    def _noun(self) -> str:
-        """The unit without its article."""
-        return name_unit(self.unit)
-
     def _origin(self) -> tuple[str, ...]:
         """Say who answers for a method that dagveil does not bring."""
         if self.plugin is None:
@@ -128,44 +123,44 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             reasons = dict.fromkeys(event.reason for event in self.events if isinstance(event, Unbounded))
             return (f"{NO_GUARANTEE.capitalize()}.", *(f"Why: {reason}" for reason in reasons))
         epsilon, delta = Fraction(self.epsilon), Fraction(self.delta)
-        unit = self._noun
         if self.trust is Trust.NOBODY:
             return self._local_promise(epsilon, delta)
-        sentences = [
-            f"Who is protected: every {unit} in {self.dataset}; neighbours: {self.relation.words}.",
+        return (
+            f"Who is protected: every record in {self.dataset}; {PER_PERSON}. {self._tell_record()}"
+            f"Neighbours: {self.relation.words}.",
             "Against what: anyone who sees this result, whatever else they know and however much they compute.",
             f"How strongly: epsilon {round_up(epsilon, 4)}, delta {round_up(delta, 4)}. "
             f"{self._likelihood(epsilon, delta)}",
             f"What that means: {self._guessing(epsilon, delta)}",
-        ]
-        sentences.append(f"Accounting: {self.accounting}; noise: {self.noise}; spent: {self.spent}.")
-        return tuple(sentences)
+            f"Accounting: {self.accounting}; noise: {self.noise}; spent: {self.spent}.",
+        )
 
     def _local_promise(self, epsilon: Fraction, delta: Fraction) -> tuple[str, ...]:
-        unit = self._noun
         return (
-            f"Who is protected: every {unit} that reported to {self.dataset}. Its record was randomised before leaving "
-            "the person; nobody need be trusted, not even whoever collects reports.",
+            f"Who is protected: every record that was reported to {self.dataset}. {self._tell_record()}"
+            "It was randomised before leaving the person; nobody need be trusted, not even whoever collects reports.",
             "Against what: anyone who sees the reports or this result, whatever else they know and however much they "
             "compute.",
             f"How strongly: epsilon {round_up(epsilon, 4)} per record, delta {round_up(delta, 4)}. Any report is at "
             f"most {_factor(epsilon)} times as likely from one record as from any other.",
-            f"Per person: epsilon {round_up(epsilon, 4)} for one report. Repeated reports add up: two of one person "
-            f"have epsilon {round_up(2 * epsilon, 4)}.",
+            f"Per person: epsilon {round_up(epsilon, 4)} for one report. Repeated reports add up: {PER_PERSON}.",
             f"What that means: {self._guessing(epsilon, delta)}",
             f"Accounting: {self.accounting}; noise: {self.noise}; spent: {self.spent}.",
         )
 
+    def _tell_record(self) -> str:
+        # the guarantee is about records: a name in a schema makes no person of a row
+        return "" if name_unit(self.unit) in ("row", "record") else f'The schema calls a record "{self.unit}". '
+
     def _likelihood(self, epsilon: Fraction, delta: Fraction) -> str:
-        unit = self._noun
-        pair = f"with one {unit} as without it"
+        pair = "with one record as without it"
         if self.relation is Relation.REPLACE_ONE:
-            pair = f"with one value of a {unit} as with another"
+            pair = "with one value of a record as with another"
         extra = f", up to an additional probability of {round_up(delta, 4)}" if delta else ""
         return f"Any outcome is at most {_factor(epsilon)} times as likely {pair}{extra}."
 
     def _guessing(self, epsilon: Fraction, delta: Fraction) -> str:
-        return tell_guessing(epsilon, delta, self._noun, self.relation, contents_only=self.trust is Trust.NOBODY)
+        return tell_guessing(epsilon, delta, self.relation, contents_only=self.trust is Trust.NOBODY)
 
     def _limits(self) -> tuple[str, ...]:
         facts = "; ".join(self.public_facts) or "none"
@@ -175,13 +170,13 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         if self.trust is Trust.NOBODY:
             return (
                 f"Public facts that it relies on: {facts}.{rows}",
-                f"Not promised: secrecy of these public facts, of patterns that hold without any single {self._noun}, "
-                "or of who reported, from where and when. Whoever reports again spends epsilon again.",
+                "Not promised: secrecy of these public facts, of patterns that hold without any single record, or of "
+                "who reported, from where and when. Whoever reports again spends epsilon again.",
             )
         return (
             f"Public facts that it relies on: {facts}.{rows}",
-            f"Not promised: secrecy of these public facts, of patterns that hold without any single {self._noun}, or "
-            f"of someone with more than one record. Other releases from the same data add to this epsilon.",
+            "Not promised: secrecy of these public facts, or of patterns that hold without any single record. Other "
+            "releases from the same data add to this epsilon.",
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from dagveil.errors import DataError
 from dagveil.methods.result import Result
 from dagveil.privacy.budget import round_up
+from dagveil.privacy.guessing import PER_PERSON
 from dagveil.privacy.receipt import Trust
 from dagveil.report.attempts import Attempts, read_attempts
 from dagveil.report.fields import Record
@@ -71,7 +72,9 @@ def fill_card(record: Record, page: ReportModel, attempts: Attempts | None = Non
             "epsilon": str(epsilon),
             "epsilon_rounded_up": round_up(epsilon, 4),
             "delta": str(delta),
-            "unit": receipt.text("unit"),
+            "unit": "one record",
+            "record": receipt.text("unit"),
+            "persons": PER_PERSON,
             "neighbours": receipt.text("relation"),
             "covers": "this release; other releases from the same data add to it",
         },

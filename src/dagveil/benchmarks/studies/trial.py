@@ -92,6 +92,7 @@ def _discover(job: Job) -> Mapping[Metric, float]:
             settings=SearchSettings(redraws=0) if searched else None,
             noise=NoiseKind.SEEDED,
             seed=job.noise_seed,
+            ledger=None,
         )
     )
     return {
