@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 from typing import Any
 
 import pytest
 from caller import ASIA, Caller, order_job, work
-from live_server import SOURCE
+from killing import KILL, KILLED, kill_worker
 
 from dagveil.errors import DataError, LedgerError
 from dagveil.evidence.bundle import Evidence, load_evidence
@@ -22,47 +17,6 @@ from dagveil.privacy.ledger.store import SqlLedger
 from dagveil.privacy.noise.exact import ExactNoise
 from dagveil.studio.bell import Bell
 from dagveil.studio.jobs import JobState
-
-KILL = "os.kill(os.getpid(), signal.SIGKILL)"
-KILLED = {
-    "after the first charge": f"ExactNoise.discrete_gaussian = ExactNoise.discrete_laplace = lambda *a: {KILL}",
-    "after the draw": f"Journal.add = lambda *a: {KILL}",
-    "after the first answer": f"add = Journal.add\nJournal.add = lambda *a: (add(*a), {KILL})",
-    "before the run is closed": f"SqlLedger.close_run = lambda *a: {KILL}",
-    "before it is saved": f"Evidence.save = Result.save = lambda *a: {KILL}",
-    "in the middle of saving": f"Evidence.save = Result.save = lambda self, path: (path.write_text('half'), {KILL})",
-    "before it has its name": "replace = os.replace\nos.replace = lambda part, place: "
-    f"{KILL} if pathlib.Path(place).name in PAID else replace(part, place)",
-}
-WORKER = textwrap.dedent(
-    """
-    import os, pathlib, signal, sys
-    from dagveil.curator.journal import Journal
-    from dagveil.evidence.bundle import Evidence
-    from dagveil.methods.result import Result
-    from dagveil.privacy.ledger.store import SqlLedger
-    from dagveil.privacy.noise.exact import ExactNoise
-    from dagveil.studio.stopped import PAID
-    from dagveil.studio.worker import main
-    {}
-    main()
-    """
-)
-
-
-def kill_worker(studio: Caller, job_id: str, moment: str) -> None:
-    """Run a job in a process that kills itself at a moment, and let the studio find it dead."""
-    assert studio.desk.store.start(job_id)
-    studio.desk.folder.results(job_id).mkdir(exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-c", WORKER.format(moment), str(studio.folder), job_id],
-        env={**os.environ, "PYTHONPATH": SOURCE, "DAGVEIL_LEDGER": str(studio.folder / "ledger.sqlite")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    studio.desk.crew.patrol()
 
 
 def told(studio: Caller, job_id: str) -> dict[str, Any]:
@@ -131,7 +85,7 @@ def test_evidence_that_was_saved_needs_no_recovery_file(studio: Caller) -> None:
     job = told(studio, job_id)
     assert (job["state"], job["can_finish"], job["has_evidence"]) == ("interrupted", False, True)
     assert not (studio.desk.folder.results(job_id) / "recovery.jsonl").exists()
-    assert studio.ask("POST", f"/api/jobs/{job_id}/search", {"redraws": 0}).status == 201
+    assert studio.ask("POST", f"/api/jobs/{job_id}/search", {"settings": {"redraws": 0}}).status == 201
 
 
 def test_a_run_that_failed_or_was_cancelled_is_finished(studio: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

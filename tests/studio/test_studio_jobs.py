@@ -100,7 +100,7 @@ def test_evidence_of_a_cancelled_run_is_searched_for_free(studio: Caller, monkey
     studio.desk.store = RingingStore(studio.desk.folder.jobs_path, bell, "searching", 0)
     work(studio, job_id, bell, monkeypatch)
     studio.desk.store = plain
-    again = studio.ask("POST", f"/api/jobs/{job_id}/search", {"redraws": 3}).json
+    again = studio.ask("POST", f"/api/jobs/{job_id}/search", {"settings": {"redraws": 3}}).json
     work(studio, again["id"], Bell(), monkeypatch)
     found = studio.ask("GET", f"/api/jobs/{again['id']}").json
     assert (found["state"], found["has_result"], found["evidence_of"]) == ("done", True, job_id)

@@ -45,6 +45,8 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     nominal_rows: int | None
     public: bool
     columns: list[DeclaredColumn]
+    ignored: list[str]
+    doubts: dict[str, str]
     account: Account | None
 
 

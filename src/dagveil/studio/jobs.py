@@ -15,6 +15,7 @@ import msgspec
 
 from dagveil.errors import DataError
 from dagveil.methods.result import now
+from dagveil.methods.settings import SearchSettings
 
 STORE_FORMAT: Final = 1
 WAIT_SECONDS: Final = 20.0
@@ -66,7 +67,7 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     `table` is the id of the data set in the folder and `dataset` its name in the ledger. `schema_digest` holds the run
     to the schema that was seen. `ledger` is the ledger's place without a password. `evidence` is the job whose evidence
-    is searched, and `epsilons` are the budgets that are explored.
+    is searched, by `settings` and with the TOML of `knowledge`, and `epsilons` are the budgets that are explored.
     """
 
     table: str
@@ -83,6 +84,8 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
     kind: JobKind = JobKind.RUN
     evidence: str | None = None
     epsilons: tuple[str, ...] = ()
+    settings: SearchSettings | None = None
+    knowledge: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

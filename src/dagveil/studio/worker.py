@@ -18,10 +18,12 @@ from typing import Final
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, DataError, LedgerError
 from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.evidence_search import search_evidence
 from dagveil.methods.exploration import explore
+from dagveil.methods.knowledge_file import knowledge_from_toml
 from dagveil.methods.result import Result
 from dagveil.methods.saving import save_whole
 from dagveil.methods.settings import SearchSettings
@@ -74,9 +76,10 @@ class Worker:
 
     def _find_graph(self) -> None:
         order = self.job.order
-        settings = SearchSettings(redraws=order.redraws)
+        settings = order.settings or SearchSettings(redraws=order.redraws)
         if order.kind is JobKind.SEARCH and order.evidence is not None:
-            self._search(load_evidence(self.folder.results(order.evidence) / "evidence.json"), settings)
+            knowledge = None if order.knowledge is None else knowledge_from_toml(order.knowledge)
+            self._search(load_evidence(self.folder.results(order.evidence) / "evidence.json"), settings, knowledge)
             return
         table = self.folder.table(order.table)
         schema = table.reviewed_schema()
@@ -116,8 +119,8 @@ class Worker:
         self._keep("evidence.json", evidence.save)
         self._search(evidence, settings)
 
-    def _search(self, evidence: Evidence, settings: SearchSettings) -> None:
-        result = search_evidence(evidence, settings, progress=self._tell)
+    def _search(self, evidence: Evidence, settings: SearchSettings, knowledge: Knowledge | None = None) -> None:
+        result = search_evidence(evidence, settings, knowledge=knowledge, progress=self._tell)
         self._keep("result.json", result.save)
 
     def _ask(self, path: Path, schema: Schema, books: Ledger) -> None:
