@@ -17,8 +17,13 @@ from visitor import Visitor
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studio"))
 
-from caller import ASIA, SECRET, VISITS, fill_folder
+from caller import ASIA, SECRET, VISITS, fill_folder, open_studio, order_job
+from killing import KILLED, kill_worker
 from live_server import Server
+from schemas import SCHEMAS
+
+from dagveil.data.schema import load_schema
+from dagveil.studio.folder import file_id
 
 PATIENCE = 180
 """Seconds; a process on a busy machine may take long to start."""
@@ -36,6 +41,9 @@ def wait_for(visitor: Visitor, what: Callable[[], Any]) -> Any:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("studio")
     fill_folder(folder, rows=4000)
+    for name, content in SCHEMAS.items():
+        (folder / f"{name}.csv").write_text("a,b\n1,2\n")
+        (folder / f"{name}.toml").write_bytes(content)
     running = Server(folder)
     yield running
     running.stop()
@@ -81,14 +89,137 @@ def run_once(visitor: Visitor, server: Server, epsilon: str) -> str:
     return str(visitor.driver.current_url).rpartition("/")[2]
 
 
+IN_VIEW = """
+const frame = document.querySelector("iframe");
+const around = frame.getBoundingClientRect();
+const inner = frame.contentDocument;
+if (!inner || inner.readyState !== "complete" || !inner.querySelector(".stage .edge")) return null;
+const drawing = inner.querySelector(".stage > svg").getBoundingClientRect();
+return [around.top + drawing.top, around.top + Math.min(drawing.bottom, around.height), innerHeight, scrollY,
+        document.documentElement.scrollWidth, innerWidth, inner.documentElement.scrollWidth, inner.documentElement.clientWidth,
+        drawing.height];
+"""
+
+
+def check_graph_in_view(visitor: Visitor, address: str, width: int) -> None:
+    """See the graph of a result without scrolling down or sideways."""
+    visitor.open(address, width)
+    top, bottom, height, scrolled, wide, window, inner, frame, drawn = wait_for(visitor, lambda: visitor.run(IN_VIEW))
+    visitor.shoot(f"studio-graph-{width}")
+    assert scrolled == 0
+    assert 0 <= top < bottom <= height
+    assert bottom - top >= 0.8 * drawn, "nearly all of the drawing is there"
+    assert (wide, inner) == (window, frame), "nothing sticks out"
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_schema_that_is_saved_untouched_stays_byte_by_byte(visitor: Visitor, server: Server, name: str) -> None:
+    page = f"{server.home}/datasets/{file_id(f'{name}.csv')}"
+    place = server.folder / f"{name}.toml"
+    for form in ("data-schema", "data-text"):
+        visitor.open(f"{page}/schema")
+        if name == "facts" and form == "data-schema":
+            visitor.shoot("studio-schema-facts-1280")
+        press(visitor, f"form[{form}] button")
+        wait_for(visitor, lambda: visitor.driver.current_url == page or visitor.all(".refusal"))
+        assert [words.text for words in visitor.all(".refusal")] == []
+        assert place.read_bytes() == SCHEMAS[name]
+    visitor.open(f"{page}/schema", 390)
+    assert visitor.run("return document.documentElement.scrollWidth") == 390
+
+
+def test_a_schema_is_changed_in_its_form_and_in_its_text(visitor: Visitor, server: Server) -> None:
+    before = load_schema(server.folder / "levels.toml")
+    page = f"{server.home}/datasets/{file_id('levels.csv')}"
+    visitor.open(f"{page}/schema")
+    visitor.find("[aria-label='levels of city']").send_keys("\nNice ")
+    visitor.click("[aria-label='use sex']")
+    press(visitor, "form[data-schema] button")
+    wait_for(visitor, lambda: visitor.driver.current_url == page)
+    after = load_schema(server.folder / "levels.toml")
+    assert after.ignore == ("sex",)
+    assert after.columns["city"].levels == (*before.columns["city"].levels, "Nice")  # type: ignore[union-attr]
+    assert "Left out: sex" in visitor.find("main").text
+
+    visitor.open(f"{page}/schema")
+    wait_for(visitor, lambda: visitor.find("[name=text]").get_property("value"))
+    text = visitor.find("[name=text]")
+    good = text.get_property("value")
+    text.send_keys('[columns.age]\nkind = "numeric"\nbounds = [120, 0]\n')
+    press(visitor, "form[data-text] button")
+    wait_for(visitor, lambda: visitor.all("form[data-text] .refusal"))
+    told = visitor.find("form[data-text] .refusal").text
+    assert told.startswith(f"line {good.count(chr(10)) + 3}: columns.age: bounds")
+    chosen = "const t = document.activeElement; return t.value.slice(t.selectionStart, t.selectionEnd)"
+    assert visitor.run(chosen) == "bounds = [120, 0]"
+    text.send_keys("bounds = [0, 120]")
+    press(visitor, "form[data-text] button")
+    wait_for(visitor, lambda: visitor.driver.current_url == page)
+    assert load_schema(server.folder / "levels.toml").columns["age"].bounds == (0, 120)  # type: ignore[union-attr]
+    visitor.complaints()
+
+
+def test_evidence_is_searched_again_and_everything_is_downloaded(visitor: Visitor, server: Server) -> None:
+    job = server.ask("POST", "/api/jobs", {"dataset": ASIA, "epsilon": "1", "redraws": 0, "noise": "exact"})["id"]
+    visitor.open(f"{server.home}/jobs/{job}")
+    wait_for(visitor, lambda: visitor.all("iframe"))
+    for name in ("result.json", "evidence.json", "graph.svg"):
+        address = visitor.find(f".downloads a[download='{name}']").get_attribute("href")
+        found = visitor.run("return fetch(arguments[0]).then((answer) => answer.text())", address)
+        assert found.startswith("<svg") or f"dagveil-{name.partition('.')[0]}" in found
+    visitor.run("document.querySelector('#export').form.elements.to.value = 'dagitty'")
+    address = (
+        "const f = document.querySelector('#export').form; return `${f.action}?${new URLSearchParams(new FormData(f))}`"
+    )
+    exported = visitor.run("return fetch(arguments[0]).then((answer) => answer.text())", visitor.run(address))
+    assert exported.startswith(("dag", "pdag"))
+    fill(visitor, "[name='settings.marginal_level']", "0.2")
+    fill(visitor, "[name='settings.conditional_level']", "0.1")
+    fill(visitor, "[name='settings.redraws']", "2")
+    visitor.run("document.querySelector(\"[name='settings.search']\").value = 'score'")
+    fill(visitor, "[name=knowledge]", 'tiers = [["nobody"]]')
+    press(visitor, "#search")
+    wait_for(visitor, lambda: visitor.all("form .refusal"))
+    assert "nobody" in visitor.find("form[data-send$=search] .refusal").text
+    fill(visitor, "[name=knowledge]", 'forbidden = [["smoke", "lung"]]')
+    press(visitor, "#search")
+    wait_for(visitor, lambda: not visitor.driver.current_url.endswith(job) and visitor.all("iframe"))
+    again = str(visitor.driver.current_url).rpartition("/")[2]
+    result = server.ask("GET", f"/api/jobs/{again}/result")
+    assert result["method"]["settings"]["marginal_level"] == 0.2
+    assert result["method"]["settings"]["search"] == "score"
+    assert any("in place of the schema's" in finding for finding in result["findings"])
+    assert server.ask("GET", f"/api/jobs/{again}")["charge"]["epsilon"] == "0"
+
+
+def test_a_run_that_was_killed_is_finished_by_its_button(chromium: Any, screenshots: Path, tmp_path: Path) -> None:
+    fill_folder(tmp_path)
+    dead = open_studio(tmp_path)
+    job = order_job(dead)
+    kill_worker(dead, job, KILLED["before it is saved"])
+    dead.desk.books.close()
+    server = Server(tmp_path)
+    try:
+        visitor = Visitor(chromium, screenshots)
+        visitor.open(f"{server.address}/?token={server.token}")
+        home = str(visitor.driver.current_url).removesuffix("/")
+        visitor.open(f"{home}/jobs/{job}")
+        assert "Charged ε 1; what was drawn is kept." in visitor.find("main").text
+        visitor.shoot("studio-finish-1280")
+        press(visitor, "#finish")
+        wait_for(visitor, lambda: visitor.find("h1 .badge").text == "done")
+        (run,) = server.ask("GET", "/api/history")["runs"]
+        assert (run["state"], run["epsilon"], run["job"]) == ("closed", "1", job)
+    finally:
+        server.stop()
+
+
 def test_from_the_token_to_two_results_side_by_side(visitor: Visitor, server: Server) -> None:
     assert visitor.driver.current_url == f"{server.home}/"
     assert server.token not in server.home, "the token does not stay in the address"
     assert visitor.run("return document.cookie") == "", "scripts cannot read the cookie"
-    assert [card.text.split("\n")[0] for card in visitor.all(".card h2")] == [
-        "asia-sample reviewed",
-        "visits.csv no schema",
-    ]
+    cards = [card.text.split("\n")[0] for card in visitor.all(".card h2")]
+    assert (cards[0], cards[-1]) == ("asia-sample reviewed", "visits.csv no schema")
     visitor.click(".card h2 a[href$='" + ASIA + "']")
     fill(visitor, "[name=epsilon]", "12")
     fill(visitor, "[name=delta]", "1e-5")
@@ -96,9 +227,8 @@ def test_from_the_token_to_two_results_side_by_side(visitor: Visitor, server: Se
     wait_for(visitor, lambda: "Left ε 12" in visitor.find(".budget").text)
     first = run_once(visitor, server, "6")
     visitor.shoot("studio-job-1280")
-    visitor.driver.switch_to.frame(visitor.find("iframe"))
-    wait_for(visitor, lambda: visitor.all(".stage .edge"))
-    visitor.driver.switch_to.default_content()
+    for width in (1400, 390):
+        check_graph_in_view(visitor, f"{server.home}/jobs/{first}", width)
     visitor.click("#report")
     assert visitor.driver.title.startswith("Causal graph of asia-sample")
     visitor.click("#zoom-in")

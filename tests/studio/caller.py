@@ -149,7 +149,7 @@ def work(studio: Caller, job_id: str, bell: Bell, monkeypatch: pytest.MonkeyPatc
     """Do in this process what the process of a job does."""
     monkeypatch.setenv("DAGVEIL_LEDGER", str(studio.folder / "ledger.sqlite"))
     assert studio.desk.store.start(job_id)
-    studio.desk.folder.results(job_id).mkdir()
+    studio.desk.folder.results(job_id).mkdir(exist_ok=True)
     job = studio.desk.store.get(job_id)
     assert job is not None
     Worker(studio.desk.folder, studio.desk.store, job, bell).work()

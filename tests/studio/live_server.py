@@ -41,6 +41,7 @@ class Server:
         found = re.search(r"(http://127\.0\.0\.1:\d+)/\?token=(\S+)", line)
         assert found, line
         self.address, self.token = found[1], found[2]
+        self.folder = folder
         self.home = self.address
         """Where the pages are; a browser is told when it enters."""
 

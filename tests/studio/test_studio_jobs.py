@@ -77,11 +77,20 @@ def test_a_cancel_costs_nothing_before_the_first_noise_and_the_reservation_after
     assert account.reserved_epsilon == 0, "a cancelled run reserves nothing any more"
     assert account.runs == 1
     (run,) = studio.desk.books.history()
-    assert (run.state.value, bool(run.events)) == (("closed", True) if charged else ("released", False))
+    assert job["can_finish"] == (bool(charged) and not kept)
+    state = "open" if job["can_finish"] else "closed" if charged else "released"
+    assert (run.state.value, bool(run.events)) == (state, bool(charged))
     assert bool(job["charge"]["releases"]) == bool(charged)
     assert studio.desk.books.verify().problem is None
     page = studio.ask("GET", f"/jobs/{job_id}").text
     assert ("charged epsilon 1" in page.lower()) == bool(charged)
+    if job["can_finish"]:
+        studio.desk.store = JobStore(studio.desk.folder.jobs_path)
+        assert studio.ask("POST", f"/api/jobs/{job_id}/finish").status == 202
+        work(studio, job_id, Bell(), monkeypatch)
+        assert studio.ask("GET", f"/api/jobs/{job_id}").json["state"] == "done"
+        (run,) = studio.desk.books.history()
+        assert (run.state.value, studio.spent()) == ("closed", 1.0)
 
 
 def test_evidence_of_a_cancelled_run_is_searched_for_free(studio: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +100,7 @@ def test_evidence_of_a_cancelled_run_is_searched_for_free(studio: Caller, monkey
     studio.desk.store = RingingStore(studio.desk.folder.jobs_path, bell, "searching", 0)
     work(studio, job_id, bell, monkeypatch)
     studio.desk.store = plain
-    again = studio.ask("POST", f"/api/jobs/{job_id}/search", {"redraws": 3}).json
+    again = studio.ask("POST", f"/api/jobs/{job_id}/search", {"settings": {"redraws": 3}}).json
     work(studio, again["id"], Bell(), monkeypatch)
     found = studio.ask("GET", f"/api/jobs/{again['id']}").json
     assert (found["state"], found["has_result"], found["evidence_of"]) == ("done", True, job_id)

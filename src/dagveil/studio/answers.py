@@ -45,6 +45,8 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     nominal_rows: int | None
     public: bool
     columns: list[DeclaredColumn]
+    ignored: list[str]
+    doubts: dict[str, str]
     account: Account | None
 
 
@@ -139,6 +141,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     has_result: bool
     has_evidence: bool
     has_exploration: bool
+    can_finish: bool
     evidence_of: str | None
 
 

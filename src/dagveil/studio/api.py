@@ -12,6 +12,7 @@ from dagveil.studio.desk import Desk
 from dagveil.studio.openapi import describe_api
 from dagveil.studio.requests import (
     ComparisonQuery,
+    ExportQuery,
     NewBudget,
     NewDraft,
     NewExploration,
@@ -48,7 +49,7 @@ def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
         Bytes of an upload, at most.
     """
     from starlette.concurrency import run_in_threadpool
-    from starlette.responses import Response
+    from starlette.responses import FileResponse, Response
     from starlette.routing import Route
 
     described = msgspec.json.encode(describe_api())
@@ -84,6 +85,10 @@ def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
         text = await read_text(request)
         return answer(200, await run_in_threadpool(desk.declare_text, request.path_params["dataset"], text))
 
+    async def schema_text(request: Request) -> Response:
+        text = await run_in_threadpool(desk.schema_text, request.path_params["dataset"])
+        return Response(text, media_type="text/plain")
+
     async def plan(request: Request) -> Response:
         query = read_query(request, PlanQuery)
         facts = await run_in_threadpool(
@@ -94,6 +99,15 @@ def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
     async def result(request: Request) -> Response:
         found = await run_in_threadpool(desk.result, request.path_params["job"])
         return Response(found.to_json(), media_type="application/json")
+
+    async def evidence(request: Request) -> Response:
+        place = await run_in_threadpool(desk.evidence, request.path_params["job"])
+        return FileResponse(place, media_type="application/json")
+
+    async def export(request: Request) -> Response:
+        query = read_query(request, ExportQuery)
+        text = await run_in_threadpool(desk.export, request.path_params["job"], query.to, query.extend)
+        return Response(text, media_type="text/plain")
 
     async def exploration(request: Request) -> Response:
         found = await run_in_threadpool(desk.exploration, request.path_params["job"])
@@ -106,6 +120,9 @@ def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
     async def cancel(request: Request) -> Response:
         return answer(202, await run_in_threadpool(desk.cancel, request.path_params["job"]))
 
+    async def finish(request: Request) -> Response:
+        return answer(202, await run_in_threadpool(desk.finish, request.path_params["job"]))
+
     table, job = "/api/datasets/{dataset}", "/api/jobs/{job}"
     return [
         Route("/api/openapi.json", describe),
@@ -114,6 +131,7 @@ def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
         Route(table, reading(desk.dataset, "dataset")),
         Route(f"{table}/draft", asking(desk.draft, NewDraft, 201, "dataset"), methods=["POST"]),
         Route(f"{table}/schema", asking(desk.declare, NewSchema, 200, "dataset"), methods=["PUT"]),
+        Route(f"{table}/schema.toml", schema_text),
         Route(f"{table}/schema.toml", declare_text, methods=["PUT"]),
         Route(f"{table}/budget", asking(desk.set_budget, NewBudget, 200, "dataset"), methods=["PUT"]),
         Route(f"{table}/plan", plan),
@@ -123,8 +141,11 @@ def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
         Route("/api/jobs", asking(desk.start, NewJob, 201), methods=["POST"]),
         Route(job, reading(desk.job, "job")),
         Route(f"{job}/cancel", cancel, methods=["POST"]),
+        Route(f"{job}/finish", finish, methods=["POST"]),
         Route(f"{job}/search", asking(desk.search, NewSearch, 201, "job"), methods=["POST"]),
         Route(f"{job}/result", result),
+        Route(f"{job}/evidence", evidence),
+        Route(f"{job}/export", export),
         Route(f"{job}/exploration", exploration),
         Route("/api/comparison", compare),
         Route("/api/history", reading(desk.history)),

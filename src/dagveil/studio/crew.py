@@ -1,7 +1,8 @@
 """Who starts, watches and stops the processes of jobs.
 
 A process goes on when the server stops. The server finds it again by the lock that it holds, and finds what it wrote by
-the job's id. A job whose process died is shown as interrupted, with what it had charged; it is never run again.
+the job's id. A job whose process died is shown as interrupted, with what it had charged; it is never run again by
+itself. Somebody may ask to finish one that was charged: it then goes on from its recovery file.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dagveil.privacy.ledger.book import Ledger
 from dagveil.studio.folder import Folder
 from dagveil.studio.jobs import Job, JobOrder, JobState, JobStore
 from dagveil.studio.refusal import Refused
+from dagveil.studio.stopped import settle_run
 from dagveil.studio.vitality import is_held, take_lock
 from dagveil.studio.worker import FOUND, LEDGER_VARIABLE
 
@@ -32,7 +34,10 @@ PATIENCE_SECONDS: Final = 10.0
 """A process that does not stop within this time after a cancel is killed."""
 
 INTERRUPTED: Final = "the process of this run ended before the run did: the machine or somebody stopped it"
-OTHER_LEDGER: Final = "this run was asked for when the studio had another ledger; nothing was spent. Ask again"
+OTHER_LEDGER: Final = (
+    "this run was asked for when the studio had another ledger; nothing was spent in this one. Ask again, or start the "
+    "studio with that ledger"
+)
 
 
 class Crew:
@@ -65,11 +70,24 @@ class Crew:
     def queue(self, order: JobOrder) -> Job:
         """Add a job, and start it if there is room."""
         with self._turn:
-            if len(self.store.all(JobState.QUEUED)) >= MOST_QUEUED:
-                raise Refused(503, "too many jobs", f"{MOST_QUEUED} jobs wait already; cancel some, or wait")
+            self._check_room()
             job = self.store.add(order)
             self.patrol()
             return self.store.get(job.id) or job
+
+    def finish(self, job: Job) -> Job:
+        """Queue a job that stopped once more; its process finds what was released, and goes on from there."""
+        with self._turn:
+            self._check_room()
+            if not self.store.requeue(job.id):
+                raise Refused(409, "not stopped", "this job waits, runs or is done; there is nothing to finish")
+            self._asked.pop(job.id, None)
+            self.patrol()
+            return self.store.get(job.id) or job
+
+    def _check_room(self) -> None:
+        if len(self.store.all(JobState.QUEUED)) >= MOST_QUEUED:
+            raise Refused(503, "too many jobs", f"{MOST_QUEUED} jobs wait already; cancel some, or wait")
 
     def cancel(self, job: Job) -> Job:
         """Stop a job: one that waits at once, one that runs before its next charge."""
@@ -155,8 +173,8 @@ class Crew:
             return
         if job.run is not None and job.order.ledger == self.shown:  # numbers of another ledger mean other runs
             try:
-                # a run with a charge stays charged; one without is released
-                self.books.close_run(job.run)
+                # a run with a charge stays charged, and open if it can be finished; one without is released
+                settle_run(self.books, job.run, self.folder.results(job_id))
             except LedgerError:
                 return  # the ledger is away: the next round tries again
         if any((self.folder.results(job_id) / name).exists() for name in FOUND):

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Final
 
 import msgspec
 import tomli_w
 
+from dagveil.data.doubts import find_doubts
 from dagveil.data.draft import draft_schema
-from dagveil.data.schema import Schema, schema_from_toml
+from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
 from dagveil.evaluation.comparison import Comparison, compare_graphs
+from dagveil.evidence.bundle import load_evidence
+from dagveil.graphs.exchange.extending import Extension
+from dagveil.graphs.exchange.formats import Format, write_graph
 from dagveil.methods.catalogue import METHODS, method_named, method_plugins
+from dagveil.methods.evidence_search import check_search
 from dagveil.methods.exploration import Exploration, load_exploration
+from dagveil.methods.knowledge_file import knowledge_from_toml
 from dagveil.methods.result import Result, load_result
 from dagveil.methods.run import schema_knowledge
 from dagveil.methods.settings import SearchSettings
@@ -40,7 +47,11 @@ from dagveil.studio.forecast import foresee
 from dagveil.studio.jobs import Job, JobKind, JobOrder, JobState, JobStore
 from dagveil.studio.refusal import Refused
 from dagveil.studio.requests import NewBudget, NewDraft, NewExploration, NewJob, NewSchema, NewSearch, Noise
+from dagveil.studio.schema_text import is_same_text, outline_draft, read_schema, write_draft
 from dagveil.studio.showing import show_account, show_dataset, show_differences, show_job, show_run
+
+KEPT: Final = ("file", "tiers", "forbidden", "required")
+"""What a schema may say and its form does not ask for: it stays as it is, and the schema's text can change it."""
 
 
 class Desk:
@@ -77,31 +88,46 @@ class Desk:
         table = self.folder.table(table_id)
         if table.state is not SchemaState.NONE and not asked.replace:
             raise Refused(409, "schema exists", f"{table.schema_path.name} exists; say that it may be replaced")
-        self.folder.write_schema(table, draft_schema(table.path, asked.name or None))
+        draft = draft_schema(table.path, asked.name or None)
+        self.folder.write_schema(table, write_draft(draft, find_doubts(table.path, draft)))
         return self.dataset(table_id)
 
     def declare(self, table_id: str, asked: NewSchema) -> Dataset:
-        """Write a schema that a person has declared."""
+        """Write a schema that a person has declared; what was not asked for stays, and so does an equal schema."""
+        table = self.folder.table(table_id)
         columns = {
-            name: {key: value for key, value in msgspec.to_builtins(column).items() if value is not None}
+            name: {key: value for key, value in column.items() if value is not None}
             for name, column in asked.columns.items()
         }
-        fields = {"name": asked.name, "reviewed": asked.reviewed, "unit": asked.unit, "relation": asked.relation}
-        facts: dict[str, Any] = {**fields, "public": asked.public}
-        if asked.nominal_rows is not None:
-            facts["nominal_rows"] = asked.nominal_rows
-        document: dict[str, Any] = {"dataset": facts, "columns": columns}
-        before = self.folder.table(table_id).schema
-        if before is not None and set(before.columns) <= set(columns):
-            # the form does not ask for background knowledge: what stands in the file stays there
-            knowledge = {name: getattr(before, name) for name in ("tiers", "forbidden", "required")}
-            document["knowledge"] = {name: value for name, value in knowledge.items() if value}
-        return self.declare_text(table_id, tomli_w.dumps(document))
+        facts = {"name": asked.name, "reviewed": asked.reviewed, "unit": asked.unit, "relation": asked.relation}
+        rows = {} if asked.nominal_rows is None else {"nominal_rows": asked.nominal_rows}
+        try:
+            text = tomli_w.dumps({"dataset": {**facts, "public": asked.public, **rows}, "columns": columns})
+        except TypeError:
+            raise Refused(422, "wrong layout", "a list or table in a column holds null; leave it out") from None
+        schema = schema_from_toml(text)
+        if table.schema is not None:
+            kept = {name: getattr(table.schema, name) for name in KEPT}
+            schema = msgspec.structs.replace(schema, **kept, ignore=table.schema.ignore if asked.ignore is None else ())
+        if asked.ignore is not None:
+            schema = msgspec.structs.replace(schema, ignore=tuple(asked.ignore))
+        if schema != table.schema:
+            self.folder.write_schema(table, schema_to_toml(schema))
+        return self.dataset(table_id)
+
+    def schema_text(self, table_id: str) -> bytes:
+        """Return the schema's file as it is, or of a draft an outline without what was read from the data."""
+        table = self.folder.table(table_id)
+        if table.schema is None:
+            raise Refused(404, "no schema", f"{table.file} has no schema that can be read")
+        return table.schema_bytes() if table.schema.reviewed else outline_draft(table.schema).encode()
 
     def declare_text(self, table_id: str, text: str) -> Dataset:
-        """Write a schema from the text of a schema.toml."""
+        """Write the text of a schema.toml; a text that was not changed stays as it is, byte by byte."""
         table = self.folder.table(table_id)
-        self.folder.write_schema(table, schema_from_toml(text))
+        read_schema(text)
+        if not is_same_text(text, table.schema_bytes()):
+            self.folder.write_schema(table, text)
         return self.dataset(table_id)
 
     def set_budget(self, table_id: str, asked: NewBudget) -> Account:
@@ -210,15 +236,33 @@ class Desk:
     def search(self, job_id: str, asked: NewSearch) -> JobFacts:
         """Queue another search over a job's evidence: it costs nothing."""
         job = self._job(job_id)
-        if not (self.folder.results(job.id) / "evidence.json").exists():
-            raise Refused(409, "no evidence", "this job left no evidence that could be searched again")
-        return self._tell(
-            self.crew.queue(
-                msgspec.structs.replace(
-                    job.order, redraws=asked.redraws, kind=JobKind.SEARCH, evidence=job.order.evidence or job.id
-                )
-            )
+        evidence = load_evidence(self.evidence(job_id))
+        check_search(evidence.method, evidence.schema, asked.settings.search)
+        if asked.knowledge is not None:
+            knowledge_from_toml(asked.knowledge).check(tuple(evidence.schema.columns))
+        order = msgspec.structs.replace(
+            job.order,
+            redraws=asked.settings.redraws,
+            kind=JobKind.SEARCH,
+            evidence=job.id,
+            settings=asked.settings,
+            knowledge=asked.knowledge,
         )
+        return self._tell(self.crew.queue(order))
+
+    def evidence(self, job_id: str) -> Path:
+        """Return the file of a job's evidence."""
+        place = self.folder.results(self._job(job_id).id) / "evidence.json"
+        if not place.exists():
+            raise Refused(409, "no evidence", "this job left no evidence")
+        return place
+
+    def export(self, job_id: str, form: Format, extension: Extension) -> str:
+        """Write the graph of a job for another program."""
+        graph = self.result(job_id).graph
+        if form is Format.NETWORKX_JSON and extension is Extension.REFUSE:
+            return graph.to_node_link()
+        return write_graph(graph.cpdag, form, extension)
 
     def jobs(self) -> Jobs:
         """List all jobs, newest first."""
@@ -232,6 +276,19 @@ class Desk:
     def cancel(self, job_id: str) -> JobFacts:
         """Stop a job."""
         return self._tell(self.crew.cancel(self._job(job_id)))
+
+    def finish(self, job_id: str) -> JobFacts:
+        """Queue a run that stopped after it was charged: it goes on at no further charge, whatever budget is left."""
+        job = self._job(job_id)
+        if not self._tell(job).can_finish:
+            raise Refused(
+                409,
+                "nothing to finish",
+                "only a run that stopped between its first charge and its end is finished",
+            )
+        if self.folder.table(job.order.table).reviewed_schema().digest() != job.order.schema_digest:
+            raise Refused(409, "schema changed", "a run is finished with the schema that it began with; put that back")
+        return self._tell(self.crew.finish(job))
 
     def result(self, job_id: str) -> Result:
         """Return a job's result."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dagveil.data.schema import Schema, load_schema, save_schema
+from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DataError, SchemaError
 from dagveil.studio.refusal import Refused
 
@@ -60,6 +60,10 @@ class DataFile:
     def file(self) -> str:
         """Name of the file."""
         return self.path.name
+
+    def schema_bytes(self) -> bytes:
+        """Return what stands in the schema's file; nothing if there is none that can be read."""
+        return b"" if self.schema is None else self.schema_path.read_bytes()
 
     def reviewed_schema(self) -> Schema:
         """Return the schema if someone has reviewed it, or say what is missing."""
@@ -151,12 +155,13 @@ class Folder:
                     state = SchemaState.REVIEWED if schema.reviewed else SchemaState.DRAFT
         return DataFile(file_id(name), self.root / name, schema_path, state, schema)
 
-    def write_schema(self, table: DataFile, schema: Schema) -> None:
-        """Write a data set's schema in one step: whoever reads it sees the old one or the new one."""
+    def write_schema(self, table: DataFile, text: str) -> None:
+        """Write the text of a schema in one step: whoever reads it sees the old one or the new one."""
         draft = self.root / f"{_INCOMING}{secrets.token_hex(8)}"
         try:
-            save_schema(schema, draft)
-            draft.chmod(0o600)
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode())
             draft.replace(table.schema_path)
         except OSError as error:
             raise Refused(507, "not written", f"the schema could not be written ({error.strerror})") from None

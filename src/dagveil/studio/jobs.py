@@ -15,6 +15,7 @@ import msgspec
 
 from dagveil.errors import DataError
 from dagveil.methods.result import now
+from dagveil.methods.settings import SearchSettings
 
 STORE_FORMAT: Final = 1
 WAIT_SECONDS: Final = 20.0
@@ -46,6 +47,10 @@ class JobState(enum.Enum):
         return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
+STOPPED: Final = (JobState.FAILED, JobState.CANCELLED, JobState.INTERRUPTED)
+"""States of jobs that have ended without being done."""
+
+
 class JobKind(enum.Enum):
     """What a job does."""
 
@@ -62,7 +67,7 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     `table` is the id of the data set in the folder and `dataset` its name in the ledger. `schema_digest` holds the run
     to the schema that was seen. `ledger` is the ledger's place without a password. `evidence` is the job whose evidence
-    is searched, and `epsilons` are the budgets that are explored.
+    is searched, by `settings` and with the TOML of `knowledge`, and `epsilons` are the budgets that are explored.
     """
 
     table: str
@@ -79,6 +84,8 @@ class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
     kind: JobKind = JobKind.RUN
     evidence: str | None = None
     epsilons: tuple[str, ...] = ()
+    settings: SearchSettings | None = None
+    knowledge: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +174,14 @@ class JobStore:
         return self._change(
             "state = ?, ended = ?, message = ?, pid = NULL WHERE id = ? AND state IN (?, ?)",
             (state.value, now(), message, job, JobState.QUEUED.value, JobState.RUNNING.value),
+        )
+
+    def requeue(self, job: str) -> bool:
+        """Queue a job that has stopped once more."""
+        return self._change(
+            "state = ?, ended = NULL, message = '', stage = '', done = 0, total = 0, cancelling = 0 "
+            "WHERE id = ? AND state IN (?, ?, ?)",
+            (JobState.QUEUED.value, job, *(state.value for state in STOPPED)),
         )
 
     def cancel_queued(self, job: str) -> bool:

@@ -47,7 +47,7 @@ _ASKED: Final = (
     requests.NewSchema,
     requests.NewSearch,
 )
-_QUERIES: Final = (requests.UploadQuery, requests.PlanQuery, requests.ComparisonQuery)
+_QUERIES: Final = (requests.UploadQuery, requests.PlanQuery, requests.ExportQuery, requests.ComparisonQuery)
 
 
 def describe_api() -> dict[str, Any]:
@@ -64,13 +64,16 @@ def describe_api() -> dict[str, Any]:
     dataset = _path_part("dataset", DATASET_ID)
     job = _path_part("job", JOB_ID)
 
-    def route(summary: str, gives: str | None, status: int = 200, **more: Any) -> dict[str, Any]:
-        content = {"schema": shape[gives] if gives else {"type": "object"}}
+    def route(
+        summary: str, gives: str | None, status: int = 200, media: str = "application/json", **more: Any
+    ) -> dict[str, Any]:
+        kind = {"type": "object" if media == "application/json" else "string"}
+        content = {"schema": shape[gives] if gives else kind}
         refusals = {
             str(code): {"description": why, "content": {"application/json": {"schema": shape["Refusal"]}}}
             for code, why in REFUSALS.items()
         }
-        good = {str(status): {"description": "done", "content": {"application/json": content}}}
+        good = {str(status): {"description": "done", "content": {media: content}}}
         return {"summary": summary, "responses": {**good, **refusals}, **more}
 
     def body(kind: str, media: str = "application/json") -> dict[str, Any]:
@@ -110,6 +113,7 @@ def describe_api() -> dict[str, Any]:
             "parameters": [dataset],
         },
         "/api/datasets/{dataset}/schema.toml": {
+            "get": route("The schema's text; of a draft an outline.", None, media="text/plain"),
             "put": route("Declare the schema as TOML.", "Dataset", requestBody=body("", "text/plain")),
             "parameters": [dataset],
         },
@@ -135,11 +139,25 @@ def describe_api() -> dict[str, Any]:
         },
         "/api/jobs/{job}": {"get": route("One job.", "JobFacts"), "parameters": [job]},
         "/api/jobs/{job}/cancel": {"post": route("Stop a job.", "JobFacts", 202), "parameters": [job]},
+        "/api/jobs/{job}/finish": {
+            "post": route("Finish a run that stopped after it was charged. No further charge.", "JobFacts", 202),
+            "parameters": [job],
+        },
         "/api/jobs/{job}/search": {
             "post": route("Search a job's evidence again. Free.", "JobFacts", 201, requestBody=body("NewSearch")),
             "parameters": [job],
         },
         "/api/jobs/{job}/result": {"get": route("The result, as result.json.", None), "parameters": [job]},
+        "/api/jobs/{job}/evidence": {
+            "get": route("The evidence, as evidence.json.", None),
+            "parameters": [job],
+        },
+        "/api/jobs/{job}/export": {
+            "get": route(
+                "The graph for another program.", None, media="text/plain", parameters=query(requests.ExportQuery)
+            ),
+            "parameters": [job],
+        },
         "/api/jobs/{job}/exploration": {"get": route("What was explored.", None), "parameters": [job]},
         "/api/comparison": {
             "get": route("Two results side by side.", "ComparisonFacts", parameters=query(requests.ComparisonQuery))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from enum import Enum, EnumType
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dagveil._version import __version__
 from dagveil.errors import DagveilError
+from dagveil.graphs.exchange.extending import Extension
+from dagveil.graphs.exchange.formats import Format
 from dagveil.methods.exploration import EPSILONS
+from dagveil.methods.settings import SearchSettings
 from dagveil.report.html import render_report
 from dagveil.report.labels import clean_text
 from dagveil.studio.body import read_query
@@ -18,7 +23,7 @@ from dagveil.studio.desk import Desk
 from dagveil.studio.drawing import draw_differences, list_differing
 from dagveil.studio.folder import ENDINGS
 from dagveil.studio.refusal import Refused, refuse
-from dagveil.studio.requests import ComparisonQuery, PlanQuery
+from dagveil.studio.requests import ComparisonQuery, ExportQuery, PlanQuery
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -28,6 +33,35 @@ if TYPE_CHECKING:
 DRAWING_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
 REPORT_POLICY: Final = "frame-ancestors 'self'"
 """Beside the report's own, stricter one, which stands in its head."""
+
+
+EXTENSIONS: Final = (
+    (Extension.REFUSE, "edges without a direction stay so"),
+    (Extension.CONSISTENT, "one DAG of the class; the choice is arbitrary"),
+    (Extension.NEAREST, "a DAG that is near; the choice is arbitrary"),
+)
+ENDS: Final = {
+    Format.DOT: ".dot",
+    Format.GRAPHML: ".graphml",
+    Format.GML: ".gml",
+    Format.DOWHY: ".gml",
+    Format.NETWORKX_JSON: ".json",
+    Format.PGMPY: ".py",
+}
+"""What the name of an exported graph ends in; others are text."""
+
+
+def _list_settings(redraws: int) -> list[dict[str, Any]]:
+    """List the settings of a search as fields of a form: what can be set and what it is without anybody's doing."""
+    kinds = get_type_hints(SearchSettings)
+    found = []
+    for one in fields(SearchSettings):
+        enums = [kind for kind in (kinds[one.name], *get_args(kinds[one.name])) if isinstance(kind, EnumType)]
+        default = redraws if one.name == "redraws" else one.default
+        choices = [member.value for kind in enums for member in kind.__members__.values()]
+        value = default.value if isinstance(default, Enum) else default
+        found.append({"name": one.name, "choices": choices, "value": value})
+    return found
 
 
 def show_page(base: str, template: str, status: int = 200, **facts: Any) -> Response:
@@ -96,7 +130,16 @@ def list_routes(desk: Desk, base: str) -> list[Route]:
         found = desk.job(request.path_params["job"])
         others = [one for one in desk.jobs().jobs if one.has_result and one.id != found.id and one.name == found.name]
         explored = desk.exploration(found.id) if found.has_exploration else None
-        return show("job.html.j2", job=found, others=others, explored=explored)
+        return show(
+            "job.html.j2", job=found, others=others, explored=explored, settings=_list_settings(found.redraws),
+            formats=[form.value for form in Format], extensions=EXTENSIONS,
+        )  # fmt: skip
+
+    def export(request: Request) -> Response:
+        query = read_query(request, ExportQuery)
+        text = desk.export(request.path_params["job"], query.to, query.extend)
+        named = {"content-disposition": f'attachment; filename="graph-{query.to.value}{ENDS.get(query.to, ".txt")}"'}
+        return Response(text, media_type="text/plain", headers=named)
 
     def report(request: Request) -> Response:
         page = render_report(desk.result(request.path_params["job"]))
@@ -134,6 +177,7 @@ def list_routes(desk: Desk, base: str) -> list[Route]:
         Route("/jobs/{job}", job),
         Route("/jobs/{job}/report", report),
         Route("/jobs/{job}/graph.svg", graph),
+        Route("/jobs/{job}/export", export),
         Route("/jobs/{job}/curve.svg", curve),
         Route("/compare", compare),
         Route("/history", history),

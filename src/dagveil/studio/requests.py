@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from dagveil.graphs.exchange.extending import Extension
+from dagveil.graphs.exchange.formats import Format
 from dagveil.methods.exploration import EPSILONS
 from dagveil.methods.settings import SearchSettings
 from dagveil.studio.folder import DATASET_ID, ENDINGS, JOB_ID, NAME
@@ -46,9 +48,13 @@ class NewJob(Request, frozen=True, kw_only=True):
 
 
 class NewSearch(Request, frozen=True, kw_only=True):
-    """Another search over evidence that was released and paid for."""
+    """Another search over evidence that was released and paid for.
 
-    redraws: Redraws = SearchSettings().redraws
+    `knowledge` is TOML, as in a knowledge file; without it the schema's knowledge is taken.
+    """
+
+    settings: SearchSettings = SearchSettings()
+    knowledge: Annotated[str, Meta(max_length=100_000)] | None = None
 
 
 class NewExploration(Request, frozen=True, kw_only=True):
@@ -73,30 +79,21 @@ class NewDraft(Request, frozen=True, kw_only=True):
     replace: bool = False
 
 
-class NewColumn(Request, frozen=True, kw_only=True):
-    """What is public about one column; which fields are needed depends on `kind`, as in a schema.toml."""
-
-    kind: Annotated[str, Meta(pattern="^(categorical|ordinal|boolean|numeric)$")]
-    levels: list[str] | None = None
-    bounds: tuple[float, float] | None = None
-    bins: int | None = None
-    center: float | None = None
-    spread: float | None = None
-    scores: list[float] | None = None
-    outside: str | None = None
-    missing: str | float | None = None
-
-
 class NewSchema(Request, frozen=True, kw_only=True):
-    """A whole schema, declared by a person."""
+    """What a person declares, each column as in a schema.toml.
+
+    File layout and background knowledge of a schema that exists stay; send its text to change them. `ignore` names the
+    columns that are left out; without it, those stay too.
+    """
 
     name: Line
-    columns: Annotated[dict[Line, NewColumn], Meta(min_length=1)]
+    columns: Annotated[dict[Line, dict[str, Any]], Meta(min_length=1)]
     unit: Line = "one row"
     relation: Annotated[str, Meta(pattern="^(add-remove|replace-one)$")] = "add-remove"
     nominal_rows: Annotated[int, Meta(ge=1, le=10**12)] | None = None
     public: bool = False
     reviewed: bool = False
+    ignore: list[Line] | None = None
 
 
 class UploadQuery(Request, frozen=True, kw_only=True):
@@ -113,6 +110,13 @@ class PlanQuery(Request, frozen=True, kw_only=True):
     delta: Amount = "1e-6"
     method: Line = "measure"
     redraws: Redraws = SearchSettings().redraws
+
+
+class ExportQuery(Request, frozen=True, kw_only=True):
+    """The format of another program, and what becomes of edges without a direction."""
+
+    to: Format
+    extend: Extension = Extension.REFUSE
 
 
 class ComparisonQuery(Request, frozen=True, kw_only=True):

@@ -14,7 +14,9 @@ from dagveil.privacy.ledger import account as books
 from dagveil.privacy.ledger.account import RunRecord
 from dagveil.studio.answers import Account, Charge, Dataset, DeclaredColumn, Differing, JobFacts, LedgerEntry
 from dagveil.studio.folder import DataFile, SchemaState
-from dagveil.studio.jobs import Job, JobKind, JobState
+from dagveil.studio.jobs import STOPPED, Job, JobKind, JobState
+from dagveil.studio.schema_text import read_doubts
+from dagveil.studio.stopped import is_kept
 
 NOTHING: Final = Charge(epsilon="0", delta="0", releases=[], words="nothing was drawn, and nothing is charged")
 
@@ -89,6 +91,7 @@ def show_job(job: Job, run: RunRecord | None, place: Path, ledger: str) -> JobFa
         has_result=job.state is JobState.DONE and (place / "result.json").exists(),
         has_evidence=job.state.ended and (place / "evidence.json").exists(),
         has_exploration=job.state is JobState.DONE and (place / "exploration.json").exists(),
+        can_finish=job.state in STOPPED and is_kept(place, run),
         evidence_of=order.evidence,
     )
 
@@ -110,6 +113,8 @@ def show_dataset(table: DataFile, account: books.Account | None) -> Dataset:
         columns=[]
         if schema is None
         else [show_column(name, column, declared) for name, column in schema.columns.items()],
+        ignored=[] if schema is None else list(schema.ignore),
+        doubts=read_doubts(table.schema_bytes().decode("utf-8-sig")) if table.state is SchemaState.DRAFT else {},
         account=None if account is None else show_account(account),
     )
 

@@ -1,7 +1,8 @@
 """The process of one job: it runs the method, notes how far it is, and writes what came out.
 
 Started as ``python -m dagveil.studio.worker FOLDER JOB``, with the ledger's address in the environment, where other
-users of the machine cannot read its password. It needs no server: whoever started it may be gone.
+users of the machine cannot read its password. It needs no server: whoever started it may be gone. What a run releases
+is kept in a recovery file until it is saved, so that a run that stopped can be finished at no further charge.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from typing import Final
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, DataError, LedgerError
 from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.evidence_search import search_evidence
 from dagveil.methods.exploration import explore
+from dagveil.methods.knowledge_file import knowledge_from_toml
 from dagveil.methods.result import Result
 from dagveil.methods.saving import save_whole
 from dagveil.methods.settings import SearchSettings
@@ -30,6 +33,7 @@ from dagveil.studio.bell import Bell, Cancelled
 from dagveil.studio.folder import Folder
 from dagveil.studio.jobs import Job, JobKind, JobState, JobStore
 from dagveil.studio.refusal import WITHHELD
+from dagveil.studio.stopped import RECOVERY, settle_run
 from dagveil.studio.watched_ledger import WatchedLedger
 
 LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
@@ -42,6 +46,7 @@ FOUND: Final = ("result.json", "exploration.json")
 CHANGED: Final = (
     "the schema was changed after this run was asked for; nothing was drawn. Look at the plan and start again"
 )
+GONE: Final = "the recovery file of this run is gone, so it cannot be finished; nothing more was drawn or charged"
 
 
 class Worker:
@@ -51,7 +56,8 @@ class Worker:
         self.folder, self.store, self.job, self.bell = folder, store, job, bell
         self._told = 0.0
         self._stage = ""
-        self._run: int | None = None
+        self._run = job.run
+        self._place = folder.results(job.id)
 
     def work(self) -> None:
         """Run the job, and note how it ended."""
@@ -59,8 +65,7 @@ class Worker:
             self._find_graph()
         except Cancelled:
             # it may have come too late: what was found is found
-            place = self.folder.results(self.job.id)
-            found = any((place / name).exists() for name in FOUND)
+            found = any((self._place / name).exists() for name in FOUND)
             self.store.end(self.job.id, JobState.DONE if found else JobState.CANCELLED)
         except DagveilError as error:
             self.store.end(self.job.id, JobState.FAILED, str(error))
@@ -71,9 +76,10 @@ class Worker:
 
     def _find_graph(self) -> None:
         order = self.job.order
-        settings = SearchSettings(redraws=order.redraws)
+        settings = order.settings or SearchSettings(redraws=order.redraws)
         if order.kind is JobKind.SEARCH and order.evidence is not None:
-            self._search(load_evidence(self.folder.results(order.evidence) / "evidence.json"), settings)
+            knowledge = None if order.knowledge is None else knowledge_from_toml(order.knowledge)
+            self._search(load_evidence(self.folder.results(order.evidence) / "evidence.json"), settings, knowledge)
             return
         table = self.folder.table(order.table)
         schema = table.reviewed_schema()
@@ -90,9 +96,9 @@ class Worker:
                 self._measure(table.path, schema, books, settings)
         finally:
             if self._run is not None:
-                # does nothing if the run closed it; a cancel may have come in between
-                with contextlib.suppress(LedgerError):
-                    books.close_run(self._run)
+                # a cancel may have come before the run could look after itself
+                with self.bell.shield(), contextlib.suppress(LedgerError):
+                    settle_run(books, self._run, self._place)
             books.close()
 
     def _measure(self, path: Path, schema: Schema, books: Ledger, settings: SearchSettings) -> None:
@@ -107,13 +113,14 @@ class Worker:
             ledger=books,
             noise=NoiseKind(order.noise),
             redraws=order.redraws,
+            recovery=self._recovery(),
             progress=self._tell,
         )
         self._keep("evidence.json", evidence.save)
         self._search(evidence, settings)
 
-    def _search(self, evidence: Evidence, settings: SearchSettings) -> None:
-        result = search_evidence(evidence, settings, progress=self._tell)
+    def _search(self, evidence: Evidence, settings: SearchSettings, knowledge: Knowledge | None = None) -> None:
+        result = search_evidence(evidence, settings, knowledge=knowledge, progress=self._tell)
         self._keep("result.json", result.save)
 
     def _ask(self, path: Path, schema: Schema, books: Ledger) -> None:
@@ -127,9 +134,17 @@ class Worker:
             options=order.options,
             ledger=books,
             noise=NoiseKind(order.noise),
+            recovery=self._recovery(),
             progress=self._tell,
         )
         self._keep("result.json", result.save)
+
+    def _recovery(self) -> Path:
+        """Return the file that keeps what is released; a run that was charged before must find its own."""
+        path = self._place / RECOVERY
+        if self._run is not None and not path.exists():
+            raise DataError(GONE)
+        return path
 
     def _explore(self, schema: Schema) -> None:
         order = self.job.order
@@ -139,14 +154,14 @@ class Worker:
         self._keep("exploration.json", found.save)
 
     def _keep(self, name: str, save: Callable[[Path], None]) -> None:
-        """Write a file in one step: what stands under its name is whole."""
-        place = self.folder.results(self.job.id) / name
+        """Write a file in one step and durably, and then let go of what it recovers: what has its name is whole."""
         with self.bell.shield():
             try:
-                with save_whole(place) as part:
+                with save_whole(self._place / name) as part:
                     save(part)
             except DataError as error:
                 raise DataError(f"{error}; what was charged stays charged") from None
+            (self._place / RECOVERY).unlink(missing_ok=True)
 
     def _note_run(self, run: int) -> None:
         self._run = run

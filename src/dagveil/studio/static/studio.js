@@ -55,8 +55,15 @@ const read = (field) => {
 handle("form[data-send]", (form) => {
   const [method, address] = told(form, "send").split(" ");
   const fields = [...form.elements].filter((field) => field.name);
-  const body = Object.fromEntries(fields.map((field) => [field.name, read(field)]));
-  if (address.endsWith("/cancel")) return send(method, address);
+  const body = {};
+  for (const field of fields) {
+    const [first, second] = field.name.split(".");
+    // what is left blank is left to the studio, unless it is asked for
+    if (!field.value.trim() && !field.required) continue;
+    if (second) (body[first] ??= {})[second] = read(field);
+    else body[first] = read(field);
+  }
+  if (/\/(?:cancel|finish)$/.test(address)) return send(method, address);
   return send(method, address, JSON.stringify(body), "application/json");
 });
 
@@ -76,9 +83,38 @@ for (const form of document.querySelectorAll("form[data-upload]")) {
 }
 
 handle("form[data-text]", async (form) => {
-  const text = await form.elements.file.files[0].text();
-  return send("PUT", told(form, "text"), text, "text/plain");
+  try {
+    return await send("PUT", told(form, "text"), form.elements.text.value, "text/plain");
+  } catch (error) {
+    const line = (error.message.match(/line (\d+)/) || [])[1];
+    if (line) choose(form.elements.text, Number(line));
+    throw error;
+  }
 });
+
+const choose = (field, line) => {
+  const lines = field.value.split("\n");
+  const start = lines.slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+  field.focus();
+  field.setSelectionRange(start, start + (lines[line - 1] || "").length);
+};
+
+for (const form of document.querySelectorAll("form[data-text]")) {
+  const { text, file } = form.elements;
+  if (form.hasAttribute("data-load")) {
+    const button = form.querySelector("button");
+    button.disabled = true;
+    fetch(told(form, "text"), { credentials: "same-origin" })
+      .then((answer) => (answer.ok ? answer.text() : ""))
+      .then((content) => {
+        text.value = content;
+        button.disabled = false;
+      });
+  }
+  file.addEventListener("change", async () => {
+    if (file.files[0]) text.value = await file.files[0].text();
+  });
+}
 
 const readNumber = (text, what) => {
   const number = Number(text);
@@ -86,37 +122,65 @@ const readNumber = (text, what) => {
   return number;
 };
 
+const readLine = (field) => (field.value === field.defaultValue ? JSON.parse(field.dataset.said) : field.value);
+
+const shape = (kind) => (kind === "ordinal" ? "categorical" : kind);
+
+// a field that nobody touched says what the schema said, whatever the page could show of it
 const readColumn = (row) => {
-  const value = (name) => row.querySelector(`[name="${name}"]`).value;
-  const kind = value("kind");
-  const column = { kind };
-  const kept = kind === "numeric" ? ["bins", "center", "spread"] : ["scores"];
   const facts = JSON.parse(row.dataset.facts);
-  for (const key of kept) if (key in facts) column[key] = facts[key];
+  const field = (name) => row.querySelector(`[name="${name}"]`);
+  const kind = field("kind").value;
+  const same = shape(kind) === shape(row.dataset.kind);
+  const column = same ? { ...facts, kind } : { kind };
+  const touched = (name) => !same || field(name).value !== field(name).defaultValue;
+  const name = JSON.parse(row.dataset.column);
+  const change = (key, parse) => {
+    if (!touched(key)) return;
+    const text = field(key).value.trim();
+    if (text) column[key] = parse(text);
+    else delete column[key];
+  };
   if (kind === "numeric") {
-    const name = row.dataset.column;
-    column.bounds = [readNumber(value("lowest"), `the lowest ${name}`), readNumber(value("highest"), `the highest ${name}`)];
-  } else {
-    if (kind !== "boolean") column.levels = value("levels").split("\n").map((level) => level.trim()).filter((level) => level);
-    if (value("outside").trim()) column.outside = value("outside").trim();
+    if (touched("lowest") || touched("highest") || !("bounds" in column)) {
+      column.bounds = ["lowest", "highest"].map((end) => readNumber(field(end).value, `the ${end} ${name}`));
+    }
+    change("bins", (text) => {
+      const edges = text.match(/^\[(.*)\]$/);
+      const read = (part) => readNumber(part, `bins of ${name}`);
+      return edges ? edges[1].split(",").map(read) : read(text);
+    });
+    change("missing", (text) => (text === "own-level" ? text : readNumber(text, `the place for missing ${name}`)));
+    return column;
   }
-  const missing = value("missing").trim();
-  if (missing) column.missing = kind === "numeric" && missing !== "own-level" ? readNumber(missing, "the place for missing") : missing;
+  if (kind !== "boolean" && (touched("levels") || !("levels" in column))) {
+    const shown = field("levels").defaultValue.split("\n");
+    const before = facts.levels || [];
+    // a level that stood there stays as it was, blanks around it included
+    const read = (line) => (shown.includes(line) && before.length ? before[shown.indexOf(line)] : line.trim());
+    column.levels = field("levels").value.split("\n").map(read).filter((level) => level);
+    if (!column.levels.length) throw new Error(`declare the levels of ${name}`);
+  }
+  change("outside", (text) => text);
+  change("missing", (text) => text);
   return column;
 };
 
 handle("form[data-schema]", async (form) => {
   const fields = form.elements;
-  const rows = [...form.querySelectorAll("tr[data-column]")];
+  const every = [...form.querySelectorAll("tr[data-column]")];
+  const isUsed = (row) => row.querySelector('[name="used"]').checked;
+  const rows = every.filter(isUsed);
   const rowsDeclared = fields.nominal_rows.value.trim();
   const body = {
-    name: fields.name.value,
-    unit: fields.unit.value,
+    name: readLine(fields.name),
+    unit: readLine(fields.unit),
     relation: fields.relation.value,
     nominal_rows: rowsDeclared ? readNumber(rowsDeclared, "the nominal number of rows") : null,
     public: fields.public.checked,
     reviewed: fields.reviewed.checked,
-    columns: Object.fromEntries(rows.map((row) => [row.dataset.column, readColumn(row)])),
+    columns: Object.fromEntries(rows.map((row) => [JSON.parse(row.dataset.column), readColumn(row)])),
+    ignore: every.filter((row) => !isUsed(row)).map((row) => JSON.parse(row.dataset.column)),
   };
   return send("PUT", told(form, "schema"), JSON.stringify(body), "application/json");
 });
