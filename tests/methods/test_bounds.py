@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagveil.data.column import Boolean, Numeric
+from dagveil.data.column import Boolean, Numeric, Ordinal
 from dagveil.data.draft import draft_schema
 from dagveil.data.schema import Schema, load_schema, schema_from_toml
 from dagveil.errors import BudgetExceededError, DataError, EvidenceError, MethodError, SchemaError
