@@ -173,7 +173,9 @@ def _tell_confidence(study: Study, rank: Target, error: Target) -> list[str]:
     for cell in compared:
         found = compare_confidence(cell, columns[cell.table])
         ranked = rank.judge(_number(found.rank), met=found.pairs == 0 or found.rank >= LEAST_RANK - _SMALL)
+        ranked += f" ({_number(found.best_rank)})"
         wrong = error.judge(_number(found.error), met=found.error <= MOST_ERROR + _SMALL)
+        wrong += f" ({_number(found.best_error)})"
         groups = [f"{_number(mean)} ({count})" for count, mean in found.groups]
         lines.append(
             (cell.table, cell.contender, str(found.pairs), ranked, wrong, _number(found.single_error), *groups)
@@ -186,8 +188,9 @@ def _tell_confidence(study: Study, rank: Target, error: Target) -> list[str]:
         f"At ε = {compared[0].epsilon:g}: the confidence of every pair, as {len(compared[0].stated)} of the runs state "
         f"it, beside the share of all {study.runs} runs, which have fresh noise on the same rows, that have the pair. "
         f"Over pairs with either above 0: Spearman's correlation (target {rank.words}) and the mean absolute error "
-        f"(target {error.words}) of the mean stated confidence, and the error of what a single run states. Then the "
-        "mean stated confidence of all pairs, by their share of fresh runs (how many pairs).",
+        f"(target {error.words}) of the mean stated confidence, in brackets what {study.runs} runs would show on "
+        "average if it were exactly right, and the error of what a single run states. Then the mean stated confidence "
+        "of all pairs, by their share of fresh runs (how many pairs).",
         _lay_out(("table", "method", "pairs", "rank", "error", "single", *heads), lines),
     ]
 
