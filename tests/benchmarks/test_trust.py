@@ -195,7 +195,13 @@ def test_agreement_is_told_by_groups() -> None:
     assert 0.05 < agreement.best_error < 0.1
     assert 0.9 < agreement.best_rank <= 1.0
     turned = [{pairs[0]: 1.0, pairs[1]: 0.8, pairs[2]: 0.5, pairs[3]: 0.1}]
-    assert compare_confidence(Cell("t", "measure", 1.0, [], found, turned), names).rank == pytest.approx(-1.0)
+    reversed_ = compare_confidence(Cell("t", "measure", 1.0, [], found, turned), names)
+    assert reversed_.rank == pytest.approx(-1.0)
+    # a pair that hardly anyone sees or states counts in the error of all, not in that of likely pairs
+    rare = compare_confidence(
+        Cell("t", "measure", 1.0, [], [frozenset({pairs[0]})], [{pairs[0]: 0.6, pairs[1]: 0.1}]), names
+    )
+    assert (rare.error, rare.likely_error) == (pytest.approx(0.25), pytest.approx(0.4))
 
 
 def test_nothing_found_and_nothing_stated_agree() -> None:

@@ -45,6 +45,9 @@ DELTA: Final = "1e-6"
 SHARES: Final = (0.0, 0.2, 0.5, 0.8, 1.0)
 """Upper ends of the groups of pairs by their share of fresh runs."""
 
+LIKELY: Final = 0.2
+"""Share from which on a pair is likely to be told of."""
+
 _SMALL: Final = 1e-9
 _IDEAL_DRAWS: Final = 200
 
@@ -110,6 +113,8 @@ class Agreement:
         Mean absolute difference of the mean stated confidence and the share.
     single_error
         The same for what a single run states.
+    likely_error
+        That of pairs with either at `LIKELY` or above: many pairs near 0 cannot hide it.
     best_rank, best_error
         What `rank` and `error` would be on average if the mean stated confidence were exactly right: so few runs
         cannot tell rare pairs apart.
@@ -121,6 +126,7 @@ class Agreement:
     rank: float
     error: float
     single_error: float
+    likely_error: float
     best_rank: float
     best_error: float
     groups: tuple[tuple[int, float], ...]
@@ -307,11 +313,13 @@ def compare_confidence(cell: Cell, columns: Sequence[str]) -> Agreement:
     best = [_compare(mean, rng.binomial(len(cell.found), mean) / len(cell.found)) for _ in range(_IDEAL_DRAWS)]
     ranks = [rank for rank, _ in best if not math.isnan(rank)]
     seen = (fresh > 0) | (mean > 0)
+    likely = np.maximum(fresh, mean) >= LIKELY
     return Agreement(
         int(seen.sum()),
         rank,
         error,
         float(np.abs(stated - fresh)[:, seen].mean()) if seen.any() else 0.0,
+        float(np.abs(mean - fresh)[likely].mean()) if likely.any() else 0.0,
         float(np.mean(ranks)) if ranks else float("nan"),
         float(np.mean([error for _, error in best])),
         tuple(groups),

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from dagveil.benchmarks.trust import DELTA, SHARES, Cell, Study, compare_confidence, rate_pairs
+from dagveil.benchmarks.trust import DELTA, LIKELY, SHARES, Cell, Study, compare_confidence, rate_pairs
 from dagveil.benchmarks.trust_tables import LOOSE, STRICT, Pair, TrustTable, strongest
 
 STRONGEST: Final = 10
@@ -178,7 +178,16 @@ def _tell_confidence(study: Study, rank: Target, error: Target) -> list[str]:
         wrong += f" ({_number(found.best_error)})"
         groups = [f"{_number(mean)} ({count})" for count, mean in found.groups]
         lines.append(
-            (cell.table, cell.contender, str(found.pairs), ranked, wrong, _number(found.single_error), *groups)
+            (
+                cell.table,
+                cell.contender,
+                str(found.pairs),
+                ranked,
+                wrong,
+                _number(found.single_error),
+                _number(found.likely_error),
+                *groups,
+            )
         )
     heads = [
         "0" if upper == 0.0 else f"{lower:g} to {upper:g}" for lower, upper in zip((0.0, *SHARES), SHARES, strict=False)
@@ -189,9 +198,10 @@ def _tell_confidence(study: Study, rank: Target, error: Target) -> list[str]:
         f"it, beside the share of all {study.runs} runs, which have fresh noise on the same rows, that have the pair. "
         f"Over pairs with either above 0: Spearman's correlation (target {rank.words}) and the mean absolute error "
         f"(target {error.words}) of the mean stated confidence, in brackets what {study.runs} runs would show on "
-        "average if it were exactly right, and the error of what a single run states. Then the mean stated confidence "
-        "of all pairs, by their share of fresh runs (how many pairs).",
-        _lay_out(("table", "method", "pairs", "rank", "error", "single", *heads), lines),
+        "average if it were exactly right. For information: the error of what a single run states, the error of pairs "
+        f"with either at {LIKELY:g} or above, and the mean stated confidence of all pairs by their share of fresh runs "
+        "(how many pairs).",
+        _lay_out(("table", "method", "pairs", "rank", "error", "single run", "likely pairs", *heads), lines),
     ]
 
 
