@@ -226,7 +226,9 @@ def test_cells_beyond_their_target_are_bold(twins: TrustTable) -> None:
 def test_the_reference_is_kept_by_rows_and_schema(
     twins: TrustTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    twins = TrustTable("a/b", twins.schema, twins.rows)  # no name of a file
     first = find_reference(twins, tmp_path)
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.glob("*.json")} == {0}
     monkeypatch.setattr(trust_tables, "run_pc", lambda table, level: pytest.fail("computed again"))
     assert find_reference(twins, tmp_path) == first == Reference(frozenset({AB}), frozenset({AB}))
     monkeypatch.setattr(trust_tables, "run_pc", lambda table, level: frozenset())

@@ -212,13 +212,14 @@ class _File(msgspec.Struct):
 
 def find_reference(table: TrustTable, folder: Path) -> Reference:
     """Return the reference of a table from a folder, or compute it and keep it there."""
-    path = folder / f"{table.name}-{table.digest()[:16]}.json"
+    path = folder / f"{table.digest()[:32]}.json"
     try:
         kept = msgspec.json.decode(path.read_bytes(), type=_File)
     except (OSError, msgspec.DecodeError):
         kept = _File(*(sorted((min(pair), max(pair)) for pair in run_pc(table, level)) for level in (STRICT, LOOSE)))
         # another process may be writing the same reference
         part = path.with_suffix(f".{os.getpid()}")
+        part.touch(mode=0o600)  # it tells of exact rows
         part.write_bytes(msgspec.json.encode(kept))
         part.replace(path)
     return Reference(*(frozenset(map(frozenset, pairs)) for pairs in (kept.strict, kept.loose)))
