@@ -96,7 +96,8 @@ const inner = frame.contentDocument;
 if (!inner || inner.readyState !== "complete" || !inner.querySelector(".stage .edge")) return null;
 const drawing = inner.querySelector(".stage > svg").getBoundingClientRect();
 return [around.top + drawing.top, around.top + Math.min(drawing.bottom, around.height), innerHeight, scrollY,
-        document.documentElement.scrollWidth, innerWidth, inner.documentElement.scrollWidth, inner.documentElement.clientWidth,
+        document.documentElement.scrollWidth, innerWidth, inner.documentElement.scrollWidth,
+        inner.documentElement.clientWidth,
         drawing.height];
 """
 

@@ -26,7 +26,7 @@ def make_result() -> dict[str, Any]:
     names = ("source", "target", "kind", "confidence", "arrow_confidence")
     return {
         "format": "dagveil-result",
-        "version": 1,
+        "version": 2,
         "software": "0.1.0",
         "created": "2026-11-15T12:00:00Z",
         "method": {

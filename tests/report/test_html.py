@@ -236,8 +236,8 @@ def test_other_files_are_refused(content: Any) -> None:
 
 
 def test_a_newer_version_is_refused(result: dict[str, Any]) -> None:
-    result["version"] = 2
-    with pytest.raises(DagveilError, match="version 2, this program reads 1"):
+    result["version"] = 3
+    with pytest.raises(DagveilError, match="version 3, this program reads 2"):
         render_report(result)
 
 

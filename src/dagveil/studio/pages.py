@@ -56,9 +56,11 @@ def _list_settings(redraws: int) -> list[dict[str, Any]]:
     kinds = get_type_hints(SearchSettings)
     found = []
     for one in fields(SearchSettings):
-        enums = [kind for kind in (kinds[one.name], *get_args(kinds[one.name])) if isinstance(kind, EnumType)]
+        enums: list[type[Enum]] = [
+            kind for kind in (kinds[one.name], *get_args(kinds[one.name])) if isinstance(kind, EnumType)
+        ]
         default = redraws if one.name == "redraws" else one.default
-        choices = [member.value for kind in enums for member in kind.__members__.values()]
+        choices = [member.value for kind in enums for member in kind]
         value = default.value if isinstance(default, Enum) else default
         found.append({"name": one.name, "choices": choices, "value": value})
     return found
