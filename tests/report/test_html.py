@@ -138,7 +138,7 @@ def test_hostile_text_is_escaped_everywhere(result: dict[str, Any]) -> None:
     assert source.count("<script>") == 1
     assert "\x00" not in source
     assert "\u202e" not in source
-    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in calm.tags}
+    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in calm.tags} | {"tspan", "wbr"}, "long names have lines"
     assert "alert('x')" in page.text
 
 
