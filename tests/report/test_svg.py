@@ -126,6 +126,17 @@ def test_the_legend_names_only_what_occurs() -> None:
     assert list(part(parse(draw_graph({"nodes": ["a"], "edges": []})), "legend")[0]) == []
 
 
+def test_undirected_edges_do_not_look_like_cause_and_effect() -> None:
+    (legend,) = part(parse(draw_graph({"nodes": ["a", "b"], "edges": [edge("a", "b", "undirected")]})), "legend")
+    assert "joined, direction open, whichever end stands above" in [text.text for text in legend]
+
+
+def test_an_edge_below_one_half_is_not_drawn_solid() -> None:
+    edges = [edge("a", "b", confidence=0.49), edge("b", "c", confidence=0.5)]
+    lines = parse(draw_graph({"nodes": ["a", "b", "c"], "edges": edges})).findall(f".//{SVG}path")
+    assert [line.get("stroke-dasharray") is not None for line in lines[:2]] == [True, False]
+
+
 def test_a_page_shows_the_legend_apart(result: dict[str, Any]) -> None:
     apart = parse(draw_graph(result["graph"], legend_place=Legend.APART))
     assert list(part(apart, "legend")[0]) == []
