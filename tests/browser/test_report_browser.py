@@ -37,6 +37,13 @@ def slide(visitor: Visitor, percent: int) -> None:
     )
 
 
+def wait_until_copied(visitor: Visitor, name: str) -> None:
+    """Wait for the page to say so: browsers copy in their own time."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(visitor.driver, 20).until(lambda _: visitor.find("#copy-state").text == f"Copied {name}.")
+
+
 def node(visitor: Visitor, name: str) -> Any:
     position = make_result()["graph"]["nodes"].index(name)
     return visitor.find(f'.node[data-node="{position}"]')
@@ -193,18 +200,20 @@ def test_copy_buttons_give_texts_that_work(visit: Visit) -> None:
     result["variations"] = []
     visitor = visit(result)
     visitor.click('[data-copy="code-networkx"]')
-    assert visitor.find("#copy-state").text == "Copied networkx code."
+    wait_until_copied(visitor, "networkx code")
     made: dict[str, Any] = {}
     exec(visitor.paste(), made)
     assert set(made["graph"].nodes) == set(result["graph"]["nodes"])
     assert made["graph"].number_of_edges() == 5 + 2 * 2
     assert made["graph"].edges["either", "xray"]["confidence"] == 0.974
     visitor.click('[data-copy="code-dot"]')
+    wait_until_copied(visitor, "DOT")
     dot = visitor.paste()
     assert dot.count("->") == 7
     assert dot.count("[dir=none]") == 2
     assert len(re.findall(r"^  n\d+ \[label=", dot, re.MULTILINE)) == 8
     visitor.click('[data-copy="code-dowhy"]')
+    wait_until_copied(visitor, "DoWhy code")
     dowhy = visitor.paste().replace("from dowhy import CausalModel", "CausalModel = dict")
     mine = {"table": None, "treatment": "smoke", "outcome": "dysp"}
     with pytest.raises(ValueError, match="CPDAG"):
@@ -250,7 +259,7 @@ def test_everything_is_reached_by_keyboard(visit: Visit) -> None:
     assert sum(s.isdigit() for s in seen) == 1, "the drawing is one stop, whatever the number of columns"
     assert seen[-1] == "code-dowhy"
     visitor.press(Keys.ENTER)
-    assert visitor.find("#copy-state").text == "Copied DoWhy code."
+    wait_until_copied(visitor, "DoWhy code")
 
     visitor.run("document.querySelector('.node[data-node=\"2\"]').focus()")  # smoke
     assert "lung — smoke" in visitor.run("return document.activeElement.getAttribute('aria-label')")

@@ -293,8 +293,9 @@ def test_where_noise_drowned_everything_words_come_first(result: dict[str, Any])
 
 def test_what_would_help_is_told(result: dict[str, Any]) -> None:
     result["summary"].append("4 of 7 edges have no arrow: search again with --knowledge FILE.toml.")
-    text = Page(render_report(result)).text
-    assert "What would help 4 of 7 edges have no arrow: search again with --knowledge FILE.toml." in text
+    source = render_report(result)
+    assert "What would help 4 of 7 edges have no arrow: search again with --knowledge FILE.toml." in Page(source).text
+    assert "<code>--knowledge</code> FILE.toml" in source
 
 
 def test_a_result_without_promise_is_private_for_nobody(result: dict[str, Any]) -> None:
@@ -329,3 +330,18 @@ def test_without_confidences_there_is_no_slider(result: dict[str, Any]) -> None:
     source = render_report(result)
     assert 'id="least"' not in source
     assert "There is no slider" in source
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("summary", "text"), ("summary", [1]), ("false_edges", "few"), ("false_edges", float("inf"))]
+)
+def test_a_damaged_summary_is_refused(result: dict[str, Any], field: str, value: Any) -> None:
+    result[field] = value
+    with pytest.raises(DagveilError, match=field):
+        render_report(result)
+
+
+def test_a_damaged_doubt_is_refused(result: dict[str, Any]) -> None:
+    result["near_misses"][0]["found"] = "yes"
+    with pytest.raises(DagveilError, match=r"near_misses\[0\]\.found"):
+        render_report(result)

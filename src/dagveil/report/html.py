@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -24,6 +25,7 @@ from dagveil.report.svg import draw_graph
 
 SCRIPTS: Final = ("report.js", "geometry.js", "graph.js")
 STYLES: Final = ("report.css", "graph.css")
+_CODE: Final = re.compile(r"(`[^`]*`|--[a-z][a-z-]*)")
 
 
 def render_report(result: Mapping[str, Any] | Result, certificate: Mapping[str, Any] | None = None) -> str:
@@ -97,9 +99,9 @@ def _mark_breaks(name: str) -> Markup:
 
 
 def _mark_commands(sentence: str) -> Markup:
-    """Set what stands between backticks as code."""
-    parts = clean_text(sentence).split("`")
-    marked = [Markup("<code>{}</code>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts)]
+    """Set as code what stands between backticks, and options."""
+    parts = _CODE.split(clean_text(sentence))
+    marked = [Markup("<code>{}</code>").format(part.strip("`")) if i % 2 else part for i, part in enumerate(parts)]
     return Markup("").join(marked)
 
 

@@ -11,7 +11,7 @@ from dagveil.report.graph import DrawnEdge, DrawnGraph
 from dagveil.report.standing import Promise, Standing
 from dagveil.report.wording import write_delta, write_epsilon, write_share
 
-MOST_NAMED: Final = 6
+MOST_NAMED: Final = 3
 """A sentence names this many edges; the table has the others."""
 
 

@@ -180,7 +180,7 @@ function startDrag(event) {
 }
 function fitStage() {
   const scale = Math.min(1, stage.clientWidth / fullWidth);
-  stage.style.setProperty("--stage-height", `${Math.max(160, Math.min(fullHeight * scale, 0.54 * window.innerHeight))}px`);
+  stage.style.setProperty("--stage-height", `${Math.max(160, Math.min(fullHeight * scale, 0.52 * window.innerHeight))}px`);
 }
 function openView() {
   // names must be readable at first sight: a large graph opens at its causes, in the middle of the top
