@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from enum import Enum, EnumType
+from enum import Enum
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
@@ -56,9 +56,10 @@ def _list_settings(redraws: int) -> list[dict[str, Any]]:
     kinds = get_type_hints(SearchSettings)
     found = []
     for one in fields(SearchSettings):
-        enums = [kind for kind in (kinds[one.name], *get_args(kinds[one.name])) if isinstance(kind, EnumType)]
+        possible = (kinds[one.name], *get_args(kinds[one.name]))
+        enums = [kind for kind in possible if isinstance(kind, type) and issubclass(kind, Enum)]
         default = redraws if one.name == "redraws" else one.default
-        choices = [member.value for kind in enums for member in kind.__members__.values()]
+        choices = [member.value for kind in enums for member in kind]
         value = default.value if isinstance(default, Enum) else default
         found.append({"name": one.name, "choices": choices, "value": value})
     return found
