@@ -62,6 +62,12 @@ class OracleEvidence:
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         return np.ones(len(questions), dtype=bool)
 
+    def odds(self, questions: Questions) -> NDArray[np.float64]:
+        return np.full(len(questions), -np.inf)
+
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        return rng.random((draws, len(questions)))
+
     def redraw(self, rng: np.random.Generator) -> OracleEvidence:
         return self
 

@@ -95,7 +95,7 @@ def test_an_added_method_is_listed_told_and_run(site: Path) -> None:
     assert words in ran.stdout
     result = load_result("out/result.json")
     assert result.receipt.plugin == "mypackage 1.2"
-    assert result.version == RESULT_VERSION == 1
+    assert result.version == RESULT_VERSION == 2
     assert sum(words in sentence for sentence in result.receipt.words()) == 1
     page = build_model(result)
     assert ("method of", "mypackage 1.2") in page.facts

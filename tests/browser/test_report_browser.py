@@ -117,12 +117,14 @@ def test_near_misses_and_numbers_can_be_shown(visit: Visit) -> None:
     assert visitor.all(".edge.miss") == []
     visitor.click("#with-misses")
     visitor.click("#numbers")
-    (miss,) = visitor.all(".edge.miss")
-    assert "stroke-dasharray" in miss.get_attribute("innerHTML")
+    dashes = [miss.get_attribute("innerHTML") for miss in visitor.all(".edge.miss")]
+    assert sorted(re.findall('stroke-dasharray="(.*?)"', "".join(dashes))) == ["0.1 6", "6 5"]
     assert sorted(label.text for label in visitor.all(".edge .share")) == sorted(
-        [f"{share}\u202f%" for share in (97, 89, 86, 63, 62, 57, 31)]
+        [f"{share}\u202f%" for share in (97, 89, 86, 63, 62, 57, 44, 31)]
     )
     slide(visitor, 40)
+    assert len(visitor.all(".edge.miss")) == 1
+    slide(visitor, 45)
     assert visitor.all(".edge.miss") == []
     visitor.click("#numbers")
     assert visitor.all(".edge .share") == []
@@ -131,14 +133,14 @@ def test_near_misses_and_numbers_can_be_shown(visit: Visit) -> None:
 def test_tables_are_sorted_and_searched(visit: Visit) -> None:
     visitor = visit(make_result())
     heads = visitor.all("#edges > .scroll table.edges th button")
-    assert [head.text for head in heads] == ["From", "To", "Edge confidence", "Direction confidence"]
+    assert [head.text for head in heads] == ["From", "To", "Edge confidence", "→", "←", "—", "none"]
     heads[0].click()
     assert [source for source, _ in names(visitor)] == ["bronc", "bronc", "either", "either", "lung", "lung", "tub"]
     heads[0].click()
     assert names(visitor)[0][0] == "tub"
     heads[3].click()
-    assert names(visitor)[0] in {("either", "dysp"), ("lung", "smoke")}
-    assert visitor.find('th[aria-sort="descending"]').text.startswith("Direction confidence")
+    assert names(visitor)[0] == ("either", "dysp")
+    assert visitor.find('th[aria-sort="descending"]').text.startswith("→")
     search = visitor.find('input[type="search"]')
     search.send_keys("SMOK")
     assert sorted(names(visitor)) == [("bronc", "smoke"), ("lung", "smoke")]
@@ -237,7 +239,7 @@ def test_everything_is_reached_by_keyboard(visit: Visit) -> None:
     visitor = visit(make_result())
     active = "const a = document.activeElement; return a.id || a.dataset.node || a.dataset.copy || a.tagName"
     seen = []
-    for _ in range(24):
+    for _ in range(40):
         visitor.press(Keys.TAB)
         seen.append(visitor.run(active))
         if seen[-1] == "code-dowhy":
@@ -330,6 +332,58 @@ def test_text_stands_out_from_its_ground(visit: Visit, scheme: str) -> None:
     )
     assert visitor.run(CONTRAST) == []
     visitor.shoot(f"report-seeded-{scheme}")
+
+
+def rename(result: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    text = json.dumps(result)
+    for old, new in names.items():
+        text = text.replace(json.dumps(old), json.dumps(new))
+    return json.loads(text)
+
+
+LONG = {
+    "smoke": "Haushaltseinkommen vor allen Steuern (Tsd. €)",
+    "bronc": "systolic_blood_pressure_before_the_visit",
+    "either": "Krankenhausaufenthalte",
+    "dysp": "birthcontrol",
+}
+
+
+@pytest.mark.parametrize("result", [make_result(), rename(make_result(), LONG)], ids=["short", "long"])
+def test_graph_and_sentences_are_in_view_without_scrolling(visit: Visit, result: dict[str, Any]) -> None:
+    visitor = visit(result, 1400)
+    bottom = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom"
+    assert visitor.run(bottom, ".stage > svg") < visitor.run(bottom, "#summary") < 900
+    assert not visitor.find("#graph-part").is_displayed()
+    visitor.shoot("report-first-view")
+
+
+CUT = """
+const cut = [];
+for (const element of document.querySelectorAll("body *:not(svg *, script, style, .unseen)")) {
+  if (!element.checkVisibility()) continue;
+  const { left, right } = element.getBoundingClientRect();
+  const hidden = element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).overflowX !== "visible";
+  if (left < 0 || right > innerWidth || hidden) cut.push(element.outerHTML.slice(0, 90));
+}
+return cut;
+"""
+
+
+def test_nothing_is_cut_on_a_phone(visit: Visit) -> None:
+    visitor = visit(rename(make_result(), LONG), 390)
+    visitor.run("document.querySelectorAll('details').forEach((part) => { part.open = true })")
+    assert visitor.run("return document.documentElement.scrollWidth") == 390
+    assert visitor.run(CUT) == []
+    assert not visitor.find("#graph-part").is_displayed(), "all of the graph is in view"
+    lines = """
+    const cells = [...document.querySelectorAll("#edges td.name")].filter((cell) => cell.textContent === arguments[0]);
+    const range = document.createRange();
+    return cells.map((cell) => { range.selectNodeContents(cell.firstChild); return range.getClientRects().length; });
+    """
+    for name in ("Krankenhausaufenthalte", "birthcontrol"):
+        assert set(visitor.run(lines, name)) == {1}, "no word is broken"
+    visitor.shoot("report-long-390")
 
 
 @pytest.mark.parametrize("width", [1280, 420])

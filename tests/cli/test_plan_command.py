@@ -76,6 +76,15 @@ class TestWholeWay:
 
 
 class TestPlan:
+    def test_it_says_first_what_noise_would_drown(self, desk: Desk, schema: str) -> None:
+        done = desk.run("plan", "--schema", schema, "--epsilon", "0.001")
+        assert done.exit_code == 0, done.output
+        assert done.stdout.startswith("Noise would drown this table: a Cramér's V of 0.3 would be seen")
+        assert "not even full dependence" in done.stdout
+        assert "at the largest site" not in done.stdout
+        spared = desk.run("plan", "--schema", schema, "--epsilon", 10)
+        assert spared.stdout.startswith("The weakest dependence that is seen with probability 0.8: a Cramér's V of")
+
     def test_it_tells_questions_shares_time_and_memory(self, desk: Desk, schema: str) -> None:
         done = desk.run("plan", "--schema", schema, "--epsilon", 1)
         assert done.exit_code == 0, done.output

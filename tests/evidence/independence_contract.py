@@ -73,6 +73,27 @@ class IndependenceContract:
                 alone = evidence.test(questions.select(np.array([row]))).statistic
                 np.testing.assert_allclose(alone, together[[row]], rtol=self.tolerance, atol=1e-9)
 
+    def test_odds_are_numbers_that_do_not_depend_on_the_direction(self) -> None:
+        evidence = self.make()
+        for order in range(3):
+            questions = self.questions(order)
+            turned = Questions(questions.y, questions.x, questions.given)
+            one, other = evidence.odds(questions), evidence.odds(turned)
+            assert one.shape == (len(questions),)
+            assert not np.isnan(one).any()
+            np.testing.assert_allclose(one, other, rtol=10 * self.tolerance, atol=1e-6)
+
+    def test_p_values_without_dependence_keep_their_level(self) -> None:
+        evidence = self.make()
+        questions = self.questions(0)
+        if self.constant is not None:
+            questions = questions.select((questions.x != self.constant) & (questions.y != self.constant))
+        p_value = evidence.null_p_values(questions, 400, np.random.default_rng(5))
+        assert p_value.shape == (400, len(questions))
+        assert ((p_value >= 0) & (p_value <= 1)).all()
+        rejected = (p_value < 0.1).mean(axis=1)
+        assert rejected.mean() < 0.1 + 4 * rejected.std() / np.sqrt(400)
+
     def test_associations_are_symmetric(self) -> None:
         evidence = self.make()
         matrix = evidence.association()

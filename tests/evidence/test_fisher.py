@@ -51,7 +51,8 @@ def test_moments_become_the_covariance() -> None:
 @pytest.mark.parametrize("given", [(), (2,), (2, 3), (2, 3, 4)])
 def test_without_noise_it_is_fishers_z(given: tuple[int, ...]) -> None:
     rows = draw_rows(300, 5, np.random.default_rng(2))
-    evidence = MomentEvidence(NoisyCovariance(tuple("abcde"), np.cov(rows.T, bias=True), 0.0, 300.0, 0.0))
+    matrix = np.cov(rows.T, bias=True)
+    evidence = MomentEvidence(NoisyCovariance(tuple("abcde"), matrix, 0.0, 300.0, 0.0, np.zeros(5)))
     question = Questions.of([(0, 1, given)])
     x, y = residual(rows[:, 0], rows[:, list(given)]), residual(rows[:, 1], rows[:, list(given)])
     r = float(stats.pearsonr(x, y).statistic)
@@ -83,7 +84,7 @@ def null_p_values(deviation: float, ridge: float, rng: np.random.Generator) -> n
         for r in range(REPLICATES):
             matrix[3 * r : 3 * r + 3, 3 * r : 3 * r + 3] = own[r]
         names = tuple(f"c{k}" for k in range(d))
-        evidence = MomentEvidence(NoisyCovariance(names, matrix, deviation, float(N_ROWS), ridge))
+        evidence = MomentEvidence(NoisyCovariance(names, matrix, deviation, float(N_ROWS), ridge, np.zeros(d)))
         asked = Questions.of([(3 * r, 3 * r + 1, (3 * r + 2,)) for r in range(REPLICATES)])
         found.append(evidence.test(asked).p_value)
     return np.concatenate(found)
@@ -115,7 +116,7 @@ def null_naive(deviation: float, rng: np.random.Generator) -> np.ndarray:
         rows = np.stack([0.7 * z + rng.standard_normal(N_ROWS), -0.5 * z + rng.standard_normal(N_ROWS), z])
         noise = rng.standard_normal((3, 3))
         matrix = np.cov(rows, bias=True) + deviation * (noise + noise.T) / np.sqrt(2)
-        evidence = MomentEvidence(NoisyCovariance(tuple("xyz"), matrix, 0.0, float(N_ROWS), 0.0))
+        evidence = MomentEvidence(NoisyCovariance(tuple("xyz"), matrix, 0.0, float(N_ROWS), 0.0, np.zeros(3)))
         found.append(evidence.test(Questions.of([(0, 1, (2,))])).p_value[0])
     return np.array(found)
 
@@ -139,14 +140,14 @@ def test_dependence_is_seen_through_noise() -> None:
     rows[1] += 0.3 * rows[0]
     noise = rng.standard_normal((3, 3))
     matrix = np.cov(rows, bias=True) + 0.01 * (noise + noise.T) / np.sqrt(2)
-    evidence = MomentEvidence(NoisyCovariance(tuple("xyz"), matrix, 0.01, 5000.0, 0.0))
+    evidence = MomentEvidence(NoisyCovariance(tuple("xyz"), matrix, 0.01, 5000.0, 0.0, np.zeros(3)))
     assert evidence.test(Questions.of([(0, 1, (2,))])).p_value[0] < 1e-6
 
 
 def test_redraws_have_the_stated_variance() -> None:
     """Fresh noise σ² plus fresh sampling, (m_ii m_jj + m_ij²)/n off the diagonal."""
     matrix = np.array([[1.0, 0.4], [0.4, 2.0]])
-    covariance = NoisyCovariance(("x", "y"), matrix, 0.03, 400.0, 0.0)
+    covariance = NoisyCovariance(("x", "y"), matrix, 0.03, 400.0, 0.0, np.zeros(2))
     rng = np.random.default_rng(7)
     draws = np.array([covariance.redraw(rng).matrix for _ in range(10_000)])
     np.testing.assert_allclose(draws, draws.transpose(0, 2, 1), rtol=1e-12)

@@ -69,7 +69,8 @@ class TestMomentEvidence(IndependenceContract):
         root = rng.standard_normal((5, 5)) / 3 + np.eye(5)
         noise = rng.standard_normal((5, 5)) * 0.02
         matrix = root @ root.T + (noise + noise.T) / np.sqrt(2)
-        return MomentEvidence(NoisyCovariance(tuple("abcde"), matrix, 0.02, 2000.0, 0.02 * np.sqrt(5)))
+        means = np.array([0.0, 0.5, -1.0, 0.2, 2.0])
+        return MomentEvidence(NoisyCovariance(tuple("abcde"), matrix, 0.02, 2000.0, 0.02 * np.sqrt(5), means))
 
 
 class TestMomentsOfAConstantColumn(IndependenceContract):
@@ -80,7 +81,7 @@ class TestMomentsOfAConstantColumn(IndependenceContract):
         root[2] = 0.0
         matrix = root @ root.T
         matrix[2, 2] = 1e-9
-        return MomentEvidence(NoisyCovariance(tuple("abcde"), matrix, 0.0, 2000.0, 0.0))
+        return MomentEvidence(NoisyCovariance(tuple("abcde"), matrix, 0.0, 2000.0, 0.0, np.zeros(5)))
 
 
 class TestOracle(IndependenceContract):

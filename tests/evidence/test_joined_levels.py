@@ -10,7 +10,7 @@ from scipy import stats
 
 from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.questions import Questions
-from dagveil.evidence.tables import NoisyTable, join_margins
+from dagveil.evidence.tables import NoisyTable, add_total
 
 REPLICATES = 600
 
@@ -26,21 +26,19 @@ def draw_evidence(rng: np.random.Generator, n_rows: int, noise: float, margin_no
     x = (rng.random(n_rows) < np.array([0.1, 0.3, 0.6])[z]).astype(int)
     y = np.where(rng.random(n_rows) < 0.5, z, rng.choice(3, n_rows, p=[0.7, 0.2, 0.1]))
     codes, levels = {"x": x, "y": y, "z": z}, {"x": 2, "y": 3, "z": 3}
-    singles = {
-        name: NoisyTable(
-            (name,),
-            np.bincount(code, minlength=levels[name]) + rng.normal(0, margin_noise, levels[name]),
-            margin_noise**2,
-        )
-        for name, code in codes.items()
-    }
+    total = NoisyTable((), np.array(n_rows + rng.normal(0, margin_noise)), margin_noise**2)
+    contrasts = []
+    for name, code in codes.items():
+        counts = np.bincount(code, minlength=levels[name]) + rng.normal(0, margin_noise, levels[name])
+        contrasts.append(NoisyTable((name,), counts - counts.mean(), margin_noise**2))
+    singles = add_total(contrasts, total)
     tables = []
     for a, b in combinations(levels, 2):
         counts = np.zeros((levels[a], levels[b]))
         np.add.at(counts, (codes[a], codes[b]), 1)
         interaction = centre(counts + rng.normal(0, noise, counts.shape))
         tables.append(NoisyTable((a, b), interaction, noise**2))
-    return marginal_evidence(list(levels), join_margins(tables, singles), singles)
+    return marginal_evidence(list(levels), [], tables, singles)
 
 
 @pytest.mark.parametrize(("noise", "margin_noise"), [(1.0, 1.0), (20.0, 25.0), (60.0, 40.0)])

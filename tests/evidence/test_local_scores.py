@@ -36,7 +36,7 @@ def pairs_of(n_rows: int, variance: float, seed: int) -> PairEvidence:
 
 
 def test_without_noise_the_penalty_is_that_of_bic() -> None:
-    penalties = table_penalties(pairs_of(5000, EXACT, 1).covariance)
+    penalties = table_penalties(pairs_of(5000, EXACT, 1))
     freedom = np.outer([1, 2, 1, 3], [1, 2, 1, 3]) * (1 - np.eye(4))
     np.testing.assert_allclose(penalties, freedom * np.log(5001), rtol=1e-6)
 
@@ -45,7 +45,7 @@ def test_without_noise_the_penalty_is_that_of_bic() -> None:
 def test_the_penalty_is_a_determinant(variance: float) -> None:
     """ln det(I + n C⁻¹ Σ) from the covariance matrices of the tests themselves, Σ being n times the sampling part."""
     evidence = pairs_of(20_000, variance, 2)
-    penalties = table_penalties(evidence.covariance)
+    penalties = table_penalties(evidence)
     n = evidence.covariance.n_rows
     for x, y in combinations(range(4), 2):
         wald = evidence.wald(Questions.of([(x, y, ())]))
@@ -56,15 +56,18 @@ def test_the_penalty_is_a_determinant(variance: float) -> None:
 
 
 def test_noise_makes_the_penalty_smaller() -> None:
-    found = [table_penalties(pairs_of(20_000, v, 3).covariance)[1, 3] for v in (EXACT, 100.0, 10_000.0, 1e6)]
+    found = [table_penalties(pairs_of(20_000, v, 3))[1, 3] for v in (EXACT, 100.0, 10_000.0, 1e6)]
     assert found == sorted(found, reverse=True)
     assert found[-1] < found[0] - 1
 
 
 def test_moment_penalties_count_the_rows_that_would_tell_as_much() -> None:
     matrix = np.array([[1.0, 0.3], [0.3, 4.0]])
-    assert moment_penalties(NoisyCovariance(("x", "y"), matrix, 0.0, 999.0, 0.0))[0, 1] == pytest.approx(np.log(1000))
-    noisy = moment_penalties(NoisyCovariance(("x", "y"), matrix, 0.1, 999.0, 0.0))[0, 1]
+    exact, noisy = (
+        moment_penalties(NoisyCovariance(("x", "y"), matrix, deviation, 999.0, 0.0, np.zeros(2)))[0, 1]
+        for deviation in (0.0, 0.1)
+    )
+    assert exact == pytest.approx(np.log(1000))
     # a correlation has the variance 1/n by sampling and σ²/(v_x v_y) by noise
     assert noisy == pytest.approx(np.log1p(1 / (1 / 999 + 0.01 / 4)))
 
@@ -101,7 +104,7 @@ def test_gains_do_not_depend_on_the_direction(kind: str) -> None:
     if kind == "moments":
         rows = rng.standard_normal((500, 4)) @ rng.standard_normal((4, 4))
         evidence: MomentEvidence | PairEvidence | JointEvidence = MomentEvidence(
-            NoisyCovariance(tuple(LEVELS), np.cov(rows.T), 0.01, 500.0, 0.02)
+            NoisyCovariance(tuple(LEVELS), np.cov(rows.T), 0.01, 500.0, 0.02, np.zeros(4))
         )
     elif kind == "pairs":
         evidence = pairs_of(3000, 25.0, 5)
@@ -127,7 +130,7 @@ def test_a_score_is_the_sum_of_its_gains() -> None:
 
 def test_only_main_effects_of_several_columns_are_distrusted() -> None:
     evidence = pairs_of(50_000, 1.0, 7)
-    trusting = EvidenceScore(evidence, table_penalties(evidence.covariance), left_behind=0.0)
+    trusting = EvidenceScore(evidence, table_penalties(evidence), left_behind=0.0)
     cautious = noise_aware_score(evidence)
     one, two = Questions.of([(0, 1, (2,))]), Questions.of([(0, 1, (2, 3))])
     np.testing.assert_allclose(cautious.gains(one), trusting.gains(one))
@@ -137,12 +140,12 @@ def test_only_main_effects_of_several_columns_are_distrusted() -> None:
     assert lowered < t
     counts = count(draw_codes(50_000, np.random.default_rng(7), LEVELS), LEVELS, tuple(LEVELS))
     whole = JointEvidence(NoisyTable(tuple(LEVELS), counts, 1.0))
-    direct = (whole.test(two).statistic - table_penalties(whole.covariance)[0, 1]) / 2
+    direct = (whole.test(two).statistic - table_penalties(PairEvidence(whole.covariance))[0, 1]) / 2
     np.testing.assert_allclose(noise_aware_score(whole).gains(two), direct)
 
 
 def test_moments_are_taken_at_their_word_but_weighed_more_heavily() -> None:
-    covariance = NoisyCovariance(("x", "y", "z"), np.eye(3) * 0.9 + 0.1, 0.001, 5000.0, 0.0)
+    covariance = NoisyCovariance(("x", "y", "z"), np.eye(3) * 0.9 + 0.1, 0.001, 5000.0, 0.0, np.zeros(3))
     evidence = MomentEvidence(covariance)
     score = noise_aware_score(evidence)
     question = Questions.of([(0, 1, (2,))])

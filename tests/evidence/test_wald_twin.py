@@ -41,8 +41,17 @@ class Blocks:
     s_probabilities: np.ndarray
     s_whitener: np.ndarray
     n_rows: float
+    x_shift: np.ndarray
+    y_shift: np.ndarray
+    s_shift: np.ndarray
+    x_shared_noise: np.ndarray
+    y_shared_noise: np.ndarray
+    allowance: np.ndarray | None = None
     x_within: np.ndarray | None = None
     y_within: np.ndarray | None = None
+
+
+SHARED = ("x_shift", "y_shift", "s_shift", "x_shared_noise", "y_shared_noise", "allowance")
 
 
 def join(blocks: Blocks) -> Wald:
@@ -50,7 +59,8 @@ def join(blocks: Blocks) -> Wald:
     q = len(blocks.xy)
     k, s = blocks.xs.shape[2:]
     if k == 0:
-        return marginal_wald(blocks.xy, blocks.xy_noise, blocks.x_spread, blocks.y_spread, blocks.n_rows)
+        noise = np.stack([slow_pair_noise(blocks, i, blocks.x_shift[i], blocks.y_shift[i]) for i in range(q)])
+        return marginal_wald(blocks.xy, noise, blocks.n_rows)
     sets = Conditioning(
         invert_sets(blocks.ss),
         blocks.s_spread,
@@ -58,18 +68,21 @@ def join(blocks: Blocks) -> Wald:
         blocks.s_margin_noise,
         blocks.s_probabilities,
         blocks.s_whitener,
+        blocks.s_shift,
+        blocks.allowance,
     )
     place = np.arange(q)
     x, y = (
-        regress(sets, place, to_set.reshape(q, -1, k * s), table_spread, spread, noise, within)
-        for to_set, table_spread, spread, noise, within in (
-            (blocks.xs, blocks.x_table_spread, blocks.x_spread, blocks.xs_noise, blocks.x_within),
-            (blocks.ys, blocks.y_table_spread, blocks.y_spread, blocks.ys_noise, blocks.y_within),
+        regress(sets, place, to_set.reshape(q, -1, k * s), table_spread, spread, shift, noise, within)
+        for to_set, table_spread, spread, shift, noise, within in (
+            (blocks.xs, blocks.x_table_spread, blocks.x_spread, blocks.x_shift, blocks.xs_noise, blocks.x_within),
+            (blocks.ys, blocks.y_table_spread, blocks.y_spread, blocks.y_shift, blocks.ys_noise, blocks.y_within),
         )
     )
     strata = blocks.x_within is not None
     noises = blocks.xy_noise, blocks.xs_noise, blocks.ys_noise
-    return partial_covariance(blocks.xy, x, y, weigh(sets, place, *noises, blocks.n_rows, strata=strata))
+    shared = blocks.x_shared_noise, blocks.y_shared_noise
+    return partial_covariance(blocks.xy, x, y, weigh(sets, place, *noises, shared, blocks.n_rows, strata=strata))
 
 
 def make_blocks(rng: np.random.Generator, q: int, a: int, b: int, k: int, s: int) -> Blocks:
@@ -105,6 +118,12 @@ def make_blocks(rng: np.random.Generator, q: int, a: int, b: int, k: int, s: int
         s_probabilities=probabilities,
         s_whitener=rng.standard_normal((q, k, s, s)),
         n_rows=500.0,
+        x_shift=rng.uniform(-1, 1, (q, a)),
+        y_shift=rng.uniform(-1, 1, (q, b)),
+        s_shift=rng.uniform(-1, 1, (q, k, s)),
+        x_shared_noise=rng.uniform(0, 1e-2, q),
+        y_shared_noise=rng.uniform(0, 1e-2, q),
+        allowance=rng.uniform(0, 1e-3, q),
     )
 
 
@@ -125,14 +144,21 @@ def slow_residual(
     return vectors @ np.diag(np.clip(values, SMALLEST_RESIDUAL, 1.0)) @ vectors.T
 
 
+def slow_pair_noise(blocks: Blocks, i: int, fx: np.ndarray, fy: np.ndarray) -> np.ndarray:
+    """Noise of the interaction of x and y, and of their margins, to which u is as sensitive as f says."""
+    ax, ay = blocks.x_spread[i], blocks.y_spread[i]
+    sx, sy = blocks.x_shared_noise[i], blocks.y_shared_noise[i]
+    own = blocks.xy_noise[i] * np.kron(ax, ay)
+    return own + sx * np.kron(ax, np.outer(fy, fy)) + sy * np.kron(np.outer(fx, fx), ay) + sx * sy * np.kron(ax, ay)
+
+
 def slow_twin(blocks: Blocks, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """u, C and the sampling part of one question, term by term as docs/tests.md writes them."""
     a, b = blocks.xy.shape[1:]
     k, s = blocks.xs.shape[2:]
-    rx, ry = blocks.x_spread[i], blocks.y_spread[i]
-    c = blocks.xy_noise[i] * np.kron(rx, ry)
     if k == 0:
         sampling = np.eye(a * b) / blocks.n_rows
+        c = slow_pair_noise(blocks, i, blocks.x_shift[i], blocks.y_shift[i])
         return blocks.xy[i].reshape(-1), sampling + c, sampling
     rx, ry = blocks.x_table_spread[i], blocks.y_table_spread[i]
     kss = blocks.ss[i].reshape(k * s, k * s)
@@ -150,7 +176,12 @@ def slow_twin(blocks: Blocks, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     if blocks.x_within is not None and blocks.y_within is not None:
         strata = zip(blocks.s_probabilities[i, 0], blocks.x_within[i], blocks.y_within[i], strict=True)
         sampling = sum(p * np.kron(dx, dy) for p, dx, dy in strata) / blocks.n_rows
-    c = c + sampling
+    # a margin moves u by the table (x, y), and the other way by the tables with S
+    fx = blocks.x_shift[i] - bx @ blocks.s_shift[i].reshape(-1)
+    fy = blocks.y_shift[i] - by @ blocks.s_shift[i].reshape(-1)
+    c = sampling + slow_pair_noise(blocks, i, fx, fy)
+    if blocks.allowance is not None:
+        c = c + blocks.allowance[i] * np.eye(a * b)
     for one in range(k):
         left = slice(one * s, (one + 1) * s)
         ra = blocks.s_spread[i, one]
@@ -167,8 +198,11 @@ def slow_twin(blocks: Blocks, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
         level_x = np.hstack([bx[:, left] @ blocks.s_whitener[i, one], np.zeros((a, 1))])
         level_y = np.hstack([by[:, left] @ blocks.s_whitener[i, one], np.zeros((b, 1))])
         for w in range(s + 1):
-            moved = np.outer(level_x[:, w] - level_x @ p, level_y[:, w] - level_y @ p).reshape(-1)
-            c = c + blocks.s_margin_noise[i, one, w] * np.outer(moved, moved)
+            xw, yw = level_x[:, w] - level_x @ p, level_y[:, w] - level_y @ p
+            moved = np.outer(xw, yw)
+            if blocks.s_shift.any():  # tables with S have the margins of S
+                moved = moved - np.outer(fx, yw) - np.outer(xw, fy)
+            c = c + blocks.s_margin_noise[i, one, w] * np.outer(moved.reshape(-1), moved.reshape(-1))
     return u.reshape(-1), c, sampling
 
 
@@ -188,6 +222,8 @@ def test_strata_equal_the_slow_twin(a: int, b: int, s: int) -> None:
     roots = [rng.standard_normal((5, s + 1, size, size)) for size in (a, b)]
     x_within, y_within = (root @ root.swapaxes(-1, -2) for root in roots)
     check_twin(replace(blocks, x_within=x_within, y_within=y_within))
+    # tables with S that have noise in every cell, as three-way tables do
+    check_twin(replace(blocks, x_within=x_within, y_within=y_within, s_shift=np.zeros_like(blocks.s_shift)))
 
 
 def check_twin(blocks: Blocks) -> None:
@@ -207,6 +243,6 @@ def test_noise_of_every_table_counts() -> None:
     """Leaving out any one source of noise changes C: no term is dead."""
     blocks = make_blocks(np.random.default_rng(8), 3, 2, 2, 2, 2)
     full = join(blocks).covariance
-    for name in ("xy_noise", "xs_noise", "ys_noise", "ss_noise", "s_margin_noise"):
+    for name in ("xy_noise", "xs_noise", "ys_noise", "ss_noise", "s_margin_noise", *SHARED):
         less = join(replace(blocks, **{name: np.zeros_like(getattr(blocks, name))})).covariance
         assert np.abs(full - less).max() > 1e-7, name

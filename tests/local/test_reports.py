@@ -193,3 +193,22 @@ def test_large_tables_are_refused() -> None:
     assert wide.answers(MARGINAL).tolist() == [True]
     assert wide.answers(GIVEN_Z).tolist() == [False]
     assert join([]).tolist() == [[1.0]]
+
+
+def test_reports_drawn_again_do_not_look_dependent() -> None:
+    """Reports drawn from reports hold chance twice: without a remedy T is twice its degrees of freedom."""
+    rng = np.random.default_rng(31)
+    asked = Questions.of([(x, y, ()) for x in range(4) for y in range(x)])
+    undo = Undo((np.eye(6),) * 4)
+    tables, lines = [], []
+    for _ in range(6):
+        reports = Reports.of(rng.integers(0, 6, (3000, 4)))
+        for evidence, found in (
+            (ReportEvidence(tuple("abcd"), (6,) * 4, reports, undo), tables),
+            (LinearReportEvidence(tuple("abcd"), reports, undo, (np.arange(6.0),) * 4), lines),
+        ):
+            before = evidence.test(asked)
+            aimed = np.maximum(before.statistic, before.freedom).mean()
+            found += [evidence.redraw(rng).test(asked).statistic.mean() / aimed for _ in range(5)]
+    assert np.mean(tables) == pytest.approx(1.0, abs=0.1)
+    assert np.mean(lines) == pytest.approx(1.0, abs=0.2)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagveil.data.column import Boolean, Categorical, Numeric
+from dagveil.data.column import Boolean, Numeric, Ordinal
 from dagveil.data.draft import draft_schema
 from dagveil.data.schema import Schema, load_schema, schema_from_toml
 from dagveil.errors import BudgetExceededError, DataError, EvidenceError, MethodError, SchemaError
@@ -173,7 +173,7 @@ class TestDrafts:
         pays = np.random.default_rng(2).normal(0, 300, 5001).tolist()
         tables = [{"age": ages, "pay": pays[:-1]}, {"age": [*ages, 20.0], "pay": pays}]
         drafts = [draft_schema(rows, "demo") for rows in tables]
-        assert [type(draft.columns["age"]) for draft in drafts] == [Categorical, Numeric]
+        assert [type(draft.columns["age"]) for draft in drafts] == [Ordinal, Numeric]
         found = [
             find_bounds(rows, draft, LOUD, columns=["age", "pay"], noise=NoiseKind.EXACT)
             for rows, draft in zip(tables, drafts, strict=True)

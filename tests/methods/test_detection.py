@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -9,12 +12,13 @@ from dagveil.data.column import Categorical, Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.evidence.questions import Questions
-from dagveil.methods.detection import POWER, find_weakest
+from dagveil.methods.detection import POWER, WANTED, find_weakest, tell_visibility
 from dagveil.methods.measure import search_defaults
 from dagveil.methods.planned_run import measure_planned
 from dagveil.methods.planning import plan_measurement
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.search.constraint.skeleton import screening_level
 
 RUNS = 120
 DELTA = "1e-6"
@@ -59,8 +63,10 @@ def see(schema: Schema, epsilon: float, strength: float, runs: int = RUNS) -> fl
         evidence = measure_planned(table, plan, schema=schema, noise=NoiseKind.SEEDED, seed=seed, ledger=None)
         tests = evidence.independence()
         assert tests is not None
-        p_value = tests.test(Questions.of([(0, 1, ())])).p_value[0]
-        seen += bool(p_value < search_defaults(tests).marginal_level)
+        p_values = tests.test(
+            Questions.of([(x, y, ()) for x, y in combinations(range(len(schema.columns)), 2)])
+        ).p_value
+        seen += bool(p_values[0] < screening_level(search_defaults(tests), p_values))
     return seen / runs
 
 
@@ -117,3 +123,34 @@ def test_pairs_of_many_levels_are_the_worst() -> None:
     assert weakest.worst is not None
     assert weakest.typical < weakest.worst
     assert "in the worst" in weakest.words
+
+
+def test_a_table_that_noise_would_drown_is_told_what_helps() -> None:
+    schema = counted(37, 3, 1629)
+    words, seen = tell_visibility(schema, Budget.of(1, DELTA), 1629)
+    found = re.fullmatch(
+        r"Noise would drown this table: a Cramér's V of 0.3 would be seen in the typical pair with epsilon ([\d.]+), "
+        r"or with (\d+) rows, or with (\d+) columns in place of 37.",
+        words,
+    )
+    assert found is not None, words
+    assert seen.startswith("The weakest dependence that is seen with probability 0.8: a Cramér's V of 0.5")
+    epsilon, rows, columns = float(found[1]), int(found[2]), int(found[3])
+    # each is enough by itself, and hardly more than enough
+    for more, less in (
+        ((schema, epsilon, 1629), (schema, 0.9 * epsilon, 1629)),
+        ((schema, 1, rows), (schema, 1, int(0.9 * rows))),
+        ((counted(columns, 3, 1629), 1, 1629), (counted(columns + 1, 3, 1629), 1, 1629)),
+    ):
+        assert (find_weakest(more[0], Budget.of(more[1], DELTA), more[2]).typical or 1) <= WANTED
+        assert (find_weakest(less[0], Budget.of(less[1], DELTA), less[2]).typical or 1) > WANTED
+
+
+def test_where_nothing_helps_alone_it_says_so() -> None:
+    words, _ = tell_visibility(counted(37, 3, 2), Budget.of("1e-7", DELTA), 2)
+    assert words.startswith("Noise would drown this table: neither budget nor rows nor fewer columns alone")
+
+
+def test_a_table_that_noise_spares_gets_one_sentence() -> None:
+    (words,) = tell_visibility(counted(12, 2, 6000), Budget.of(1, DELTA), 6000)
+    assert words == "The weakest dependence that is seen with probability 0.8: a Cramér's V of 0.058."

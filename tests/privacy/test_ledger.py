@@ -261,6 +261,10 @@ class TestConcurrency:
 
 
 class TestTrouble:
+    def test_a_new_file_is_for_its_owner_alone(self, tmp_path):
+        Ledger.open(tmp_path / "ledger.db").close()
+        assert (tmp_path / "ledger.db").stat().st_mode & 0o077 == 0
+
     def test_reopening_keeps_everything(self, tmp_path):
         place = tmp_path / "ledger.db"
         first = Ledger.open(place)

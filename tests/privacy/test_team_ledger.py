@@ -31,9 +31,11 @@ from dagveil.privacy.events import (
 )
 from dagveil.privacy.ledger import Ledger, RunState
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.entries import EntryKind
+from dagveil.privacy.ledger.composition import Allowance, Composition, Totals, price_run
+from dagveil.privacy.ledger.entries import EntryKind, budget_body
 from dagveil.privacy.relation import Relation
 
+ACCOUNTINGS = ["pure accounting", "zCDP accounting", "approximate zCDP accounting", "Gaussian accounting", "other"]
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 pytestmark = pytest.mark.postgres
@@ -295,6 +297,30 @@ def test_the_server_adds_up_as_python_does(postgres_url: str, amounts: list[Frac
                 "SELECT dagveil.dagveil_fits(%s::text[], %s, 1)", [[str(amount) for amount in amounts], str(limit)]
             ).fetchone()
             assert fits == (sum(amounts) <= limit)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    runs=st.lists(st.tuples(st.sampled_from(["0.1", "0.5", "1"]), st.sampled_from(ACCOUNTINGS)), max_size=8),
+    epsilon=st.sampled_from(["0.5", "1", "2"]),
+    composition=st.sampled_from(Composition),
+)
+def test_the_server_admits_what_python_admits(
+    postgres_url: str, runs: list[tuple[str, str]], epsilon: str, composition: Composition
+) -> None:
+    Ledger.open(postgres_url).close()
+    lifetime = Allowance.of(Budget.of(epsilon, "3e-6"), composition)
+    prices = [price_run(Budget.of(amount, 0 if "pure" in name else "1e-6"), name) for amount, name in runs]
+    totals = Totals()
+    for price in prices:
+        totals = totals.plus(price)
+    sums = [[str(getattr(price, part)) for price in prices] for part in ("epsilon", "delta", "rho", "failure")]
+    with psycopg.connect(postgres_url) as connection:
+        (admits,) = connection.execute(
+            "SELECT dagveil.dagveil_admits(%s::json, %s::text[], %s::text[], %s::text[], %s::text[])",
+            [budget_body(lifetime), *sums],
+        ).fetchone()
+    assert admits == lifetime.admits(totals)
 
 
 def test_the_server_writes_the_digest_of_any_text(team: Team) -> None:

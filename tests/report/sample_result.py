@@ -11,22 +11,22 @@ from dagveil.privacy.conversion import mu_squared_of
 from dagveil.privacy.document import seal
 
 EDGES = [
-    ("either", "dysp", "directed", 0.89, 0.82),
-    ("either", "xray", "directed", 0.974, 0.72),
-    ("tub", "either", "directed", 0.86, 0.59),
-    ("lung", "either", "directed", 0.63, 0.79),
-    ("bronc", "dysp", "directed", 0.57, 0.47),
-    ("lung", "smoke", "undirected", 0.62, 0.82),
-    ("bronc", "smoke", "undirected", None, None),
+    ("either", "dysp", "directed", 0.89, 0.82, 0.73, 0.06, 0.1),
+    ("either", "xray", "directed", 0.974, 0.72, 0.7, 0.174, 0.1),
+    ("tub", "either", "directed", 0.86, 0.59, 0.51, 0.05, 0.3),
+    ("lung", "either", "directed", 0.63, 0.79, 0.5, 0.03, 0.1),
+    ("bronc", "dysp", "directed", 0.57, 0.88, 0.5, 0.02, 0.05),
+    ("lung", "smoke", "undirected", 0.62, 0.45, 0.3, 0.04, 0.28),
+    ("bronc", "smoke", "undirected", None, None, None, None, None),
 ]
 
 
 def make_result() -> dict[str, Any]:
     nodes = ["asia", "tub", "smoke", "lung", "bronc", "either", "xray", "dysp"]
-    names = ("source", "target", "kind", "confidence", "arrow_confidence")
+    names = ("source", "target", "kind", "confidence", "arrow_confidence", "forward", "backward", "line")
     return {
         "format": "dagveil-result",
-        "version": 1,
+        "version": 2,
         "software": "0.1.0",
         "created": "2026-11-15T12:00:00Z",
         "method": {
@@ -35,7 +35,12 @@ def make_result() -> dict[str, Any]:
             "settings": {"marginal_level": 0.01, "arrows": "evidence"},
         },
         "graph": {"nodes": nodes, "family": "cpdag", "edges": [dict(zip(names, edge, strict=True)) for edge in EDGES]},
-        "near_misses": [{"source": "asia", "target": "tub", "confidence": 0.31}],
+        "near_misses": [
+            {"source": "dysp", "target": "smoke", "confidence": 0.44, "found": True},
+            {"source": "asia", "target": "tub", "confidence": 0.31, "found": False},
+        ],
+        "false_edges": 0.3,
+        "summary": ["7 edges among 8 columns; about 0.3 would appear if nothing depended on anything."],
         "confidence": {"redraws": 50, "meaning": "share of redraws in which the edge returned"},
         "schema": {
             "dataset": "asia-demo",

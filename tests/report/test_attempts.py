@@ -113,5 +113,5 @@ def test_the_bound_stands_beside_the_claim_of_this_run_only(result: dict[str, An
     beside = "<dt>epsilon that an audit could prove</dt><dd>at least 0.250</dd>"
     page = render_report(result, own)
     assert page.index(beside) < page.index("Who is protected")
-    assert page.index('id="limits"') < page.index('id="attempts"') < page.index('id="graph"')
+    assert page.index('id="limits"') < page.index('id="attempts"') < page.index('id="budget"')
     assert beside not in render_report(result, {**own, "method": "svt-pc"})

@@ -50,6 +50,9 @@ def test_the_card_tells_the_claim(result: dict[str, Any]) -> None:
         "columns": 8,
         "directed_edges": 5,
         "undirected_edges": 2,
+        "doubtful_edges": 1,
+        "expected_false_edges": 0.3,
+        "summary": ["7 edges among 8 columns; about 0.3 would appear if nothing depended on anything."],
     }
     assert [line.partition(":")[0] for line in card["promise"]][:3] == [
         *("Who is protected", "Against what", "How strongly"),

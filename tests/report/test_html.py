@@ -18,7 +18,7 @@ from dagveil.errors import DagveilError, DataError
 from dagveil.methods.result import result_from_json
 from dagveil.report.html import render_report, write_report
 
-VOID = {"meta", "link", "br", "input"}
+VOID = {"meta", "link", "br", "input", "wbr"}
 
 
 class Page(HTMLParser):
@@ -65,6 +65,10 @@ def test_the_facts_of_the_result_are_on_the_page(result: dict[str, Any]) -> None
         "epsilon 1",
         "delta 10⁻⁶",
         "Every record in asia-demo; a person with k records has k times this epsilon",
+        "Solid 7 edges among 8 columns; about 0.3 would appear if nothing depended on anything.",
+        "Drawn on weak evidence: bronc → dysp (57 %); lung — smoke (62 %); lung → either (63 %).",
+        "so not drawn: dysp — smoke (44 %).",
+        "Doubtful The search found these pairs",
         "8 columns, 5 directed edges, 2 undirected edges.",
         "97 %",
         "31 %",
@@ -91,7 +95,7 @@ def test_each_edge_has_a_row(result: dict[str, Any]) -> None:
     )
     signs = {"directed": "→", "undirected": "—"}
     edges = {(e["source"], signs[e["kind"]], e["target"]) for e in result["graph"]["edges"]}
-    assert set(rows) == edges | {("asia", "···", "tub")}
+    assert set(rows) == edges | {("dysp", "—?", "smoke"), ("asia", "···", "tub")}
     assert rows[0] == ("either", "→", "xray")
 
 
@@ -138,7 +142,7 @@ def test_hostile_text_is_escaped_everywhere(result: dict[str, Any]) -> None:
     assert source.count("<script>") == 1
     assert "\x00" not in source
     assert "\u202e" not in source
-    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in calm.tags}
+    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in calm.tags} | {"tspan", "wbr"}, "long names have lines"
     assert "alert('x')" in page.text
 
 
@@ -200,7 +204,7 @@ def test_an_empty_graph_is_told(result: dict[str, Any]) -> None:
     result["near_misses"] = []
     result["confidence"]["redraws"] = 0
     text = Page(render_report(result)).text
-    assert "No edge was found." in text
+    assert "No edge is drawn." in text
     assert "Nothing was redrawn" in text
 
 
@@ -236,8 +240,8 @@ def test_other_files_are_refused(content: Any) -> None:
 
 
 def test_a_newer_version_is_refused(result: dict[str, Any]) -> None:
-    result["version"] = 2
-    with pytest.raises(DagveilError, match="version 2, this program reads 1"):
+    result["version"] = 3
+    with pytest.raises(DagveilError, match="version 3, this program reads 2"):
         render_report(result)
 
 
@@ -256,14 +260,59 @@ def test_a_damaged_amount_is_refused_without_showing_it(result: dict[str, Any], 
     assert "secret" not in str(caught.value)
 
 
-def test_page_one_comes_first(result: dict[str, Any]) -> None:
-    """Who is protected, what was public and what is not promised stand before the graph; sums stand after it."""
-    sections = [attributes["id"] for tag, attributes in Page(render_report(result)).tags if tag == "section"]
-    assert sections[:4] == ["promise", "public", "limits", "graph"]
-    text = Page(render_report(result)).text
-    order = ["Who is protected", "Against what", "How strongly", "Public facts relied on", "What is not promised"]
-    places = [text.index(words) for words in (*order, "The graph", "Where the budget went", "Accounting: ")]
+def test_the_graph_comes_first(result: dict[str, Any]) -> None:
+    """Graph, three sentences, the table, the promise in full, and then sums."""
+    page = Page(render_report(result))
+    sections = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
+    assert sections[:5] == ["graph", "edges", "promise", "public", "limits"]
+    order = ["The graph", "Solid", "Doubtful", "Private for", "Edges of the graph", "Who is protected", "Against what"]
+    order += ["How strongly", "Public facts relied on", "What is not promised", "Where the budget went", "Accounting: "]
+    places = [page.text.index(words) for words in order]
     assert places == sorted(places)
+    assert "calibration" not in page.text[: page.text.index("Solid")]
+
+
+def test_shares_of_all_that_redraws_said_are_in_the_table(result: dict[str, Any]) -> None:
+    page = render_report(result)
+    assert re.findall(r'<th scope="col" class="number">(→|←|—|none)</th>', page) == ["→", "←", "—", "none"]
+    (row,) = [row for row in re.findall(r"<tr data-confidence.*?</tr>", page) if ">bronc<" in row and ">dysp<" in row]
+    assert re.findall(r'data-label="(.*?)" data-value="(.*?)">(.*?)</td>', row) == [
+        *(("→", "50.0", "50 %"), ("←", "2.0", "2 %"), ("—", "5.0", "5 %"), ("none", "43.0", "43 %")),
+    ]
+
+
+def test_where_noise_drowned_everything_words_come_first(result: dict[str, Any]) -> None:
+    result["graph"]["edges"] = []
+    result["summary"] = ["0 edges among 8 columns.", "Nothing stood out: `dagveil plan SCHEMA.toml` tells more."]
+    source = render_report(result)
+    assert source.index('id="summary"') < source.index('class="stage scroll"')
+    assert "Solid Nothing: 0 edges among 8 columns. Nothing stood out: dagveil plan" in Page(source).text
+    assert "<code>dagveil plan SCHEMA.toml</code>" in source
+    assert 'class="edge"' not in source
+
+
+def test_what_would_help_is_told(result: dict[str, Any]) -> None:
+    result["summary"].append("4 of 7 edges have no arrow: search again with --knowledge FILE.toml.")
+    text = Page(render_report(result)).text
+    assert "What would help 4 of 7 edges have no arrow: search again with --knowledge FILE.toml." in text
+
+
+def test_a_result_without_promise_is_private_for_nobody(result: dict[str, Any]) -> None:
+    result["receipt"]["warnings"] = ["seeded: not private"]
+    assert "Private for Nobody: no promise holds." in Page(render_report(result)).text
+
+
+def test_a_result_without_redraws_says_that_doubt_is_not_known(result: dict[str, Any]) -> None:
+    result["summary"], result["near_misses"] = [], []
+    for edge in result["graph"]["edges"]:
+        edge.update(dict.fromkeys(("confidence", "arrow_confidence", "forward", "backward", "line")))
+    text = Page(render_report(result)).text
+    assert "Solid 8 columns, 5 directed edges, 2 undirected edges. Doubtful Not known" in text
+
+
+def test_names_may_be_broken_between_words_only(result: dict[str, Any]) -> None:
+    text = json.dumps(result).replace('"bronc"', '"birthControl_use"')
+    assert '<td class="name">birth<wbr>Control_<wbr>use</td>' in render_report(json.loads(text))
 
 
 def test_controls_need_the_script_and_the_rest_does_not(result: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ Edges = list[tuple[str, str]]
 @st.composite
 def graphs(draw: st.DrawFn, largest: int = 9) -> tuple[tuple[str, ...], Edges, Edges]:
     """Nodes, acyclic arrows and lines, at most one edge for each pair, nodes in any order."""
-    order = [f"column{'x' * (i % 5)}{i}" for i in range(draw(st.integers(1, largest)))]
+    order = [f"column{' long name' * (i % 5)}{i}" for i in range(draw(st.integers(1, largest)))]
     arrows, lines = [], []
     for pair in combinations(order, 2):
         kind = draw(st.sampled_from(("none", "none", "arrow", "line")))
@@ -31,8 +31,8 @@ def graphs(draw: st.DrawFn, largest: int = 9) -> tuple[tuple[str, ...], Edges, E
 
 def boxes(layout: Layout) -> list[tuple[float, float, float, float]]:
     return [
-        (at.x - layout.box_widths[n] / 2, at.y - BOX_HEIGHT / 2, at.x + layout.box_widths[n] / 2, at.y + BOX_HEIGHT / 2)
-        for n, at in layout.positions.items()
+        (at.x - width / 2, at.y - height / 2, at.x + width / 2, at.y + height / 2)
+        for at, (width, height) in ((at, layout.boxes[name]) for name, at in layout.positions.items())
     ]
 
 
@@ -49,8 +49,8 @@ def check_drawing(layout: Layout) -> None:
         assert all(-0.01 <= at.x <= layout.width + 0.01 for at in route)
         for name, at in ((source, route[0]), (target, route[-1])):
             centre = layout.positions[name]
-            assert abs(at.x - centre.x) <= layout.box_widths[name] / 2
-            assert abs(abs(at.y - centre.y) - BOX_HEIGHT / 2) < 0.01
+            assert abs(at.x - centre.x) <= layout.boxes[name].width / 2
+            assert abs(abs(at.y - centre.y) - layout.boxes[name].height / 2) < 0.01
         for at in route[1:-1]:
             assert not any(left < at.x < right and top <= at.y <= bottom for left, top, right, bottom in boxes(layout))
 

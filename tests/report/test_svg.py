@@ -11,7 +11,7 @@ from dagveil.errors import DagveilError
 from dagveil.methods.result import ResultEdge, ResultGraph
 from dagveil.report.graph import read_graph
 from dagveil.report.html import write_svg
-from dagveil.report.labels import WIDEST_LABEL, clean_text, measure, shorten
+from dagveil.report.labels import WIDEST_WORD, break_lines, clean_text, measure, shorten
 from dagveil.report.legend import Legend, draw_samples
 from dagveil.report.svg import draw_graph
 
@@ -47,7 +47,7 @@ def test_hostile_names_give_well_formed_xml_and_no_new_elements() -> None:
     edges = [edge(HOSTILE[0], name, "undirected", confidence=0.5) for name in HOSTILE[1:]]
     root = parse(draw_graph({"nodes": HOSTILE, "edges": edges}, title="<b>&"))
     assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
-        *("svg", "title", "desc", "style", "rect", "g", "path", "polygon", "circle", "text")
+        *("svg", "title", "desc", "style", "rect", "g", "path", "polygon", "circle", "text", "tspan")
     }
     assert len(part(root, "node")) == len(HOSTILE)
     titles = [node.findtext(f"{SVG}title") for node in part(root, "node")]
@@ -65,12 +65,28 @@ def test_any_names_give_well_formed_xml(names: list[str]) -> None:
 
 @given(st.text(max_size=300))
 def test_labels_fit_and_keep_both_ends(name: str) -> None:
-    label = shorten(name)
-    assert measure(label) <= WIDEST_LABEL
+    label = shorten(name, 150)
+    assert measure(label) <= 150
     if label != clean_text(name):
         start, end = label.split("…", 1) if label.count("…") == 1 else (label[:1], label[-1:])
         assert clean_text(name).startswith(start)
         assert clean_text(name).endswith(end)
+
+
+@given(st.text(max_size=90))
+def test_names_are_drawn_whole(name: str) -> None:
+    lines = break_lines(name)
+    assert all(measure(line) <= WIDEST_WORD for line in lines)
+    assert "".join("".join(lines).split()) == "".join(clean_text(name).split())
+
+
+def test_a_long_name_is_whole_in_its_box() -> None:
+    name = "Haushaltseinkommen vor Abzug aller Steuern (Tsd. €)"
+    (node,) = part(parse(draw_graph({"nodes": [name], "edges": []})), "node")
+    (text,) = node.findall(f"{SVG}text")
+    assert " ".join(text.itertext()) == name
+    assert len(list(text.itertext())) == 3
+    assert float(node.find(f"{SVG}rect").get("height")) == 30 + 2 * 16
 
 
 def test_kinds_differ_by_shape() -> None:
@@ -108,6 +124,17 @@ def test_the_legend_names_only_what_occurs() -> None:
     assert "direction found" in texts
     assert not any(text and ("hollow" in text or "thicker" in text or "open" in text) for text in texts)
     assert list(part(parse(draw_graph({"nodes": ["a"], "edges": []})), "legend")[0]) == []
+
+
+def test_undirected_edges_do_not_look_like_cause_and_effect() -> None:
+    (legend,) = part(parse(draw_graph({"nodes": ["a", "b"], "edges": [edge("a", "b", "undirected")]})), "legend")
+    assert "joined, direction open, whichever end stands above" in [text.text for text in legend]
+
+
+def test_an_edge_below_one_half_is_not_drawn_solid() -> None:
+    edges = [edge("a", "b", confidence=0.49), edge("b", "c", confidence=0.5)]
+    lines = parse(draw_graph({"nodes": ["a", "b", "c"], "edges": edges})).findall(f".//{SVG}path")
+    assert [line.get("stroke-dasharray") is not None for line in lines[:2]] == [True, False]
 
 
 def test_a_page_shows_the_legend_apart(result: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ def test_cuts_count_the_edges_that_stay(result: dict[str, Any]) -> None:
 
 def test_shifts_tell_new_gone_and_turned_edges(result: dict[str, Any]) -> None:
     still, changed = build_model(result).thresholds.shifts
-    assert still.what == "A pair may be joined if its p-value is below 0.001 (was 0.01)"
+    assert still.what == "A pair may be joined if its p-value is below 0.001 (in this graph 0.01)"
     assert still.changes == "nothing changes"
     assert changed.changes == "new: asia → tub; bronc — smoke becomes bronc ← smoke; gone: dysp ← either"
 

@@ -64,6 +64,12 @@ class Garbage:
     def joint(self, questions: Questions) -> np.ndarray:
         return self._draw(questions, 4) < 0.5
 
+    def odds(self, questions: Questions) -> np.ndarray:
+        return np.full(len(questions), -np.inf)
+
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.random((draws, len(questions)))
+
     def redraw(self, rng: np.random.Generator) -> Garbage:
         return Garbage(self._columns, int(rng.integers(2**31)), self.dependent, self.known)
 

@@ -365,7 +365,8 @@ def test_one_column_and_two() -> None:
 
 
 def moments(dag: Dag, rng: np.random.Generator, deviation: float = 1e-4) -> MomentEvidence:
-    return MomentEvidence(NoisyCovariance(dag.nodes, population(dag, rng), deviation, 1e5, 0.0))
+    matrix = population(dag, rng)
+    return MomentEvidence(NoisyCovariance(dag.nodes, matrix, deviation, 1e5, 0.0, np.zeros(len(matrix))))
 
 
 def test_moments_give_the_truth_back(all_dags: tuple[Dag, ...]) -> None:
@@ -398,7 +399,7 @@ def test_a_weak_edge_joins_parts_but_closes_no_ring() -> None:
     chain[0, 2] = chain[2, 0] = 0.25 + weak
     chain[2, 3] = chain[3, 2] = weak
     names = tuple("abcd")
-    evidence = MomentEvidence(NoisyCovariance(names, chain, 1e-6, 1e5, 0.0))
+    evidence = MomentEvidence(NoisyCovariance(names, chain, 1e-6, 1e5, 0.0, np.zeros(len(chain))))
     tested = Cpdag(names, frozenset(), frozenset(frozenset(pair) for pair in ("ab", "bc", "ac", "cd")))
     inside = search_by_score(evidence, NOTHING, ScoreSearchSettings(room=Room.SKELETON), tested)
     assert inside.skeleton() == {frozenset("ab"), frozenset("bc"), frozenset("cd")}
@@ -455,7 +456,8 @@ def test_sparse_graphs_take_the_same_steps_as_slowly(seed: int) -> None:
     d = 14
     weights = np.triu(rng.random((d, d)) < 1.2 / d, 1) * rng.uniform(0.5, 1.0, (d, d))
     spread = np.linalg.inv(np.eye(d) - weights)
-    covariance = NoisyCovariance(tuple(f"c{k}" for k in range(d)), spread.T @ spread, 0.01, 500.0, 0.0)
+    names = tuple(f"c{k}" for k in range(d))
+    covariance = NoisyCovariance(names, spread.T @ spread, 0.01, 500.0, 0.0, np.zeros(d))
     score = noise_aware_score(MomentEvidence(covariance))
     settings = GesSettings(most_parents=3, phases=(Kind.INSERT,))
     steps = search_steps(score, score.columns, NOTHING, settings)
@@ -491,7 +493,7 @@ def test_shared_conditioning_sets_change_no_answer() -> None:
     """Sets that many questions share are decomposed once; one question at a time is the slow twin."""
     rng = np.random.default_rng(4)
     rows = rng.normal(size=(300, 9))
-    covariance = NoisyCovariance(tuple("abcdefghi"), rows.T @ rows / 300, 0.05, 300.0, 0.1)
+    covariance = NoisyCovariance(tuple("abcdefghi"), rows.T @ rows / 300, 0.05, 300.0, 0.1, np.zeros(9))
     evidence = MomentEvidence(covariance)
     asked = [(x, y, given) for x, y in combinations(range(5), 2) for given in ((5, 6, 7), (8, 5, 6), (6, 7, 8))]
     together = evidence.test(Questions.of(asked))
@@ -510,7 +512,7 @@ def test_penalties_of_tables_are_those_of_each_pair() -> None:
     evidence = independence_from(tuple("abc"), releases)
     assert isinstance(evidence, PairEvidence)
     c = evidence.covariance
-    found = table_penalties(c)
+    found = table_penalties(evidence)
     for x, y in permutations(range(3), 2):
         first, second = (np.linalg.eigvalsh(c.spread[i, : c.size[i], : c.size[i]]) for i in (x, y))
         widened = 1.0 + c.n_rows * c.noise[x, y] * np.outer(first, second)

@@ -396,7 +396,7 @@ def test_the_rule_asks_more_of_edges_as_noise_grows_and_less_as_rows_do() -> Non
     names = tuple("abcde")
 
     def rule(deviation: float, n_rows: float) -> tuple[float, float]:
-        problem = pose(NoisyCovariance(names, np.eye(5), deviation, n_rows, 0.0), np.ones(5))
+        problem = pose(NoisyCovariance(names, np.eye(5), deviation, n_rows, 0.0, np.zeros(5)), np.ones(5))
         return problem.penalty, problem.threshold
 
     assert rule(0.02, 1e5) < rule(0.05, 1e5) < rule(0.1, 1e5)
@@ -411,7 +411,7 @@ def test_pure_noise_gives_few_edges() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         gauss = rng.standard_normal((10, 10)) / math.sqrt(2.0)
-        noisy = NoisyCovariance(names, np.eye(10) + 0.05 * (gauss + gauss.T), 0.05, 1e5, 0.0)
+        noisy = NoisyCovariance(names, np.eye(10) + 0.05 * (gauss + gauss.T), 0.05, 1e5, 0.0, np.zeros(10))
         problem = pose(noisy, np.ones(10))
         found = find_weights(problem.covariance, NotearsSettings(penalty=problem.penalty))
         false += len(weights_to_dag(found, problem.threshold, problem.scales))

@@ -35,7 +35,8 @@ def correlations_of(weights: Floats, errors: Floats | None = None) -> Floats:
 
 def noisy_of(matrix: Floats, deviation: float = 1e-4, n_rows: float = 1e5) -> NoisyCovariance:
     names = tuple(f"x{i}" for i in range(len(matrix)))
-    return NoisyCovariance(names, matrix, deviation, n_rows, deviation * math.sqrt(len(matrix)))
+    ridge = deviation * math.sqrt(len(matrix))
+    return NoisyCovariance(names, matrix, deviation, n_rows, ridge, np.zeros(len(matrix)))
 
 
 def draw_noisy(d: int, seed: int, deviation: float = 0.01) -> NoisyCovariance:
@@ -85,9 +86,8 @@ def test_the_score_adds_up_the_tests_of_parents(seed: int, d: int, deviation: fl
 
 
 def test_without_noise_and_slack_equivalent_graphs_score_alike() -> None:
-    noisy = NoisyCovariance(
-        ("a", "b", "c"), correlations_of(np.array([[0, 0.5, 0], [0, 0, 0.4], [0, 0, 0.0]])), 0.0, 1e5, 0.0
-    )
+    matrix = correlations_of(np.array([[0, 0.5, 0], [0, 0, 0.4], [0, 0, 0.0]]))
+    noisy = NoisyCovariance(("a", "b", "c"), matrix, 0.0, 1e5, 0.0, np.zeros(3))
     score = LinearScore(noisy, np.zeros((3, 3)))
     chains = [[(0, 1), (1, 2)], [(1, 0), (1, 2)], [(2, 1), (1, 0)]]
     totals = []

@@ -24,6 +24,7 @@ from dagveil.cli.output import check_writable, write_output
         "dagveil.cli.bench_custodians",
         "dagveil.cli.bench_mutate",
         "dagveil.cli.bench_scale",
+        "dagveil.cli.bench_trust",
         "dagveil.cli.bench_wide",
     ),
 )

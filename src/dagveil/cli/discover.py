@@ -139,6 +139,7 @@ def discover(
     arrows: str,
     redraws: int,
     search: str | None,
+    false_edges: float,
     knowledge_path: str | None,
     method: str,
     calibration: str,
@@ -152,7 +153,7 @@ def discover(
     --schema and --epsilon are needed and the budget is spent. Or it is evidence.json, released before: then the search
     is free and never sees the rows.
     """
-    settings = search_settings(marginal_level, conditional_level, largest_order, arrows, redraws, search)
+    settings = search_settings(marginal_level, conditional_level, largest_order, arrows, redraws, search, false_edges)
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
     folder = Path(output)
     written = [folder / "result.json", folder / "graph.svg", folder / "report.html"]

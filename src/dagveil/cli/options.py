@@ -103,7 +103,7 @@ _METHOD_OPTIONS = (
     ),
 )
 _METHOD_NAMES = ("method", "calibration", "options")
-_SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws")
+_SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws", "false_edges")
 
 _RUN_NAMES = (
     *("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "engine", "memory_limit", "table"),
@@ -141,6 +141,14 @@ _SEARCH_OPTIONS = (
         type=click.Choice([rule.value for rule in SearchRule]),
         help="What the search goes by: independence tests (PC), a noise-aware score (GES), or NOTEARS, for moments "
         "only.  [default: by method]",
+    ),
+    click.option(
+        "--false-edges",
+        type=float,
+        default=SearchSettings().false_edges,
+        metavar="NUMBER",
+        show_default=True,
+        help="How many edges may appear on average if nothing depended on anything.",
     ),
     click.option(
         "--redraws",
@@ -247,10 +255,12 @@ def search_settings(
     arrows: str,
     redraws: int,
     search: str | None,
+    false_edges: float,
 ) -> SearchSettings:
     """Collect the search options."""
     rule = None if search is None else SearchRule(search)
-    return SearchSettings(marginal_level, conditional_level, largest_order, ArrowRule(arrows), redraws, rule)
+    levels = (marginal_level, conditional_level, largest_order)
+    return SearchSettings(*levels, ArrowRule(arrows), redraws, rule, false_edges)
 
 
 def find_rows(file: str, engine: str, memory_limit: str | None, table: str | None) -> Rows:

@@ -18,6 +18,7 @@ from dagveil.data.engine import Engine
 from dagveil.data.machine import available_memory
 from dagveil.data.schema import Schema
 from dagveil.methods.cost import estimate_cost, tell_bytes, tell_seconds
+from dagveil.methods.detection import tell_visibility
 from dagveil.methods.forecast import foresee_plan, work_at_site, work_of_search
 from dagveil.methods.machine_speed import load_speed, measure_speed, save_speed
 from dagveil.methods.plan_file import AskFeatures, AskMoments, MeasurementPlan, PlannedSite
@@ -135,6 +136,8 @@ def plan(
     if output:
         check_writable(Path(output), reads=(schema_path,))
         write_output(Path(output), made.save)
+    if TableRule(tables) is TableRule.AUTO and not options:
+        _print_visibility(made)
     _print_plan(made)
     _print_cost(made, redraws, NoiseKind(noise), Engine(engine))
     if output:
@@ -163,7 +166,13 @@ def _print_plan(plan: MeasurementPlan) -> None:
     several = len(plan.sites) > 1
     title = f"{plan.name}: {count(questions, 'question')} to {count(len(plan.sites), 'site')}, {plan.method}"
     table = Table(title=clean_text(title), title_justify="left")
-    for heading in ("stage", "share", "tables", "numbers", "noise at a site", *(["together"] if several else [])):
+    for heading in (
+        "stage",
+        "share",
+        "tables",
+        "numbers",
+        *(["noise at a site", "together"] if several else ["noise"]),
+    ):
         table.add_column(heading, justify="left" if heading == "stage" else "right")
     for stage in foreseen:
         low, high = min(stage.site_noise), max(stage.site_noise)
@@ -173,12 +182,24 @@ def _print_plan(plan: MeasurementPlan) -> None:
     console.print(table)
     for site in plan.sites:
         console.print(clean_text(f"site {site.name}: {site.budget.words}, {site.nominal_rows} nominal rows"))
-    console.print(f"noise: {plan.noise.value}; deviations are in rows for tables and in scaled units for moments")
+    scaled = " (for sums of products, of columns in units of their spread)" if _scales(plan) else ""
+    console.print(f"noise: {plan.noise.value}; the table has the standard deviation per number, in rows{scaled}")
     for ask in plan.asks:
         if isinstance(ask, AskMoments | AskFeatures):
             rows = ask.rows.rows if isinstance(ask, AskFeatures) else ask.rows
             told = f"rounded to {rows.bits} binary places, so that sums of up to {rows.max_rows():.2g} rows are exact"
             console.print(f"{ask.stage}: {told}")
+
+
+def _scales(plan: MeasurementPlan) -> bool:
+    return any(isinstance(ask, AskMoments | AskFeatures) for ask in plan.asks)
+
+
+def _print_visibility(plan: MeasurementPlan) -> None:
+    """Say what would be seen, for plans of one site whose questions the formulas know."""
+    if len(plan.sites) == 1 and plan.method in ("measure", "measure-ges") and len(plan.schema.columns) > 1:
+        for sentence in tell_visibility(plan.schema, plan.sites[0].budget, plan.sites[0].nominal_rows):
+            open_console().print(clean_text(sentence))
 
 
 def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind, engine: Engine) -> None:
@@ -192,7 +213,8 @@ def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind, engine: E
         table.add_column(heading, justify="left" if heading == "step" else "right")
     site_cost, search_cost = estimate_cost(at_site, speed), estimate_cost(searching, speed)
     for step in site_cost.steps[:4]:
-        table.add_row(f"{step.name}, at the largest site", tell_seconds(step.seconds), tell_bytes(step.memory))
+        where = ", at the largest site" if len(plan.sites) > 1 else ""
+        table.add_row(f"{step.name}{where}", tell_seconds(step.seconds), tell_bytes(step.memory))
     for step in search_cost.steps[4:]:
         table.add_row(step.name, tell_seconds(step.seconds), tell_bytes(step.memory))
     console.print(table)

@@ -49,13 +49,18 @@ def print_result(result: Result) -> None:
     """Print the graph, what a reader should know about it, and the receipt."""
     console = open_console()
     size = f"{count(len(result.graph.edges), 'edge')} among {count(len(result.graph.nodes), 'column')}"
+    for sentence in result.summary:
+        console.print(clean_text(sentence))
     if result.graph.edges:
         console.print(_edge_table(result.graph.edges, size))
-    else:
+    elif not result.summary:
         console.print(f"{size}: nothing stood out from noise and chance")
     for miss in result.near_misses[:SHOWN_MISSES]:
         console.print(
-            clean_text(f"near miss: {miss.source} — {miss.target}, edge confidence {_percent(miss.confidence)}")
+            clean_text(
+                f"{'doubtful' if miss.found else 'near miss'}: {miss.source} — {miss.target}, edge confidence "
+                f"{_percent(miss.confidence)}"
+            )
         )
     hidden = len(result.near_misses) - SHOWN_MISSES
     if hidden > 0:
@@ -95,11 +100,13 @@ def _edge_table(edges: Sequence[ResultEdge], title: str) -> Table:
         table.add_column(heading)
     # methods that ask adaptively leave nothing to draw again
     redrawn = any(edge.confidence is not None for edge in edges)
-    for heading in ("edge confidence", "direction confidence") if redrawn else ():
+    for heading in ("edge confidence", "→", "←", "—", "none") if redrawn else ():
         table.add_column(heading, justify="right")
     for edge in edges:
         mark = "→" if edge.kind == "directed" else "—"
-        confidences = (_percent(edge.confidence), _percent(edge.arrow_confidence)) if redrawn else ()
+        absent = None if edge.confidence is None else 1.0 - edge.confidence
+        shares = (edge.confidence, edge.forward, edge.backward, edge.line, absent)
+        confidences = tuple(map(_percent, shares)) if redrawn else ()
         table.add_row(clean_text(edge.source), mark, clean_text(edge.target), *confidences)
     return table
 

@@ -18,7 +18,7 @@ from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.moments import MomentEvidence, covariance_from_moments
 from dagveil.evidence.questions import Independence
-from dagveil.evidence.tables import add_total, combine, join_margins, read_tables
+from dagveil.evidence.tables import add_total, combine, read_tables
 from dagveil.privacy import fraction_json
 from dagveil.privacy.document import Document
 from dagveil.privacy.receipt import Receipt
@@ -162,12 +162,12 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
         return JointEvidence(tables[0].margin(columns), combine(totals) if totals else None)
     contrasts = [table for table in centred if len(table.columns) == 1]
     singles = add_total(contrasts, combine(totals)) if contrasts else {}
-    tables += join_margins([table for table in centred if len(table.columns) == 2], singles)
-    covered = {name for table in tables for name in table.columns}
+    interactions = [table for table in centred if len(table.columns) == 2]
+    covered = {name for table in (*tables, *interactions) for name in table.columns}
     if not covered:
         return None
     kept = [name for name in columns if name in covered]
-    return marginal_evidence(kept, tables, singles if all(name in singles for name in kept) else None)
+    return marginal_evidence(kept, tables, interactions, singles or None)
 
 
 def check_receipts(receipt: Receipt, parts: tuple[Part, ...], *, asked: bool = True) -> None:

@@ -1,17 +1,21 @@
 """The covariance of one-hot vectors, estimated from noisy pair tables, with the variance of its noise.
 
 Nothing here is exact, not even the number of rows: every figure comes from released tables. For columns i and j with
-level probabilities p_i, p_j and P_i = I − p_i 1ᵀ, the covariance block is K_ij = P_i N_ij P_jᵀ / n. Independent noise
-of variance s² in every cell of N_ij gives the block the covariance (s/n)² R_i ⊗ R_j with R_i = P_i G_i P_iᵀ, where G_i
-counts how many declared levels were merged into each level that is kept. The last level of each column is dropped, and
-blocks are whitened so that K_ii = I: tests do not change, and strengths of different columns compare.
+level probabilities p_i, p_j and P_i = I − p_i 1ᵀ, the covariance block is K_ij = P_i N_ij P_jᵀ / n. The last level of
+each column is dropped, and blocks are whitened so that K_ii = I: tests do not change, and strengths of different
+columns compare. Let L_i be P_i, whitened, on declared levels.
+
+Independent noise of variance s² in every cell of N_ij gives the block the covariance (s/n)² R_i ⊗ R_j with
+R_i = L_i L_iᵀ. Where N_ij is put together from an interaction and two margins, the interaction's noise has the same
+form with R_i = L_i (I − 11ᵀ/r_i) L_iᵀ, and the noise of margin i reaches all blocks of column i: as e_i l_jᵀ, where e_i
+has the covariance (m_i/n)² R_i and l_j = L_j 1 / r_j is how far levels are from equally frequent. The number of rows,
+which all margins share, moves every block along l_i l_jᵀ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +41,17 @@ class OneHotCovariance:
     blocks
         K, shape (d, d, m, m), whitened; K[i, i] is the identity.
     spread
-        R, shape (d, m, m): how cell noise of a table shows in the column's direction, whitened, zero in the padding.
+        R, shape (d, m, m): how noise of a pair's table shows in the column's direction, whitened, zero in the padding.
     table_spread
         The same for a table with noise in every cell, as three-way tables have it.
+    shift
+        l, shape (d, m); zero where tables have noise in every cell, and margins none of their own.
     noise
         V, shape (d, d): variance of one cell's noise divided by n²; infinite where the pair was not measured.
+    shared_noise
+        Variance of margin noise that all blocks of a column share, divided by n², shape (d,).
+    total_noise
+        The same for the number of rows, which all blocks share.
     margin_noise
         Variance of each level's probability, shape (d, m + 1), zero in the padding; the dropped level is the last.
     probabilities
@@ -59,7 +69,10 @@ class OneHotCovariance:
     blocks: Floats
     spread: Floats
     table_spread: Floats
+    shift: Floats
     noise: Floats
+    shared_noise: Floats
+    total_noise: float
     margin_noise: Floats
     probabilities: Floats
     whitener: Floats
@@ -73,12 +86,50 @@ class OneHotCovariance:
         return np.isfinite(self.noise)
 
     def with_noise(self, rng: np.random.Generator) -> OneHotCovariance:
-        """Return a copy with a second helping of the published noise (free: post-processing)."""
+        """Return a copy with the published noise drawn again around it (free: post-processing).
+
+        Noise of margins and of the number of rows moves all blocks of a column together.
+        """
         d, m = len(self.columns), self.blocks.shape[2]
         scale = np.sqrt(np.where(self.measured, self.noise, 0.0))
-        roots = symmetric_root(self.spread)
         cells = rng.standard_normal((d, d, m, m)) * scale[:, :, None, None]
-        return self._with_upper(self.blocks + np.einsum("iab,ijbc,jdc->ijad", roots, cells, roots, optimize=True))
+        roots = symmetric_root(self.spread)
+        moved = self.blocks + np.einsum("iab,ijbc,jdc->ijad", roots, cells, roots, optimize=True)
+        if self.shared_noise.any() or self.total_noise:
+            margins = self.draw_margins(rng, 1)[0]
+            total = np.sqrt(self.total_noise) * rng.standard_normal()
+            one, other = margins[:, None, :, None], margins[None, :, None, :]
+            left, right = self.shift[:, None, :, None], self.shift[None, :, None, :]
+            moved = moved + one * right + left * other - one * other + total * left * right
+        return self._with_upper(np.where(self.measured[:, :, None, None], moved, self.blocks))
+
+    def draw_margins(self, rng: np.random.Generator, draws: int) -> Floats:
+        """Draw the noise that all blocks of a column share, shape (draws, d, m)."""
+        d, m = self.shift.shape
+        drawn = rng.standard_normal((draws, d, m)) * np.sqrt(self.shared_noise)[:, None]
+        margins: Floats = np.einsum("iab,tib->tia", symmetric_root(self.spread), drawn)
+        return margins
+
+    def shrunk(self, shares: Floats) -> OneHotCovariance:
+        """Return a copy whose blocks are multiplied by these shares, shape (d, d)."""
+        return self._with_upper(self.blocks * shares[:, :, None, None])
+
+    def noise_between(self, x: NDArray[np.intp], y: NDArray[np.intp], a: int, b: int, shared: bool = True) -> Floats:
+        """Return the covariance that noise gives vec(K_xy), for columns of sizes a and b, shape (q, ab, ab).
+
+        Without `shared`, noise that other pairs have as well is left out.
+        """
+        first, second = self.spread[x, :a, :a], self.spread[y, :b, :b]
+        left, right = (shift[:, :, None] * shift[:, None, :] for shift in (self.shift[x, :a], self.shift[y, :b]))
+        own, others = self.shared_noise[x], self.shared_noise[y]
+        noise = np.where(np.isfinite(self.noise[x, y]), self.noise[x, y], 0.0)
+        terms_x = np.stack([first, left, first, left], axis=1).reshape(len(x), 4, a * a)
+        terms_y = np.stack([second, second, right, right], axis=1).reshape(len(x), 4, b * b)
+        weights = np.stack([noise + own * others, others, own, np.full(len(x), self.total_noise)], axis=1)
+        if not shared:
+            weights[:, 1:] = 0.0
+        mixed = (terms_x * weights[:, :, None]).transpose(0, 2, 1) @ terms_y
+        return np.asarray(mixed.reshape(-1, a, a, b, b).transpose(0, 1, 3, 2, 4).reshape(-1, a * b, a * b))
 
     def with_sampling(self, rng: np.random.Generator) -> OneHotCovariance:
         """Return a copy that another sample of the same size could have given.
@@ -138,18 +189,24 @@ def covariance_from_tables(
     tables
         Noisy pair tables by pair of names, in either order; pairs may be absent.
     singles
-        One-way tables, if margins were measured on their own; otherwise the pair tables' margins are averaged.
+        One-way tables, if margins were measured on their own: then all pair tables have these margins, and the noise of
+        a pair is that of its interaction. Otherwise pair tables have noise in every cell, and their margins are
+        averaged.
     """
     position = {name: i for i, name in enumerate(columns)}
     d = len(columns)
     pairs = [(position[a], position[b], table) for (a, b), table in tables.items()]
+    total_variance = 0.0
     if singles is None:
         n_rows = _total([table for _, _, table in pairs])
         margins, margin_variance = _margins(d, pairs)
     else:
-        n_rows = _total([singles[name] for name in columns])
-        margins = [singles[name].counts for name in columns]
-        margin_variance = np.array([singles[name].variance for name in columns])
+        own = [singles[name] for name in columns]
+        # one total is behind all of them
+        n_rows = max(float(own[0].counts.sum()), 1.0)
+        margins = [table.counts for table in own]
+        margin_variance = np.array([table.variance for table in own])
+        total_variance = own[0].variance * own[0].flatness[0] * own[0].counts.size
     groups = tuple(group_levels(margin, variance) for margin, variance in zip(margins, margin_variance, strict=True))
     kept = [int(of.max()) + 1 for of in groups]
     widest = max(*kept, 2)
@@ -165,7 +222,8 @@ def covariance_from_tables(
         counts=stacked,
         variance=np.array([table.variance for _, _, table in pairs]),
     )
-    return assemble_covariance(columns, margins, margin_variance, groups, between, n_rows, _flatness(d, pairs))
+    shared = None if singles is None else total_variance
+    return assemble_covariance(columns, margins, margin_variance, groups, between, n_rows, shared)
 
 
 def assemble_covariance(
@@ -175,7 +233,7 @@ def assemble_covariance(
     groups: tuple[NDArray[np.intp], ...],
     pairs: PairCounts,
     n_rows: float,
-    flatness: Floats,
+    total_variance: float | None = None,
 ) -> OneHotCovariance:
     """Put the one-hot covariance together.
 
@@ -191,15 +249,17 @@ def assemble_covariance(
         What was measured about pairs.
     n_rows
         Estimated number of rows.
-    flatness
-        How much larger noise of pairs is where all levels of a column move together, by column.
+    total_variance
+        Variance of the number of rows, if pairs are interactions put together with these margins; None if they have
+        noise in every cell.
     """
     d, m = len(columns), pairs.counts.shape[2] - 1
     kept = [int(of.max()) + 1 for of in groups]
     probabilities = np.zeros((d, m + 1))
     margin_noise = np.zeros((d, m + 1))
-    spread = np.zeros((d, m, m))
     table_spread = np.zeros((d, m, m))
+    centred_spread = np.zeros((d, m, m))
+    shift = np.zeros((d, m))
     whitener = np.zeros((d, m, m))
     root = np.zeros((d, m, m))
     projections = np.zeros((d, m, m + 1))
@@ -221,11 +281,11 @@ def assemble_covariance(
         project = np.eye(r - 1, r) - first[:, :, None]
         projections[of, : r - 1, :r] = white @ project
         lifted = projections[of, :, :r] @ adds
-        # noise that moves all levels together is smaller or larger by the flatness
         together = lifted.sum(axis=2)
-        growth = ((flatness[of] - 1.0) / declared)[:, None, None]
         table_spread[of] = lifted @ lifted.transpose(0, 2, 1)
-        spread[of] = table_spread[of] + growth * together[:, :, None] * together[:, None, :]
+        # an interaction has no noise where all levels move together
+        centred_spread[of] = table_spread[of] - together[:, :, None] * together[:, None, :] / declared
+        shift[of] = together / declared
         whitener[of, : r - 1, : r - 1] = white
         root[of, : r - 1, : r - 1] = cholesky
         per_level = adds.sum(axis=2) * variance / n_rows**2
@@ -242,13 +302,17 @@ def assemble_covariance(
     noise = np.full((d, d), np.inf)
     noise[left, right] = noise[right, left] = pairs.variance / n_rows**2
     noise[np.arange(d), np.arange(d)] = 0.0
+    shares = total_variance is not None
     return OneHotCovariance(
         columns=tuple(columns),
         size=np.array([r - 1 for r in kept], dtype=np.intp),
         blocks=blocks,
-        spread=spread,
+        spread=centred_spread if shares else table_spread,
         table_spread=table_spread,
+        shift=shift if shares else np.zeros((d, m)),
         noise=noise,
+        shared_noise=margin_variance / n_rows**2 if shares else np.zeros(d),
+        total_noise=(total_variance or 0.0) / n_rows**2,
         margin_noise=margin_noise,
         probabilities=probabilities,
         whitener=whitener,
@@ -256,15 +320,6 @@ def assemble_covariance(
         groups=groups,
         n_rows=n_rows,
     )
-
-
-def _flatness(d: int, pairs: list[tuple[int, int, NoisyTable]]) -> Floats:
-    """Median over a column's tables of how noise grows where all of its levels move together."""
-    seen: list[list[float]] = [[] for _ in range(d)]
-    for i, j, table in pairs:
-        seen[i].append(table.flatness[0])
-        seen[j].append(table.flatness[1])
-    return np.array([median(values) if values else 1.0 for values in seen])
 
 
 def _total(tables: list[NoisyTable]) -> float:

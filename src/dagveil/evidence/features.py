@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,9 @@ from scipy import special
 
 from dagveil.errors import EvidenceError
 from dagveil.evidence.moments import draw_symmetric
+from dagveil.evidence.pairs import keep_excess
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.evidence.wald import SMALLEST_EIGENVALUE, SMALLEST_RESIDUAL
+from dagveil.evidence.wald import SMALLEST_EIGENVALUE, SMALLEST_RESIDUAL, Wald
 from dagveil.privacy.release import NoisyFeatureMoments
 
 Floats = NDArray[np.float64]
@@ -160,8 +162,41 @@ class FeatureEvidence:
         return np.full(len(questions), questions.order < 2)
 
     def redraw(self, rng: np.random.Generator) -> FeatureEvidence:
-        """Return evidence with fresh noise and sampling."""
-        return FeatureEvidence(self.covariance.redraw(rng), self.compared, self.slack)
+        """Return evidence with fresh noise and sampling around what was estimated."""
+        return FeatureEvidence(self.centre.redraw(rng), self.compared, self.slack)
+
+    @cached_property
+    def centre(self) -> FeatureCovariance:
+        """The covariance without what noise alone adds to the square of each block on average."""
+        d = len(self.columns)
+        x, y = np.triu_indices(d, 1)
+        found = self.test(Questions(x, y, np.empty((len(x), 0), dtype=np.intp)))
+        shares = np.ones((d, d))
+        shares[x, y] = shares[y, x] = keep_excess(found.statistic, found.freedom)
+        return self._scale(shares)
+
+    def _scale(self, shares: Floats) -> FeatureCovariance:
+        k = self.covariance.degree
+        kept = np.where(np.eye(len(shares), dtype=bool), 1.0, shares)
+        return replace(self.covariance, matrix=self.covariance.matrix * np.kron(kept, np.ones((k, k))))
+
+    def odds(self, questions: Questions) -> Floats:
+        """Return the log Bayes factor of dependence for each question."""
+        k, n_rows = self.covariance.degree, self.covariance.n_rows
+        odds = np.zeros(len(questions))
+        for rows in self._batches(questions):
+            asked = questions.select(rows)
+            found = self._regress(asked)
+            spread = self._spread_of(asked, found)
+            sampling = np.broadcast_to(np.eye(k * k) / n_rows, spread.shape)
+            odds[rows] = Wald(found.partial.reshape(len(rows), k * k), spread, sampling).odds(n_rows)
+        return odds
+
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
+        """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions)."""
+        alone = self._scale(np.zeros((len(self.columns), len(self.columns))))
+        drawn = (FeatureEvidence(alone.redraw(rng), self.compared, self.slack) for _ in range(draws))
+        return np.stack([evidence.test(questions).p_value for evidence in drawn])
 
     def association(self) -> Floats:
         """Return ‖K_xy‖² of every pair, less what noise and sampling add to a square on average."""

@@ -8,7 +8,6 @@ let those go which their noise drowns.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -76,7 +75,7 @@ class JointEvidence:
         self._margins = margins if counts is table.counts else margins_of(counts)
         n_rows = max(float(ends[0].sum()), 1.0)
         pairs = self._count_pairs()
-        covariance = assemble_covariance(table.columns, ends, end_variance, groups, pairs, n_rows, np.ones(len(groups)))
+        covariance = assemble_covariance(table.columns, ends, end_variance, groups, pairs, n_rows)
         if rows is not None:
             covariance = replace(covariance, n_rows=_mean_total(table, rows))
         self._pairs = PairEvidence(covariance)
@@ -119,26 +118,28 @@ class JointEvidence:
         size = self.covariance.size
         return Answers(statistic, (size[questions.x] * size[questions.y]).astype(np.float64), p_value)
 
+    def odds(self, questions: Questions) -> Floats:
+        """Return the log Bayes factor of dependence for each question."""
+        odds = np.zeros(len(questions))
+        for rows, chosen in self._batches(questions):
+            odds[rows] = self._pool(*lay_out(chosen, self._levels, self._margins)).odds(self.covariance.n_rows)
+        return odds
+
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
+        """Return p-values as if nothing depended on anything; cells have noise of their own, so pairs share little."""
+        return rng.random((draws, len(questions)))
+
+    def power(self, questions: Questions) -> tuple[Floats, Floats]:
+        """Return `Wald.power` of each question."""
+        share, room = np.zeros(len(questions)), np.zeros(len(questions))
+        for rows, chosen in self._batches(questions):
+            pooled = self._pool(*lay_out(chosen, self._levels, self._margins))
+            share[rows], room[rows] = pooled.power(self.covariance.n_rows)
+        return share, room
+
     def redraw(self, rng: np.random.Generator) -> JointEvidence:
-        """Return evidence with fresh noise and fresh sampling around this one."""
-        noise = math.sqrt(self._table.variance) * rng.standard_normal(self._table.counts.shape)
-        sampling = rng.poisson(self._law) - self._law
-        rows = self._rows
-        if rows is not None:
-            rows = replace(rows, counts=rows.counts + math.sqrt(rows.variance) * rng.standard_normal(rows.counts.shape))
-        return JointEvidence(replace(self._table, counts=self._table.counts + noise + sampling), rows)
-
-    @cached_property
-    def _law(self) -> Floats:
-        """Counts that rows could have: none below 0, and as many rows as there are.
-
-        Setting negative counts to 0 alone would make rows of the noise in empty cells, and there are many of them.
-        """
-        total = self.covariance.n_rows
-        ordered = np.sort(self._table.counts, axis=None)[::-1]
-        excess = (np.cumsum(ordered) - total) / np.arange(1, len(ordered) + 1)
-        lowered = excess[np.flatnonzero(ordered > excess)[-1]]
-        return np.asarray(np.maximum(self._table.counts - lowered, 0.0))
+        """Return evidence with fresh noise and fresh sampling around what was estimated."""
+        return RedrawnJoint(self, rng)
 
     def _count_pairs(self) -> PairCounts:
         """Return all pair tables of kept levels."""
@@ -223,6 +224,43 @@ class JointEvidence:
             for start in range(0, len(same) if a > 1 else 0, step):
                 rows = same[start : start + step]
                 yield rows, Questions(x[rows], y[rows], questions.given[rows])
+
+
+class RedrawnJoint(JointEvidence):
+    """Evidence as fresh noise and fresh sampling could have made it: statistics drawn as `RedrawnEvidence` draws them.
+
+    Parameters
+    ----------
+    source
+        What was released.
+    rng
+        For the statistics.
+    """
+
+    def __init__(self, source: JointEvidence, rng: np.random.Generator) -> None:
+        vars(self).update(vars(source))
+        vars(self).pop("_association", None)
+        self._source, self._rng = source, rng
+        self._pairs = source._pairs.redraw(rng)
+        self._known = {}
+
+    def odds(self, questions: Questions) -> Floats:
+        """Return about the log Bayes factor of dependence that the drawn statistic gives."""
+        share, room = self._source.power(questions)
+        odds: Floats = (share * self._recall(questions)[0] - room) / 2
+        return odds
+
+    def _answer_small(self) -> None:
+        pass
+
+    def _answer(self, questions: Questions) -> Floats:
+        released = self._source._recall(questions)
+        freedom = np.maximum((self.covariance.size[questions.x] * self.covariance.size[questions.y]), 1).astype(
+            np.float64
+        )
+        statistic = self._rng.noncentral_chisquare(freedom, np.maximum(released[0] - freedom, 0.0))
+        p_value = np.where(released[1] == 1.0, 1.0, special.chdtrc(freedom, statistic))
+        return np.stack([statistic, p_value, released[2]])
 
 
 def _mean_total(table: NoisyTable, rows: NoisyTable) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dagveil.errors import EvidenceError
 from dagveil.evidence.covariance import covariance_from_tables
 from dagveil.evidence.pairs import PairEvidence
-from dagveil.evidence.tables import NoisyTable, combine_each, two_way_margins
+from dagveil.evidence.tables import NoisyTable, combine_each, join_margins, two_way_margins
 from dagveil.evidence.triples import TripleEvidence
 
 
@@ -28,8 +28,17 @@ def triple_tables(tables: Sequence[NoisyTable]) -> dict[frozenset[str], NoisyTab
     return dict(zip(found, combine_each(list(found.values())), strict=True))
 
 
+def _centre(table: NoisyTable) -> NoisyTable:
+    """Return the interaction of a pair table; `variance` is that of its directions already."""
+    counts = table.counts - table.counts.mean(axis=0, keepdims=True)
+    return NoisyTable(table.columns, counts - counts.mean(axis=1, keepdims=True), table.variance)
+
+
 def marginal_evidence(
-    columns: Sequence[str], tables: Sequence[NoisyTable], singles: Mapping[str, NoisyTable] | None = None
+    columns: Sequence[str],
+    tables: Sequence[NoisyTable],
+    interactions: Sequence[NoisyTable] = (),
+    singles: Mapping[str, NoisyTable] | None = None,
 ) -> PairEvidence:
     """Build the evidence that these tables carry.
 
@@ -38,11 +47,16 @@ def marginal_evidence(
     columns
         The columns, in the order wanted; each must stand in at least one pair table.
     tables
-        Tables of two or three columns, in any number and order.
-    singles
-        One-way tables, if margins were measured on their own.
+        Tables of two or three columns with noise in every cell, in any number and order.
+    interactions, singles
+        Centred counts of pairs, and the margins that they share, if these were measured on their own. Then tables, too,
+        tell about pairs by their interactions only: margins have one noise, which is not averaged away twice.
     """
-    pairs = pair_tables(tables)
+    if singles is None:
+        pairs = pair_tables(tables)
+    else:
+        centred = pair_tables([*interactions, *(_centre(margin) for margin in two_way_margins(tables))])
+        pairs = {frozenset(table.columns): table for table in join_margins(list(centred.values()), singles)}
     covered = {name for pair in pairs for name in pair}
     if missing := [name for name in columns if name not in covered]:
         raise EvidenceError(f"no released table holds the columns {', '.join(missing)}; measure them first")

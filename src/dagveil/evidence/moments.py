@@ -8,12 +8,15 @@ the derivation.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from dagveil.evidence.pairs import keep_excess
 from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.wald import EXPECTED_EFFECT
 from dagveil.privacy.release import NoisyMoments
 
 Floats = NDArray[np.float64]
@@ -33,11 +36,13 @@ class NoisyCovariance:
     matrix
         Noisy covariance (divided by the number of rows).
     deviation
-        Deviation of the noise in an off-diagonal entry, in the same units.
+        Deviation of the noise in an off-diagonal entry before centring, in the same units.
     n_rows
         Estimated number of rows.
     ridge
         Added to the diagonal before regressions: steadies noisy regressions at the price of exact levels.
+    means
+        Noisy means divided by the constant: by them the noise of the constant's row enters all entries of a column.
     """
 
     columns: tuple[str, ...]
@@ -45,6 +50,7 @@ class NoisyCovariance:
     deviation: float
     n_rows: float
     ridge: float
+    means: Floats
 
     def redraw(self, rng: np.random.Generator) -> NoisyCovariance:
         """Return a copy with fresh noise and fresh sampling around the estimate."""
@@ -52,9 +58,22 @@ class NoisyCovariance:
         values, vectors = np.linalg.eigh(self.matrix)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         sampling = draw_symmetric(rng, d) / np.sqrt(self.n_rows)
-        moved = self.matrix + root @ sampling @ root.T + self.deviation * draw_symmetric(rng, d)
+        moved = self.matrix + root @ sampling @ root.T + self.draw_noise(rng)
         _raise_variances(moved, self.deviation)
         return replace(self, matrix=moved)
+
+    def draw_noise(self, rng: np.random.Generator) -> Floats:
+        """Draw the published noise once more, as it shows after centring."""
+        noise = draw_symmetric(rng, len(self.columns) + 1)
+        across = np.outer(self.means, noise[0, 1:])
+        own = noise[0, 0] * np.outer(self.means, self.means)
+        moved: Floats = self.deviation * (noise[1:, 1:] - across - across.T + own)
+        return moved
+
+    def shrunk(self, shares: Floats) -> NoisyCovariance:
+        """Return a copy whose covariances are multiplied by these shares; variances stay."""
+        kept = np.where(np.eye(len(self.columns), dtype=bool), 1.0, shares)
+        return replace(self, matrix=self.matrix * kept)
 
 
 def covariance_from_moments(release: NoisyMoments) -> NoisyCovariance:
@@ -66,7 +85,7 @@ def covariance_from_moments(release: NoisyMoments) -> NoisyCovariance:
     deviation = release.deviation / n_rows
     _raise_variances(covariance, deviation)
     ridge = deviation * np.sqrt(len(release.columns))
-    return NoisyCovariance(release.columns, covariance, deviation, n_rows, ridge)
+    return NoisyCovariance(release.columns, covariance, deviation, n_rows, ridge, means / release.constant)
 
 
 def _raise_variances(covariance: Floats, deviation: float) -> None:
@@ -102,14 +121,38 @@ class MomentEvidence:
         return np.zeros(len(questions), dtype=bool)
 
     def redraw(self, rng: np.random.Generator) -> MomentEvidence:
-        """Return evidence with fresh noise and sampling."""
-        return MomentEvidence(self.covariance.redraw(rng))
+        """Return evidence with fresh noise and sampling around what was estimated."""
+        return MomentEvidence(self.centre.redraw(rng))
+
+    @cached_property
+    def centre(self) -> NoisyCovariance:
+        """The covariance without what noise alone adds to the square of each entry on average."""
+        d = len(self.columns)
+        x, y = np.triu_indices(d, 1)
+        found = self.test(Questions(x, y, np.empty((len(x), 0), dtype=np.intp)))
+        shares = np.ones((d, d))
+        shares[x, y] = shares[y, x] = keep_excess(found.statistic, found.freedom)
+        return self.covariance.shrunk(shares)
+
+    def odds(self, questions: Questions) -> Floats:
+        """Return the log Bayes factor of dependence for each question."""
+        correlation, variance = self._compare(questions)
+        wider = variance + EXPECTED_EFFECT**2
+        odds: Floats = (correlation**2 * (1.0 / variance - 1.0 / wider) - np.log(wider / variance)) / 2
+        return odds
+
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
+        """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions)."""
+        alone = self.covariance.shrunk(np.zeros((len(self.columns), len(self.columns))))
+        return np.stack([MomentEvidence(alone.redraw(rng)).test(questions).p_value for _ in range(draws)])
 
     def association(self) -> Floats:
         """Return the squared correlation of every pair, less what noise and sampling add to a square on average."""
         c = self.covariance
         scale = np.outer(np.diag(c.matrix), np.diag(c.matrix))
-        return c.matrix**2 / scale - c.deviation**2 / scale - 1.0 / c.n_rows
+        grown = 1.0 + np.add.outer(c.means**2, c.means**2) + 2.0 * np.outer(c.means, c.means) ** 2
+        association: Floats = c.matrix**2 / scale - c.deviation**2 * grown / scale - 1.0 / c.n_rows
+        return association
 
     def strength(self, questions: Questions) -> Floats:
         """Return the squared partial correlation."""
@@ -117,12 +160,17 @@ class MomentEvidence:
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by Fisher's z, widened by the noise."""
-        correlation, noise = self._correlate(questions)
-        freedom = max(self.covariance.n_rows - questions.order - 3.0, 1.0)
-        statistic = np.arctanh(np.clip(correlation, -0.999999, 0.999999)) ** 2 / (1.0 / freedom + noise)
+        correlation, variance = self._compare(questions)
+        statistic = correlation**2 / variance
         # with one degree of freedom; chdtrc would take ten times as long
         p_value = special.erfc(np.sqrt(statistic / 2.0))
         return Answers(statistic, np.ones(len(questions)), p_value)
+
+    def _compare(self, questions: Questions) -> tuple[Floats, Floats]:
+        """Fisher's z of partial correlations, and its variance by sampling and noise."""
+        correlation, noise = self._correlate(questions)
+        freedom = max(self.covariance.n_rows - questions.order - 3.0, 1.0)
+        return np.arctanh(np.clip(correlation, -0.999999, 0.999999)), 1.0 / freedom + noise
 
     def _correlate(self, questions: Questions) -> tuple[Floats, Floats]:
         """Partial correlations and the variance that noise gives them."""
@@ -143,8 +191,11 @@ class MomentEvidence:
             u[:, 2:] = -np.einsum("qij,qj->qi", inverse, block[:, 2:, 0])
             v[:, 2:] = -np.einsum("qij,qj->qi", inverse, block[:, 2:, 1])
         sigma = self.covariance.deviation
-        uu, vv = (u**2).sum(axis=1), (v**2).sum(axis=1)
-        uv = (u * v).sum(axis=1)
+        # the row of the constant, whose noise enters by the means
+        means = self.covariance.means[nodes]
+        mean_u, mean_v = (u * means).sum(axis=1), (v * means).sum(axis=1)
+        uu, vv = (u**2).sum(axis=1) + mean_u**2, (v**2).sum(axis=1) + mean_v**2
+        uv = (u * v).sum(axis=1) + mean_u * mean_v
         floors = SMALLEST_VARIANCE * plain[:, [0, 1], [0, 1]]
         su = np.maximum(np.einsum("qi,qij,qj->q", u, block, u), np.maximum(np.sqrt(2) * sigma * uu, floors[:, 0]))
         sv = np.maximum(np.einsum("qi,qij,qj->q", v, block, v), np.maximum(np.sqrt(2) * sigma * vv, floors[:, 1]))

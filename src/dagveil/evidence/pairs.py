@@ -94,9 +94,11 @@ class PairEvidence:
         """Return the χ² information ‖K_xy‖² of every pair, less what noise and sampling add to a square on average."""
         c = self.covariance
         squares = np.einsum("ijab,ijab->ij", c.blocks, c.blocks)
-        traces = np.trace(c.spread, axis1=1, axis2=2)
-        noise = np.where(c.measured, c.noise, 0.0)
-        added = noise * np.outer(traces, traces) + np.outer(c.size, c.size) / c.n_rows
+        traces, shifts = np.trace(c.spread, axis1=1, axis2=2), (c.shift**2).sum(axis=1)
+        noise = np.where(c.measured, c.noise, 0.0) + np.outer(c.shared_noise, c.shared_noise)
+        margins = np.outer(c.shared_noise * traces, shifts)
+        added = noise * np.outer(traces, traces) + margins + margins.T + c.total_noise * np.outer(shifts, shifts)
+        added += np.outer(c.size, c.size) / c.n_rows
         return np.where(c.measured, squares - added, 0.0)
 
     def strength(self, questions: Questions) -> Floats:
@@ -120,8 +122,6 @@ class PairEvidence:
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by its Wald statistic."""
-        if questions.order == 0:
-            return self._judge(questions, self._marginal_statistic(questions))
         return self._judge(questions, self._recall(questions))
 
     def _recall(self, questions: Questions) -> Floats:
@@ -136,37 +136,25 @@ class PairEvidence:
         known = np.append(asked, -1)[place] == numbers
         statistic = np.append(found, 0.0)[place]
         if not known.all():
-            statistic[~known] = self._statistic(questions.select(~known))
-            if len(asked) + len(numbers) <= CELLS_PER_BATCH:
-                asked, first = np.unique(np.concatenate([asked, numbers[~known]]), return_index=True)
-                self._remembered[order] = asked, np.concatenate([found, statistic[~known]])[first]
+            missing = np.flatnonzero(~known)
+            new, first, again = np.unique(numbers[missing], return_index=True, return_inverse=True)
+            answers = self._statistic(questions.select(missing[first]))
+            statistic[missing] = answers[again]
+            if len(asked) + len(new) <= CELLS_PER_BATCH:
+                place = np.argsort(np.concatenate([asked, new]), kind="stable")
+                self._remembered[order] = (
+                    np.concatenate([asked, new])[place],
+                    np.concatenate([found, answers])[place],
+                )
         return statistic
 
     def _statistic(self, questions: Questions) -> Floats:
         """Compute T of each question with a conditioning set."""
         questions = self._small_first(questions)
         statistic = np.zeros(len(questions))
-        for rows, wald in self._walds(questions):
+        for rows, wald in self.all_walds(questions):
             statistic[rows] = wald.statistic()
         return statistic
-
-    def _marginal_statistic(self, questions: Questions) -> Floats:
-        """Return T without a conditioning set: C = I/n + V R_x ⊗ R_y is diagonal where R_x and R_y are."""
-        c = self.covariance
-        statistic = np.zeros(len(questions))
-        for rows in self._chunks(questions):
-            x, y = questions.x[rows], questions.y[rows]
-            values, vectors = self._axes
-            u = vectors[x].transpose(0, 2, 1) @ c.blocks[x, y] @ vectors[y]
-            variance = 1.0 / c.n_rows + c.noise[x, y, None, None] * values[x, :, None] * values[y, None, :]
-            statistic[rows] = np.einsum("qab,qab->q", u, u / variance)
-        return statistic
-
-    @cached_property
-    def _axes(self) -> tuple[Floats, Floats]:
-        """Eigenvalues and eigenvectors of each column's R."""
-        values, vectors = np.linalg.eigh(self.covariance.spread)
-        return values, vectors
 
     def _small_first(self, questions: Questions) -> Questions:
         """Swap x and y where x has more levels: answers do not change, and fewer groups have to be formed."""
@@ -179,13 +167,80 @@ class PairEvidence:
         p_value = np.where(freedom > 0, special.chdtrc(np.maximum(freedom, 1.0), statistic), 1.0)
         return Answers(statistic, freedom, p_value)
 
+    def all_walds(self, questions: Questions) -> Iterator[tuple[Rows, Wald]]:
+        """Yield rows of the batch and what is known about them, by the sharpest tables there are."""
+        return self.walds(questions)
+
+    def odds(self, questions: Questions) -> Floats:
+        """Return the log Bayes factor of dependence for each question."""
+        odds = np.zeros(len(questions))
+        for rows, wald in self.all_walds(self._small_first(questions)):
+            odds[rows] = wald.odds(self.covariance.n_rows)
+        return odds
+
+    def power(self, questions: Questions) -> tuple[Floats, Floats]:
+        """Return `Wald.power` of each question."""
+        share, room = np.zeros(len(questions)), np.zeros(len(questions))
+        for rows, wald in self.all_walds(self._small_first(questions)):
+            share[rows], room[rows] = wald.power(self.covariance.n_rows)
+        return share, room
+
     def redraw(self, rng: np.random.Generator) -> PairEvidence:
-        """Return evidence with fresh noise and fresh sampling around this one."""
-        return PairEvidence(self.covariance.with_noise(rng).with_sampling(rng))
+        """Return evidence with fresh noise and fresh sampling around what was estimated."""
+        return RedrawnEvidence(self, self.centre.with_noise(rng).with_sampling(rng), rng)
+
+    @cached_property
+    def centre(self) -> OneHotCovariance:
+        """The covariance without what its noise alone adds to each block on average.
+
+        Noise drawn again around the released blocks would be there twice, and make every pair look dependent.
+        """
+        return self.covariance.shrunk(self.kept_shares)
+
+    @cached_property
+    def kept_shares(self) -> Floats:
+        """The share of each block that is more than noise adds to it on average, shape (d, d)."""
+        d = len(self.columns)
+        x, y = np.triu_indices(d, 1)
+        pairs = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+        pairs = pairs.select(self.answers(pairs))
+        found = self.test(pairs)
+        shares = np.ones((d, d))
+        shares[pairs.x, pairs.y] = shares[pairs.y, pairs.x] = keep_excess(found.statistic, found.freedom)
+        return shares
+
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> Floats:
+        """Return p-values of marginal questions as if nothing depended on anything, shape (draws, questions).
+
+        Noise that pairs share is drawn once for all of them.
+        """
+        c = self.covariance
+        shared = c.draw_margins(rng, draws)
+        total = np.sqrt(c.total_noise) * rng.standard_normal(draws)
+        statistic = np.zeros((draws, len(questions)))
+        for rows, wald in self.walds(questions):
+            x, y = questions.x[rows], questions.y[rows]
+            a, b = int(c.size[x[0]]), int(c.size[y[0]])
+            left, right = c.shift[x, :a], c.shift[y, :b]
+            # of C, what each pair has to itself
+            own = wald.sampling + c.noise_between(x, y, a, b, shared=False)
+            whiten = np.linalg.inv(np.linalg.cholesky(wald.covariance))
+            mixing = whiten @ np.linalg.cholesky(own)
+            step = max(1, CELLS_PER_BATCH // (len(rows) * a * b))
+            for start in range(0, draws, step):
+                part = slice(start, start + step)
+                drawn = rng.standard_normal((len(statistic[part]), len(rows), a * b))
+                moved = shared[part, x, :a, None] * right[:, None, :] + left[:, :, None] * shared[part, y, None, :b]
+                moved += total[part, None, None, None] * (left[:, :, None] * right[:, None, :])
+                white = np.einsum("qij,tqj->tqi", mixing, drawn) + np.einsum(
+                    "qij,tqj->tqi", whiten, moved.reshape(drawn.shape)
+                )
+                statistic[part, rows] = np.einsum("tqi,tqi->tq", white, white)
+        return np.stack([self._judge(questions, row).p_value for row in statistic])
 
     def wald(self, questions: Questions) -> Wald:
         """Return u and C for questions whose columns x have one size, and likewise y."""
-        return next(self._walds(questions))[1]
+        return next(self.walds(questions))[1]
 
     def forecast_joint(
         self, questions: Questions, variance: float, effect: float, level: float
@@ -210,7 +265,7 @@ class PairEvidence:
         """
         questions = self._small_first(questions)
         efficiency, power = np.zeros(len(questions)), np.zeros(len(questions))
-        for rows, wald in self._walds(questions, variance):
+        for rows, wald in self.walds(questions, variance):
             efficiency[rows] = wald.efficiency()
             freedom = wald.partial.shape[1]
             shift = effect**2 * np.trace(np.linalg.inv(wald.covariance), axis1=1, axis2=2) / freedom
@@ -236,7 +291,7 @@ class PairEvidence:
         for start in range(0, len(questions), step):
             yield np.arange(start, min(start + step, len(questions)))
 
-    def _walds(self, questions: Questions, variance: float | None = None) -> Iterator[tuple[Rows, Wald]]:
+    def walds(self, questions: Questions, variance: float | None = None) -> Iterator[tuple[Rows, Wald]]:
         """Yield rows of the batch and what is known about them, for columns of one size each.
 
         With a variance, three-way tables with such cells stand in for the pair tables with the conditioning set.
@@ -252,8 +307,8 @@ class PairEvidence:
             for rows in self._groups(chosen):
                 x, y = chosen.x[rows], chosen.y[rows]
                 a, b = int(c.size[x[0]]), int(c.size[y[0]])
-                spreads = c.spread[x, :a, :a], c.spread[y, :b, :b]
-                yield part[rows], marginal_wald(c.blocks[x, y, :a, :b], c.noise[x, y], *spreads, c.n_rows)
+                noise = c.noise_between(x, y, a, b)
+                yield part[rows], marginal_wald(c.blocks[x, y, :a, :b], noise, c.n_rows)
 
     def _condition(self, sets: Rows, variance: float | None) -> Conditioned:
         """Prepare conditioning sets; parameters are those of `_walds`."""
@@ -269,6 +324,7 @@ class PairEvidence:
             margin_noise=c.margin_noise[sets][:, :, levels],
             probabilities=c.probabilities[sets][:, :, levels],
             whitener=c.whitener[sets][:, :, :s, :s],
+            shift=c.shift[sets][:, :, :s] if variance is None else np.zeros((*sets.shape, s)),
         )
 
         def find_noise(x: Rows, place: Rows) -> Floats:
@@ -282,7 +338,8 @@ class PairEvidence:
             given = sets[place]
             within = self._within(x, given[:, 0], a, levels) if given.shape[1] == 1 else None
             spreads = spread[x, :a, :a], c.spread[x, :a, :a]
-            return regress(conditioning, place, self._towards(x, given, a, s), *spreads, find_noise(x, place), within)
+            towards = self._towards(x, given, a, s)
+            return regress(conditioning, place, towards, *spreads, c.shift[x, :a], find_noise(x, place), within)
 
         return Conditioned(conditioning, find_noise, regress_columns, strata=sets.shape[1] == 1)
 
@@ -313,7 +370,8 @@ class PairEvidence:
             regressions[a] = sets.regress(column[rows], set_of[rows], a)
         left, right = position[ends[:q]], position[ends[q:]]
         noises = sets.noise(x, place), sets.noise(y, place)
-        weights = weigh(sets.conditioning, place, c.noise[x, y], *noises, c.n_rows, sets.strata)
+        shared = c.shared_noise[x], c.shared_noise[y]
+        weights = weigh(sets.conditioning, place, c.noise[x, y], *noises, shared, c.n_rows, sets.strata)
         for rows in self._groups(questions):
             a, b = int(c.size[x[rows[0]]]), int(c.size[y[rows[0]]])
             pair = regressions[a].select(left[rows]), regressions[b].select(right[rows])
@@ -343,6 +401,56 @@ class PairEvidence:
         floor = np.maximum(np.sqrt(c.noise[x, z]), 0.5 / c.n_rows)
         joint = np.maximum(joint, floor[:, None, None])
         return whiten_within(c.whitener[x, :a, :a], joint[:, :a] / joint.sum(axis=1, keepdims=True))
+
+
+class RedrawnEvidence(PairEvidence):
+    """Evidence as fresh noise and fresh sampling could have made it.
+
+    Blocks are drawn around estimates, with the noise that pairs share. Tests given columns are not computed from them:
+    what an estimate leaves of x and y given S has the released noise in it, and would have it twice. Their statistics
+    are drawn around the released ones, without what noise alone adds: from noncentral χ², T − freedom being the shift.
+
+    Parameters
+    ----------
+    source
+        What was released.
+    covariance
+        Redrawn.
+    rng
+        For the statistics.
+    """
+
+    def __init__(self, source: PairEvidence, covariance: OneHotCovariance, rng: np.random.Generator) -> None:
+        super().__init__(covariance)
+        self._source = source
+        self._rng = rng
+
+    def answers(self, questions: Questions) -> NDArray[np.bool_]:
+        """Tell which questions the released evidence can answer."""
+        return self._source.answers(questions)
+
+    def joint(self, questions: Questions) -> NDArray[np.bool_]:
+        """Tell which questions the released evidence answers jointly."""
+        return self._source.joint(questions)
+
+    def odds(self, questions: Questions) -> Floats:
+        """Return about the log Bayes factor of dependence that the drawn statistic gives."""
+        share, room = self._source.power(questions)
+        odds: Floats = (share * self._recall(questions) - room) / 2
+        return odds
+
+    def _statistic(self, questions: Questions) -> Floats:
+        if not questions.order:
+            return super()._statistic(questions)
+        found = self._source.test(questions)
+        freedom = np.maximum(found.freedom, 1.0)
+        return self._rng.noncentral_chisquare(freedom, np.maximum(found.statistic - freedom, 0.0))
+
+
+def keep_excess(statistic: Floats, freedom: Floats) -> Floats:
+    """Return the factor for estimates after which fresh noise gives their χ² statistic back on average, if it can."""
+    share: Floats = np.sqrt(np.maximum(statistic - freedom, 0.0) / np.maximum(statistic, 1e-12))
+    return share
 
 
 def whiten_within(whitener: Floats, probabilities: Floats) -> Floats:

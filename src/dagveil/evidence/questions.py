@@ -97,6 +97,14 @@ class Independence(Protocol):
         """Tell which questions are answered from tables of the whole conditioning set, not from its main effects."""
         ...
 
+    def odds(self, questions: Questions) -> NDArray[np.float64]:
+        """Return the log Bayes factor of dependence for each question: about 0 where the test could see nothing."""
+        ...
+
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return p-values of questions without a set as if nothing depended on anything, shape (draws, questions)."""
+        ...
+
     def redraw(self, rng: np.random.Generator) -> Independence:
         """Return evidence with fresh noise and fresh sampling around this one, at no cost."""
         ...

@@ -99,18 +99,22 @@ class EvidenceScore:
         return gains
 
 
-def noise_aware_score(evidence: Independence) -> EvidenceScore:
+def noise_aware_score(evidence: Independence, level: float = 1.0) -> EvidenceScore:
     """Return the score that fits the evidence.
 
     Parameters
     ----------
     evidence
         From tables of counts or from moments.
+    level
+        No penalty is below what a marginal test at this level asks for: noise makes penalties small, and chance is not.
     """
     covariance = _covariance(evidence)
+    floor = _quantiles(covariance, level)
     if isinstance(covariance, NoisyCovariance):
-        return EvidenceScore(evidence, MOMENT_WEIGHT * moment_penalties(covariance), left_behind=0.0)
-    return EvidenceScore(evidence, table_penalties(covariance))
+        penalties = np.maximum(MOMENT_WEIGHT * moment_penalties(covariance), floor)
+        return EvidenceScore(evidence, penalties, left_behind=0.0)
+    return EvidenceScore(evidence, np.maximum(table_penalties(PairEvidence(covariance)), floor))
 
 
 def lenient_score(score: EvidenceScore, level: float) -> EvidenceScore:
@@ -123,33 +127,30 @@ def lenient_score(score: EvidenceScore, level: float) -> EvidenceScore:
     level
         Level of a test of χ².
     """
-    covariance = _covariance(score.evidence)
-    d = len(score.columns)
-    size = np.ones(d) if isinstance(covariance, NoisyCovariance) else np.maximum(covariance.size, 1)
-    quantiles = special.chdtri(np.outer(size, size).astype(np.float64), level)
+    quantiles = _quantiles(_covariance(score.evidence), level)
     return EvidenceScore(score.evidence, np.minimum(score.penalties, quantiles), score.left_behind)
 
 
-def table_penalties(covariance: OneHotCovariance) -> Floats:
-    """Return ln det(I + n C⁻¹ Σ) of each pair of columns with levels.
-
-    Whitened, Σ is the identity and n C = I + n V R_x ⊗ R_y: the eigenvalues of R_x and R_y give it.
-    """
-    n = covariance.n_rows
+def _quantiles(covariance: OneHotCovariance | NoisyCovariance, level: float) -> Floats:
+    """Return the statistic that reaches a level, for each pair of columns."""
     d = len(covariance.columns)
-    # a column with fewer levels than others is filled up with eigenvalues of −1, which count for nothing
-    spreads = np.full((d, int(max(covariance.size, default=0))), -1.0)
-    for i, size in enumerate(covariance.size):
-        spreads[i, :size] = np.maximum(np.linalg.eigvalsh(covariance.spread[i, :size, :size]), 0.0)
-    noise = np.where(covariance.measured, covariance.noise, 0.0)
+    size = np.ones(d) if isinstance(covariance, NoisyCovariance) else np.maximum(covariance.size, 1)
+    return np.asarray(special.chdtri(np.outer(size, size).astype(np.float64), level))
+
+
+def table_penalties(evidence: PairEvidence) -> Floats:
+    """Return ln det(I + n C⁻¹ Σ) of each pair of columns with levels; whitened, Σ is the identity over n."""
+    c = evidence.covariance
+    d = len(c.columns)
     penalties = np.zeros((d, d))
-    for x in range(d):
-        mine = spreads[x, spreads[x] >= 0.0]
-        widened = 1.0 + n * noise[x, :, None, None] * (mine[:, None] * spreads[:, None, :])
-        counted = np.where(spreads[:, None, :] >= 0.0, np.log1p(n / np.maximum(widened, 1.0)), 0.0)
-        penalties[x] = counted.sum(axis=(1, 2))
-    below = np.tril(penalties, -1)
-    return np.asarray(below + below.T)
+    x, y = np.triu_indices(d, 1)
+    pairs = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+    for rows, wald in evidence.walds(pairs.select(c.measured[x, y])):
+        grown = np.linalg.slogdet(wald.covariance + np.eye(wald.covariance.shape[1]))[1]
+        counted = grown - np.linalg.slogdet(wald.covariance)[1]
+        first, second = x[c.measured[x, y]][rows], y[c.measured[x, y]][rows]
+        penalties[first, second] = penalties[second, first] = counted
+    return penalties
 
 
 def moment_penalties(covariance: NoisyCovariance) -> Floats:

@@ -7,13 +7,20 @@ with the three-way tables (x, z₁z₂) and (y, z₁z₂) in the place of pair t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.evidence.covariance import OneHotCovariance, merge_matrix, symmetric_root
-from dagveil.evidence.pairs import CELLS_PER_BATCH, Conditioned, PairEvidence, Rows, distinct_rows, whiten_within
+from dagveil.evidence.covariance import OneHotCovariance, merge_matrix
+from dagveil.evidence.pairs import (
+    CELLS_PER_BATCH,
+    Conditioned,
+    PairEvidence,
+    Rows,
+    distinct_rows,
+    whiten_within,
+)
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.tables import NoisyTable
 from dagveil.evidence.wald import Conditioning, Regressions, Wald, regress
@@ -22,6 +29,9 @@ Floats = NDArray[np.float64]
 
 FEWEST_ROWS = 5.0
 """Joint cells expected to hold fewer rows than this are merged with the other rare ones."""
+
+MUTE = 2.0
+"""Rare cells are left out if they hold fewer rows together than this many deviations of the noise in a test of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,10 +122,6 @@ class TripleEvidence(PairEvidence):
         Three-way tables by set of names.
     pairs
         Pair tables by set of names, for the joint margins.
-    joint_pairs
-        Blocks K_xy for joint tests; those of `covariance` unless this evidence was redrawn.
-    jitter
-        Draws sampling for the joint tests of redrawn evidence, whose tables carry fresh noise only.
     """
 
     def __init__(
@@ -123,14 +129,10 @@ class TripleEvidence(PairEvidence):
         covariance: OneHotCovariance,
         triples: Mapping[frozenset[str], NoisyTable],
         pairs: Mapping[frozenset[str], NoisyTable],
-        joint_pairs: Floats | None = None,
-        jitter: np.random.Generator | None = None,
     ) -> None:
         super().__init__(covariance)
         self.triples = triples
         self._pairs = pairs
-        self._joint_pairs = covariance.blocks if joint_pairs is None else joint_pairs
-        self._jitter = jitter
         self._merges = [merge_matrix(groups) for groups in covariance.groups]
         self._levels = np.array([len(merge) for merge in self._merges], dtype=np.intp)
         # whitened projection of the counts of a column's levels, whatever their number
@@ -158,33 +160,14 @@ class TripleEvidence(PairEvidence):
         pairs = np.sort(questions.given, axis=1)
         return self._stack.find(questions.x, pairs)[1] & self._stack.find(questions.y, pairs)[1]
 
-    def redraw(self, rng: np.random.Generator) -> TripleEvidence:
-        """Return evidence with fresh noise and fresh sampling around this one."""
-        noisy = self.covariance.with_noise(rng)
-        triples = {
-            names: replace(t, counts=t.counts + np.sqrt(t.variance) * rng.standard_normal(t.counts.shape))
-            for names, t in self.triples.items()
-        }
-        return TripleEvidence(noisy.with_sampling(rng), triples, self._pairs, noisy.blocks, rng)
-
-    def _recall(self, questions: Questions) -> Floats:
-        """Return T of each question; redrawn joint tests draw their sampling whenever they are asked."""
-        fresh = self._jitter is not None and questions.order == 2
-        return self._statistic(questions) if fresh else super()._recall(questions)
-
-    def _statistic(self, questions: Questions) -> Floats:
-        """Test jointly where possible, by main effects elsewhere."""
-        if questions.order != 2:
-            return super()._statistic(questions)
-        questions = self._small_first(questions)
-        joint = self.joint(questions)
+    def all_walds(self, questions: Questions) -> Iterator[tuple[NDArray[np.intp], Wald]]:
+        """Yield rows of the batch and what is known about them: jointly where possible, by main effects elsewhere."""
+        joint = self.joint(questions) if questions.order == 2 else np.zeros(len(questions), dtype=bool)
         rows_joint, rows_main = np.flatnonzero(joint), np.flatnonzero(~joint)
-        statistic = np.zeros(len(questions))
-        for rows, wald in self._walds(questions.select(rows_main)):
-            statistic[rows_main[rows]] = wald.statistic()
+        for rows, wald in self.walds(questions.select(rows_main)):
+            yield rows_main[rows], wald
         for rows, wald in self._joint_walds(questions.select(rows_joint)):
-            statistic[rows_joint[rows]] = wald.statistic()
-        return statistic
+            yield rows_joint[rows], wald
 
     def joint_wald(self, questions: Questions) -> Wald:
         """Return u and C of joint tests whose columns x have one size, and likewise y."""
@@ -196,11 +179,7 @@ class TripleEvidence(PairEvidence):
         for start in range(0, len(questions), step):
             chosen = questions.select(np.arange(start, min(start + step, len(questions))))
             place, pairs = distinct_rows(np.sort(chosen.given, axis=1))
-            for rows, wald in self._pair_up(chosen, place, self._condition_jointly(pairs), self._joint_pairs):
-                if self._jitter is not None:
-                    fresh = self._jitter.standard_normal(wald.partial.shape)
-                    moved = np.einsum("qij,qj->qi", symmetric_root(wald.sampling), fresh)
-                    wald = replace(wald, partial=wald.partial + moved)
+            for rows, wald in self._pair_up(chosen, place, self._condition_jointly(pairs), self.covariance.blocks):
                 yield start + rows, wald
 
     def _condition_jointly(self, pairs: NDArray[np.intp]) -> Conditioned:
@@ -219,7 +198,7 @@ class TripleEvidence(PairEvidence):
             floored = np.maximum(counts, np.maximum(np.sqrt(noise) * c.n_rows, 0.5)[:, :, None])
             within = whiten_within(c.whitener[x, :a, :a], floored[:, :a] / floored.sum(axis=1, keepdims=True))
             spreads = c.table_spread[x, :a, :a], c.spread[x, :a, :a]
-            return regress(joined.sets, place, towards, *spreads, noise, within)
+            return regress(joined.sets, place, towards, *spreads, c.shift[x, :a], noise, within)
 
         return Conditioned(joined.sets, find_noise, regress_columns, strata=True)
 
@@ -242,6 +221,12 @@ class TripleEvidence(PairEvidence):
         known = sizes > 0
         noisiest = np.sqrt(self._noisiest[pairs[:, 0], pairs[:, 1]])
         kept = known & (cells >= np.maximum(noisiest, FEWEST_ROWS)[:, None])
+        rare, n_rare = np.where(known & ~kept, cells, 0.0).sum(axis=1), (known & ~kept).sum(axis=1)
+        # a stratum of rare cells that noise drowns would divide noise by noise: its rows are left out, and what they
+        # could add to u, each at most 1/n, is allowed for
+        drowned = (n_rare > 0) & (kept.sum(axis=1) > 1) & (rare < MUTE * noisiest * np.sqrt(n_rare))
+        lost = (np.maximum(rare, 0.0) + np.sqrt(n_rare * variance)) / c.n_rows
+        known = np.where(drowned[:, None], kept, known)
         # without a rare cell the last one takes the place of the last level
         size = kept.sum(axis=1) - (kept == known).all(axis=1)
         s = max(int(size.max()), 1)
@@ -249,7 +234,7 @@ class TripleEvidence(PairEvidence):
         level = np.where(kept & (rank < size[:, None]), rank, s)
         real = np.arange(s + 1) < size[:, None]
         real[:, s] = True
-        merge = (level[:, :, None] == np.arange(s + 1)).astype(np.float64)
+        merge = ((level[:, :, None] == np.arange(s + 1)) & known[:, :, None]).astype(np.float64)
         merged = (cells[:, None] @ merge)[:, 0]
         merged = np.maximum(merged, np.maximum(np.sqrt(variance), 1.0)[:, None]) * real
         p = merged / merged.sum(axis=1, keepdims=True)
@@ -264,6 +249,8 @@ class TripleEvidence(PairEvidence):
             margin_noise=(weights * variance[:, None] / c.n_rows**2)[:, None],
             probabilities=p[:, None],
             whitener=whitener[:, None],
+            shift=np.zeros((len(pairs), 1, s)),
+            allowance=np.where(drowned, lost**2, 0.0),
         )
         return _JointColumns(merge, project, sets)
 

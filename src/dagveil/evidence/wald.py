@@ -2,7 +2,7 @@
 
 For a question (x, y, given S) let B_x = K_xS K_SS⁻¹ and u = K_xy − B_x K_Sy. Under independence u has mean about 0 and
 covariance C = sampling + noise of the table (x, y) + noise of the tables (x, a), (y, a) and (a, b) for a, b in S +
-noise of the margins of S; docs/tests.md derives each term. T = vec(u)ᵀ C⁻¹ vec(u) is compared with χ².
+noise of the margins of x, y and S; docs/tests.md derives each term. T = vec(u)ᵀ C⁻¹ vec(u) is compared with χ².
 
 Most of that belongs to (x, S) or (y, S) alone, which many questions share: so sets are prepared first, columns are
 regressed on them next, and a question joins two regressions.
@@ -20,6 +20,9 @@ Places = NDArray[np.intp]
 
 SMALLEST_EIGENVALUE = 0.02
 """Floor for the whitened conditioning block when it joins several noisy tables."""
+
+EXPECTED_EFFECT = 0.2
+"""Size of a dependence, in units of a correlation, that a separation denies."""
 
 SMALLEST_RESIDUAL = 0.001
 """Floor for residual variances, as a share of the column's own: noise must not make a column look determined."""
@@ -41,6 +44,10 @@ class Conditioning:
         Variance and probability of each level of the blocks, dropped level last: (g, k, s + 1).
     whitener
         Whitening matrix of each block, shape (g, k, s, s).
+    shift
+        l of each block, by which noise of the other columns' margins shows in tables with it: (g, k, s).
+    allowance
+        Variance of what rows outside of all strata may add to each entry of u, shape (g,); None if there are none.
     """
 
     inverse: Floats
@@ -49,6 +56,8 @@ class Conditioning:
     margin_noise: Floats
     probabilities: Floats
     whitener: Floats
+    shift: Floats
+    allowance: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,8 +73,10 @@ class Regressions:
     sampling
         Covariance of x inside each level of a single block, or given S: flat, shape (r, strata, a²).
     noise
-        B R Bᵀ per block, which is how the noise of a table with this block reaches u; then R of x in tables with S, and
-        R of x in the table (x, y): flat, shape (r, k + 2, a²).
+        B R Bᵀ per block, which is how the noise of a table with this block reaches u; then R of x in tables with S, R
+        of x in the table (x, y), and f fᵀ: flat, shape (r, k + 3, a²).
+    shift
+        f = l_x − B l_S, by which noise of the other end's margin reaches u; shape (r, a).
     """
 
     covariance: Floats
@@ -73,11 +84,17 @@ class Regressions:
     levels: Floats
     sampling: Floats
     noise: Floats
+    shift: Floats
 
     def select(self, rows: Places) -> Regressions:
         """Return the regressions at these rows of the batch."""
         return Regressions(
-            self.covariance[rows], self.slopes[rows], self.levels[rows], self.sampling[rows], self.noise[rows]
+            self.covariance[rows],
+            self.slopes[rows],
+            self.levels[rows],
+            self.sampling[rows],
+            self.noise[rows],
+            self.shift[rows],
         )
 
 
@@ -90,18 +107,24 @@ class Weights:
     strata
         Weight of each stratum of `Regressions.sampling`, shape (q, strata).
     noise
-        Weight of each product of `Regressions.noise` of x and of y, shape (q, k + 2, k + 2).
+        Weight of each product of `Regressions.noise` of x and of y, shape (q, k + 3, k + 3).
     margins
         Variance of each level of the conditioning blocks, shape (q, k(s + 1)).
+    shared
+        Whether tables with S have the margins of S, so that their noise reaches u by more than one way.
+    allowance
+        Added to the variance of each entry of u, shape (q,).
     """
 
     strata: Floats
     noise: Floats
     margins: Floats
+    shared: bool
+    allowance: Floats
 
     def select(self, rows: Places) -> Weights:
         """Return the weights of these questions."""
-        return Weights(self.strata[rows], self.noise[rows], self.margins[rows])
+        return Weights(self.strata[rows], self.noise[rows], self.margins[rows], self.shared, self.allowance[rows])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,6 +150,31 @@ class Wald:
         solved = np.linalg.solve(self.covariance, self.partial[..., None])[..., 0]
         value: Floats = np.einsum("qi,qi->q", self.partial, solved)
         return np.maximum(value, 0.0)
+
+    def odds(self, n_rows: float) -> Floats:
+        """Return the logarithm of the Bayes factor of a dependence, against none, for each question.
+
+        Under dependence u is normal with EXPECTED_EFFECT² times the covariance that one row has. A test that could not
+        have seen such a dependence has odds about 0, whatever u is.
+        """
+        prior = EXPECTED_EFFECT**2 * n_rows * self.sampling
+        wider = self.covariance + prior
+        solved = np.linalg.solve(wider, self.partial[..., None])[..., 0]
+        fit = self.statistic() - np.maximum(np.einsum("qi,qi->q", self.partial, solved), 0.0)
+        room = np.linalg.slogdet(wider)[1] - np.linalg.slogdet(self.covariance)[1]
+        odds: Floats = (fit - room) / 2
+        return odds
+
+    def power(self, n_rows: float) -> tuple[Floats, Floats]:
+        """Return the share of T that speaks for a dependence on average over directions, and what T must exceed for it.
+
+        Half of share times T less the second is about the log Bayes factor of `odds`, whatever T is.
+        """
+        prior = EXPECTED_EFFECT**2 * n_rows * self.sampling
+        wider = self.covariance + prior
+        share: Floats = np.trace(np.linalg.solve(wider, prior), axis1=1, axis2=2) / prior.shape[1]
+        room: Floats = np.linalg.slogdet(wider)[1] - np.linalg.slogdet(self.covariance)[1]
+        return share, room
 
     def efficiency(self) -> Floats:
         """Return the share of information that noise leaves, tr(C⁻¹ sampling) / degrees of freedom."""
@@ -154,6 +202,7 @@ def regress(
     covariance: Floats,
     spread: Floats,
     pair_spread: Floats,
+    shift: Floats,
     noise: Floats,
     within: Floats | None = None,
 ) -> Regressions:
@@ -167,6 +216,8 @@ def regress(
         K_xS, shape (r, a, ks).
     spread, pair_spread
         R of x in tables with the blocks of S, and in tables with another column: (r, a, a).
+    shift
+        l of x, shape (r, a).
     noise
         V of the tables with the blocks of S, shape (r, k).
     within
@@ -179,9 +230,11 @@ def regress(
     # one block is whitened: its inverse is itself
     slopes = covariance if k == 1 else covariance @ sets.inverse[place]
     by_block = slopes.reshape(r, a, k, s).transpose(0, 2, 1, 3)
-    noises = np.empty((r, k + 2, a, a))
+    noises = np.empty((r, k + 3, a, a))
     noises[:, :k] = by_block @ set_spread @ by_block.transpose(0, 1, 3, 2)
     noises[:, k], noises[:, k + 1] = spread, pair_spread
+    left = shift - (by_block @ sets.shift[place][..., None])[..., 0].sum(axis=1)
+    noises[:, k + 2] = left[:, :, None] * left[:, None, :]
     levels = np.zeros((r, k, a, s + 1))
     levels[..., :s] = by_block @ sets.whitener[place]
     levels -= levels @ sets.probabilities[place][..., None]
@@ -195,12 +248,20 @@ def regress(
         slopes,
         levels.transpose(0, 2, 1, 3).reshape(r, a, k * (s + 1)),
         within.reshape(r, -1, a * a),
-        noises.reshape(r, k + 2, a * a),
+        noises.reshape(r, k + 3, a * a),
+        left,
     )
 
 
 def weigh(
-    sets: Conditioning, place: Places, pair_noise: Floats, x_noise: Floats, y_noise: Floats, n_rows: float, strata: bool
+    sets: Conditioning,
+    place: Places,
+    pair_noise: Floats,
+    x_noise: Floats,
+    y_noise: Floats,
+    shared_noise: tuple[Floats, Floats],
+    n_rows: float,
+    strata: bool,
 ) -> Weights:
     """Weigh the parts of questions.
 
@@ -212,18 +273,24 @@ def weigh(
         V of the table (x, y), shape (q,).
     x_noise, y_noise
         V of the tables with the blocks of S, shape (q, k).
+    shared_noise
+        Variances of the noise of the margins of x and of y, divided by n², shape (q,) each.
     n_rows
         Number of rows.
     strata
         Whether regressions hold strata.
     """
     q, k = x_noise.shape
-    noise = np.zeros((q, k + 2, k + 2))
+    noise = np.zeros((q, k + 3, k + 3))
     # each table's noise reaches u through its two columns; a block's own table is its margin
     noise[:, :k, :k] = np.where(np.eye(k, dtype=bool), 0.0, sets.noise[place])
-    noise[:, :k, k], noise[:, k, :k], noise[:, k + 1, k + 1] = y_noise, x_noise, pair_noise
+    own, others = shared_noise
+    noise[:, :k, k], noise[:, k, :k], noise[:, k + 1, k + 1] = y_noise, x_noise, pair_noise + own * others
+    noise[:, k + 1, k + 2], noise[:, k + 2, k + 1] = own, others
     weights = sets.probabilities[place, 0] if strata else np.ones((q, 1))
-    return Weights(weights / n_rows, noise, sets.margin_noise[place].reshape(q, -1))
+    shared = bool(sets.shift.any())
+    allowance = np.zeros(q) if sets.allowance is None else sets.allowance[place]
+    return Weights(weights / n_rows, noise, sets.margin_noise[place].reshape(q, -1), shared, allowance)
 
 
 def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weights: Weights) -> Wald:
@@ -242,28 +309,31 @@ def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weigh
     u = covariance - x.slopes @ y.covariance.transpose(0, 2, 1)
     sampling = _sum_products(x.sampling, weights.strata[:, :, None] * y.sampling, a, b)
     c = sampling + _sum_products(x.noise, weights.noise @ y.noise, a, b)
-    # noise of the conditioning columns' own margins, which stand in K_SS
-    margins = (x.levels[:, :, None] * y.levels[:, None]).reshape(q, a * b, -1)
+    # noise of the conditioning columns' own margins, which stand in K_SS, and in the tables that share them
+    margins = x.levels[:, :, None] * y.levels[:, None]
+    if weights.shared:
+        margins = (
+            margins - x.shift[:, :, None, None] * y.levels[:, None] - x.levels[:, :, None] * y.shift[:, None, :, None]
+        )
+    margins = margins.reshape(q, a * b, -1)
     c += (margins * weights.margins[:, None]) @ margins.transpose(0, 2, 1)
+    c += weights.allowance[:, None, None] * np.eye(a * b)
     return Wald(u.reshape(q, a * b), c, sampling)
 
 
-def marginal_wald(covariance: Floats, noise: Floats, x_spread: Floats, y_spread: Floats, n_rows: float) -> Wald:
+def marginal_wald(covariance: Floats, noise: Floats, n_rows: float) -> Wald:
     """Return u and C without a conditioning set.
 
     Parameters
     ----------
     covariance, noise
-        K_xy and V of the table (x, y), shapes (q, a, b) and (q,).
-    x_spread, y_spread
-        R of x and of y in it.
+        K_xy and what noise adds to the covariance of its entries, shapes (q, a, b) and (q, ab, ab).
     n_rows
         Number of rows.
     """
     q, a, b = covariance.shape
     sampling = np.broadcast_to(np.eye(a * b) / n_rows, (q, a * b, a * b))
-    c = sampling + mix_strata(noise[:, None], x_spread[:, None], y_spread[:, None])
-    return Wald(covariance.reshape(q, a * b), c, np.asarray(sampling))
+    return Wald(covariance.reshape(q, a * b), sampling + noise, np.asarray(sampling))
 
 
 def mix_strata(weights: Floats, x_within: Floats, y_within: Floats) -> Floats:

@@ -15,7 +15,7 @@ from scipy import special
 
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.local.record import Undo
-from dagveil.local.reports import Reports
+from dagveil.local.reports import Reports, share_of_redraws
 
 Floats = NDArray[np.float64]
 Mean = TypeVar("Mean", float, NDArray[np.float64])
@@ -38,12 +38,15 @@ class LinearReportEvidence:
         Of the channel.
     scores
         Public score of each level, for each column.
+    source
+        Evidence that the reports were drawn again from.
     """
 
     columns: tuple[str, ...]
     reports: Reports
     undo: Undo
     scores: tuple[Floats, ...]
+    source: LinearReportEvidence | None = None
     _images: Floats = field(init=False, repr=False)
     _squares: Floats = field(init=False, repr=False)
     _covariance: Floats = field(init=False, repr=False)
@@ -91,9 +94,17 @@ class LinearReportEvidence:
         """Only main effects are seen."""
         return np.zeros(len(questions), dtype=np.bool_)
 
+    def odds(self, questions: Questions) -> NDArray[np.float64]:
+        """Return odds against any dependence: tests on reports are taken at their word."""
+        return np.full(len(questions), -np.inf)
+
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return p-values as if nothing depended on anything: reports share no noise."""
+        return rng.random((draws, len(questions)))
+
     def redraw(self, rng: np.random.Generator) -> LinearReportEvidence:
         """Return evidence from reports drawn again."""
-        return LinearReportEvidence(self.columns, self.reports.redraw(rng), self.undo, self.scores)
+        return LinearReportEvidence(self.columns, self.reports.redraw(rng), self.undo, self.scores, self)
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by the squared partial covariance over its variance, that of the channel included."""
@@ -103,6 +114,9 @@ class LinearReportEvidence:
                 for x, y, given in zip(questions.x, questions.y, questions.given, strict=True)
             ]
         )
+        if self.source is not None:
+            before = self.source.test(questions).statistic
+            statistic = statistic * np.array([share_of_redraws(float(value), 1.0) for value in before])
         return Answers(statistic, np.ones(len(statistic)), special.chdtrc(1.0, statistic))
 
     def penalty(self, x: int, y: int) -> float:

@@ -74,6 +74,15 @@ class Reports:
         return Reports(self.codes, counts.astype(np.float64))
 
 
+def share_of_redraws(statistic: float, freedom: float) -> float:
+    """Return the factor for a statistic of reports drawn again, given that of the reports themselves.
+
+    Reports drawn from reports hold chance twice, and their statistic is larger by its degrees of freedom on average.
+    With this factor it is what it was, or the degrees of freedom if that is more.
+    """
+    return max(statistic, freedom) / max(statistic + freedom, 1e-12)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportEvidence:
     """Independence of true values, tested on reports.
@@ -88,12 +97,15 @@ class ReportEvidence:
         What was collected.
     undo
         Of the channel.
+    source
+        Evidence that the reports were drawn again from.
     """
 
     columns: tuple[str, ...]
     levels: tuple[int, ...]
     reports: Reports
     undo: Undo
+    source: ReportEvidence | None = None
     _known: dict[tuple[int, int, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict, repr=False)
 
     def association(self) -> Floats:
@@ -120,9 +132,17 @@ class ReportEvidence:
         """Every conditioning set counts as one column."""
         return np.ones(len(questions), dtype=np.bool_)
 
+    def odds(self, questions: Questions) -> NDArray[np.float64]:
+        """Return odds against any dependence: tests on reports are taken at their word."""
+        return np.full(len(questions), -np.inf)
+
+    def null_p_values(self, questions: Questions, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Return p-values as if nothing depended on anything: reports share no noise."""
+        return rng.random((draws, len(questions)))
+
     def redraw(self, rng: np.random.Generator) -> ReportEvidence:
         """Return evidence from reports drawn again."""
-        return ReportEvidence(self.columns, self.levels, self.reports.redraw(rng), self.undo)
+        return ReportEvidence(self.columns, self.levels, self.reports.redraw(rng), self.undo, self)
 
     def test(self, questions: Questions) -> Answers:
         """Test each question by a χ² whose covariance knows the channel."""
@@ -162,7 +182,10 @@ class ReportEvidence:
     def _ask(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:
         question = (min(x, y), max(x, y), tuple(sorted(given)))
         if question not in self._known:
-            self._known[question] = self._test(*question)
+            statistic, freedom = self._test(*question)
+            if self.source is not None:
+                statistic *= share_of_redraws(self.source._ask(*question)[0], freedom)
+            self._known[question] = statistic, freedom
         return self._known[question]
 
     def _test(self, x: int, y: int, given: tuple[int, ...]) -> tuple[float, float]:

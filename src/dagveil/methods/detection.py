@@ -6,6 +6,8 @@ The formulas stand in docs/plan.md; the tests set them beside simulated releases
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from fractions import Fraction
 from statistics import median
 
 import msgspec
@@ -19,10 +21,20 @@ from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH, fit_levels
 from dagveil.methods.measure_moments import SIZES_SHARE
 from dagveil.methods.plan_file import Ask, AskInteractions, AskMoments, AskTables, MeasurementPlan, list_sets
 from dagveil.methods.planning import plan_measurement
-from dagveil.privacy.budget import Budget
+from dagveil.privacy.budget import Budget, round_up
+from dagveil.search.constraint.skeleton import SkeletonSettings
 
 POWER = 0.8
 """Probability with which the weakest dependence is seen."""
+
+DROWNED = 0.5
+"""Noise drowns a table if the typical pair has to depend more than this."""
+
+WANTED = 0.3
+"""Dependence that advice aims at."""
+
+LARGEST_EPSILON, MOST_ROWS = 10.0, 10**7
+"""Advice goes no further."""
 
 CORRELATION = "correlation"
 CRAMERS_V = "Cramér's V"
@@ -74,7 +86,7 @@ def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
     >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
     >>> schema = Schema(dataset="study", columns=columns, reviewed=True)
     >>> [round(find_weakest(schema, Budget.of(epsilon, 1e-6), 10_000).typical, 2) for epsilon in (0.3, 3)]
-    [0.05, 0.03]
+    [0.06, 0.04]
     """
     declared, guessed = _declare_spreads(schema)
     declared = msgspec.structs.replace(declared, reviewed=True, nominal_rows=rows)
@@ -87,9 +99,80 @@ def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
     if isinstance(ask, AskMoments):
         seen = _see_correlation(ask, noise, rows)
         return Weakest(CORRELATION, seen, seen)
-    level = fit_levels(TABLE_SEARCH, len(declared.columns)).marginal_level
+    level = _level(TABLE_SEARCH, len(declared.columns))
     found = [_see_table(shape, variance, rows, level) for shape, variance in _list_pairs(plan, ask, noise)]
     return Weakest(CRAMERS_V, _or_none(median(found)), _or_none(max(found)))
+
+
+def tell_visibility(schema: Schema, budget: Budget, rows: int) -> tuple[str, ...]:
+    """Say how strong a dependence must be to be seen and, if noise would drown the table, what would help.
+
+    Parameters
+    ----------
+    schema, budget, rows
+        As in `find_weakest`.
+    """
+    weakest = find_weakest(schema, budget, rows)
+    seen = f"The weakest dependence that is seen with probability {POWER:g}: {weakest.words}."
+    if weakest.typical is not None and weakest.typical <= DROWNED:
+        return (seen,)
+    helping = _list_help(schema, budget, rows)
+    advice = (
+        f"a {weakest.scale} of {WANTED:g} would be seen in the typical pair with {', or with '.join(helping)}."
+        if helping
+        else f"neither budget nor rows nor fewer columns alone show a {weakest.scale} of {WANTED:g}."
+    )
+    return (f"Noise would drown this table: {advice}", seen)
+
+
+def _list_help(schema: Schema, budget: Budget, rows: int) -> list[str]:
+    """List what would show a dependence of `WANTED` by itself: more budget, more rows, fewer columns."""
+
+    def shows(schema: Schema, epsilon: float, rows: int) -> bool:
+        typical = find_weakest(schema, Budget.of(f"{epsilon:.6g}", budget.delta), rows).typical
+        return typical is not None and typical <= WANTED
+
+    now, found = float(budget.epsilon), []
+    enough = _find_factor(lambda factor: shows(schema, now * factor, rows), LARGEST_EPSILON / now)
+    if enough is not None:
+        found.append(f"epsilon {_round_up(now * enough)}")
+    enough = _find_factor(lambda factor: shows(schema, now, math.ceil(rows * factor)), MOST_ROWS / rows)
+    if enough is not None:
+        found.append(f"{_round_up(rows * enough)} rows")
+    names = sorted(schema.columns, key=lambda name: schema.columns[name].n_levels)
+    low, high = 1, len(names)  # the first so many columns show it, and no more than that
+    while high - low > 1:
+        middle = (low + high) // 2
+        columns = {name: schema.columns[name] for name in names[:middle]}
+        kept = msgspec.structs.replace(schema, columns=columns, tiers=(), forbidden=(), required=())
+        low, high = (middle, high) if shows(kept, now, rows) else (low, middle)
+    if low > 1:
+        few = "" if len({column.n_levels for column in schema.columns.values()}) == 1 else " of the fewest levels"
+        found.append(f"{low} columns{few} in place of {len(names)}")
+    return found
+
+
+def _find_factor(enough: Callable[[float], bool], most: float) -> float | None:
+    """Return about the smallest factor, up to the most, that is enough."""
+    if most <= 1 or not enough(most):
+        return None
+    low, high = 1.0, most
+    while high / low > 1.02:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _round_up(value: float) -> str:
+    """Round up to two digits.
+
+    Examples
+    --------
+    >>> _round_up(0.1234), _round_up(7601)
+    ('0.13', '7700')
+    """
+    unit = Fraction(10) ** (math.floor(math.log10(value)) - 1)
+    return round_up(math.ceil(Fraction(value) / unit) * unit, 4)
 
 
 def _declare_spreads(schema: Schema) -> tuple[Schema, bool]:
@@ -137,7 +220,7 @@ def _see_correlation(ask: AskMoments, noise: float, rows: int) -> float | None:
     # the test reckons with 1/n of sampling; after shrinking and with the ridge there is less
     reckoned = math.hypot(1.0 / math.sqrt(rows), deviation / ridged)
     real = math.hypot(math.sqrt(square / rows) / ridged, deviation / ridged)
-    level = fit_levels(MOMENT_SEARCH, columns).marginal_level
+    level = _level(MOMENT_SEARCH, columns)
     beyond = float(special.ndtri(1.0 - level / 2.0)) * reckoned
     seen = math.tanh(beyond + float(special.ndtri(POWER)) * real) * ridged / covariance
     return seen if seen < 1.0 else None
@@ -159,6 +242,12 @@ def _shrink_moments(columns: int, radius_squared: float) -> tuple[float, float, 
         inside(d + 4) + r * (1.0 - inside(d + 2)) / (d + 2),
         inside(d + 4) + r**2 * (1.0 - inside(d)) / (d * (d + 2)),
     )
+
+
+def _level(settings: SkeletonSettings, columns: int) -> float:
+    """Return the level of the first test for a pair that depends while no other does: the strictest."""
+    pairs = max(math.comb(columns, 2), 1)
+    return min(fit_levels(settings, columns).marginal_level, settings.false_share / pairs)
 
 
 def _shift(level: float, freedom: int) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from scipy import special
 
 from dagveil._version import __version__
 from dagveil.data.column import Numeric
@@ -15,7 +16,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, EvidenceError, MethodError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.moments import MomentEvidence
-from dagveil.evidence.questions import Independence
+from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
@@ -26,12 +27,18 @@ from dagveil.methods.result import RESULT_VERSION, Confidence, MethodUsed, Resul
 from dagveil.methods.run import schema_knowledge
 from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.methods.variations import vary_levels
-from dagveil.methods.writing import near_misses, summarise, tell_knowledge, write_graph
+from dagveil.methods.writing import near_misses, summarise, tell_knowledge, tell_solidity, write_graph
 from dagveil.privacy.release import NoisyMoments
-from dagveil.search.confidence import MEANING, Shares, redraw_graphs
+from dagveil.search.confidence import MEANING, Shares, agree, redraw_graphs
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.colliders import orient_by_separating_sets
-from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
+from dagveil.search.constraint.skeleton import (
+    SkeletonSettings,
+    bound_false_edges,
+    find_skeleton,
+    marginal_level,
+    screening_level,
+)
 from dagveil.search.score.hybrid import ScoreSearchSettings, search_by_score
 from dagveil.search.score.linear import find_linear_dag
 from dagveil.search.score.notears import forbidden_entries
@@ -99,22 +106,27 @@ def _search(
     variations: tuple[Variation, ...] = ()
     if tests is None:
         skeleton_settings = settings.skeleton(SkeletonSettings())
-        graph, shares = knowledge.orient(Cpdag.empty(columns)), Shares.none()
+        found = graph = knowledge.orient(Cpdag.empty(columns))
+        shares, false_edges = Shares.none(), None
     else:
-        skeleton_settings = settings.skeleton(search_defaults(tests))
+        skeleton_settings, false_edges = bound_false_edges(
+            tests, settings.skeleton(search_defaults(tests)), settings.false_edges
+        )
         if rule is SearchRule.NOTEARS:
             find = _search_linear(columns, evidence, knowledge)
         else:
             find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
-        graph = find(tests)
+        found = find(tests)
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
+        graph = agree(found, shares)
         if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
 
             def search_at(levels: SkeletonSettings) -> Cpdag:
                 return search_by(columns, settings, rule, knowledge, levels, _search_released)(tests)
 
-            variations = vary_levels(graph, skeleton_settings, search_at, progress)
+            variations = vary_levels(found, skeleton_settings, search_at, progress)
     progress("searching", 1, 1)
+    drawn, misses = write_graph(graph, shares, knowledge), near_misses(graph, shares, found)
     return Result(
         format="dagveil-result",
         version=RESULT_VERSION,
@@ -130,8 +142,8 @@ def _search(
                 "redraws": settings.redraws,
             },
         ),
-        graph=write_graph(graph, shares, knowledge),
-        near_misses=near_misses(graph, shares),
+        graph=drawn,
+        near_misses=misses,
         confidence=Confidence(shares.redraws, MEANING),
         schema=summarise(schema),
         plan=evidence.plan,
@@ -140,7 +152,23 @@ def _search(
         variations=variations,
         parts=evidence.parts if len(evidence.parts) > 1 else (),
         choice=evidence.choice,
+        false_edges=false_edges,
+        summary=tell_solidity(drawn, misses, false_edges, _visible(tests, skeleton_settings)),
     )
+
+
+def _visible(tests: Independence | None, settings: SkeletonSettings) -> float | None:
+    """Return the correlation that a pair must exceed to pass the marginal test, for half of the pairs."""
+    if tests is None:
+        return None
+    x, y = np.triu_indices(len(tests.columns), 1)
+    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+    questions = questions.select(tests.answers(questions))
+    found = tests.test(questions)
+    # what a unit of the statistic is worth in squared correlation
+    unit = tests.strength(questions) / np.maximum(found.statistic, 1e-12)
+    needed = special.chdtri(np.maximum(found.freedom, 1.0), screening_level(settings, found.p_value))
+    return float(np.sqrt(np.median(unit * needed))) if len(questions) else None
 
 
 def check_search(method: str, schema: Schema, rule: SearchRule | None) -> None:
@@ -164,7 +192,7 @@ def search_by(
     rule: SearchRule,
     knowledge: Knowledge,
     skeleton_settings: SkeletonSettings,
-    score: Callable[[Independence, Knowledge, Cpdag], Cpdag],
+    score: Callable[[Independence, Knowledge, Cpdag, float], Cpdag],
 ) -> Callable[[Independence], Cpdag]:
     """Return the search by tests or by score, for any tests.
 
@@ -179,7 +207,7 @@ def search_by(
     knowledge
         Background knowledge about the columns.
     score
-        The search by score, given the tests, what is known about their columns, and the graph of the tests.
+        The search by score, given the tests, what is known about their columns, the tests' graph, and their level.
     """
 
     def find(tests: Independence) -> Cpdag:
@@ -191,7 +219,7 @@ def search_by(
         else:
             graph = orient_by_separating_sets(tests.columns, skeleton, known)
         if rule is SearchRule.SCORE:
-            graph = score(tests, known, graph)
+            graph = score(tests, known, graph, marginal_level(tests, skeleton_settings))
         if tests.columns == columns:
             return graph
         return knowledge.orient(Cpdag(columns, graph.directed, graph.undirected))
@@ -199,8 +227,8 @@ def search_by(
     return find
 
 
-def _search_released(tests: Independence, knowledge: Knowledge, tested: Cpdag) -> Cpdag:
-    return search_by_score(tests, knowledge, ScoreSearchSettings(), tested)
+def _search_released(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
+    return search_by_score(tests, knowledge, ScoreSearchSettings(level=level), tested)
 
 
 def _search_linear(

@@ -29,14 +29,14 @@ from dagveil.methods.result import RESULT_VERSION, Confidence, MethodUsed, Resul
 from dagveil.methods.run import schema_knowledge
 from dagveil.methods.settings import SearchRule, SearchSettings
 from dagveil.methods.variations import vary_levels
-from dagveil.methods.writing import near_misses, summarise, tell_knowledge, write_graph
+from dagveil.methods.writing import near_misses, summarise, tell_knowledge, tell_solidity, write_graph
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.events import RandomisedResponse
 from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.receipt import SEEDED, Calibration, Receipt, Trust
 from dagveil.privacy.relation import Relation
-from dagveil.search.confidence import redraw_graphs
-from dagveil.search.constraint.skeleton import SkeletonSettings
+from dagveil.search.confidence import agree, redraw_graphs
+from dagveil.search.constraint.skeleton import SkeletonSettings, bound_false_edges
 from dagveil.search.score.ges import greedy_equivalence_search
 
 REPORT_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3)
@@ -113,17 +113,19 @@ def discover_reports(
     knowledge.check(protocol.names)
     collected = read_reports(reports, protocol)
     evidence = report_evidence(collected, protocol, undo, tests)
-    skeleton_settings = settings.skeleton(REPORT_SEARCH)
+    skeleton_settings, false_edges = bound_false_edges(evidence, settings.skeleton(REPORT_SEARCH), settings.false_edges)
     progress("searching", 0, 1)
     find = search_by(protocol.names, settings, rule, knowledge, skeleton_settings, _search_reports)
-    graph = find(evidence)
+    found = find(evidence)
     shares = redraw_graphs(evidence, find, settings.redraws, progress)
+    graph = agree(found, shares)
 
     def search_at(levels: SkeletonSettings) -> Cpdag:
         return search_by(protocol.names, settings, rule, knowledge, levels, _search_reports)(evidence)
 
-    variations = vary_levels(graph, skeleton_settings, search_at, progress) if settings.redraws else ()
+    variations = vary_levels(found, skeleton_settings, search_at, progress) if settings.redraws else ()
     progress("searching", 1, 1)
+    drawn, misses = write_graph(graph, shares, knowledge), near_misses(graph, shares, found)
     findings = [] if sight is Sight.AWARE else [BLIND]
     findings.append(_tell_reports(protocol, len(collected.codes)))
     if replaced:
@@ -148,14 +150,16 @@ def discover_reports(
                 "protocol": protocol.digest(),
             },
         ),
-        graph=write_graph(graph, shares, knowledge),
-        near_misses=near_misses(graph, shares),
+        graph=drawn,
+        near_misses=misses,
         confidence=Confidence(shares.redraws, MEANING),
         schema=summarise(protocol.schema),
         plan=(),
         findings=(*findings, *tell_knowledge(knowledge)),
         receipt=local_receipt(protocol, collected, knowledge),
         variations=variations,
+        false_edges=false_edges,
+        summary=tell_solidity(drawn, misses, false_edges, None),
     )
 
 
@@ -239,7 +243,7 @@ def local_receipt(protocol: Protocol, collected: Collected, knowledge: Knowledge
     )
 
 
-def _search_reports(tests: Independence, knowledge: Knowledge, tested: Cpdag) -> Cpdag:
+def _search_reports(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
     assert isinstance(tests, ReportEvidence | LinearReportEvidence)
     return greedy_equivalence_search(report_score(tests), tests.columns, knowledge)
 

@@ -152,7 +152,8 @@ def publish(
     forbidden = forbidden_entries(columns, knowledge)
     progress("optimising", 0, 1)
     if settings.rule is Rule.NOISE:
-        noisy = NoisyCovariance(columns, scaled + SMALLEST_VARIANCE * np.eye(len(columns)), 0.0, float(n), 0.0)
+        matrix = scaled + SMALLEST_VARIANCE * np.eye(len(columns))
+        noisy = NoisyCovariance(columns, matrix, 0.0, float(n), 0.0, np.zeros(len(columns)))
         unitless = np.array([name in levels for name in columns], dtype=np.bool_)
         place = {name: position for position, name in enumerate(columns)}
         required = [(place[cause], place[effect]) for cause, effect in sorted(knowledge.required)]

@@ -17,7 +17,7 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.privacy.document import Document
 from dagveil.privacy.receipt import Receipt
 
-RESULT_VERSION = 1
+RESULT_VERSION = 2
 """Version of the JSON; readers refuse newer ones."""
 
 
@@ -34,6 +34,9 @@ class ResultEdge(msgspec.Struct, frozen=True):
         Share of redraws in which the two columns were adjacent again; None if nothing was redrawn.
     arrow_confidence
         Share of the redraws with this adjacency in which the edge had this kind and direction.
+    forward, backward, line
+        Shares of all redraws in which the edge was source → target, target → source, and undirected; there was none in
+        the others.
     """
 
     source: str
@@ -41,6 +44,9 @@ class ResultEdge(msgspec.Struct, frozen=True):
     kind: Literal["directed", "undirected"]
     confidence: float | None = None
     arrow_confidence: float | None = None
+    forward: float | None = None
+    backward: float | None = None
+    line: float | None = None
 
 
 class ResultGraph(msgspec.Struct, frozen=True):
@@ -107,11 +113,15 @@ class ResultGraph(msgspec.Struct, frozen=True):
 
 
 class NearMiss(msgspec.Struct, frozen=True):
-    """A pair that is not in the graph but came up in some redraws."""
+    """A pair that is not in the graph but came up in some redraws.
+
+    `found` tells whether the search over the released evidence itself joined it: then the edge is doubtful.
+    """
 
     source: str
     target: str
     confidence: float
+    found: bool = False
 
 
 class Confidence(msgspec.Struct, frozen=True):
@@ -183,6 +193,8 @@ class Result(msgspec.Struct, frozen=True):
     `variations` are for searches over evidence by levels; empty if nothing was redrawn, and in results of before.
     `parts` are for evidence of several custodians: each one's own receipt.
     `choice` says why this method ran, where `auto` chose it.
+    `false_edges` is how many edges would appear on average if nothing depended on anything; `summary` says in a few
+    sentences how much of the graph is solid.
     """
 
     format: Literal["dagveil-result"]
@@ -203,6 +215,8 @@ class Result(msgspec.Struct, frozen=True):
     variations: tuple[Variation, ...] = ()
     parts: tuple[Part, ...] = ()
     choice: Choice | None = None
+    false_edges: float | None = None
+    summary: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Write the result as JSON."""

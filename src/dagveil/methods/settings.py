@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, replace
 
 from dagveil.errors import MethodError
-from dagveil.search.constraint.skeleton import SkeletonSettings
+from dagveil.search.constraint.skeleton import FALSE_EDGES, SkeletonSettings
 
 
 class ArrowRule(enum.Enum):
@@ -47,6 +48,8 @@ class SearchSettings:
         How often noise is drawn again for edge confidence; 0 leaves it out.
     search
         What the search goes by; None takes what the method stands for.
+    false_edges
+        Edges that may appear on average if nothing depended on anything.
     """
 
     marginal_level: float | None = None
@@ -55,6 +58,7 @@ class SearchSettings:
     arrows: ArrowRule = ArrowRule.EVIDENCE
     redraws: int = 50
     search: SearchRule | None = None
+    false_edges: float = FALSE_EDGES
 
     def __post_init__(self) -> None:
         for name in ("marginal_level", "conditional_level"):
@@ -63,6 +67,8 @@ class SearchSettings:
                 raise MethodError(f"{name} is {level:g}; choose a number between 0 and 1, for example 0.01")
         if self.largest_order is not None and not 0 <= self.largest_order <= 5:
             raise MethodError(f"largest_order is {self.largest_order}; choose between 0 and 5")
+        if not 0.0 < self.false_edges < math.inf:
+            raise MethodError(f"false_edges is {self.false_edges:g}; choose a number above 0, for example 0.5")
         if not 0 <= self.redraws <= 10_000:
             raise MethodError(f"redraws is {self.redraws}; choose between 0 and 10000")
 

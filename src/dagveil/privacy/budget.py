@@ -18,8 +18,8 @@ MOST_BITS = 1400
 """Bits of a budget's numerators and denominators: a float has none that are longer."""
 
 
-LARGEST_EPSILON = 10**9
-"""No accounting goes further."""
+LARGEST_EPSILON = 10**15
+"""Beyond this an amount is a mistake: no accounting goes further than 1e9."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,15 @@ from typing import Final
 
 from dagveil.errors import BudgetError, DataError
 from dagveil.privacy.accounting import filter_named
-from dagveil.privacy.budget import LARGEST_EPSILON, Budget
+from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import TOTAL_MARGIN
 from dagveil.privacy.events import Unbounded
 from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.receipt import Calibration, Receipt
 from dagveil.privacy.renyi_filter import RenyiFilter
+
+_LARGEST_EPSILON: Final = 10**9
+"""No accounting goes further."""
 
 _LONGEST_SUM: Final = 20_000
 """Bits of a denominator: what a receipt states has fewer, so that a longer sum cannot be equal to it."""
@@ -53,8 +56,8 @@ def check_receipt(receipt: Receipt, *, asked: bool = True) -> None:
         _refuse("it claims a guarantee, and one of its events has none")
     if asked and not receipt.events:
         _refuse("it claims a guarantee for a release, and lists no event")
-    if Fraction(receipt.epsilon) > LARGEST_EPSILON:
-        _refuse(f"its epsilon is above {LARGEST_EPSILON}, which no run has")
+    if Fraction(receipt.epsilon) > _LARGEST_EPSILON:
+        _refuse(f"its epsilon is above {_LARGEST_EPSILON}, which no run has")
     try:
         _recount(receipt)
     except BudgetError:

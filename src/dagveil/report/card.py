@@ -57,10 +57,13 @@ def fill_card(record: Record, page: ReportModel, attempts: Attempts | None = Non
             "columns": len(graph.nodes),
             "directed_edges": len(graph.arrows),
             "undirected_edges": len(graph.lines),
+            "doubtful_edges": len(page.doubtful),
+            "expected_false_edges": record.number("false_edges"),
+            "summary": list(record.texts("summary")),
         },
         "method": {
             "name": page.method,
-            "calibration": page.calibration,
+            "calibration": record.record("method").text("calibration"),
             "plugin": receipt.text("plugin") if receipt.content.get("plugin") is not None else None,
         },
         "guarantee": {

@@ -74,6 +74,13 @@ class Record:
             raise DataError(f"{self.place}.{name} lies outside 0 to 1; {_ADVICE}")
         return value
 
+    def truth(self, name: str) -> bool:
+        """Read a truth value; false if it is missing."""
+        value = self.content.get(name, False)
+        if not isinstance(value, bool):
+            raise self._wrong(name, value, "a truth value")
+        return value
+
     def fraction(self, name: str) -> Fraction:
         """Read an exact fraction from 0 up, written as text."""
         value = self._get(name, None)

@@ -25,13 +25,20 @@ class EdgeKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DrawnEdge:
-    """One edge; the two confidences are shares of redraws, or None if nothing was redrawn."""
+    """One edge; confidences and shares are of redraws, or None if nothing was redrawn.
+
+    `forward`, `backward` and `line` are the shares of all redraws with source → target, with target → source, and
+    with an edge that has no arrow.
+    """
 
     source: str
     target: str
     kind: EdgeKind
     confidence: float | None = None
     arrow_confidence: float | None = None
+    forward: float | None = None
+    backward: float | None = None
+    line: float | None = None
 
     @property
     def sign(self) -> str:
@@ -100,8 +107,13 @@ def _read_edge(record: Record) -> DrawnEdge:
         record.text("target"),
         kind,
         record.share("confidence"),
-        record.share("arrow_confidence"),
+        *(record.share(name) for name in ("arrow_confidence", "forward", "backward", "line")),
     )
+
+
+def read_line(record: Record) -> DrawnEdge:
+    """Read a pair outside the graph."""
+    return DrawnEdge(record.text("source"), record.text("target"), EdgeKind.UNDIRECTED, record.share("confidence"))
 
 
 def _check_ends(nodes: tuple[str, ...], edges: tuple[DrawnEdge, ...]) -> None:

@@ -16,7 +16,7 @@ from dagveil.errors import DataError
 from dagveil.methods.result import Result
 from dagveil.report.attempts import read_attempts
 from dagveil.report.card import encode_card, fill_card
-from dagveil.report.labels import clean_text
+from dagveil.report.labels import clean_text, split_words
 from dagveil.report.legend import Legend, draw_samples
 from dagveil.report.model import build_model, check_result
 from dagveil.report.standing import Standing
@@ -79,7 +79,7 @@ def write_svg(result: Mapping[str, Any] | Result, path: str | Path) -> None:
 @cache
 def open_templates() -> Environment:
     """Return the templates of all pages; every text is cleaned and escaped on its way in."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("dagveil.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -87,6 +87,20 @@ def open_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"breakable": _mark_breaks, "commands": _mark_commands}
+    return environment
+
+
+def _mark_breaks(name: str) -> Markup:
+    """Let a browser break a name between its words, before it breaks it anywhere."""
+    return Markup("<wbr>").join(split_words(name))
+
+
+def _mark_commands(sentence: str) -> Markup:
+    """Set what stands between backticks as code."""
+    parts = clean_text(sentence).split("`")
+    marked = [Markup("<code>{}</code>").format(part) if i % 2 else escape(part) for i, part in enumerate(parts)]
+    return Markup("").join(marked)
 
 
 def _finalize(value: Any) -> Any:

@@ -1,15 +1,25 @@
-"""Text that is safe to draw: cleaned of what XML forbids, measured, and shortened to fit."""
+"""Text that is safe to draw: cleaned of what XML forbids, measured, and broken into lines or shortened to fit."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import Final
 
 FONT_SIZE: Final = 13.0
 """Size of node names, in pixels."""
 
-WIDEST_LABEL: Final = 150.0
-"""A name wider than this is shortened."""
+WIDEST_LINE: Final = 130.0
+"""A name wider than this is broken into lines."""
+
+WIDEST_WORD: Final = 230.0
+"""A word wider than this is broken too."""
+
+LONGEST_NAME: Final = 1500.0
+"""Only a name wider than this, about 190 letters, is shortened."""
+
+# after blanks and signs, and where a capital follows a small letter
+_BREAKS: Final = re.compile(r"(?<=[\s_./,;:-])(?![\s_./,;:-])|(?<=[a-z\u00df-\u00ff])(?=[A-Z\u00c0-\u00de])")
 
 _NARROW: Final = frozenset("fijltrI.,:;'|!()[]{}\"`/\\ ")
 _WIDE: Final = frozenset("mwMW@%&…")
@@ -50,12 +60,43 @@ def measure(text: str) -> float:
     return FONT_SIZE * sum(_width(character) for character in text)
 
 
-def shorten(name: str, widest: float = WIDEST_LABEL) -> str:
+def split_words(name: str) -> list[str]:
+    """Split a name after each place where a line may end.
+
+    Examples
+    --------
+    >>> split_words("systolicPressure_before visit")
+    ['systolic', 'Pressure_', 'before ', 'visit']
+    """
+    return [word for word in _BREAKS.split(clean_text(name)) if word]
+
+
+def break_lines(name: str) -> tuple[str, ...]:
+    """Break a name into lines, whole words first; a name is shortened only if it is very long.
+
+    Examples
+    --------
+    >>> break_lines("lung"), break_lines("blood_pressure_before_the_visit_systolic")
+    (('lung',), ('blood_pressure_', 'before_the_visit_', 'systolic'))
+    """
+    lines = [""]
+    for word in split_words(shorten(name, LONGEST_NAME)):
+        if lines[-1] and measure((lines[-1] + word).rstrip()) > WIDEST_LINE:
+            lines.append("")
+        whole = measure(word.rstrip()) <= WIDEST_WORD
+        for piece in (word,) if whole else word:
+            if lines[-1] and not whole and measure(lines[-1] + piece) > WIDEST_LINE:
+                lines.append("")
+            lines[-1] += piece
+    return tuple(line.strip() for line in lines)
+
+
+def shorten(name: str, widest: float) -> str:
     """Cut out the middle of a long name, because the ends tell columns apart.
 
     Examples
     --------
-    >>> shorten("lung"), shorten("blood_pressure_before_the_visit_systolic")
+    >>> shorten("lung", 150), shorten("blood_pressure_before_the_visit_systolic", 150)
     ('lung', 'blood_pre…_systolic')
     """
     text = clean_text(name)

@@ -9,10 +9,12 @@ from typing import Final, NamedTuple
 
 from dagveil.report.coordinates import place_spots
 from dagveil.report.crossings import reduce_crossings
-from dagveil.report.labels import measure, shorten
+from dagveil.report.labels import break_lines, measure
 from dagveil.report.layers import Arc, Grid, build_grid, order_nodes, rank_nodes
 
 BOX_HEIGHT: Final = 30.0
+"""Of a name in one line."""
+LINE_HEIGHT: Final = 16.0
 BOX_PADDING: Final = 12.0
 NARROWEST_BOX: Final = 46.0
 LAYER_GAP: Final = 46.0
@@ -33,6 +35,13 @@ class Point(NamedTuple):
     y: float
 
 
+class Size(NamedTuple):
+    """Of a box, in pixels."""
+
+    width: float
+    height: float
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Where everything stands.
@@ -41,8 +50,8 @@ class Layout:
     ----------
     positions
         Centre of each node's box.
-    box_widths
-        Width of each box; all have the height `BOX_HEIGHT`.
+    boxes
+        Size of each node's box.
     routes
         For each edge, points from source to target. Between two points the edge runs as a curve that starts and
         ends upright; between points above each other, as a line.
@@ -51,7 +60,7 @@ class Layout:
     """
 
     positions: Mapping[str, Point]
-    box_widths: Mapping[str, float]
+    boxes: Mapping[str, Size]
     routes: Mapping[Arc, tuple[Point, ...]]
     width: float
     height: float
@@ -79,17 +88,23 @@ def place_graph(nodes: Sequence[str], arrows: Sequence[Arc], lines: Sequence[Arc
     index = {node: i for i, node in enumerate(order)}
     edges = (*arrows, *lines)
     arcs = [edge if index[edge[0]] < index[edge[1]] else (edge[1], edge[0]) for edge in edges]
-    widths = {node: max(NARROWEST_BOX, measure(shorten(node)) + 2 * BOX_PADDING) for node in nodes}
-    blocks = [_place_block(part, [arc for arc in arcs if arc[0] in part], widths) for part in _find_parts(order, arcs)]
+    sizes = {node: _size_box(node) for node in nodes}
+    blocks = [_place_block(part, [arc for arc in arcs if arc[0] in part], sizes) for part in _find_parts(order, arcs)]
     packed = _pack(blocks)
     routes = {edge: packed.routes.get(edge) or packed.routes[edge[1], edge[0]][::-1] for edge in edges}
     return Layout(
         MappingProxyType({node: packed.positions[node] for node in nodes}),
-        MappingProxyType(widths),
+        MappingProxyType(sizes),
         MappingProxyType(routes),
         packed.width,
         packed.height,
     )
+
+
+def _size_box(node: str) -> Size:
+    lines = break_lines(node)
+    width = max(NARROWEST_BOX, max(map(measure, lines)) + 2 * BOX_PADDING)
+    return Size(width, BOX_HEIGHT + (len(lines) - 1) * LINE_HEIGHT)
 
 
 def _find_parts(order: Sequence[str], arcs: Sequence[Arc]) -> list[dict[str, None]]:
@@ -113,29 +128,43 @@ def _find_parts(order: Sequence[str], arcs: Sequence[Arc]) -> list[dict[str, Non
     return sorted(parts, key=len, reverse=True)
 
 
-def _place_block(part: Mapping[str, None], arcs: Sequence[Arc], widths: Mapping[str, float]) -> Layout:
+def _place_block(part: Mapping[str, None], arcs: Sequence[Arc], sizes: Mapping[str, Size]) -> Layout:
     """Lay out one connected part with its top left at 0, 0."""
     nodes = tuple(part)
     rank = rank_nodes(nodes, arcs)
     grid = build_grid(nodes, arcs, rank)
     reduce_crossings(grid)
-    centres = place_spots(grid, [widths[node] for node in nodes])
-    left = min(x - (widths[nodes[i]] / 2 if grid.is_node(i) else 0) for i, x in enumerate(centres))
-    right = max(x + (widths[nodes[i]] / 2 if grid.is_node(i) else 0) for i, x in enumerate(centres))
+    widths = [sizes[node].width for node in nodes]
+    centres = place_spots(grid, widths)
+    left = min(x - (widths[i] / 2 if grid.is_node(i) else 0) for i, x in enumerate(centres))
+    right = max(x + (widths[i] / 2 if grid.is_node(i) else 0) for i, x in enumerate(centres))
     centres = [x - left for x in centres]
-    rows = _place_rows(grid, centres)
-    positions = {node: Point(centres[i], rows[rank[node]]) for i, node in enumerate(nodes)}
-    ports = _spread_ports(grid, centres, [widths[node] for node in nodes])
-    routes = {arc: _route(arc, grid, centres, rows, rank, ports) for arc in arcs}
-    return Layout(positions, {node: widths[node] for node in nodes}, routes, right - left, rows[-1] + BOX_HEIGHT / 2)
+    rows = _place_rows(grid, centres, [sizes[node].height for node in nodes])
+    positions = {node: Point(centres[i], rows[rank[node]].centre) for i, node in enumerate(nodes)}
+    ports = _spread_ports(grid, centres, widths)
+    routes = {arc: _route(arc, grid, centres, rows, rank, ports, sizes) for arc in arcs}
+    return Layout(positions, {node: sizes[node] for node in nodes}, routes, right - left, rows[-1].bottom)
 
 
-def _place_rows(grid: Grid, centres: Sequence[float]) -> list[float]:
-    """Height of each layer's centre; edges that travel far sideways get a larger gap, so that they stay steep."""
-    rows = [BOX_HEIGHT / 2]
-    for layer in grid.layers[:-1]:
+class _Row(NamedTuple):
+    """A layer from the top to the bottom of its tallest box."""
+
+    top: float
+    bottom: float
+
+    @property
+    def centre(self) -> float:
+        return (self.top + self.bottom) / 2
+
+
+def _place_rows(grid: Grid, centres: Sequence[float], heights: Sequence[float]) -> list[_Row]:
+    """Place each layer; edges that travel far sideways get a larger gap, so that they stay steep."""
+    rows: list[_Row] = []
+    top = 0.0
+    for layer in grid.layers:
+        rows.append(_Row(top, top + max((heights[spot] for spot in layer if grid.is_node(spot)), default=BOX_HEIGHT)))
         farthest = max((abs(centres[a] - centres[b]) for a in layer for b in grid.below[a]), default=0.0)
-        rows.append(rows[-1] + BOX_HEIGHT + min(WIDEST_GAP, LAYER_GAP + 0.14 * farthest))
+        top = rows[-1].bottom + min(WIDEST_GAP, LAYER_GAP + 0.14 * farthest)
     return rows
 
 
@@ -160,16 +189,22 @@ def _route(
     arc: Arc,
     grid: Grid,
     centres: Sequence[float],
-    rows: Sequence[float],
+    rows: Sequence[_Row],
     rank: Mapping[str, int],
     ports: Mapping[tuple[int, int], float],
+    sizes: Mapping[str, Size],
 ) -> tuple[Point, ...]:
     chain = grid.chains[arc]
-    half = BOX_HEIGHT / 2
-    points = [Point(ports[chain[0], chain[1]], rows[rank[arc[0]]] + half)]
+    (above, below), (start, end) = (rows[rank[node]] for node in arc), (sizes[node].height / 2 for node in arc)
+    x = ports[chain[0], chain[1]]
+    points = [Point(x, above.centre + start), Point(x, above.bottom)]
     for row, spot in enumerate(chain[1:-1], start=rank[arc[0]] + 1):
-        points += [Point(centres[spot], rows[row] - half), Point(centres[spot], rows[row] + half)]
-    points.append(Point(ports[chain[-1], chain[-2]], rows[rank[arc[1]]] - half))
+        points += [Point(centres[spot], rows[row].top), Point(centres[spot], rows[row].bottom)]
+    x = ports[chain[-1], chain[-2]]
+    points += [Point(x, below.top), Point(x, below.centre - end)]
+    # a box as tall as its layer needs no way out of it, nor into it
+    tall = [sizes[node].height > row.bottom - row.top - 0.1 for node, row in zip(arc, (above, below), strict=True)]
+    del points[len(points) - 2 : len(points) - 2 + tall[1]], points[1 : 1 + tall[0]]
     return tuple(points)
 
 
@@ -177,7 +212,7 @@ def _pack(blocks: Sequence[Layout]) -> Layout:
     """Set the blocks on shelves from left to right, as wide as the widest or as a page."""
     widest = max((USUAL_WIDTH, *(block.width for block in blocks)))
     positions: dict[str, Point] = {}
-    box_widths: dict[str, float] = {}
+    boxes: dict[str, Size] = {}
     routes: dict[Arc, tuple[Point, ...]] = {}
     x = y = shelf = width = 0.0
     for block in blocks:
@@ -185,7 +220,7 @@ def _pack(blocks: Sequence[Layout]) -> Layout:
             x, y, shelf = 0.0, y + shelf + BLOCK_GAP, 0.0
         positions |= {node: Point(at.x + x, at.y + y) for node, at in block.positions.items()}
         routes |= {arc: tuple(Point(at.x + x, at.y + y) for at in route) for arc, route in block.routes.items()}
-        box_widths |= block.box_widths
+        boxes |= block.boxes
         width, shelf = max(width, x + block.width), max(shelf, block.height)
         x += block.width + BLOCK_GAP
-    return Layout(positions, box_widths, routes, width, y + shelf)
+    return Layout(positions, boxes, routes, width, y + shelf)

@@ -73,14 +73,17 @@ def draw_samples(graph: DrawnGraph) -> tuple[tuple[str, str], ...]:
 def _list_items(graph: DrawnGraph) -> list[tuple[str, list[DrawnEdge]]]:
     """Words with their sample edges; the item without samples is about line width."""
     items: list[tuple[str, list[DrawnEdge]]] = []
-    words = {EdgeKind.DIRECTED: "direction found", EdgeKind.UNDIRECTED: "joined, direction open"}
+    words = {
+        EdgeKind.DIRECTED: "direction found",
+        EdgeKind.UNDIRECTED: "joined, direction open, whichever end stands above",
+    }
     for kind in EdgeKind:
         if any(edge.kind is kind for edge in graph.edges):
             items.append((words[kind], [DrawnEdge("", "", kind)]))
     doubtful = [kind for kind in EdgeKind if any(edge.doubtful and edge.kind is kind for edge in graph.edges)]
     if doubtful:
         hollow = [DrawnEdge("", "", kind, None, 0.0) for kind in doubtful]
-        items.append(("hollow: confirmed by fewer than half of redraws", hollow))
+        items.append(("hollow: redraws disagree about the direction", hollow))
     weak = [edge.kind for edge in graph.edges if edge.confidence is not None and edge.confidence < 0.5]
     if weak:
         dashed = [DrawnEdge("", "", kind, 0.49) for kind in EdgeKind if kind in weak]

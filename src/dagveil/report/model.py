@@ -11,7 +11,8 @@ from dagveil.errors import DataError
 from dagveil.methods.result import RESULT_VERSION, Result
 from dagveil.privacy.receipt import Trust
 from dagveil.report.fields import Record
-from dagveil.report.graph import DrawnGraph, EdgeKind, read_graph
+from dagveil.report.graph import DrawnGraph, EdgeKind, read_graph, read_line
+from dagveil.report.sentences import tell_first
 from dagveil.report.snippets import Snippet, write_snippets
 from dagveil.report.spending import Spending, itemise
 from dagveil.report.standing import Alarm, Promise, Standing, find_alarms, judge, list_limits, read_promise
@@ -27,6 +28,8 @@ from dagveil.report.wording import (
     write_share,
 )
 
+JOINS: Final = ("→", "←", "—", "none")
+"""What a redraw may say about two columns."""
 MOST_EVENTS: Final = 200
 """The technical receipt lists this many events; the others stand in result.json."""
 
@@ -48,7 +51,8 @@ class EdgeRow:
     meaning: str
     target: str
     edge: Bar
-    direction: Bar
+    joins: tuple[Bar, ...] = ()
+    """Shares of redraws with →, ←, — and no edge at all."""
     ends: tuple[int, int] | None = None
     """Positions of the two columns in the graph; None if the graph lacks one of them."""
 
@@ -83,16 +87,18 @@ class ReportModel:
     created: str
     software: str
     method: str
-    calibration: str
     standing: Standing
     alarms: tuple[Alarm, ...]
     promise: Promise
     facts: tuple[tuple[str, str], ...]
     graph: DrawnGraph
     counts: str
+    sentences: tuple[tuple[str, str], ...]
     confidence: str
     redrawn: bool
+    joins: tuple[str, ...]
     edges: tuple[EdgeRow, ...]
+    doubtful: tuple[EdgeRow, ...]
     near_misses: tuple[EdgeRow, ...]
     thresholds: Thresholds
     snippets: tuple[Snippet, ...]
@@ -126,23 +132,37 @@ def build_model(result: Mapping[str, Any] | Result) -> ReportModel:
     confidence = record.record("confidence")
     meaning = confidence.text("meaning", "")
     events = receipt.records("events")
+    misses = record.records("near_misses")
+    doubtful = [miss for miss in misses if miss.truth("found")]
+    counts = (
+        f"{write_plural(len(graph.nodes), 'column')}, {write_plural(len(graph.arrows), 'directed edge')}, "
+        f"{write_plural(len(graph.lines), 'undirected edge')}"
+    )
     return ReportModel(
         title=schema.text("dataset"),
         created=write_date(record.text("created")),
         software=record.text("software"),
         method=method.text("name"),
-        calibration=method.text("calibration"),
         standing=judge(alarms),
         alarms=alarms,
         promise=promise,
         facts=_list_facts(receipt, schema),
         graph=graph,
-        counts=f"{write_plural(len(graph.nodes), 'column')}, {write_plural(len(graph.arrows), 'directed edge')}, "
-        f"{write_plural(len(graph.lines), 'undirected edge')}",
+        counts=counts,
+        sentences=tell_first(
+            record.texts("summary") or (f"{counts}.",),
+            graph,
+            [read_line(miss) for miss in doubtful],
+            promise,
+            judge(alarms),
+            receipt,
+        ),
         confidence=_tell_confidence(confidence.whole("redraws"), meaning),
         redrawn=any(edge.confidence is not None for edge in graph.edges),
+        joins=JOINS,
         edges=_list_edges(graph),
-        near_misses=tuple(_read_miss(miss, graph) for miss in record.records("near_misses")),
+        doubtful=tuple(_read_miss(miss, graph) for miss in doubtful),
+        near_misses=tuple(_read_miss(miss, graph) for miss in misses if not miss.truth("found")),
         thresholds=read_thresholds(record, graph),
         snippets=write_snippets(graph),
         budget=_list_budget(spending),
@@ -217,9 +237,10 @@ def _list_edges(graph: DrawnGraph) -> tuple[EdgeRow, ...]:
     rows = []
     for edge in sorted(graph.edges, key=lambda edge: (-(edge.confidence or 0), edge.source, edge.target)):
         meaning = "directed to" if edge.kind is EdgeKind.DIRECTED else "joined to, direction open"
-        bars = _bar(edge.confidence), _bar(edge.arrow_confidence)
+        absent = None if edge.confidence is None else 1.0 - edge.confidence
+        joins = tuple(map(_bar, (edge.forward, edge.backward, edge.line, absent)))
         ends = graph.nodes.index(edge.source), graph.nodes.index(edge.target)
-        rows.append(EdgeRow(edge.source, edge.sign, meaning, edge.target, *bars, ends))
+        rows.append(EdgeRow(edge.source, edge.sign, meaning, edge.target, _bar(edge.confidence), joins, ends))
     return tuple(rows)
 
 
@@ -227,7 +248,8 @@ def _read_miss(miss: Record, graph: DrawnGraph) -> EdgeRow:
     source, target, bar = miss.text("source"), miss.text("target"), _bar(miss.share("confidence"))
     known = source in graph.nodes and target in graph.nodes
     ends = (graph.nodes.index(source), graph.nodes.index(target)) if known else None
-    return EdgeRow(source, "···", "near miss with", target, bar, Bar(None, ""), ends)
+    sign, meaning = ("—?", "doubtful edge with") if miss.truth("found") else ("···", "near miss with")
+    return EdgeRow(source, sign, meaning, target, bar, ends=ends)
 
 
 def _bar(share: float | None) -> Bar:

@@ -8,7 +8,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, SubElement
 
 from dagveil.report.graph import DrawnEdge, EdgeKind
-from dagveil.report.layout import Point
+from dagveil.report.layout import LINE_HEIGHT, Point
 
 LINE_WIDTHS: Final = (1.2, 4.0)
 """Line width at confidence 0 and 1."""
@@ -81,6 +81,14 @@ def write_text(text: str, at: Point, anchor: str) -> Element:
     place = {"x": write_length(at.x), "y": write_length(at.y), "dy": "0.35em", "text-anchor": anchor}
     written = Element("text", {"class": "name", "fill": INK, **place})
     written.text = text
+    return written
+
+
+def write_lines(lines: Sequence[str], at: Point) -> Element:
+    """Write lines of text around a point."""
+    written = write_text(lines[0], Point(at.x, at.y - (len(lines) - 1) * LINE_HEIGHT / 2), anchor="middle")
+    for line in lines[1:]:
+        SubElement(written, "tspan", {"x": write_length(at.x), "dy": write_length(LINE_HEIGHT)}).text = line
     return written
 
 

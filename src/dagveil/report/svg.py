@@ -9,10 +9,10 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 import msgspec
 
 from dagveil.report.graph import DrawnEdge, DrawnGraph, EdgeKind, read_graph
-from dagveil.report.labels import FONT_SIZE, clean_text, shorten
-from dagveil.report.layout import BOX_HEIGHT, Layout, Point, place_graph
+from dagveil.report.labels import FONT_SIZE, break_lines, clean_text
+from dagveil.report.layout import Layout, Point, place_graph
 from dagveil.report.legend import Legend, draw_legend
-from dagveil.report.strokes import BOX, PAPER, RIM, draw_line, write_length, write_text
+from dagveil.report.strokes import BOX, PAPER, RIM, draw_line, write_length, write_lines, write_text
 from dagveil.report.wording import write_percent, write_plural, write_share
 
 MARGIN: Final = 18.0
@@ -141,22 +141,22 @@ def describe_edge(edge: DrawnEdge) -> str:
 
 
 def _draw_node(node: str, layout: Layout, key: Mapping[str, int]) -> Element:
-    centre, width = layout.positions[node], layout.box_widths[node]
+    centre, size = layout.positions[node], layout.boxes[node]
     # numbers, not names, join nodes with edges: whatever a column is called, a script finds it
     group = Element("g", {"class": "node", "data-node": str(key[node])})
     SubElement(group, "title").text = clean_text(node)
     box = {
         "class": "box",
-        "x": write_length(centre.x - width / 2),
-        "y": write_length(centre.y - BOX_HEIGHT / 2),
-        "width": write_length(width),
-        "height": write_length(BOX_HEIGHT),
+        "x": write_length(centre.x - size.width / 2),
+        "y": write_length(centre.y - size.height / 2),
+        "width": write_length(size.width),
+        "height": write_length(size.height),
         "rx": "8",
         "fill": BOX,
         "stroke": RIM,
     }
     SubElement(group, "rect", box)
-    group.append(write_text(shorten(node), centre, anchor="middle"))
+    group.append(write_lines(break_lines(node), centre))
     return group
 
 

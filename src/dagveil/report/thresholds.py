@@ -18,8 +18,8 @@ MOST_NAMED: Final = 12
 
 _SIGNS: Final = {"directed": "→", "reversed": "←", "undirected": "—"}
 _LEVELS: Final = {
-    "marginal_level": "a pair may be joined if its p-value is below {now} (was {was})",
-    "conditional_level": "other columns separate a pair if its p-value is above {now} (was {was})",
+    "marginal_level": "a pair may be joined if its p-value is below {now} (in this graph {was})",
+    "conditional_level": "other columns separate a pair if its p-value is above {now} (in this graph {was})",
 }
 _NO_EVIDENCE: Final = (
     "Not available: this method asks the data question by question and releases no evidence that could be searched "

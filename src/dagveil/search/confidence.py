@@ -1,8 +1,8 @@
 """How often each edge returns when the published noise and the sampling are drawn again.
 
-The redraws start from the released evidence, so they carry the noise twice: shares are on the cautious side for true
-edges. They are not probabilities that an edge is true. All of it is post-processing: no row is touched and nothing is
-charged.
+Redraws centre on what was estimated: on released evidence without what its noise alone adds on average. So shares
+estimate how often fresh runs on the same rows would find an edge. They are not probabilities that an edge is true. All
+of it is post-processing: no row is touched and nothing is charged.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from dagveil.evidence.questions import Independence
 from dagveil.graphs.cpdag import Cpdag
 
 MEANING = (
-    "share of redraws of the published noise and of sampling, around the released evidence, in which the edge "
-    "returned; not a probability that the edge is true"
+    "share of redraws of the published noise and of sampling, around what was estimated, in which the edge returned; "
+    "not a probability that the edge is true"
 )
+
+MOST = 0.5
+"""An edge is drawn, and has an arrow, if at least this share of redraws says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,14 @@ class Shares:
         """Return, among the redraws with this adjacency, the share with this arrow."""
         seen = self.adjacent[frozenset((cause, effect))]
         return self.directed[cause, effect] / seen if seen else None
+
+    def of_joins(self, a: str, b: str) -> tuple[float | None, float | None, float | None]:
+        """Return the shares of all redraws with a → b, with b → a, and with an undirected edge."""
+        if not self.redraws:
+            return None, None, None
+        forward, backward = self.directed[a, b], self.directed[b, a]
+        line = self.adjacent[frozenset((a, b))] - forward - backward
+        return forward / self.redraws, backward / self.redraws, line / self.redraws
 
     def of_line(self, pair: frozenset[str]) -> float | None:
         """Return, among the redraws with this adjacency, the share without an arrow."""
@@ -89,3 +100,44 @@ def redraw_graphs(
         directed.update(graph.directed)
         progress("redrawing noise for edge confidence", done + 1, redraws)
     return Shares(redraws, adjacent, directed)
+
+
+def agree(found: Cpdag, shares: Shares) -> Cpdag:
+    """Return the graph that most redraws support: their edges, and their arrows.
+
+    Parameters
+    ----------
+    found
+        The graph of the released evidence; it is returned as it is if nothing was redrawn.
+    shares
+        Of the redraws.
+    """
+    if not shares.redraws:
+        return found
+    pairs = [pair for pair in shares.adjacent if (shares.of_pair(pair) or 0.0) >= MOST]
+    arrows = []
+    for first, second in map(sorted, pairs):
+        for cause, effect in ((first, second), (second, first)):
+            share = shares.directed[cause, effect] / shares.redraws
+            if share >= MOST and share > shares.directed[effect, cause] / shares.redraws:
+                arrows.append((-share, cause, effect))
+    directed: set[tuple[str, str]] = set()
+    effects: dict[str, set[str]] = {name: set() for name in found.nodes}
+    for _, cause, effect in sorted(arrows):
+        # majorities can go round in a circle: the weakest arrow of it is not drawn
+        if not _reaches(effects, effect, cause):
+            directed.add((cause, effect))
+            effects[cause].add(effect)
+    lines = frozenset(pair for pair in pairs if not any(frozenset(arc) == pair for arc in directed))
+    return Cpdag(found.nodes, frozenset(directed), lines)
+
+
+def _reaches(effects: dict[str, set[str]], start: str, goal: str) -> bool:
+    waiting, seen = [start], {start}
+    while waiting:
+        node = waiting.pop()
+        if node == goal:
+            return True
+        waiting.extend(effects[node] - seen)
+        seen |= effects[node]
+    return False

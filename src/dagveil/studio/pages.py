@@ -56,8 +56,8 @@ def _list_settings(redraws: int) -> list[dict[str, Any]]:
     kinds = get_type_hints(SearchSettings)
     found = []
     for one in fields(SearchSettings):
-        possible = (kinds[one.name], *get_args(kinds[one.name]))
-        enums = [kind for kind in possible if isinstance(kind, type) and issubclass(kind, Enum)]
+        named = (kinds[one.name], *get_args(kinds[one.name]))
+        enums = [kind for kind in named if isinstance(kind, type) and issubclass(kind, Enum)]
         default = redraws if one.name == "redraws" else one.default
         choices = [member.value for kind in enums for member in kind]
         value = default.value if isinstance(default, Enum) else default

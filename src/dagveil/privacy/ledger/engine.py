@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -166,6 +166,8 @@ def _open_sqlite(path: Path, wait_seconds: float) -> LedgerEngine:
         raise LedgerError(f"the folder {path.parent} cannot be made ({error.strerror}); choose another.") from error
     if path.is_dir():
         raise LedgerError(f"the ledger {path} is a folder; give the name of a file.")
+    with suppress(OSError):  # SQLite says what is wrong
+        path.touch(mode=0o600)  # names of data sets and analysts are for its owner
     # the folder too: SQLite keeps its journal beside the file
     for place in (path, path.parent):
         if place.exists() and not os.access(place, os.R_OK | os.W_OK):

@@ -8,7 +8,8 @@ const offset = sheet.transform.baseVal.getItem(0).matrix;
 const boxes = [...sheet.querySelectorAll(".node")].map(readBox);
 const titleOf = (group) => group.querySelector("title").textContent;
 const edges = [...sheet.querySelectorAll(".edge")].map(readEdge);
-const READABLE = 0.6;
+// a phone shows the whole graph, which two fingers enlarge
+const READABLE = window.innerWidth < 700 ? 0.3 : 0.6;
 let view = { x: 0, y: 0, width: fullWidth, height: fullHeight };
 let chosen = null;
 
@@ -92,11 +93,12 @@ function showNumbers(wanted) {
   }
 }
 function addMisses() {
-  for (const row of document.querySelectorAll("#misses tr[data-source]")) {
+  for (const row of document.querySelectorAll("#doubtful tr[data-source], #misses tr[data-source]")) {
+    const dashes = row.closest("#doubtful") ? { "stroke-dasharray": "6 5" } : { "stroke-dasharray": "0.1 6", "stroke-linecap": "round" };
     const group = makeShape("g", { class: "edge miss", hidden: "" });
     const title = makeShape("title", {});
     title.textContent = row.innerText.replace(/\s+/g, " ");
-    group.append(title, makeShape("path", { class: "line", fill: "none", stroke: "#1b2a35", "stroke-width": 2.2, "stroke-dasharray": "0.1 6", "stroke-linecap": "round" }));
+    group.append(title, makeShape("path", { class: "line", fill: "none", stroke: "#1b2a35", "stroke-width": 2.2, ...dashes }));
     sheet.prepend(group);
     const edge = { group, ends: [boxes[row.dataset.source], boxes[row.dataset.target]], share: Number(row.dataset.confidence), shape: null, label: null };
     edges.push(edge);
@@ -178,7 +180,7 @@ function startDrag(event) {
 }
 function fitStage() {
   const scale = Math.min(1, stage.clientWidth / fullWidth);
-  stage.style.setProperty("--stage-height", `${Math.max(160, Math.min(fullHeight * scale, 0.8 * window.innerHeight))}px`);
+  stage.style.setProperty("--stage-height", `${Math.max(160, Math.min(fullHeight * scale, 0.54 * window.innerHeight))}px`);
 }
 function openView() {
   // names must be readable at first sight: a large graph opens at its causes, in the middle of the top

@@ -9,7 +9,7 @@ makes everything look independent cannot take a connected graph apart. What come
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -19,6 +19,15 @@ from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs.knowledge import Knowledge
 
 Bools = NDArray[np.bool_]
+
+FALSE_EDGES = 0.5
+"""Edges that may appear on average where nothing depends on anything."""
+
+MOST_DRAWS, FEWEST_DRAWS, DRAWN_PAIRS = 200, 20, 100_000
+"""Tables without any dependence that the bound is checked on: fewer where there are many pairs."""
+
+NO_DEPENDENCE = 0.0
+"""A set of two columns or more separates only if the log Bayes factor of dependence given it is below this."""
 
 
 class RemovalOrder(enum.Enum):
@@ -51,6 +60,9 @@ class SkeletonSettings:
         Neighbours from which larger sets are built, per end of an edge.
     removal_order
         Which separation is carried out first.
+    false_share
+        Share of the pairs that pass the marginal test which may be independent, on average: the level falls below
+        `marginal_level` for that.
     """
 
     marginal_level: float = 0.01
@@ -59,6 +71,7 @@ class SkeletonSettings:
     sets_per_edge: int = 8
     neighbours_considered: int = 12
     removal_order: RemovalOrder = RemovalOrder.MOST_CONVINCING
+    false_share: float = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,7 +166,7 @@ def screen_pairs(evidence: Independence, settings: SkeletonSettings, knowledge: 
     if not known.all():
         questions = questions.select(known)
     p = evidence.test(questions).p_value
-    dependent = p < settings.marginal_level
+    dependent = p < screening_level(settings, p)
     first, second = questions.x[dependent], questions.y[dependent]
     adjacency[first, second] = adjacency[second, first] = True
     tested = list(zip(questions.x.tolist(), questions.y.tolist(), strict=True))
@@ -162,6 +175,71 @@ def screen_pairs(evidence: Independence, settings: SkeletonSettings, knowledge: 
         pair: () for pair, kept in zip(tested, dependent.tolist(), strict=True) if not kept
     }
     return Skeleton(adjacency, separators, p_values)
+
+
+def bound_false_edges(
+    evidence: Independence, settings: SkeletonSettings, false_edges: float = FALSE_EDGES
+) -> tuple[SkeletonSettings, float]:
+    """Lower `false_share` until few enough pairs would pass if nothing depended on anything.
+
+    Pairs that share noise pass in clumps, so the number is found on tables that are drawn without any dependence.
+
+    Parameters
+    ----------
+    evidence
+        What was released.
+    settings
+        Of the search.
+    false_edges
+        Pairs that may pass on average.
+
+    Returns
+    -------
+    settings, expected
+        Settings that keep the bound, and the number of pairs that would pass.
+    """
+    x, y = np.triu_indices(len(evidence.columns), 1)
+    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+    questions = questions.select(evidence.answers(questions))
+    if not len(questions):
+        return settings, 0.0
+    draws = max(FEWEST_DRAWS, min(MOST_DRAWS, DRAWN_PAIRS // len(questions)))
+    null = np.sort(evidence.null_p_values(questions, draws, np.random.default_rng(2)), axis=1)
+    share = min(settings.false_share, false_edges)
+    while True:
+        level = settings.marginal_level
+        count = np.minimum(count_discoveries(null, share), (null < level).sum(axis=1))
+        expected = float(count.mean() + count.std() / np.sqrt(draws))
+        if expected <= false_edges or share < 1e-6:
+            return replace(settings, false_share=share), float(count.mean())
+        share /= 1.5
+
+
+def marginal_level(evidence: Independence, settings: SkeletonSettings) -> float:
+    """Return the level of the marginal test on this evidence."""
+    x, y = np.triu_indices(len(evidence.columns), 1)
+    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+    return screening_level(settings, evidence.test(questions.select(evidence.answers(questions))).p_value)
+
+
+def screening_level(settings: SkeletonSettings, p_values: NDArray[np.float64]) -> float:
+    """Return the level of the marginal test, at most `marginal_level`: as Benjamini and Hochberg have it."""
+    found = int(count_discoveries(np.sort(p_values)[None], settings.false_share)[0])
+    return min(settings.marginal_level, settings.false_share * max(found, 1) / max(len(p_values), 1))
+
+
+def count_discoveries(p_values: NDArray[np.float64], share: float) -> NDArray[np.intp]:
+    """Return how many of these p-values, ascending in each row, Benjamini and Hochberg's rule takes.
+
+    Examples
+    --------
+    >>> count_discoveries(np.array([[0.001, 0.2, 0.9]]), 0.1).tolist()
+    [1]
+    """
+    rank = np.arange(1, p_values.shape[1] + 1)
+    passes = p_values <= share * rank / max(p_values.shape[1], 1)
+    counts: NDArray[np.intp] = np.where(passes, rank, 0).max(axis=1, initial=0)
+    return counts
 
 
 def candidate_sets(
@@ -225,11 +303,12 @@ def _find_separations(
     p_value = evidence.test(Questions.of(candidates)).p_value
     for (x, y, _), p in zip(candidates, p_value.tolist(), strict=True):
         skeleton.p_values[x, y] = max(skeleton.p_values.get((x, y), 0.0), p)
-    found = [
-        (p, x, y, given)
-        for (x, y, given), p in zip(candidates, p_value.tolist(), strict=True)
-        if p > settings.conditional_level
-    ]
+    chosen = [i for i, p in enumerate(p_value.tolist()) if p > settings.conditional_level]
+    if order > 1 and chosen:
+        # a test that could not have seen a dependence separates nothing
+        odds = evidence.odds(Questions.of([candidates[i] for i in chosen]))
+        chosen = [i for i, value in zip(chosen, odds.tolist(), strict=True) if value < NO_DEPENDENCE]
+    found = [(float(p_value[i]), *candidates[i]) for i in chosen]
     association = evidence.association()
     weakest = order == 1 and settings.removal_order is RemovalOrder.WEAKEST_EDGE
     names = evidence.columns

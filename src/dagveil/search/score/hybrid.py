@@ -46,11 +46,14 @@ class ScoreSearchSettings:
         could have explained it.
     ges
         Bounds of the greedy search.
+    level
+        An edge must bring what a marginal test at this level asks for; 1 asks for nothing.
     """
 
     room: Room | None = None
     joining_level: float = 0.01
     ges: GesSettings = field(default_factory=GesSettings)
+    level: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0.0 < self.joining_level < 1.0:
@@ -84,7 +87,7 @@ def search_by_score(
         Graph that tests found on the same evidence; needed where `choose_room` says SKELETON.
     """
     settings = settings or ScoreSearchSettings()
-    score = noise_aware_score(evidence)
+    score = noise_aware_score(evidence, settings.level)
     if choose_room(evidence, settings) is Room.FREE:
         return greedy_equivalence_search(score, evidence.columns, knowledge, settings.ges)
     if tested is None:
@@ -98,7 +101,7 @@ def _join_parts(
     score: EvidenceScore, graph: Cpdag, knowledge: Knowledge, settings: ScoreSearchSettings, within: NDArray[np.bool_]
 ) -> Cpdag:
     """Add edges between parts of the graph, the best one first, until none reaches the level."""
-    lenient = lenient_score(score, settings.joining_level)
+    lenient = lenient_score(score, min(settings.joining_level, settings.level))
     one_step = replace(settings.ges, phases=(Kind.INSERT,), most_steps=1)
     while True:
         part = _parts(graph)

@@ -1,0 +1,77 @@
+"""The graph that most redraws agree on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.search.confidence import Shares, agree
+
+NAMES = tuple("abcde")
+EMPTY = Cpdag(NAMES, frozenset(), frozenset())
+
+
+def shares_of(redraws: int, arrows: dict[str, int], lines: dict[str, int] | None = None) -> Shares:
+    """Shares in which, for example, {"ab": 3} has a → b three times."""
+    adjacent: Counter[frozenset[str]] = Counter()
+    for pair, times in [*arrows.items(), *(lines or {}).items()]:
+        adjacent[frozenset(pair)] += times
+    return Shares(redraws, adjacent, Counter({(pair[0], pair[1]): times for pair, times in arrows.items()}))
+
+
+def test_an_edge_needs_one_half_of_the_redraws() -> None:
+    graph = agree(EMPTY, shares_of(10, {}, {"ab": 5, "bc": 4}))
+    assert (graph.directed, graph.undirected) == (frozenset(), {frozenset("ab")})
+
+
+def test_an_arrow_needs_one_half_of_all_redraws() -> None:
+    """Not only of those with the edge: a → b came in 4 of 10, b → c in 5."""
+    graph = agree(EMPTY, shares_of(10, {"ab": 4, "bc": 5, "cd": 4, "dc": 4}, {"ab": 1}))
+    assert graph.directed == {("b", "c")}
+    assert graph.undirected == {frozenset("ab"), frozenset("cd")}
+
+
+def test_two_halves_are_a_line() -> None:
+    graph = agree(EMPTY, shares_of(10, {"ab": 5, "ba": 5}))
+    assert (graph.directed, graph.undirected) == (frozenset(), {frozenset("ab")})
+
+
+def test_the_weakest_arrow_of_a_circle_is_a_line() -> None:
+    graph = agree(EMPTY, shares_of(10, {"ab": 8, "bc": 6, "ca": 7}))
+    assert graph.directed == {("a", "b"), ("c", "a")}
+    assert graph.undirected == {frozenset("bc")}
+
+
+def test_without_redraws_the_search_has_the_word() -> None:
+    found = Cpdag(NAMES, frozenset({("a", "b")}), frozenset())
+    assert agree(found, Shares.none()) is found
+
+
+@given(st.integers(1, 9), st.integers(0, 2**32 - 1))
+def test_majorities_hold_and_never_make_a_circle(redraws: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    adjacent: Counter[frozenset[str]] = Counter()
+    directed: Counter[tuple[str, str]] = Counter()
+    # every pair has its own leaning, so that majorities often go round
+    leaning = rng.random((5, 5))
+    for _ in range(redraws):
+        for i in range(5):
+            for j in range(i):
+                kind = rng.choice(3, p=[0.1, 0.1, 0.8])
+                if kind:
+                    adjacent[frozenset((NAMES[i], NAMES[j]))] += 1
+                if kind == 2:
+                    arc = (i, j) if rng.random() < leaning[i, j] else (j, i)
+                    directed[NAMES[arc[0]], NAMES[arc[1]]] += 1
+    graph = agree(EMPTY, Shares(redraws, adjacent, directed))
+    assert graph.skeleton() == {pair for pair, times in adjacent.items() if 2 * times >= redraws}
+    assert all(2 * directed[arc] >= redraws for arc in graph.directed)
+    left = set(NAMES)
+    while left:
+        sources = {node for node in left if not any(b == node and a in left for a, b in graph.directed)}
+        assert sources, graph.directed
+        left -= sources
