@@ -15,6 +15,7 @@ import pytest
 from caller import ASIA, Caller, fill_folder, open_books, open_studio, order_job, work
 from live_server import Server
 
+from dagveil.graphs.exchange.formats import Format
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import NoisyMax
 from dagveil.privacy.ledger.account import Terms
@@ -106,6 +107,61 @@ def test_evidence_of_a_cancelled_run_is_searched_for_free(studio: Caller, monkey
     assert (found["state"], found["has_result"], found["evidence_of"]) == ("done", True, job_id)
     assert found["charge"]["epsilon"] == "0"
     assert (studio.spent(), studio.desk.books.account("asia-sample").runs) == (1.0, 1)
+
+
+def test_another_search_takes_settings_and_knowledge_or_says_why_not(
+    studio: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = order_job(studio, epsilon="8")
+    work(studio, job_id, Bell(), monkeypatch)
+    place = f"/api/jobs/{job_id}/search"
+    for body, words in (
+        ({"settings": {"marginal_level": 2}}, "marginal_level is 2"),
+        ({"settings": {"arrows": "guessed"}}, "guessed"),
+        ({"settings": {"search": "notears"}}, "second moments"),
+        ({"settings": {"redraws": 20_000}}, "redraws is 20000"),
+        ({"knowledge": "tiers = ["}, "not valid TOML"),
+        ({"knowledge": 'tiers = ["smoke"]'}, "tiers is a list of lists"),
+        ({"knowledge": 'forbidden = [["nobody", "smoke"]]'}, "nobody"),
+        ({"redraws": 3}, "redraws"),
+    ):
+        refused = studio.ask("POST", place, body)
+        assert (refused.status, words in refused.json["detail"]) == (422, True), refused.text
+    body = {
+        "settings": {"redraws": 0, "conditional_level": 0.2, "arrows": "separating-sets", "search": "tests"},
+        "knowledge": 'required = [["smoke", "lung"]]',
+    }
+    again = studio.ask("POST", place, body).json["id"]
+    work(studio, again, Bell(), monkeypatch)
+    result = studio.ask("GET", f"/api/jobs/{again}/result").json
+    assert {"source": "smoke", "target": "lung", "kind": "directed"}.items() <= next(
+        edge for edge in result["graph"]["edges"] if {edge["source"], edge["target"]} == {"smoke", "lung"}
+    ).items()
+    assert result["method"]["settings"]["conditional_level"] == 0.2
+    assert studio.spent() == 8.0
+
+
+def test_evidence_and_graphs_are_downloaded(studio: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = order_job(studio, epsilon="8")
+    assert studio.ask("GET", f"/api/jobs/{job_id}/evidence").status == 409
+    assert studio.ask("GET", f"/api/jobs/{job_id}/export?to=dot").status == 404
+    work(studio, job_id, Bell(), monkeypatch)
+    evidence = studio.ask("GET", f"/api/jobs/{job_id}/evidence")
+    assert evidence.body == (studio.desk.folder.results(job_id) / "evidence.json").read_bytes()
+    undirected = [
+        edge for edge in studio.ask("GET", f"/api/jobs/{job_id}/result").json["graph"]["edges"]
+        if edge["kind"] == "undirected"
+    ]  # fmt: skip
+    for form in Format:
+        given = studio.ask("GET", f"/api/jobs/{job_id}/export?to={form.value}")
+        if form is Format.DOWHY and undirected:
+            assert given.status == 422
+            assert studio.ask("GET", f"/jobs/{job_id}/export?to=dowhy").status == 422
+            given = studio.ask("GET", f"/api/jobs/{job_id}/export?to=dowhy&extend=nearest")
+        assert (given.status, "smoke" in given.text) == (200, True)
+    page = studio.ask("GET", f"/jobs/{job_id}/export?to=graphml")
+    assert page.headers["content-disposition"] == 'attachment; filename="graph-graphml.graphml"'
+    assert studio.ask("GET", f"/api/jobs/{job_id}/export?to=elsewhere").status == 422
 
 
 def test_a_changed_schema_stops_a_run_before_it_spends(studio: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
         Bytes of an upload, at most.
     """
     from starlette.concurrency import run_in_threadpool
-    from starlette.responses import FileResponse, Response
+    from starlette.responses import Response
     from starlette.routing import Route
 
     described = msgspec.json.encode(describe_api())
@@ -102,7 +102,7 @@ def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
 
     async def evidence(request: Request) -> Response:
         place = await run_in_threadpool(desk.evidence, request.path_params["job"])
-        return FileResponse(place, media_type="application/json")
+        return Response(await run_in_threadpool(place.read_bytes), media_type="application/json")
 
     async def export(request: Request) -> Response:
         query = read_query(request, ExportQuery)

@@ -185,6 +185,21 @@ handle("form[data-schema]", async (form) => {
   return send("PUT", told(form, "schema"), JSON.stringify(body), "application/json");
 });
 
+// not by the address: that would scroll this page as well
+const showGraph = (frame) => {
+  const [part, drawing] = ["#graph", "#graph .stage"].map((name) => frame.contentDocument?.querySelector(name));
+  if (!drawing) return;
+  const [from, to] = [part.getBoundingClientRect().top, drawing.getBoundingClientRect()];
+  const room = innerHeight - frame.getBoundingClientRect().top;
+  // its heading as well if there is room for both
+  frame.contentWindow.scrollBy(0, to.bottom - from <= room ? from : to.top);
+};
+
+for (const frame of document.querySelectorAll("iframe")) {
+  frame.addEventListener("load", () => showGraph(frame));
+  showGraph(frame);
+}
+
 const watch = async (section) => {
   const field = (name) => section.querySelector(`[data-field="${name}"]`);
   for (;;) {
