@@ -204,6 +204,7 @@ class TestEvidence:
             "harsh": ("--marginal-level", 1e-9),
             "flat": ("--largest-order", 0),
             "classic": ("--arrows", "separating-sets"),
+            "careful": ("--false-edges", 0.01),
             "known": ("--knowledge", asia.path("k.toml")),
         }
         results = {}
@@ -218,6 +219,13 @@ class TestEvidence:
             len(results["harsh"].graph.edges) <= len(results["plain"].graph.edges) <= len(results["flat"].graph.edges)
         )
         assert len(results["harsh"].graph.edges) < len(results["flat"].graph.edges)
+        shares = {name: results[name].method.settings["false_share"] for name in ("plain", "careful")}
+        assert shares["careful"] < shares["plain"]
+        assert results["careful"].false_edges <= 0.01
+        assert results["plain"].false_edges <= 0.5
+        refused = asia.run("discover", evidence, "--false-edges", 0, "-o", asia.path("never"))
+        assert refused.exit_code == 2
+        assert "false_edges is 0; choose a number above 0" in refused.stderr
         assert frozenset(("lung", "tub")) not in results["known"].graph.cpdag.skeleton()
         assert results["known"].graph.family == "mpdag"
         receipt = load_evidence(evidence).receipt

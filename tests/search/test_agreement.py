@@ -1,4 +1,4 @@
-"""The graph that most redraws agree on."""
+"""What most redraws support of a graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.search.confidence import Shares, agree
 
 NAMES = tuple("abcde")
-EMPTY = Cpdag(NAMES, frozenset(), frozenset())
+COMPLETE = Cpdag.complete(NAMES)
 
 
 def shares_of(redraws: int, arrows: dict[str, int], lines: dict[str, int] | None = None) -> Shares:
@@ -24,24 +24,30 @@ def shares_of(redraws: int, arrows: dict[str, int], lines: dict[str, int] | None
 
 
 def test_an_edge_needs_one_half_of_the_redraws() -> None:
-    graph = agree(EMPTY, shares_of(10, {}, {"ab": 5, "bc": 4}))
+    graph = agree(COMPLETE, shares_of(10, {}, {"ab": 5, "bc": 4}))
     assert (graph.directed, graph.undirected) == (frozenset(), {frozenset("ab")})
+
+
+def test_pairs_that_only_redraws_join_are_not_drawn() -> None:
+    """The bound on false edges is one of the graph that was found."""
+    found = Cpdag(NAMES, frozenset(), frozenset({frozenset("ab")}))
+    assert agree(found, shares_of(10, {}, {"ab": 6, "bc": 9})).skeleton() == {frozenset("ab")}
 
 
 def test_an_arrow_needs_one_half_of_all_redraws() -> None:
     """Not only of those with the edge: a → b came in 4 of 10, b → c in 5."""
-    graph = agree(EMPTY, shares_of(10, {"ab": 4, "bc": 5, "cd": 4, "dc": 4}, {"ab": 1}))
+    graph = agree(COMPLETE, shares_of(10, {"ab": 4, "bc": 5, "cd": 4, "dc": 4}, {"ab": 1}))
     assert graph.directed == {("b", "c")}
     assert graph.undirected == {frozenset("ab"), frozenset("cd")}
 
 
 def test_two_halves_are_a_line() -> None:
-    graph = agree(EMPTY, shares_of(10, {"ab": 5, "ba": 5}))
+    graph = agree(COMPLETE, shares_of(10, {"ab": 5, "ba": 5}))
     assert (graph.directed, graph.undirected) == (frozenset(), {frozenset("ab")})
 
 
 def test_the_weakest_arrow_of_a_circle_is_a_line() -> None:
-    graph = agree(EMPTY, shares_of(10, {"ab": 8, "bc": 6, "ca": 7}))
+    graph = agree(COMPLETE, shares_of(10, {"ab": 8, "bc": 6, "ca": 7}))
     assert graph.directed == {("a", "b"), ("c", "a")}
     assert graph.undirected == {frozenset("bc")}
 
@@ -67,7 +73,7 @@ def test_majorities_hold_and_never_make_a_circle(redraws: int, seed: int) -> Non
                 if kind == 2:
                     arc = (i, j) if rng.random() < leaning[i, j] else (j, i)
                     directed[NAMES[arc[0]], NAMES[arc[1]]] += 1
-    graph = agree(EMPTY, Shares(redraws, adjacent, directed))
+    graph = agree(COMPLETE, Shares(redraws, adjacent, directed))
     assert graph.skeleton() == {pair for pair, times in adjacent.items() if 2 * times >= redraws}
     assert all(2 * directed[arc] >= redraws for arc in graph.directed)
     left = set(NAMES)

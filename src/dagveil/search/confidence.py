@@ -103,7 +103,9 @@ def redraw_graphs(
 
 
 def agree(found: Cpdag, shares: Shares) -> Cpdag:
-    """Return the graph that most redraws support: their edges, and their arrows.
+    """Return what most redraws support of a graph: its edges, and their arrows.
+
+    Pairs that only redraws join are not drawn: the bound on false edges is one of the graph that was found.
 
     Parameters
     ----------
@@ -114,7 +116,7 @@ def agree(found: Cpdag, shares: Shares) -> Cpdag:
     """
     if not shares.redraws:
         return found
-    pairs = [pair for pair in shares.adjacent if (shares.of_pair(pair) or 0.0) >= MOST]
+    pairs = [pair for pair in found.skeleton() if (shares.of_pair(pair) or 0.0) >= MOST]
     arrows = []
     for first, second in map(sorted, pairs):
         for cause, effect in ((first, second), (second, first)):
