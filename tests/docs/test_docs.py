@@ -219,6 +219,7 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
     import dagveil.methods.measure_moments
     import dagveil.methods.measure_tables
     import dagveil.privacy.mechanisms.gaussian as gaussian
+    import dagveil.search.constraint.skeleton
 
     rooms = (
         dagveil.curator.door,
@@ -231,6 +232,7 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
         dagveil.methods.measure_moments,
         dagveil.methods.measure_tables,
         gaussian,
+        dagveil.search.constraint.skeleton,
     )
     found = {float(getattr(room, name)) for room in rooms if hasattr(room, name)}
     assert found == {value}

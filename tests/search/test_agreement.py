@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.confidence import Shares, agree
 
 NAMES = tuple("abcde")
@@ -35,10 +36,17 @@ def test_pairs_that_only_redraws_join_are_not_drawn() -> None:
 
 
 def test_an_arrow_needs_one_half_of_all_redraws() -> None:
-    """Not only of those with the edge: a → b came in 4 of 10, b → c in 5."""
-    graph = agree(COMPLETE, shares_of(10, {"ab": 4, "bc": 5, "cd": 4, "dc": 4}, {"ab": 1}))
-    assert graph.directed == {("b", "c")}
-    assert graph.undirected == {frozenset("ab"), frozenset("cd")}
+    """Not only of those with the edge: a → b came in 4 of 10, b → c and d → c in 5."""
+    graph = agree(COMPLETE, shares_of(10, {"ab": 4, "bc": 5, "dc": 5}, {"ab": 1}))
+    assert graph.directed == {("b", "c"), ("d", "c")}
+    assert graph.undirected == {frozenset("ab")}
+
+
+def test_an_arrow_that_nothing_founds_is_a_line() -> None:
+    graph = agree(COMPLETE, shares_of(10, {"ab": 9}, {"bc": 9}))
+    assert (graph.directed, graph.undirected) == (frozenset(), {frozenset("ab"), frozenset("bc")})
+    known = Knowledge(tiers=(("a",), ("b", "c", "d", "e")))
+    assert agree(COMPLETE, shares_of(10, {"ab": 9, "bc": 9}), known).directed == {("a", "b"), ("b", "c")}
 
 
 def test_two_halves_are_a_line() -> None:
@@ -47,8 +55,8 @@ def test_two_halves_are_a_line() -> None:
 
 
 def test_the_weakest_arrow_of_a_circle_is_a_line() -> None:
-    graph = agree(COMPLETE, shares_of(10, {"ab": 8, "bc": 6, "ca": 7}))
-    assert graph.directed == {("a", "b"), ("c", "a")}
+    graph = agree(COMPLETE, shares_of(10, {"ab": 8, "db": 8, "bc": 6, "ca": 7, "ea": 7}))
+    assert graph.directed == {("a", "b"), ("d", "b"), ("c", "a"), ("e", "a")}
     assert graph.undirected == {frozenset("bc")}
 
 

@@ -118,7 +118,7 @@ def _search(
             find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
         found = find(tests)
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
-        graph = agree(found, shares)
+        graph = agree(found, shares, knowledge)
         if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
 
             def search_at(levels: SkeletonSettings) -> Cpdag:

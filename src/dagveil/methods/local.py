@@ -118,7 +118,7 @@ def discover_reports(
     find = search_by(protocol.names, settings, rule, knowledge, skeleton_settings, _search_reports)
     found = find(evidence)
     shares = redraw_graphs(evidence, find, settings.redraws, progress)
-    graph = agree(found, shares)
+    graph = agree(found, shares, knowledge)
 
     def search_at(levels: SkeletonSettings) -> Cpdag:
         return search_by(protocol.names, settings, rule, knowledge, levels, _search_reports)(evidence)

@@ -15,6 +15,7 @@ import numpy as np
 
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 
 MEANING = (
     "share of redraws of the published noise and of sampling, around what was estimated, in which the edge returned; "
@@ -102,10 +103,11 @@ def redraw_graphs(
     return Shares(redraws, adjacent, directed)
 
 
-def agree(found: Cpdag, shares: Shares) -> Cpdag:
+def agree(found: Cpdag, shares: Shares, knowledge: Knowledge = NO_KNOWLEDGE) -> Cpdag:
     """Return what most redraws support of a graph: its edges, and their arrows.
 
-    Pairs that only redraws join are not drawn: the bound on false edges is one of the graph that was found.
+    Pairs that only redraws join are not drawn: the bound on false edges is one of the graph that was found. Each arrow
+    is part of a collider, follows from other arrows, or from knowledge.
 
     Parameters
     ----------
@@ -113,10 +115,12 @@ def agree(found: Cpdag, shares: Shares) -> Cpdag:
         The graph of the released evidence; it is returned as it is if nothing was redrawn.
     shares
         Of the redraws.
+    knowledge
+        Background knowledge, which every redraw obeys.
     """
     if not shares.redraws:
         return found
-    pairs = [pair for pair in found.skeleton() if (shares.of_pair(pair) or 0.0) >= MOST]
+    pairs = frozenset(pair for pair in found.skeleton() if (shares.of_pair(pair) or 0.0) >= MOST)
     arrows = []
     for first, second in map(sorted, pairs):
         for cause, effect in ((first, second), (second, first)):
@@ -130,8 +134,39 @@ def agree(found: Cpdag, shares: Shares) -> Cpdag:
         if not _reaches(effects, effect, cause):
             directed.add((cause, effect))
             effects[cause].add(effect)
+    directed = _keep_founded(directed, pairs, knowledge)
     lines = frozenset(pair for pair in pairs if not any(frozenset(arc) == pair for arc in directed))
     return Cpdag(found.nodes, frozenset(directed), lines)
+
+
+def _keep_founded(
+    arrows: set[tuple[str, str]], pairs: frozenset[frozenset[str]], knowledge: Knowledge
+) -> set[tuple[str, str]]:
+    """Return the arrows that knowledge or a collider founds, and those that follow from these by Meek's rules."""
+
+    def joined(a: str, b: str) -> bool:
+        return frozenset((a, b)) in pairs
+
+    kept = {
+        (a, b)
+        for a, b in arrows
+        if not knowledge.allows(b, a) or any(d == b and c != a and not joined(a, c) for c, d in arrows)
+    }
+    while True:
+        more = {
+            (a, b)
+            for a, b in arrows - kept
+            if any(d == a and c != b and not joined(c, b) for c, d in kept)
+            or any(c == a and (d, b) in kept for c, d in kept)
+            or any(
+                d == f == b and joined(a, c) and joined(a, e) and c != e and not joined(c, e)
+                for c, d in kept
+                for e, f in kept
+            )
+        }
+        if not more:
+            return kept
+        kept |= more
 
 
 def _reaches(effects: dict[str, set[str]], start: str, goal: str) -> bool:

@@ -43,7 +43,7 @@ class LinearScore:
 
     Examples
     --------
-    >>> noisy = NoisyCovariance(("a", "b"), np.array([[1.0, 0.5], [0.5, 1.0]]), 0.0, 1000.0, 0.0)
+    >>> noisy = NoisyCovariance(("a", "b"), np.array([[1.0, 0.5], [0.5, 1.0]]), 0.0, 1000.0, 0.0, np.zeros(2))
     >>> score = LinearScore(noisy, np.zeros((2, 2)))
     >>> round(score.local(1, frozenset({0}))), round(score.local(0, frozenset({1})))
     (140, 140)

@@ -38,7 +38,7 @@ def polish(start: Bools, score: LinearScore, room: Bools, fixed: Bools) -> Bools
     Examples
     --------
     >>> from dagveil.evidence.moments import NoisyCovariance
-    >>> noisy = NoisyCovariance(("a", "b"), np.array([[1.0, 0.5], [0.5, 1.0]]), 0.0, 1000.0, 0.0)
+    >>> noisy = NoisyCovariance(("a", "b"), np.array([[1.0, 0.5], [0.5, 1.0]]), 0.0, 1000.0, 0.0, np.zeros(2))
     >>> nothing = np.zeros((2, 2), dtype=bool)
     >>> polish(nothing, LinearScore(noisy, np.zeros((2, 2))), ~np.eye(2, dtype=bool), nothing).sum()
     np.int64(1)

@@ -168,7 +168,7 @@ def pose(noisy: NoisyCovariance, scales: Floats) -> NoisyProblem:
 
     Examples
     --------
-    >>> noisy = NoisyCovariance(("a", "b"), np.eye(2), 0.01, 1000.0, 0.0)
+    >>> noisy = NoisyCovariance(("a", "b"), np.eye(2), 0.01, 1000.0, 0.0, np.zeros(2))
     >>> problem = pose(noisy, np.ones(2))
     >>> round(problem.penalty, 3), round(problem.threshold, 3)
     (0.078, 0.05)
