@@ -336,22 +336,6 @@ def marginal_wald(covariance: Floats, noise: Floats, n_rows: float) -> Wald:
     return Wald(covariance.reshape(q, a * b), sampling + noise, np.asarray(sampling))
 
 
-def mix_strata(weights: Floats, x_within: Floats, y_within: Floats) -> Floats:
-    """Return Σ_z w_z D_{x|z} ⊗ D_{y|z} for a batch: the sampling covariance without assuming equal strata.
-
-    Parameters
-    ----------
-    weights
-        Shape (q, strata).
-    x_within, y_within
-        Covariance of x and of y inside each stratum, shapes (q, strata, a, a) and (q, strata, b, b).
-    """
-    q, z, a, _ = x_within.shape
-    b = y_within.shape[2]
-    weighed = (x_within * weights[:, :, None, None]).reshape(q, z, a * a)
-    return _sum_products(weighed, y_within.reshape(q, z, b * b), a, b)
-
-
 def _sum_products(left: Floats, right: Floats, a: int, b: int) -> Floats:
     """Return Σ_t L_t ⊗ R_t, given flat matrices in the shapes (q, terms, a²) and (q, terms, b²)."""
     mixed = (left.transpose(0, 2, 1) @ right).reshape(-1, a, a, b, b)
