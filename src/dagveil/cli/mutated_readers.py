@@ -146,10 +146,6 @@ def _write_csv() -> bytes:
     return out.getvalue()
 
 
-def _write_tsv(rows: pa.Table, out: Any) -> None:
-    csv.write_csv(rows, out, csv.WriteOptions(delimiter="\t"))
-
-
 def _write_stream(rows: pa.Table, out: Any) -> None:
     with pa.ipc.new_file(out, rows.schema) as writer:
         writer.write_table(rows)
