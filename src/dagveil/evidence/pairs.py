@@ -21,6 +21,7 @@ from dagveil.evidence.questions import Answers, Questions
 from dagveil.evidence.wald import (
     Conditioning,
     Regressions,
+    Remainder,
     Wald,
     invert_sets,
     marginal_wald,
@@ -172,11 +173,39 @@ class PairEvidence:
         return self.walds(questions)
 
     def odds(self, questions: Questions) -> Floats:
-        """Return the log Bayes factor of dependence for each question."""
+        """Return the log Bayes factor of dependence for each question, against none or next to none."""
         odds = np.zeros(len(questions))
         for rows, wald in self.all_walds(self._small_first(questions)):
             odds[rows] = wald.odds(self.covariance.n_rows)
+        joint = self._compared(questions)
+        odds[joint] = self.remainder(questions.select(joint)).odds(self.covariance.n_rows)
         return odds
+
+    def _compared(self, questions: Questions) -> Rows:
+        """Return the questions that are judged by what a set leaves: main effects leave something by themselves."""
+        return np.flatnonzero(self.joint(questions) & (questions.order > 1))
+
+    def remainder(self, questions: Questions) -> Remainder:
+        """Return what sets leave of the dependence that they leave without one of their columns.
+
+        Of their columns, the one without which u is smallest.
+        """
+        questions = self._small_first(questions)
+        q, m = len(questions), self.covariance.blocks.shape[2]
+        before, smallest = np.zeros((q, m * m)), np.full(q, np.inf)
+        for dropped in range(questions.order):
+            smaller = Questions(questions.x, questions.y, np.delete(questions.given, dropped, axis=1))
+            for rows, wald in self.all_walds(smaller):
+                size = (wald.partial**2).sum(axis=1)
+                less = size < smallest[rows]
+                rows = rows[less]
+                smallest[rows], before[rows, : wald.partial.shape[1]] = size[less], wald.partial[less]
+        left = Remainder(np.zeros(q), np.zeros(q), np.zeros(q))
+        for rows, wald in self.all_walds(questions):
+            marginal = self.wald(Questions(questions.x[rows], questions.y[rows], questions.given[rows, :0]))
+            part = wald.compare(before[rows, : wald.partial.shape[1]], marginal.covariance)
+            left.share[rows], left.information[rows], left.whole[rows] = part.share, part.information, part.whole
+        return left
 
     def power(self, questions: Questions) -> tuple[Floats, Floats]:
         """Return `Wald.power` of each question."""
@@ -434,9 +463,12 @@ class RedrawnEvidence(PairEvidence):
         return self._source.joint(questions)
 
     def odds(self, questions: Questions) -> Floats:
-        """Return about the log Bayes factor of dependence that the drawn statistic gives."""
+        """Return about the log Bayes factor that fresh noise could have given."""
         share, room = self._source.power(questions)
         odds: Floats = (share * self._recall(questions) - room) / 2
+        joint = self._compared(questions)
+        left = self._source.remainder(questions.select(joint)).redraw(self._rng)
+        odds[joint] = left.odds(self.covariance.n_rows)
         return odds
 
     def _statistic(self, questions: Questions) -> Floats:

@@ -10,7 +10,7 @@ regressed on them next, and a question joins two regressions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,16 @@ SMALLEST_EIGENVALUE = 0.02
 
 EXPECTED_EFFECT = 0.2
 """Size of a dependence, in units of a correlation, that a separation denies."""
+
+EXPECTED_SHARE, SHARE_SPREAD = 0.5, 0.3
+"""What one more conditioning column leaves of a dependence, if it leaves any: mean and deviation."""
+
+LEAST_INFORMATION = 1.0
+"""Below this nothing is known about a share."""
+
+LEAST_REMAINDER = 7.0
+"""Dependence below this many deviations of a correlation, as sampling alone gives them, is as good as none where other
+columns are held fixed: bins, and columns that are not in the table, leave as much behind."""
 
 SMALLEST_RESIDUAL = 0.001
 """Floor for residual variances, as a share of the column's own: noise must not make a column look determined."""
@@ -128,6 +138,51 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Remainder:
+    """What one more conditioning column leaves of dependences, for a batch of q questions.
+
+    A dependence roughly keeps its direction while columns are held fixed that do not explain it. So u is compared with
+    what it was before, as share times that; with many levels this sees far more than u's own length would show.
+
+    Attributes
+    ----------
+    share, information
+        Estimate of the share, and its inverse variance; both 0 where nothing is known. Shape (q,).
+    whole
+        Size of the dependence before, in units of a correlation.
+    """
+
+    share: Floats
+    information: Floats
+    whole: Floats
+
+    def odds(self, n_rows: float) -> Floats:
+        """Return the log Bayes factor of some dependence left, against none: 0 where nothing is known.
+
+        Without dependence the share is 0; with it, normal around EXPECTED_SHARE. What is known and lies below
+        LEAST_REMAINDER has all odds against it.
+
+        Examples
+        --------
+        >>> left = Remainder(np.array([0.0, 0.1, 0.5]), np.array([0.0, 100.0, 100.0]), np.full(3, 0.8))
+        >>> left.odds(100_000.0).round(1).tolist()
+        [0.0, -1.5, 11.3]
+        >>> left.odds(1000.0).round(1).tolist()
+        [0.0, -inf, 11.3]
+        """
+        room = 1.0 + SHARE_SPREAD**2 * self.information
+        fit = self.share**2 - (self.share - EXPECTED_SHARE) ** 2 / room
+        odds: Floats = 0.0 + (fit * self.information - np.log(room)) / 2
+        weak = self.share * self.whole < LEAST_REMAINDER / np.sqrt(n_rows)
+        return np.where(weak & (self.information > 0), -np.inf, odds)
+
+    def redraw(self, rng: np.random.Generator) -> Remainder:
+        """Return what fresh noise and sampling could have given."""
+        deviation = 1.0 / np.sqrt(np.maximum(self.information, LEAST_INFORMATION))
+        return replace(self, share=self.share + deviation * rng.standard_normal(len(self.share)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Wald:
     """A batch of partial covariances with their covariance matrices.
 
@@ -175,6 +230,24 @@ class Wald:
         share: Floats = np.trace(np.linalg.solve(wider, prior), axis1=1, axis2=2) / prior.shape[1]
         room: Floats = np.linalg.slogdet(wider)[1] - np.linalg.slogdet(self.covariance)[1]
         return share, room
+
+    def compare(self, before: Floats, common: Floats) -> Remainder:
+        """Return what is left in u of what was there before.
+
+        Parameters
+        ----------
+        before
+            u without one of the conditioning columns, shape (q, ab).
+        common
+            Covariances of the errors that u had before and still has, which are no likeness: (q, ab, ab).
+        """
+        solved = np.linalg.solve(self.covariance, before[..., None])[..., 0]
+        alike = np.trace(np.linalg.solve(self.covariance, common), axis1=1, axis2=2)
+        information = np.einsum("qi,qi->q", before, solved) - alike
+        known = information > LEAST_INFORMATION
+        found = np.einsum("qi,qi->q", self.partial, solved) - alike
+        share = np.divide(found, information, out=np.zeros_like(found), where=known)
+        return Remainder(share, np.where(known, information, 0.0), np.sqrt((before**2).sum(axis=1)))
 
     def efficiency(self) -> Floats:
         """Return the share of information that noise leaves, tr(C⁻¹ sampling) / degrees of freedom."""

@@ -26,7 +26,7 @@ FALSE_EDGES = 0.5
 MOST_DRAWS, FEWEST_DRAWS, DRAWN_PAIRS = 200, 20, 100_000
 """Tables without any dependence that the bound is checked on: fewer where there are many pairs."""
 
-NO_DEPENDENCE = -0.3
+NO_DEPENDENCE = -0.1
 """A set of two columns or more separates only if the log Bayes factor of dependence given it is below this: a test that
 could have seen nothing has one of about 0."""
 
@@ -67,7 +67,7 @@ class SkeletonSettings:
     """
 
     marginal_level: float = 0.01
-    conditional_level: float = 0.001
+    conditional_level: float = 1e-5
     largest_order: int = 2
     sets_per_edge: int = 8
     neighbours_considered: int = 12
