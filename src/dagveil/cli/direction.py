@@ -81,8 +81,13 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
     write_paid(path, found.save, recovery)
     tell_account(books, run["ledger"], schema.dataset)
     console = open_console()
-    console.print(clean_text(f"{found.cause} → {found.effect}, confidence {found.confidence:.1%}"))
-    console.print(f"difference of scores {found.difference:.4g}, scale of its noise {found.noise_scale:.4g}")
+    if found.doubt is not None:
+        console.print(clean_text(f"No direction: {found.doubt}."))
+        console.print("Background knowledge, such as which was measured first, may settle it: `tiers` in the schema.")
+    else:
+        console.print(clean_text(f"{found.cause} → {found.effect}, confidence {found.confidence:.0%}"))
+    if found.difference is not None and found.noise_scale is not None:
+        console.print(f"difference of scores {found.difference:.4g}, scale of its noise {found.noise_scale:.4g}")
     console.print(found.meaning)
     console.print()
     print_receipt(found.receipt)

@@ -39,9 +39,6 @@ ROWS_SHARE = Fraction(1, 100)
 TABLE_SEARCH = SkeletonSettings()
 """Search constants for tables of counts."""
 
-PAIRS_LEVEL = 1e-5
-"""Conditional level where evidence comes from pairs alone."""
-
 MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
 """Search constants for numeric columns: their marginal tests have one degree of freedom and more power."""
 
@@ -68,8 +65,7 @@ def search_defaults(tests: Independence) -> SkeletonSettings:
 def search_constants(tests: Independence) -> SkeletonSettings:
     """Return the search constants that fit the kind of evidence.
 
-    Evidence from pairs alone means that noise would have drowned larger tables: then the weakest edge goes first. Main
-    effects of larger sets leave some dependence behind, so an edge must stand out more to be kept.
+    Evidence from pairs alone means that noise would have drowned larger tables: then the weakest edge goes first.
     """
     if isinstance(tests, MomentEvidence):
         return MOMENT_SEARCH
@@ -77,7 +73,7 @@ def search_constants(tests: Independence) -> SkeletonSettings:
         return FEATURE_SEARCH
     if isinstance(tests, TripleEvidence):
         return TABLE_SEARCH
-    return replace(TABLE_SEARCH, conditional_level=PAIRS_LEVEL, removal_order=RemovalOrder.WEAKEST_EDGE)
+    return replace(TABLE_SEARCH, removal_order=RemovalOrder.WEAKEST_EDGE)
 
 
 def fit_levels(constants: SkeletonSettings, columns: int) -> SkeletonSettings:

@@ -86,6 +86,16 @@ class ReleasedFunctions:
         place = self._places(name)[0]
         return math.sqrt(max(float(self._covariance[place, place]), 0.0)) / float(self._norms[0])
 
+    def line(self, x: str, y: str) -> tuple[Floats, Floats]:
+        """Return means and covariance of two columns in half-widths of their bounds, as noisy as the moments."""
+        places = [self._places(name)[0] for name in (x, y)]
+        covariance = self._covariance[np.ix_(places, places)] / self._norms[0] ** 2
+        spreads = np.sqrt(np.maximum(np.diag(covariance), SMALLEST_RIDGE))
+        most = 0.99 * spreads[0] * spreads[1]
+        covariance[0, 1] = covariance[1, 0] = min(max(float(covariance[0, 1]), -most), most)
+        np.fill_diagonal(covariance, spreads**2)
+        return self._means[places] / self._norms[0], covariance
+
     def draw_leftovers(
         self, x: str, y: str, given: tuple[str, ...], rows: int, draws: int, rng: np.random.Generator
     ) -> Floats:
