@@ -7,7 +7,6 @@ states should be the share of fresh runs in which an edge returns. The page is n
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -54,15 +53,6 @@ _IDEAL_DRAWS: Final = 200
 Floats = NDArray[np.float64]
 
 
-class Question(enum.Enum):
-    """What one run is for."""
-
-    SHUFFLED = "shuffled"
-    GRAPH = "graph"
-    CONFIDENCE = "confidence"
-    """The graph, and the confidence of every pair."""
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """One run."""
@@ -70,17 +60,18 @@ class Task:
     table: str
     contender: str
     epsilon: float
-    question: Question
+    shuffled: bool
     run: int
     seed: int
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Adjacent pairs of a run, and the stated confidence of all pairs where it was asked for."""
+    """Adjacent pairs that are drawn, those that the search found, and the stated confidence of all pairs."""
 
+    drawn: frozenset[Pair]
     found: frozenset[Pair]
-    stated: Mapping[Pair, float] | None = None
+    stated: Mapping[Pair, float]
 
 
 @dataclass(slots=True)
@@ -91,12 +82,15 @@ class Cell:
     contender: str
     epsilon: float
     shuffled: list[int] = field(default_factory=list)
-    found: list[frozenset[Pair]] = field(default_factory=list)
-    stated: list[Mapping[Pair, float]] = field(default_factory=list)
+    runs: list[Outcome] = field(default_factory=list)
 
-    def share(self, pair: Pair) -> float:
-        """Return the share of runs in which a pair was adjacent."""
-        return sum(pair in graph for graph in self.found) / len(self.found)
+    def share_drawn(self, pair: Pair) -> float:
+        """Return the share of runs in which a pair was drawn."""
+        return sum(pair in run.drawn for run in self.runs) / len(self.runs)
+
+    def share_found(self, pair: Pair) -> float:
+        """Return the share of runs in which the search found a pair."""
+        return sum(pair in run.found for run in self.runs) / len(self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +155,9 @@ def run_trust(
     contenders
         Methods, with the rule of the search after a colon; those that cannot take a table are left out for it.
     epsilons
-        Budgets. Confidence is compared at the one nearest to 1.
+        Budgets.
     runs
-        Per cell and question; a quarter of them state confidence.
+        Per cell, on the rows and on shuffled ones.
     seed
         Of shuffles and noise.
     workers
@@ -181,13 +175,8 @@ def run_trust(
     ]
     if not fits:
         raise MethodError(f"none of {', '.join(contenders)} takes any of these tables and budgets; choose others")
-    compared = min(epsilons, key=lambda epsilon: abs(np.log(epsilon)))
     cells = {(*fit, epsilon): Cell(*fit, epsilon) for fit in fits for epsilon in epsilons}
-    tasks = []
-    for (name, contender, epsilon), run in ((key, run) for key in cells for run in range(runs)):
-        states = epsilon == compared and run < max(1, runs // 4)
-        graph = Question.CONFIDENCE if states else Question.GRAPH
-        tasks += [Task(name, contender, epsilon, question, run, seed) for question in (Question.SHUFFLED, graph)]
+    tasks = [Task(*key, shuffled, run, seed) for key in cells for run in range(runs) for shuffled in (True, False)]
     folder = reference_folder() if folder is None else folder
     with ProcessPoolExecutor(workers, initializer=_take_tables, initargs=(by_name,)) as pool:
         references = {}
@@ -197,12 +186,10 @@ def run_trust(
             told("references", len(references), len(tables))
         for done, (task, outcome) in enumerate(zip(tasks, pool.map(_run_here, tasks), strict=True), start=1):
             cell = cells[task.table, task.contender, task.epsilon]
-            if task.question is Question.SHUFFLED:
-                cell.shuffled.append(len(outcome.found))
+            if task.shuffled:
+                cell.shuffled.append(len(outcome.drawn))
             else:
-                cell.found.append(outcome.found)
-            if outcome.stated is not None:
-                cell.stated.append(outcome.stated)
+                cell.runs.append(outcome)
             told("runs", done, len(tasks))
     return Study(tables, references, list(cells.values()), runs)
 
@@ -227,7 +214,7 @@ def run_task(table: TrustTable, task: Task) -> Outcome:
     """Release evidence and search it once; shuffles are the same for all contenders and budgets."""
     key = [task.seed, task.run, crc32(table.name.encode())]
     rng = np.random.default_rng([*key, crc32(repr(task).encode())])
-    if task.question is Question.SHUFFLED:
+    if task.shuffled:
         table = table.shuffle(np.random.default_rng(key))
     method, rule = read_contender(task.contender)
     evidence = measure_source(
@@ -240,8 +227,6 @@ def run_task(table: TrustTable, task: Task) -> Outcome:
         seed=int(rng.integers(2**62)),
         accept_draft=True,
     )
-    if task.question is not Question.CONFIDENCE:
-        return Outcome(search_evidence(evidence, SearchSettings(redraws=0, search=rule)).graph.cpdag.skeleton())
     usual = writing.NEAR_MISS
     try:
         # results leave out pairs with a smaller confidence, but the comparison needs them all
@@ -249,7 +234,9 @@ def run_task(table: TrustTable, task: Task) -> Outcome:
         result = search_evidence(evidence, SearchSettings(search=rule))
     finally:
         writing.NEAR_MISS = usual
-    return Outcome(result.graph.cpdag.skeleton(), stated_confidence(result))
+    drawn = result.graph.cpdag.skeleton()
+    doubtful = frozenset(frozenset((miss.source, miss.target)) for miss in result.near_misses if miss.found)
+    return Outcome(drawn, drawn | doubtful, stated_confidence(result))
 
 
 def stated_confidence(result: Result) -> dict[Pair, float]:
@@ -300,8 +287,8 @@ def rate_pairs(found: frozenset[Pair], truth: frozenset[Pair], columns: int) -> 
 def compare_confidence(cell: Cell, columns: Sequence[str]) -> Agreement:
     """Set the stated confidence of all pairs beside the share of fresh runs."""
     pairs = [frozenset(pair) for pair in combinations(columns, 2)]
-    fresh = np.array([cell.share(pair) for pair in pairs])
-    stated = np.array([[told.get(pair, 0.0) for pair in pairs] for told in cell.stated])
+    fresh = np.array([cell.share_found(pair) for pair in pairs])
+    stated = np.array([[run.stated.get(pair, 0.0) for pair in pairs] for run in cell.runs])
     mean = stated.mean(axis=0)
     groups, lower = [], -1.0
     for upper in SHARES:
@@ -310,7 +297,7 @@ def compare_confidence(cell: Cell, columns: Sequence[str]) -> Agreement:
         lower = upper + _SMALL
     rank, error = _compare(mean, fresh)
     rng = np.random.default_rng(1)  # a fixed seed: the same runs give the same page
-    best = [_compare(mean, rng.binomial(len(cell.found), mean) / len(cell.found)) for _ in range(_IDEAL_DRAWS)]
+    best = [_compare(mean, rng.binomial(len(cell.runs), mean) / len(cell.runs)) for _ in range(_IDEAL_DRAWS)]
     ranks = [rank for rank, _ in best if not math.isnan(rank)]
     seen = (fresh > 0) | (mean > 0)
     likely = np.maximum(fresh, mean) >= LIKELY

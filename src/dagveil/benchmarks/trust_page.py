@@ -105,16 +105,16 @@ def _tell_precision(study: Study, target: Target) -> list[str]:
 
     def tell(cell: Cell) -> str:
         truth = study.references[cell.table].strict
-        rates = [rate_pairs(found, truth, columns[cell.table]) for found in cell.found]
+        rates = [rate_pairs(run.drawn, truth, columns[cell.table]) for run in cell.runs]
         precisions = [rate.precision for rate in rates]
         mean, recall = float(np.mean(precisions)), float(np.mean([rate.recall for rate in rates]))
-        edges = np.mean([len(found) for found in cell.found])
+        edges = np.mean([len(run.drawn) for run in cell.runs])
         text = f"{mean:.2f}{_deviation(precisions)} / {recall:.2f}, {edges:.1f}"
         return target.judge(text, met=mean >= LEAST_PRECISION - _SMALL)
 
     def tell_loose(cell: Cell) -> str:
         truth = study.references[cell.table].loose
-        rates = [rate_pairs(found, truth, columns[cell.table]) for found in cell.found]
+        rates = [rate_pairs(run.drawn, truth, columns[cell.table]) for run in cell.runs]
         means = (np.mean([getattr(rate, name) for rate in rates]) for name in ("precision", "recall", "f1"))
         return " / ".join(f"{mean:.2f}" for mean in means)
 
@@ -133,7 +133,7 @@ def _tell_strongest(study: Study, target: Target) -> list[str]:
     rows = {table.name: table.rows.n_rows for table in study.tables}
 
     def tell(cell: Cell) -> str:
-        shares = [cell.share(edge) for edge in edges[cell.table]]
+        shares = [cell.share_drawn(edge) for edge in edges[cell.table]]
         if not shares:
             return ""
         text = f"{np.mean(shares):.0%}, {min(shares):.0%}"
@@ -159,7 +159,7 @@ def _tell_edges(study: Study, table: TrustTable, edges: Sequence[Pair]) -> str:
     lines = []
     for edge in edges:
         shares = {
-            name: ", ".join(f"{100 * cell.share(edge):.0f}" for cell in own if cell.contender == name)
+            name: ", ".join(f"{100 * cell.share_drawn(edge):.0f}" for cell in own if cell.contender == name)
             for name in contenders
         }
         lines.append((" – ".join(sorted(edge)), *shares.values()))
@@ -168,9 +168,8 @@ def _tell_edges(study: Study, table: TrustTable, edges: Sequence[Pair]) -> str:
 
 def _tell_confidence(study: Study, rank: Target, error: Target) -> list[str]:
     columns = {table.name: tuple(table.schema.columns) for table in study.tables}
-    compared = [cell for cell in study.cells if cell.stated]
     lines = []
-    for cell in compared:
+    for cell in study.cells:
         found = compare_confidence(cell, columns[cell.table])
         ranked = rank.judge(_number(found.rank), met=found.pairs == 0 or found.rank >= LEAST_RANK - _SMALL)
         ranked += f" ({_number(found.best_rank)})"
@@ -181,6 +180,7 @@ def _tell_confidence(study: Study, rank: Target, error: Target) -> list[str]:
             (
                 cell.table,
                 cell.contender,
+                f"{cell.epsilon:g}",
                 str(found.pairs),
                 ranked,
                 wrong,
@@ -194,14 +194,14 @@ def _tell_confidence(study: Study, rank: Target, error: Target) -> list[str]:
     ]
     return [
         "## Does stated confidence agree with fresh runs?",
-        f"At ε = {compared[0].epsilon:g}: the confidence of every pair, as {len(compared[0].stated)} of the runs state "
-        f"it, beside the share of all {study.runs} runs, which have fresh noise on the same rows, that have the pair. "
+        f"The confidence of every pair beside the share of all {study.runs} searches that find it, with fresh noise on "
+        "the same rows. "
         f"Over pairs with either above 0: Spearman's correlation (target {rank.words}) and the mean absolute error "
         f"(target {error.words}) of the mean stated confidence, in brackets what {study.runs} runs would show on "
         "average if it were exactly right. For information: the error of what a single run states, the error of pairs "
         f"with either at {LIKELY:g} or above, and the mean stated confidence of all pairs by their share of fresh runs "
         "(how many pairs).",
-        _lay_out(("table", "method", "pairs", "rank", "error", "single run", "likely pairs", *heads), lines),
+        _lay_out(("table", "method", "ε", "pairs", "rank", "error", "single run", "likely pairs", *heads), lines),
     ]
 
 
