@@ -68,6 +68,12 @@ def test_unknown_accounting_or_events_are_told_as_not_itemised() -> None:
         assert spending.contradictions == ()
 
 
+def test_amounts_beyond_all_floats_are_a_contradiction_and_no_crash() -> None:
+    receipt = receipt_of(PureFilter(BUDGET), [NoisyMax("pairs", Fraction(1, 4))])
+    spending = itemise(Record(receipt | {"accounting_total": "1/" + "9" * 400}, "receipt"))
+    assert spending.contradictions == ("The receipt says that more was spent than there was.",)
+
+
 def test_short_field_names_are_read_too() -> None:
     receipt = receipt_of(PureFilter(BUDGET), [NoisyMax("pairs", Fraction(1, 4))])
     short = {"total": receipt.pop("accounting_total"), "spent": receipt.pop("accounting_spent")}

@@ -90,12 +90,17 @@ def itemise(receipt: Record) -> Spending:
         contradictions.append("The events of the receipt cost less than it says was spent.")
     if total <= 0:
         return Spending((), 0.0, unpriced, tuple(contradictions))
-    slices = _merge([Slice(label, counts[label], cost, float(cost / total)) for label, cost in amounts.items()])
+    slices = _merge([Slice(label, counts[label], cost, _share(cost, total)) for label, cost in amounts.items()])
     if spent > priced:
         rest = spent - priced
-        slices = [*slices, Slice("not itemised", unpriced, rest, float(rest / total))]
+        slices = [*slices, Slice("not itemised", unpriced, rest, _share(rest, total))]
     unspent = max(Fraction(0), total - max(spent, priced))
-    return Spending(tuple(slices), float(unspent / total), unpriced, tuple(contradictions))
+    return Spending(tuple(slices), _share(unspent, total), unpriced, tuple(contradictions))
+
+
+def _share(part: Fraction, total: Fraction) -> float:
+    """Return part/total; a receipt that contradicts itself may ask for more than a float holds."""
+    return float(min(part / total, Fraction(10**6)))
 
 
 def _price_list(accounting: str) -> Callable[[Event], Fraction | None] | None:
