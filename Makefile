@@ -11,7 +11,8 @@ $(VENV)/run.stamp: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
-$(VENV)/test.stamp: $(VENV)/run.stamp
+$(VENV)/test.stamp: $(VENV)/run.stamp bench/pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable . --editable "bench[tables,plots]"
 	$(BIN)/python -m pip install --quiet --editable ".[test]"
 	touch $@
 

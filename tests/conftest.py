@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dagveil.benchmarks.networks import Network, load_network
-from dagveil.benchmarks.simulate import network_schema, sample_codes
 from dagveil.data.column import Boolean, Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.evidence.questions import Answers, Questions
+from dagveil.examples.networks import Network, load_network
+from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.separation import is_separated
 from dagveil.methods.default_ledger import LEDGER_VARIABLE

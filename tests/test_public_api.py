@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import dagveil as dv
-from dagveil.benchmarks.networks import Network
-from dagveil.benchmarks.simulate import network_schema, sample_table
+from dagveil.examples.networks import Network
+from dagveil.examples.simulate import network_schema, sample_table
 from dagveil.methods.result import ResultEdge, ResultGraph
 
 NAMES = [

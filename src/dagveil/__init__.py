@@ -12,28 +12,34 @@ post-processing.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from dagveil._version import __version__
-from dagveil.data.check import check_source
-from dagveil.data.column import Boolean, Categorical, Numeric, Ordinal
-from dagveil.data.doubts import find_doubts
-from dagveil.data.draft import draft_schema
-from dagveil.data.engine import DatabaseTable, Engine, choose_engine
-from dagveil.data.schema import Schema, load_schema, save_schema
-from dagveil.errors import DagveilError
-from dagveil.evidence.bundle import Evidence, load_evidence
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.dag import Dag
-from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.default_ledger import default_ledger
-from dagveil.methods.discovery import discover, measure_source
-from dagveil.methods.evidence_search import search_evidence
-from dagveil.methods.exploration import Exploration, draw_explorations_by, explore
-from dagveil.methods.result import Result, draw_inline_by, load_result
-from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.book import Ledger
-from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.receipt import Calibration, Receipt
+
+if TYPE_CHECKING:
+    from dagveil.data.check import check_source
+    from dagveil.data.column import Boolean, Categorical, Numeric, Ordinal
+    from dagveil.data.doubts import find_doubts
+    from dagveil.data.draft import draft_schema
+    from dagveil.data.engine import DatabaseTable, Engine, choose_engine
+    from dagveil.data.schema import Schema, load_schema, save_schema
+    from dagveil.errors import DagveilError
+    from dagveil.evidence.bundle import Evidence, load_evidence
+    from dagveil.graphs.cpdag import Cpdag
+    from dagveil.graphs.dag import Dag
+    from dagveil.graphs.knowledge import Knowledge
+    from dagveil.methods.default_ledger import default_ledger
+    from dagveil.methods.discovery import discover, measure_source
+    from dagveil.methods.evidence_search import search_evidence
+    from dagveil.methods.exploration import Exploration, explore
+    from dagveil.methods.result import Result, load_result
+    from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
+    from dagveil.privacy.budget import Budget
+    from dagveil.privacy.ledger.book import Ledger
+    from dagveil.privacy.noise.kind import NoiseKind
+    from dagveil.privacy.receipt import Calibration, Receipt
+    from dagveil.report.html import write_report
 
 __all__ = [
     "ArrowRule",
@@ -75,39 +81,54 @@ __all__ = [
     "write_report",
 ]
 
+_MODULES: Final = {
+    "ArrowRule": "dagveil.methods.settings",
+    "Boolean": "dagveil.data.column",
+    "Budget": "dagveil.privacy.budget",
+    "Calibration": "dagveil.privacy.receipt",
+    "Categorical": "dagveil.data.column",
+    "Cpdag": "dagveil.graphs.cpdag",
+    "Dag": "dagveil.graphs.dag",
+    "DagveilError": "dagveil.errors",
+    "DatabaseTable": "dagveil.data.engine",
+    "Engine": "dagveil.data.engine",
+    "Evidence": "dagveil.evidence.bundle",
+    "Exploration": "dagveil.methods.exploration",
+    "Knowledge": "dagveil.graphs.knowledge",
+    "Ledger": "dagveil.privacy.ledger.book",
+    "NoiseKind": "dagveil.privacy.noise.kind",
+    "Numeric": "dagveil.data.column",
+    "Ordinal": "dagveil.data.column",
+    "Receipt": "dagveil.privacy.receipt",
+    "Result": "dagveil.methods.result",
+    "Schema": "dagveil.data.schema",
+    "SearchRule": "dagveil.methods.settings",
+    "SearchSettings": "dagveil.methods.settings",
+    "check_source": "dagveil.data.check",
+    "choose_engine": "dagveil.data.engine",
+    "default_ledger": "dagveil.methods.default_ledger",
+    "discover": "dagveil.methods.discovery",
+    "draft_schema": "dagveil.data.draft",
+    "explore": "dagveil.methods.exploration",
+    "find_doubts": "dagveil.data.doubts",
+    "load_evidence": "dagveil.evidence.bundle",
+    "load_result": "dagveil.methods.result",
+    "load_schema": "dagveil.data.schema",
+    "measure_source": "dagveil.methods.discovery",
+    "save_schema": "dagveil.data.schema",
+    "search_evidence": "dagveil.methods.evidence_search",
+    "write_report": "dagveil.report.html",
+}
+"""Where the public names are: each is imported when it is first asked for."""
+
 
 def __getattr__(name: str) -> object:
-    # the report lies above this module's layer and needs Jinja: imported when asked for
-    if name == "write_report":
-        from dagveil.report.html import write_report
-
-        return write_report
-    raise AttributeError(f"module 'dagveil' has no attribute {name!r}")
-
-
-def _draw_inline(result: Result) -> str:
-    from dagveil.report.notebook import draw_inline
-
-    return draw_inline(result)
+    if name not in _MODULES:
+        raise AttributeError(f"module 'dagveil' has no attribute {name!r}")
+    value: object = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
 
 
-def _draw_exploration(found: Exploration) -> str:
-    from dagveil.report.curve import draw_exploration
-
-    return draw_exploration(found)
-
-
-def _render_exploration(found: Exploration) -> str:
-    from dagveil.report.exploration import render_exploration
-
-    return render_exploration(found)
-
-
-def _draw_exploration_inline(found: Exploration) -> str:
-    from dagveil.report.exploration import draw_exploration_inline
-
-    return draw_exploration_inline(found)
-
-
-draw_inline_by(_draw_inline)
-draw_explorations_by(svg=_draw_exploration, html=_render_exploration, inline=_draw_exploration_inline)
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -72,3 +72,10 @@ class MethodError(DagveilError):
 
 class MissingExtraError(DagveilError, ImportError):
     """An optional dependency that is not installed; the message names the extra."""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error in words, with what became of its run."""
+    said = str(error) if isinstance(error, DagveilError) else ""
+    notes = " ".join(getattr(error, "__notes__", ()))
+    return f"{said.rstrip('.')}. {notes}" if said and notes else said or notes

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dagveil.benchmarks.networks import load_network
-from dagveil.benchmarks.simulate import network_schema
 from dagveil.cli.main import group
 from dagveil.data.reading import read_source
 from dagveil.data.schema import save_schema
 from dagveil.evidence.bundle import load_evidence
+from dagveil.examples.networks import load_network
+from dagveil.examples.simulate import network_schema
 
 pytest.importorskip("duckdb")
 

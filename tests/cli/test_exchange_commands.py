@@ -193,12 +193,6 @@ class TestNotebook:
         assert "&amp; go" in page
         assert "<script" not in page
 
-    def test_without_the_package_s_top_there_is_no_drawing(
-        self, result: dv.Result, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("dagveil.methods.result._draw_inline", None)
-        assert result._repr_html_() is None
-
 
 class TestVerify:
     def test_a_whole_history_and_a_changed_one(self, desk: Desk) -> None:

@@ -14,11 +14,11 @@ import pytest
 from click.testing import CliRunner
 from desk import SECRET, Desk
 
-from dagveil.benchmarks.collector_load import Server
 from dagveil.cli.main import group
 from dagveil.local.device import NOT_PRIVATE
 from dagveil.local.protocol import load_protocol
 from dagveil.local.store import ReportStore
+from dagveil_bench.collector_load import Server
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "local.md"
 

@@ -12,7 +12,6 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from dagveil.benchmarks.postgres_server import start_server
 from dagveil.data.column import Boolean, Categorical, Numeric
 from dagveil.data.databases import PostgresTable, SqliteTable
 from dagveil.data.engine import DatabaseTable, choose_engine
@@ -20,6 +19,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.data.streamed import StreamedTable
 from dagveil.errors import DataError, LedgerError
+from dagveil_bench.postgres_server import start_server
 
 SCHEMA = Schema(
     dataset="claims",

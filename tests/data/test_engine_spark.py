@@ -16,7 +16,6 @@ import pytest
 from engine_contract import LEVELS, MIXED, NUMBERS, SETS, gradient_plan, moment_plan, residual_plan
 from table_contract import SCHEMA, as_table
 
-from dagveil.benchmarks.spark_cluster import SparkCluster, start_cluster
 from dagveil.data.engine import DatabaseTable, choose_engine
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -26,6 +25,7 @@ from dagveil.errors import DataError, MissingExtraError
 from dagveil.methods.discovery import measure_source
 from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil_bench.spark_cluster import SparkCluster, start_cluster
 
 pytestmark = pytest.mark.spark
 PIECES = 6

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dagveil.benchmarks.studies.reading import load_study
 from dagveil.data.column import Boolean
 from dagveil.data.schema import Schema, load_schema, schema_to_toml
 from dagveil.data.toml import MOST_CHARACTERS, MOST_PARTS, parse_toml
@@ -18,6 +17,7 @@ from dagveil.local.priors import load_priors
 from dagveil.local.protocol import Mechanism
 from dagveil.methods.bounds import load_open_schema
 from dagveil.methods.knowledge_file import load_knowledge
+from dagveil_bench.studies.reading import load_study
 
 SCHEMA = Schema(dataset="demo", columns={"a": Boolean("false"), "b": Boolean("false")}, reviewed=True)
 PROTOCOL = plan_protocol(SCHEMA, Mechanism.RESPONSE, epsilon=2.0)

@@ -20,7 +20,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dagveil.benchmarks.collector_load import Load, Server, run_load, write_page
 from dagveil.data.column import Boolean, Categorical
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
@@ -29,6 +28,7 @@ from dagveil.local.planning import plan_protocol
 from dagveil.local.protocol import Mechanism, protocol_from_json
 from dagveil.local.sender import Sender
 from dagveil.local.store import ReportStore
+from dagveil_bench.collector_load import Load, Server, run_load, write_page
 
 PROTOCOL = plan_protocol(
     Schema(dataset="survey", reviewed=True, columns={"a": Categorical(("x", "y", "z"), "x"), "b": Boolean("false")}),
@@ -311,7 +311,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed() -> None:
 
 def test_the_comparison_notices_losses(tmp_path: Path) -> None:
     """The figures above could not come out as zero by themselves."""
-    from dagveil.benchmarks.collector_load import _compare
+    from dagveil_bench.collector_load import _compare
 
     kept, lost, changed = uuid4(), uuid4(), uuid4()
     codes = np.array([[0, 1]])

@@ -10,14 +10,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from dagveil.benchmarks.networks import load_network
-from dagveil.benchmarks.simulate import network_schema, sample_codes
 from dagveil.curator import Curator, PublishedAccess, Question
 from dagveil.data.memory import MemoryTable
+from dagveil.examples.networks import load_network
+from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import method_named
-from dagveil.methods.measured import silent
 from dagveil.methods.published import PublishedTests
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.account import Terms
@@ -25,6 +24,7 @@ from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
+from dagveil.progress import silent
 from dagveil.statistics.kendall import Kendall
 from dagveil.statistics.statistic import TableShape
 

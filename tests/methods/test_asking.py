@@ -31,7 +31,6 @@ from dagveil.methods.asking import (
 )
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.discovery import discover
-from dagveil.methods.measured import silent
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.filter import PureFilter
@@ -40,6 +39,7 @@ from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
+from dagveil.progress import silent
 from dagveil.statistics.statistic import Statistic
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagveil.benchmarks.simulate import LinearGaussian, gaussian_schema, sample_linear_gaussian
 from dagveil.data.column import Boolean, Categorical, Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import KnowledgeError, MethodError
 from dagveil.evaluation.skeleton import skeleton_f1
 from dagveil.evidence.bundle import Evidence
+from dagveil.examples.simulate import LinearGaussian, gaussian_schema, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.discovery import discover, measure_source, search_evidence
 from dagveil.methods.knowledge_file import load_knowledge

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagveil.benchmarks.networks import Network
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -29,6 +28,7 @@ from dagveil.errors import (
 )
 from dagveil.evaluation.skeleton import skeleton_f1
 from dagveil.evidence.bundle import Evidence, evidence_from_json, independence_from, load_evidence
+from dagveil.examples.networks import Network
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.discovery import discover, measure_source, search_evidence
 from dagveil.methods.result import load_result, result_from_json

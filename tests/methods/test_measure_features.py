@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dagveil.benchmarks.nonlinear import nonlinear_schema, sample_nonlinear
 from dagveil.cli.main import group
 from dagveil.data.column import Boolean, Numeric
 from dagveil.data.schema import Schema, save_schema
@@ -29,6 +28,7 @@ from dagveil.methods.settings import SearchRule, SearchSettings
 from dagveil.privacy.document import seal
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyMagnitudes, NoisyMoments
+from dagveil_bench.nonlinear import nonlinear_schema, sample_nonlinear
 
 SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 0}
 QUICK = SearchSettings(redraws=3)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dagveil.benchmarks.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.cli.main import group
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import MethodError
+from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.evidence_search import search_evidence

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dagveil.benchmarks.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.cli.main import group
 from dagveil.curator import PublishedAccess
 from dagveil.data.column import Boolean, Numeric, Ordinal
@@ -19,12 +18,12 @@ from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError
 from dagveil.evidence.bundle import Evidence, evidence_from_json
 from dagveil.evidence.moments import MomentEvidence
+from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import measure_notears
 from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.evidence_search import search_evidence
-from dagveil.methods.measured import silent
 from dagveil.methods.result import load_result
 from dagveil.methods.settings import SearchRule, SearchSettings
 from dagveil.privacy.budget import Budget
@@ -32,6 +31,7 @@ from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMoments
+from dagveil.progress import silent
 from dagveil.search.score.acyclicity import Acyclicity
 from dagveil.search.score.notears import NotearsSettings, find_weights
 from dagveil.search.score.threshold import weights_to_dag

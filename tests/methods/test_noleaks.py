@@ -15,23 +15,23 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dagveil.benchmarks.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.cli.main import group
 from dagveil.curator import Curator
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
 from dagveil.errors import BudgetError, KnowledgeError, MethodError
+from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import noleaks
 from dagveil.methods.asking import Asked
 from dagveil.methods.discovery import discover
-from dagveil.methods.measured import silent
 from dagveil.methods.result import load_result
 from dagveil.methods.schedules import Schedule, epsilon_at, iterations_allowed
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.progress import silent
 from dagveil.search.score.acyclicity import measure_by_exponential
 from dagveil.search.score.notears import NotearsSettings, find_weights, measure_loss
 

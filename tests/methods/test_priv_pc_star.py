@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dagveil.benchmarks.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.curator import PublishedAccess
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import MethodError
+from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import tell_sweep
 from dagveil.methods.discovery import discover, measure_source

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
-from dagveil.benchmarks.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.curator import PublishedAccess
 from dagveil.data.column import Categorical, Ordinal
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
+from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS
 from dagveil.methods.discovery import discover

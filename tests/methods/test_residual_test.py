@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dagveil.benchmarks.levels import Design, Trial, design_schema, draw_design, run_trial
 from dagveil.data.memory import MemoryTable
 from dagveil.methods.regressions import ReleasedFunctions
 from dagveil.methods.residual_test import partial_p_value, plan_residuals
 from dagveil.privacy.release import NoisyMoments
+from dagveil_bench.levels import Design, Trial, design_schema, draw_design, run_trial
 
 TEST = "partial covariance of residuals"
 

@@ -7,9 +7,9 @@ import pytest
 
 import dagveil as dv
 from dagveil.graphs.cpdag import Cpdag
-from dagveil.methods.measured import silent
 from dagveil.methods.result import result_from_json
 from dagveil.methods.variations import compare_graphs, vary_levels
+from dagveil.progress import silent
 from dagveil.search.constraint.skeleton import SkeletonSettings
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from dagveil.benchmarks.postgres_server import find_binaries, start_server
 from dagveil.errors import LedgerError
+from dagveil_bench.postgres_server import find_binaries, start_server
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagveil.benchmarks.networks import load_network
+from dagveil.examples.networks import load_network
 from dagveil.report.coordinates import keep_apart
 from dagveil.report.crossings import count_crossings, reduce_crossings
 from dagveil.report.layers import Grid, build_grid, order_nodes, rank_nodes

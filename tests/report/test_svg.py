@@ -11,9 +11,10 @@ from dagveil.errors import DagveilError
 from dagveil.methods.result import ResultEdge, ResultGraph
 from dagveil.report.graph import read_graph
 from dagveil.report.html import write_svg
-from dagveil.report.labels import WIDEST_WORD, break_lines, clean_text, measure, shorten
+from dagveil.report.labels import WIDEST_WORD, break_lines, measure, shorten
 from dagveil.report.legend import Legend, draw_samples
 from dagveil.report.svg import draw_graph
+from dagveil.text import clean_text
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -15,18 +15,6 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from scipy import linalg, optimize
 
-from dagveil.benchmarks.notears_peers import (
-    PEER,
-    Case,
-    Error,
-    Fit,
-    Shape,
-    compare,
-    comparison_page,
-    count_differences,
-    draw_rows,
-    draw_weights,
-)
 from dagveil.errors import GraphError, MethodError
 from dagveil.evidence.moments import NoisyCovariance, covariance_from_moments
 from dagveil.graphs.knowledge import Knowledge
@@ -54,6 +42,18 @@ from dagveil.search.score.threshold import (
     pose,
     read_moments,
     weights_to_dag,
+)
+from dagveil_bench.notears_peers import (
+    PEER,
+    Case,
+    Error,
+    Fit,
+    Shape,
+    compare,
+    comparison_page,
+    count_differences,
+    draw_rows,
+    draw_weights,
 )
 
 Floats = NDArray[np.float64]

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dagveil.benchmarks.simulate import LinearGaussian, sample_linear_gaussian
 from dagveil.errors import EvidenceError, MethodError
 from dagveil.evidence.questions import Questions
+from dagveil.examples.simulate import LinearGaussian, sample_linear_gaussian
 from dagveil.graphs.dag import Dag, sort_topologically
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.local.record import Undo

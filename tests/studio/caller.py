@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagveil.benchmarks.networks import load_network
-from dagveil.benchmarks.simulate import network_schema, sample_codes
+from dagveil.cancellation import CancelSignal
 from dagveil.data.schema import save_schema
+from dagveil.examples.networks import load_network
+from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.privacy.ledger.book import Ledger
 from dagveil.studio.app import Limits, make_app, open_desk
-from dagveil.studio.bell import Bell
 from dagveil.studio.desk import Desk
 from dagveil.studio.door import Door, Keys, Place
 from dagveil.studio.folder import Folder, file_id
@@ -145,7 +145,7 @@ def order_job(studio: Caller, **change: Any) -> str:
     return str(reply.json["id"])
 
 
-def work(studio: Caller, job_id: str, bell: Bell, monkeypatch: pytest.MonkeyPatch) -> None:
+def work(studio: Caller, job_id: str, bell: CancelSignal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Do in this process what the process of a job does."""
     monkeypatch.setenv("DAGVEIL_LEDGER", str(studio.folder / "ledger.sqlite"))
     assert studio.desk.store.start(job_id)

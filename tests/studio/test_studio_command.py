@@ -8,9 +8,9 @@ import pytest
 from caller import ASIA, VISITS, Caller, work
 from click.testing import CliRunner
 
+from dagveil.cancellation import CancelSignal
 from dagveil.cli.main import group
 from dagveil.studio import app
-from dagveil.studio.bell import Bell
 from dagveil.studio.vitality import take_lock
 
 
@@ -56,7 +56,7 @@ def test_an_exploration_draws_its_curve_and_costs_nothing(studio: Caller, monkey
     assert (job["kind"], job["epsilon"]) == ("exploration", "0.5 to 4")
     assert "watch it" in studio.ask("GET", f"/datasets/{VISITS}/plan").text
     # the rows are not needed: none of these columns is in the table
-    work(studio, job["id"], Bell(), monkeypatch)
+    work(studio, job["id"], CancelSignal(), monkeypatch)
     found = studio.ask("GET", f"/api/jobs/{job['id']}").json
     assert (found["state"], found["has_exploration"], found["charge"]["epsilon"]) == ("done", True, "0")
     explored = studio.ask("GET", f"/api/jobs/{job['id']}/exploration").json

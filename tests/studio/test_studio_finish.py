@@ -8,6 +8,7 @@ import pytest
 from caller import ASIA, Caller, order_job, work
 from killing import KILL, KILLED, kill_worker
 
+from dagveil.cancellation import CancelSignal
 from dagveil.errors import DataError, LedgerError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.methods.result import load_result
@@ -15,7 +16,6 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.composition import Composition
 from dagveil.privacy.ledger.store import SqlLedger
 from dagveil.privacy.noise.exact import ExactNoise
-from dagveil.studio.bell import Bell
 from dagveil.studio.jobs import JobState
 
 
@@ -28,7 +28,7 @@ def finish(studio: Caller, job_id: str, monkeypatch: pytest.MonkeyPatch) -> dict
     """Finish a job as a visitor does, and do its work."""
     reply = studio.ask("POST", f"/api/jobs/{job_id}/finish")
     assert (reply.status, reply.json["state"], reply.json["id"]) == (202, "queued", job_id), reply.text
-    work(studio, job_id, Bell(), monkeypatch)
+    work(studio, job_id, CancelSignal(), monkeypatch)
     return told(studio, job_id)
 
 
@@ -97,10 +97,10 @@ def test_a_run_that_failed_or_was_cancelled_is_finished(studio: Caller, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(Evidence, "save", fail)
-        work(studio, job_id, Bell(), monkeypatch)
+        work(studio, job_id, CancelSignal(), monkeypatch)
     assert (told(studio, job_id)["state"], told(studio, job_id)["can_finish"]) == ("failed", True)
 
-    bell = Bell()
+    bell = CancelSignal()
     assert studio.ask("POST", f"/api/jobs/{job_id}/finish").status == 202
     with monkeypatch.context() as patch:
         patch.setattr(Evidence, "save", lambda *_: bell.ring() or fail())
@@ -144,7 +144,7 @@ def test_a_recovery_file_that_is_gone_starts_no_second_run(studio: Caller, monke
     kill_worker(studio, job_id, KILLED["after the draw"])
     assert studio.ask("POST", f"/api/jobs/{job_id}/finish").status == 202
     (studio.desk.folder.results(job_id) / "recovery.jsonl").unlink()
-    work(studio, job_id, Bell(), monkeypatch)
+    work(studio, job_id, CancelSignal(), monkeypatch)
     job = told(studio, job_id)
     assert (job["state"], job["can_finish"]) == ("failed", False)
     assert "recovery file of this run is gone" in job["message"]
@@ -161,7 +161,7 @@ def test_the_ledger_may_be_away_while_a_run_ends(studio: Caller, monkeypatch: py
     job_id = order_job(studio)
     monkeypatch.setattr(SqlLedger, "close_run", fail)
     with pytest.warns(UserWarning, match="could not be closed"):
-        work(studio, job_id, Bell(), monkeypatch)
+        work(studio, job_id, CancelSignal(), monkeypatch)
     job = told(studio, job_id)
     assert (job["state"], job["has_evidence"], studio.spent()) == ("done", True, 1.0)
 

@@ -15,16 +15,16 @@ import pytest
 from caller import ASIA, Caller, fill_folder, open_books, open_studio, order_job, work
 from live_server import Server
 
+from dagveil.cancellation import Cancelled, CancelSignal
 from dagveil.graphs.exchange.formats import Format
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import NoisyMax
 from dagveil.privacy.ledger.account import Terms
+from dagveil.privacy.ledger.watched import WatchedLedger
 from dagveil.privacy.relation import Relation
 from dagveil.studio.app import Limits
-from dagveil.studio.bell import Bell, Cancelled
 from dagveil.studio.jobs import JobState, JobStore
 from dagveil.studio.vitality import is_held
-from dagveil.studio.watched_ledger import WatchedLedger
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
@@ -40,17 +40,17 @@ def wait_for(what: Callable[[], Any]) -> Any:
     return found
 
 
-class RingingStore(JobStore):
-    """Rings the bell when a job reaches a stage."""
+class CancellingStore(JobStore):
+    """Sends the signal when a job reaches a stage."""
 
-    def __init__(self, path: Path, bell: Bell, stage: str, done: int) -> None:
+    def __init__(self, path: Path, cancel: CancelSignal, stage: str, done: int) -> None:
         super().__init__(path)
-        self._bell, self._stage, self._when = bell, stage, done
+        self._signal, self._stage, self._when = cancel, stage, done
 
     def note_progress(self, job: str, stage: str, done: int, total: int) -> None:
         super().note_progress(job, stage, done, total)
         if stage == self._stage and done == self._when:
-            self._bell.ring()
+            self._signal.send()
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_a_cancel_costs_nothing_before_the_first_noise_and_the_reservation_after
     studio: Caller, monkeypatch: pytest.MonkeyPatch, method: str, stage: str, done: int, charged: float, kept: bool
 ) -> None:
     job_id = order_job(studio, method=method, redraws=5)
-    bell = Bell()
-    studio.desk.store = RingingStore(studio.desk.folder.jobs_path, bell, stage, done)
-    work(studio, job_id, bell, monkeypatch)
+    cancel = CancelSignal()
+    studio.desk.store = CancellingStore(studio.desk.folder.jobs_path, cancel, stage, done)
+    work(studio, job_id, cancel, monkeypatch)
     job = studio.ask("GET", f"/api/jobs/{job_id}").json
     assert (job["state"], job["has_result"], job["has_evidence"]) == ("cancelled", False, kept)
     assert (studio.spent(), float(job["charge"]["epsilon"])) == (charged, charged)
@@ -88,7 +88,7 @@ def test_a_cancel_costs_nothing_before_the_first_noise_and_the_reservation_after
     if job["can_finish"]:
         studio.desk.store = JobStore(studio.desk.folder.jobs_path)
         assert studio.ask("POST", f"/api/jobs/{job_id}/finish").status == 202
-        work(studio, job_id, Bell(), monkeypatch)
+        work(studio, job_id, CancelSignal(), monkeypatch)
         assert studio.ask("GET", f"/api/jobs/{job_id}").json["state"] == "done"
         (run,) = studio.desk.books.history()
         assert (run.state.value, studio.spent()) == ("closed", 1.0)
@@ -96,13 +96,13 @@ def test_a_cancel_costs_nothing_before_the_first_noise_and_the_reservation_after
 
 def test_evidence_of_a_cancelled_run_is_searched_for_free(studio: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = order_job(studio, redraws=5)
-    bell = Bell()
+    cancel = CancelSignal()
     plain = studio.desk.store
-    studio.desk.store = RingingStore(studio.desk.folder.jobs_path, bell, "searching", 0)
-    work(studio, job_id, bell, monkeypatch)
+    studio.desk.store = CancellingStore(studio.desk.folder.jobs_path, cancel, "searching", 0)
+    work(studio, job_id, cancel, monkeypatch)
     studio.desk.store = plain
     again = studio.ask("POST", f"/api/jobs/{job_id}/search", {"settings": {"redraws": 3}}).json
-    work(studio, again["id"], Bell(), monkeypatch)
+    work(studio, again["id"], CancelSignal(), monkeypatch)
     found = studio.ask("GET", f"/api/jobs/{again['id']}").json
     assert (found["state"], found["has_result"], found["evidence_of"]) == ("done", True, job_id)
     assert found["charge"]["epsilon"] == "0"
@@ -113,7 +113,7 @@ def test_another_search_takes_settings_and_knowledge_or_says_why_not(
     studio: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = order_job(studio, epsilon="8")
-    work(studio, job_id, Bell(), monkeypatch)
+    work(studio, job_id, CancelSignal(), monkeypatch)
     place = f"/api/jobs/{job_id}/search"
     for body, words in (
         ({"settings": {"marginal_level": 2}}, "marginal_level is 2"),
@@ -132,7 +132,7 @@ def test_another_search_takes_settings_and_knowledge_or_says_why_not(
         "knowledge": 'required = [["smoke", "lung"]]',
     }
     again = studio.ask("POST", place, body).json["id"]
-    work(studio, again, Bell(), monkeypatch)
+    work(studio, again, CancelSignal(), monkeypatch)
     result = studio.ask("GET", f"/api/jobs/{again}/result").json
     assert {"source": "smoke", "target": "lung", "kind": "directed"}.items() <= next(
         edge for edge in result["graph"]["edges"] if {edge["source"], edge["target"]} == {"smoke", "lung"}
@@ -145,7 +145,7 @@ def test_evidence_and_graphs_are_downloaded(studio: Caller, monkeypatch: pytest.
     job_id = order_job(studio, epsilon="8")
     assert studio.ask("GET", f"/api/jobs/{job_id}/evidence").status == 409
     assert studio.ask("GET", f"/api/jobs/{job_id}/export?to=dot").status == 404
-    work(studio, job_id, Bell(), monkeypatch)
+    work(studio, job_id, CancelSignal(), monkeypatch)
     evidence = studio.ask("GET", f"/api/jobs/{job_id}/evidence")
     assert evidence.body == (studio.desk.folder.results(job_id) / "evidence.json").read_bytes()
     undirected = [
@@ -168,7 +168,7 @@ def test_a_changed_schema_stops_a_run_before_it_spends(studio: Caller, monkeypat
     job_id = order_job(studio)
     text = (studio.folder / "asia.toml").read_text().replace("nominal_rows = 400", "nominal_rows = 500")
     assert studio.ask("PUT", f"/api/datasets/{ASIA}/schema.toml", text.encode(), "text/plain").status == 200
-    work(studio, job_id, Bell(), monkeypatch)
+    work(studio, job_id, CancelSignal(), monkeypatch)
     job = studio.ask("GET", f"/api/jobs/{job_id}").json
     assert job["state"] == "failed"
     assert "schema was changed" in job["message"]
@@ -185,7 +185,7 @@ def test_an_unexpected_error_keeps_its_words_to_itself(studio: Caller, monkeypat
 
     monkeypatch.setattr(worker, "measure_source", fail)
     job_id = order_job(studio)
-    work(studio, job_id, Bell(), monkeypatch)
+    work(studio, job_id, CancelSignal(), monkeypatch)
     job = studio.ask("GET", f"/api/jobs/{job_id}").json
     assert job["state"] == "failed"
     assert "RuntimeError" in job["message"]
@@ -195,7 +195,7 @@ def test_an_unexpected_error_keeps_its_words_to_itself(studio: Caller, monkeypat
 def test_results_are_shown_compared_and_drawn(studio: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [order_job(studio, epsilon=epsilon, redraws=2) for epsilon in ("8", "1/5")]
     for job_id in jobs:
-        work(studio, job_id, Bell(), monkeypatch)
+        work(studio, job_id, CancelSignal(), monkeypatch)
     for path in (*(f"/jobs/{job}" for job in jobs), "/jobs", "/history", f"/datasets/{ASIA}"):
         assert studio.ask("GET", path).status == 200
     report = studio.ask("GET", f"/jobs/{jobs[0]}/report")
@@ -217,15 +217,15 @@ def test_results_are_shown_compared_and_drawn(studio: Caller, monkeypatch: pytes
 
 
 def test_the_bell_never_cuts_through_the_ledger(tmp_path: Path) -> None:
-    bell, noted = Bell(), []
+    cancel, noted = CancelSignal(), []
     books = open_books(tmp_path)
-    watched = WatchedLedger(books, bell, noted.append)
+    watched = WatchedLedger(books, cancel, noted.append)
     event = NoisyMax("edge", Fraction(1, 10))
 
     def charge_and_ring() -> None:
         with watched.reserve("visits", Budget.of(1, 0), TERMS, "pure accounting", "pc", "test") as run:
             run.record(event)
-            bell.ring()
+            cancel.send()
 
     with pytest.raises(Cancelled):
         charge_and_ring()

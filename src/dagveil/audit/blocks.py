@@ -11,7 +11,7 @@ import msgspec
 
 from dagveil._version import __version__
 from dagveil.audit.store import BlockStore
-from dagveil.methods.measured import Progress, silent
+from dagveil.progress import Progress, silent
 
 FORMAT: Final = "dagveil-audit-block-1"
 

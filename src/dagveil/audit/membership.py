@@ -32,10 +32,10 @@ from dagveil.data.memory import MemoryTable
 from dagveil.errors import DataError
 from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import Method, method_named
-from dagveil.methods.measured import Progress, silent
 from dagveil.privacy.guessing import bound_advantage
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
+from dagveil.progress import Progress, silent
 
 Floats = NDArray[np.float64]
 

@@ -23,11 +23,11 @@ from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import Method
-from dagveil.methods.measured import silent
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
+from dagveil.progress import silent
 
 RUN_FEATURES: Final = ("reported epsilon", "number of questions")
 

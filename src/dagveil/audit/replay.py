@@ -23,13 +23,14 @@ from dagveil.errors import DagveilError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import Method
-from dagveil.methods.measured import Measured, silent
+from dagveil.methods.measured import Measured
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.renyi_filter import RenyiFilter
+from dagveil.progress import silent
 
 ROUNDING: Final = 1e-5
 """A movement may be above 1 by this much: scores stand on a grid of a millionth, and are read back as floats."""

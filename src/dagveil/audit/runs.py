@@ -18,10 +18,10 @@ from dagveil.audit.store import BlockStore
 from dagveil.audit.together import FEWEST_RUNS, Conduct, FixedRun, find_fixed_run
 from dagveil.audit.transcript import Attacker
 from dagveil.methods.catalogue import method_named
-from dagveil.methods.measured import Progress, silent
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
+from dagveil.progress import Progress, silent
 
 BLOCK: Final = 50
 """Runs that are done and kept together, if there are not many."""

@@ -11,7 +11,7 @@ from dagveil.errors import LedgerError
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.ledger.account import Account, tell_left
 from dagveil.privacy.ledger.book import Ledger
-from dagveil.report.labels import clean_text
+from dagveil.text import clean_text
 
 
 def describe(account: Account) -> str:

@@ -17,7 +17,7 @@ from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.ledger.composition import Composition
 from dagveil.privacy.ledger.names import tidy_name
 from dagveil.privacy.ledger.verification import Head
-from dagveil.report.labels import clean_text
+from dagveil.text import clean_text
 
 
 def _tidy(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:

@@ -15,7 +15,7 @@ from dagveil.local.protocol import load_protocol
 from dagveil.local.serving import is_loopback
 from dagveil.local.store import ReportStore
 from dagveil.methods.saving import save_whole
-from dagveil.report.labels import clean_text
+from dagveil.text import clean_text
 
 
 @click.command(short_help="Collect reports over HTTP, durably.")

@@ -10,7 +10,7 @@ import click
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.summary import open_console, print_receipt, print_written
 from dagveil.methods.combining import combine_evidence
-from dagveil.report.labels import clean_text
+from dagveil.text import clean_text
 
 
 @click.command(short_help="Add the evidence of several custodians who followed one plan.")

@@ -14,7 +14,7 @@ from dagveil.evaluation.comparison import Comparison, Difference, Reading, compa
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.exchange.formats import load_graph
 from dagveil.methods.result import load_result, result_from_json
-from dagveil.report.labels import clean_text
+from dagveil.text import clean_text
 
 
 @click.command(short_help="Compare a result with a known graph or with another result.")

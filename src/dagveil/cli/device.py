@@ -22,7 +22,7 @@ from dagveil.local.protocol import load_protocol
 from dagveil.local.sender import MOST_TRIES, Sender
 from dagveil.methods.saving import save_whole
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.report.labels import clean_lines
+from dagveil.text import clean_lines
 
 _ENDINGS = {".csv": LineFormat.CSV, ".jsonl": LineFormat.JSON, ".ndjson": LineFormat.JSON, ".json": LineFormat.JSON}
 

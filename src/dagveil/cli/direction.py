@@ -18,7 +18,7 @@ from dagveil.methods.pcd import RegressionRule
 from dagveil.methods.run import check_reviewed
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.report.labels import clean_text
+from dagveil.text import clean_text
 
 
 @click.command(short_help="Find which of two numeric columns is the cause.")

@@ -17,8 +17,8 @@ from dagveil.data.schema import Schema
 from dagveil.methods.exploration import EPSILONS, MODELS, SECONDS, WANTED_F1, Exploration, check_ending, explore
 from dagveil.methods.made_up import EDGES_PER_COLUMN, STRENGTH
 from dagveil.report.exploration import tabulate
-from dagveil.report.labels import clean_text
 from dagveil.report.wording import write_epsilon, write_number
+from dagveil.text import clean_text
 
 _OPTIONS = (
     click.option(

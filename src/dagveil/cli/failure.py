@@ -12,11 +12,10 @@ from typing import Any
 
 import click
 
-from dagveil.cli.stopping import BELL
-from dagveil.errors import DagveilError
-from dagveil.methods.recovery import tell_notes
-from dagveil.report.labels import clean_lines
-from dagveil.studio.bell import Cancelled
+from dagveil.cancellation import Cancelled
+from dagveil.cli.stopping import INTERRUPT
+from dagveil.errors import DagveilError, describe_error
+from dagveil.text import clean_lines
 
 DEBUG_VARIABLE = "DAGVEIL_DEBUG"
 
@@ -48,12 +47,12 @@ class PlainGroup(click.Group):
             raise
         except (KeyboardInterrupt, Cancelled, click.Abort) as stop:
             stays = "What was already charged stays charged: see `dagveil budget show`."
-            if BELL.run is not None:
-                stays += f" This was run {BELL.run}; `dagveil budget release` gives back what was only reserved."
-            click.echo(f"Stopped. {tell_notes(stop) or stays}", err=True)
+            if INTERRUPT.run is not None:
+                stays += f" This was run {INTERRUPT.run}; `dagveil budget release` gives back what was only reserved."
+            click.echo(f"Stopped. {describe_error(stop) or stays}", err=True)
             raise click.exceptions.Exit(130) from None
         except DagveilError as error:
-            raise Refusal(clean_lines(tell_notes(error))) from error
+            raise Refusal(clean_lines(describe_error(error))) from error
         except Exception as error:
             if isinstance(error, OSError):
                 if error.errno == errno.EPIPE:  # the reader of our output has left: nothing to say, click ends quietly
@@ -67,5 +66,5 @@ class PlainGroup(click.Group):
             raise Breakdown(
                 f"something unexpected went wrong ({type(error).__name__}). Its message is withheld because it may "
                 f"hold data. Set {DEBUG_VARIABLE}=1 to see it, and please report it without data. "
-                f"{tell_notes(error) or 'What was charged stays charged: see `dagveil budget show`.'}"
+                f"{describe_error(error) or 'What was charged stays charged: see `dagveil budget show`.'}"
             ) from error

@@ -1,38 +1,66 @@
-"""Groups whose commands are imported when they are needed, so that other commands start quickly."""
+"""Groups whose commands are imported when they are needed, so that other commands and help start quickly."""
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
 
 import click
 
 from dagveil.cli.failure import PlainGroup
 
+COMMANDS: Final = "dagveil.commands"
+"""Entry point group in which other distributions add commands."""
+
 
 class LazyGroup(PlainGroup):
-    """A group whose modules register their commands when the first of them is asked for.
+    """A group that knows its commands by name and one line of help.
 
     Parameters
     ----------
-    modules
-        Names of modules that add commands to this group when they are imported.
+    table
+        By name of a command, the module that defines it under this name (with underscores), and its line of help.
+    added
+        Commands that another distribution brings by entry point: their line of help, and what to install.
     """
 
-    def __init__(self, *arguments: Any, modules: Sequence[str] = (), **options: Any) -> None:
-        self._modules = list(modules)
-        self._commands: MutableMapping[str, click.Command] = {}
+    def __init__(
+        self,
+        *arguments: Any,
+        table: Mapping[str, tuple[str, str]],
+        added: Mapping[str, tuple[str, str]] | None = None,
+        **options: Any,
+    ) -> None:
+        self._table, self._added = table, added or {}
         super().__init__(*arguments, **options)
 
-    @property
-    def commands(self) -> MutableMapping[str, click.Command]:
-        """Commands by name; asking for them imports their modules."""
-        while self._modules:
-            # taken off first: the module asks for the commands itself when it adds to them
-            import_module(self._modules.pop(0))
-        return self._commands
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Give the commands in the order of the table."""
+        return [*self._table, *self._added]
 
-    @commands.setter
-    def commands(self, value: MutableMapping[str, click.Command]) -> None:
-        self._commands = value
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name in self._table:
+            command: click.Command = getattr(import_module(self._table[cmd_name][0]), cmd_name.replace("-", "_"))
+            return command
+        if cmd_name not in self._added:
+            return None
+        found = find_entry(cmd_name)
+        if found is None:
+            raise click.UsageError(f"`dagveil {cmd_name}` is not installed; {self._added[cmd_name][1]}")
+        loaded: click.Command = found.load()
+        return loaded
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        lines = [(name, text) for name, (_, text) in self._table.items()]
+        lines += [(name, text) for name, (text, _) in self._added.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(lines)
+
+
+def find_entry(name: str) -> EntryPoint | None:
+    """Return the entry point of a command that another distribution brings."""
+    return next(iter(entry_points(group=COMMANDS, name=name)), None)

@@ -34,7 +34,7 @@ from dagveil.methods.local import ReportTests, Sight, discover_reports
 from dagveil.methods.run import check_reviewed
 from dagveil.privacy.budget import exact, round_up
 from dagveil.report.html import write_report, write_svg
-from dagveil.report.labels import clean_text
+from dagveil.text import clean_text
 
 SHOWN_CELLS = 64
 """Cells of a law that are printed; a file has them all."""

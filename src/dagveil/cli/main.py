@@ -3,65 +3,62 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import warnings
+from importlib import import_module
+from typing import Final
 
 import click
 
 from dagveil._version import __version__
-from dagveil.cli.audit import audit
-from dagveil.cli.bench_group import bench
-from dagveil.cli.budget import budget
-from dagveil.cli.combine import combine
-from dagveil.cli.compare import compare
-from dagveil.cli.completion import completion
-from dagveil.cli.direction import direction
-from dagveil.cli.discover import discover, measure
-from dagveil.cli.export import export
-from dagveil.cli.failure import PlainGroup
-from dagveil.cli.local import local
-from dagveil.cli.methods import methods
-from dagveil.cli.plan import plan
-from dagveil.cli.report import report
-from dagveil.cli.sample import sample
-from dagveil.cli.schema import schema
-from dagveil.cli.studio import studio
+from dagveil.cli.lazy import LazyGroup
 
 FIRST_RUN = """\b
 A first run:
   dagveil schema draft patients.csv -o schema.toml   (then review schema.toml)
   dagveil budget set patients --epsilon 3
   dagveil discover patients.csv --schema schema.toml --epsilon 1 -o out
-Nothing at hand? `dagveil sample asia -o asia.csv` makes public data with their schema.
+No data yet? `dagveil sample asia -o asia.csv` generates a public example table and its schema.
 """
 
+TABLE: Final = {
+    "schema": ("dagveil.cli.schema", "Declare what is public about a table."),
+    "budget": ("dagveil.cli.budget", "Set and show the lifetime budget of a data set."),
+    "plan": ("dagveil.cli.plan", "Fix what will be asked, and what it will cost, before any row is read."),
+    "discover": ("dagveil.cli.discover", "Discover the causal graph of a table or of released evidence."),
+    "measure": ("dagveil.cli.discover", "Release noisy evidence about a table, to search at no cost."),
+    "combine": ("dagveil.cli.combine", "Add the evidence of several custodians who followed one plan."),
+    "direction": ("dagveil.cli.direction", "Find which of two numeric columns is the cause."),
+    "local": ("dagveil.cli.local", "Randomise records before they leave the person."),
+    "methods": ("dagveil.cli.methods", "List all methods, or describe one in detail."),
+    "report": ("dagveil.cli.report", "Draw the report and the graph of a result again."),
+    "compare": ("dagveil.cli.compare", "Compare a result with a known graph or with another result."),
+    "export": ("dagveil.cli.export", "Write the graph of a result for another program."),
+    "studio": ("dagveil.cli.studio", "Open a web application on this machine: budgets, schemas, plans, runs, results."),
+    "audit": ("dagveil.cli.audit", "Try to break a method's guarantee."),
+    "sample": ("dagveil.cli.sample", "Generate public example data from a known network."),
+    "completion": ("dagveil.cli.completion", "Print a script that completes commands in a shell."),
+}
 
-@click.group(cls=PlainGroup, epilog=FIRST_RUN, context_settings={"help_option_names": ["-h", "--help"]})
+ADDED: Final = {
+    "bench": (
+        "Measure dagveil on data whose truth is known.",
+        "install it from the repository with: pip install ./bench",
+    )
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    table=TABLE,
+    added=ADDED,
+    epilog=FIRST_RUN,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="dagveil")
 def group() -> None:
     """Causal graph discovery from sensitive tables, under differential privacy."""
-
-
-for command in (
-    schema,
-    budget,
-    plan,
-    discover,
-    measure,
-    combine,
-    direction,
-    local,
-    methods,
-    report,
-    compare,
-    export,
-    studio,
-    audit,
-    sample,
-    bench,
-    completion,
-):
-    group.add_command(command)
 
 
 def main() -> None:
@@ -71,6 +68,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     warnings.showwarning = lambda message, *_, **__: click.echo(f"Warning: {message}", err=True)
+    if "_DAGVEIL_COMPLETE" in os.environ:
+        import_module("dagveil.cli.completion")  # it completes file names too
     group(prog_name="dagveil")
 
 

@@ -12,13 +12,13 @@ from rich.table import Table
 
 from dagveil.cli.summary import open_console
 from dagveil.methods.catalogue import METHODS, Method, method_named, method_plugins
-from dagveil.report.labels import clean_text
+from dagveil.text import clean_text
 
 
 @click.command()
 @click.argument("name", required=False)
 def methods(name: str | None) -> None:
-    """List the methods, or tell everything about one: NAME."""
+    """List all methods, or describe one in detail."""
     console = open_console()
     if name is not None:
         _tell(method_named(name))

@@ -27,7 +27,7 @@ from dagveil.methods.room import suggest
 from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.report.labels import clean_text
+from dagveil.text import clean_text
 
 
 @click.command(short_help="Fix what will be asked, and what it will cost, before any row is read.")

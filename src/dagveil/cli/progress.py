@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from dagveil.cli.stopping import BELL
-from dagveil.methods.measured import Progress as Report
+from dagveil.cli.stopping import INTERRUPT
+from dagveil.progress import Progress as Report
 
 PAUSE = 60.0
 """Seconds between two lines where there is no terminal."""
@@ -32,7 +32,7 @@ def show_progress(*, lines: bool = False) -> Iterator[Report]:
         tasks: dict[str, TaskID] = {}
 
         def report(stage: str, done: int, total: int) -> None:
-            BELL.check()
+            INTERRUPT.check()
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=total)
             bars.update(tasks[stage], completed=done, total=total)

@@ -8,10 +8,10 @@ import click
 import numpy as np
 from pyarrow import csv, parquet
 
-from dagveil.benchmarks.networks import NETWORK_NAMES, load_network
-from dagveil.benchmarks.simulate import network_schema, sample_table
 from dagveil.cli.output import check_writable, write_output
 from dagveil.data.schema import save_schema
+from dagveil.examples.networks import NETWORK_NAMES, load_network
+from dagveil.examples.simulate import network_schema, sample_table
 
 HELP = (
     "Sample rows from a known network and write its schema: public data, to try things on.\n\n"
@@ -19,7 +19,7 @@ HELP = (
 )
 
 
-@click.command(help=HELP, short_help="Make public data from a known network, to try things on.")
+@click.command(help=HELP, short_help="Generate public example data from a known network.")
 @click.argument("network", type=click.Choice(NETWORK_NAMES), metavar="NETWORK")
 @click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="How many rows.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Another seed gives other rows.")

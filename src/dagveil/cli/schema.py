@@ -22,7 +22,7 @@ from dagveil.data.schema import Schema, load_schema, save_schema
 from dagveil.errors import EvidenceError, SchemaError
 from dagveil.methods.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.report.labels import clean_text
+from dagveil.text import clean_text
 
 
 def layout_options(command: Command) -> Command:

@@ -8,21 +8,21 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from dagveil.cli.options import open_ledger
-from dagveil.privacy.ledger.book import Ledger
-from dagveil.studio.bell import Bell
-from dagveil.studio.watched_ledger import WatchedLedger
+from dagveil.cancellation import CancelSignal
+
+if TYPE_CHECKING:
+    from dagveil.privacy.ledger.book import Ledger
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class StopBell(Bell):
+class InterruptSignal(CancelSignal):
     """Stops a command at the first signal, at its next safe point if a library swallows that, or at once at the second.
 
-    A step of the ledger ends before the bell is heard; the one after it hears it.
+    A step of the ledger ends first; the one after it stops.
     """
 
     def __init__(self) -> None:
@@ -33,16 +33,16 @@ class StopBell(Bell):
         """Remember which run was reserved, to name it."""
         self.run = run
 
-    def ring(self) -> None:
+    def send(self) -> None:
         """Stop now, or after the shielded step; the second time end the process."""
-        if self._rung:
+        if self._sent:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
-        super().ring()
+        super().send()
 
     @contextmanager
     def shield(self) -> Iterator[None]:
-        """Let a step end, and hand over what it made; the next step, or progress, hears the bell."""
+        """Let a step end, and hand over what it made; the next step, or progress, stops."""
         self._shields += 1
         try:
             yield
@@ -52,7 +52,7 @@ class StopBell(Bell):
     @contextmanager
     def hear(self) -> Iterator[None]:
         """Hear SIGINT and SIGTERM meanwhile."""
-        self._rung, self.run = False, None
+        self._sent, self.run = False, None
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -64,7 +64,7 @@ class StopBell(Bell):
                 signal.signal(number, handler)
 
 
-BELL = StopBell()
+INTERRUPT = InterruptSignal()
 """One for the process, as signals are."""
 
 
@@ -73,7 +73,7 @@ def stoppable(command: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(command)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        with BELL.hear():
+        with INTERRUPT.hear():
             return command(*args, **kwargs)
 
     return call
@@ -81,4 +81,7 @@ def stoppable(command: Callable[P, T]) -> Callable[P, T]:
 
 def open_watched_ledger(place: str) -> Ledger:
     """Open the ledger of a run: no signal cuts through its steps, and a swallowed one is heard at the next."""
-    return WatchedLedger(open_ledger(place), BELL, BELL.note_run)
+    from dagveil.cli.options import open_ledger
+    from dagveil.privacy.ledger.watched import WatchedLedger
+
+    return WatchedLedger(open_ledger(place), INTERRUPT, INTERRUPT.note_run)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from dagveil.methods.result import Result, ResultEdge
 from dagveil.privacy.receipt import Receipt
-from dagveil.report.labels import clean_lines, clean_text
+from dagveil.text import clean_lines, clean_text
 
 SHOWN_MISSES = 5
 """How many near misses are listed; the report has them all."""

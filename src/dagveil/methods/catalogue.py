@@ -29,11 +29,12 @@ from dagveil.methods import (
     svt_pc,
 )
 from dagveil.methods.asking import Asked, check_countable
-from dagveil.methods.measured import Measured, Progress
+from dagveil.methods.measured import Measured
 from dagveil.methods.plugins import Plugins, read_plugins
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.receipt import Calibration
+from dagveil.progress import Progress
 
 Release = Callable[[Curator, Knowledge, Any, Progress], Measured]
 Ask = Callable[[Curator, Knowledge, Any, Progress], Asked]

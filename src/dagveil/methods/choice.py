@@ -14,11 +14,11 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS, Method
 from dagveil.methods.effort import fit_effort
 from dagveil.methods.made_up import Law
-from dagveil.methods.measured import Progress, silent
 from dagveil.methods.rehearsal import Rehearsal, rehearse_all
 from dagveil.methods.run import check_reviewed, schema_knowledge
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.receipt import Calibration
+from dagveil.progress import Progress, silent
 
 AUTO = "auto"
 """Stands for a method where one may be chosen."""

@@ -29,11 +29,11 @@ from dagveil.methods.asking import (
     count_pairs,
     tell_sweep,
 )
-from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Pruning, Traversal, prune
 from dagveil.statistics.kendall import CURATE_P_VALUE_CONSTANT
 

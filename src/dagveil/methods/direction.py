@@ -29,7 +29,6 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.catalogue import Method
 from dagveil.methods.default_ledger import LedgerPlace, UnnamedLedger
 from dagveil.methods.discovery import DEFAULT_DELTA
-from dagveil.methods.measured import Progress, silent
 from dagveil.methods.pcd import Bandwidth, RegressionRule, Rows, count_slots, default_penalty
 from dagveil.methods.recovery import open_curator
 from dagveil.methods.regressions import ReleasedFunctions, functions_from_table
@@ -43,6 +42,7 @@ from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration, Receipt
 from dagveil.privacy.release import NoisyCounts
+from dagveil.progress import Progress, silent
 from dagveil.statistics.hsic import root_hsic
 from dagveil.statistics.kernels import kernel_features
 from dagveil.statistics.residual_ranks import residual_rank_score

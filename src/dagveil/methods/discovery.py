@@ -22,7 +22,6 @@ from dagveil.methods.default_ledger import LedgerPlace, UnnamedLedger
 from dagveil.methods.evidence_search import check_search, search_evidence
 from dagveil.methods.forecast import work_of_reading, work_of_run
 from dagveil.methods.machine_speed import Speed
-from dagveil.methods.measured import Progress, silent
 from dagveil.methods.recovery import open_curator
 from dagveil.methods.result import (
     RESULT_VERSION,
@@ -41,6 +40,7 @@ from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.progress import Progress, silent
 from dagveil.search.confidence import MEANING, Shares
 
 DEFAULT_DELTA = "1e-6"

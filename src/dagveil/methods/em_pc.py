@@ -17,12 +17,12 @@ from dagveil.errors import BudgetExceededError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Count, Desk, Level, Needs, Part, Positive, asking_filter, tell_sweep
-from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, g_p_value, g_test, tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import ExponentialChoice
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
+from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Pruning, Sweep
 from dagveil.statistics.distance import greedy_distance
 

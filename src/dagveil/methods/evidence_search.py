@@ -22,13 +22,13 @@ from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS
 from dagveil.methods.measure import is_numeric, search_defaults
-from dagveil.methods.measured import Progress, silent
 from dagveil.methods.result import RESULT_VERSION, Confidence, MethodUsed, Result, Variation, now
 from dagveil.methods.run import schema_knowledge
 from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.methods.variations import vary_levels
 from dagveil.methods.writing import near_misses, summarise, tell_knowledge, tell_solidity, write_graph
 from dagveil.privacy.release import NoisyMoments
+from dagveil.progress import Progress, silent
 from dagveil.search.confidence import MEANING, Shares, agree, redraw_graphs
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.colliders import orient_by_separating_sets

@@ -6,7 +6,8 @@ Schema, nominal rows and the arguments decide everything; no row is read, and no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,13 +25,13 @@ from dagveil.methods.default_ledger import LedgerPlace, UnnamedLedger, find_left
 from dagveil.methods.detection import find_weakest
 from dagveil.methods.effort import Effort, fit_effort
 from dagveil.methods.made_up import STRENGTH, Law
-from dagveil.methods.measured import Progress, silent
 from dagveil.methods.recommendation import Curve, Point, Recommendation, recommend
 from dagveil.methods.rehearsal import Outcome, Rehearsal, most_common_order, rehearse_all
 from dagveil.methods.run import schema_knowledge
 from dagveil.privacy import fraction_json
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.document import Document
+from dagveil.progress import Progress, silent
 
 EXPLORATION_VERSION = 1
 """Version of the JSON; readers refuse newer ones."""
@@ -113,11 +114,11 @@ class Exploration(msgspec.Struct, frozen=True):
 
     def to_svg(self) -> str:
         """Draw the curves."""
-        return _drawer("svg")(self)
+        return self._draw("curve", "draw_exploration")
 
     def to_html(self) -> str:
         """Write a page that stands alone: curves, words and numbers."""
-        return _drawer("html")(self)
+        return self._draw("exploration", "render_exploration")
 
     def save(self, path: str | Path) -> None:
         """Write a file; its ending says what: .json, .svg or .html."""
@@ -127,7 +128,12 @@ class Exploration(msgspec.Struct, frozen=True):
 
     def _repr_html_(self) -> str:
         """Show curves and words in a notebook."""
-        return _drawer("inline")(self)
+        return self._draw("exploration", "draw_exploration_inline")
+
+    def _draw(self, module: str, function: str) -> str:
+        # drawings lie above this layer, and are imported only here
+        drawn: str = getattr(import_module(f"dagveil.report.{module}"), function)(self)
+        return drawn
 
 
 def check_ending(path: str | Path) -> str:
@@ -138,20 +144,6 @@ def check_ending(path: str | Path) -> str:
             f"{Path(path).name!r}: an exploration is written as .svg, .html or .json; choose one of these"
         )
     return ending
-
-
-_drawers: dict[str, Callable[[Exploration], str]] = {}
-
-
-def draw_explorations_by(**drawers: Callable[[Exploration], str]) -> None:
-    """Say how explorations are drawn: drawings lie above this layer, so the top of the package says it."""
-    _drawers.update(drawers)
-
-
-def _drawer(kind: str) -> Callable[[Exploration], str]:
-    if kind not in _drawers:
-        raise MethodError("nothing is there to draw with; import dagveil, which brings the drawings")
-    return _drawers[kind]
 
 
 def explore(

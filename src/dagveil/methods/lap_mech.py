@@ -16,10 +16,11 @@ from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Level, Order, check_countable
 from dagveil.methods.measure import measure_jointly
-from dagveil.methods.measured import Measured, Progress
+from dagveil.methods.measured import Measured
 from dagveil.methods.published import sum_logarithms, tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.progress import Progress
 from dagveil.search.constraint.pc import prune
 
 MOST_CELLS = 2**22

@@ -24,7 +24,6 @@ from dagveil.local.record import Undo
 from dagveil.local.reports import ReportEvidence, Reports
 from dagveil.local.scores import report_score
 from dagveil.methods.evidence_search import search_by
-from dagveil.methods.measured import Progress, silent
 from dagveil.methods.result import RESULT_VERSION, Confidence, MethodUsed, Result, now
 from dagveil.methods.run import schema_knowledge
 from dagveil.methods.settings import SearchRule, SearchSettings
@@ -35,6 +34,7 @@ from dagveil.privacy.events import RandomisedResponse
 from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.receipt import SEEDED, Calibration, Receipt, Trust
 from dagveil.privacy.relation import Relation
+from dagveil.progress import Progress, silent
 from dagveil.search.confidence import agree, redraw_graphs
 from dagveil.search.constraint.skeleton import SkeletonSettings, bound_false_edges
 from dagveil.search.score.ges import greedy_equivalence_search

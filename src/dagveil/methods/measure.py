@@ -23,13 +23,14 @@ from dagveil.evidence.triples import TripleEvidence
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure_moments import measure_moments
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, measure_tables, warn_of_noise
-from dagveil.methods.measured import Measured, Progress
+from dagveil.methods.measured import Measured
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import mu_squared_of
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import Release
+from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
 from dagveil.statistics.contingency import counts_sensitivity, interactions_squared_sensitivity
 

@@ -32,10 +32,11 @@ from dagveil.methods.measure_moments import (
     tell_coarse_bits,
     warn_of_moment_noise,
 )
-from dagveil.methods.measured import Measured, Progress
+from dagveil.methods.measured import Measured
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.progress import Progress
 
 Degree = Annotated[int, msgspec.Meta(ge=1, le=MOST_FEATURES)]
 

@@ -20,8 +20,9 @@ from dagveil.data.moments import MomentPlan, choose_bits
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measured import Measured, Progress
+from dagveil.methods.measured import Measured
 from dagveil.privacy.release import NoisyMagnitudes, Release
+from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import SkeletonSettings
 
 SIZES_SHARE = Fraction(1, 10)

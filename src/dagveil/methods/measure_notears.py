@@ -21,12 +21,13 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, NotNegative
 from dagveil.methods.measure import TABLE_SEARCH, check_measurable, release_rows
 from dagveil.methods.measure_moments import measure_moments
-from dagveil.methods.measured import Measured, Progress
+from dagveil.methods.measured import Measured
 from dagveil.methods.noleaks import BITS, read_graph, row_plan
 from dagveil.methods.scores import LEVELS_SHARE, read_shares, release_levels, scale_levels
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.progress import Progress
 from dagveil.search.score.acyclicity import Acyclicity
 from dagveil.search.score.linear import find_linear_dag
 from dagveil.search.score.notears import NotearsSettings, find_weights, forbidden_entries

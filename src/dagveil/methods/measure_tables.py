@@ -20,8 +20,9 @@ from dagveil.evidence.bundle import Stage, independence_from
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measured import Measured, Progress
+from dagveil.methods.measured import Measured
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions
+from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import SkeletonSettings, candidate_sets, find_skeleton
 from dagveil.statistics.contingency import counts_squared_sensitivity
 

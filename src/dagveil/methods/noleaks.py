@@ -29,13 +29,13 @@ from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive, Rate
 from dagveil.methods.measure import check_measurable, release_rows
-from dagveil.methods.measured import Progress
 from dagveil.methods.schedules import Schedule, epsilon_at, shares, tell_direction
 from dagveil.methods.scores import LEVELS_SHARE, read_shares, release_levels, scale_levels
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import mu_squared_of
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.progress import Progress
 from dagveil.search.score.acyclicity import measure_by_exponential
 from dagveil.search.score.notears import forbidden_entries
 from dagveil.search.score.threshold import weights_to_dag

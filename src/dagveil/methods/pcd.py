@@ -21,7 +21,6 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Positive, count_pairs, tell_sweep
 from dagveil.methods.measure import check_measurable, release_rows
-from dagveil.methods.measured import Progress
 from dagveil.methods.published import tell_published
 from dagveil.methods.regressions import ReleasedFunctions, release_functions
 from dagveil.methods.residual_test import partial_p_value, plan_residuals
@@ -30,6 +29,7 @@ from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace
 from dagveil.privacy.filter import Filter, tightest_filter
 from dagveil.privacy.mechanisms.gaussian import deviation_for
 from dagveil.privacy.mechanisms.laplace import epsilon_for, filter_for
+from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.statistics.gcm import gcm_p_value
 from dagveil.statistics.rcit import RcitSettings, exact_rcit, feature_rcit, published_p_value_sensitivity

@@ -23,7 +23,6 @@ from dagveil.methods.machine_speed import load_speed
 from dagveil.methods.measure_features import MeasureFeaturesSettings, tell_features
 from dagveil.methods.measure_moments import tell_moments, warn_of_moment_noise
 from dagveil.methods.measure_tables import warn_of_noise
-from dagveil.methods.measured import Progress, silent
 from dagveil.methods.plan_file import (
     Ask,
     AskFeatures,
@@ -43,6 +42,7 @@ from dagveil.methods.run import prepare_run
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMoments, Release
+from dagveil.progress import Progress, silent
 
 
 def measure_planned(

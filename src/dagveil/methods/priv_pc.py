@@ -27,12 +27,12 @@ from dagveil.methods.asking import (
     count_pairs,
     tell_sweep,
 )
-from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, advanced_composition, largest_published_order, tell_published
 from dagveil.methods.svt_pc import THRESHOLD_SHARE
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
+from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.statistics.kendall import published_p_value_sensitivity
 

@@ -16,11 +16,12 @@ from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Level, Order
 from dagveil.methods.measure import check_measurable, is_numeric, measure
-from dagveil.methods.measured import Measured, Progress
+from dagveil.methods.measured import Measured
 from dagveil.methods.published import tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.progress import Progress
 from dagveil.search.constraint.pc import prune
 from dagveil.statistics.kendall import normal_quantile
 

@@ -18,7 +18,7 @@ from dagveil._version import __version__
 from dagveil.curator import Curator
 from dagveil.curator.gate import Record
 from dagveil.curator.journal import Journal, Order
-from dagveil.errors import BudgetError, DagveilError, DataError, LedgerError
+from dagveil.errors import BudgetError, DataError, LedgerError
 from dagveil.methods.catalogue import Method
 from dagveil.methods.result import now
 from dagveil.methods.run import PreparedRun
@@ -209,10 +209,3 @@ def _explain(error: BaseException, number: int, path: Path) -> None:
         f"Run {number} stays open and what it released is kept in {path}: the same command finishes it at no further "
         "cost."
     )
-
-
-def tell_notes(error: BaseException) -> str:
-    """Return an error in words, with what became of its run."""
-    said = str(error) if isinstance(error, DagveilError) else ""
-    notes = " ".join(getattr(error, "__notes__", ()))
-    return f"{said.rstrip('.')}. {notes}" if said and notes else said or notes

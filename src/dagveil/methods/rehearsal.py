@@ -19,11 +19,11 @@ from dagveil.methods.catalogue import method_named
 from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.evidence_search import search_evidence
 from dagveil.methods.made_up import Law, MadeUp, make_up
-from dagveil.methods.measured import Progress
 from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, Release
+from dagveil.progress import Progress
 
 STAGE = "rehearsing on made-up tables"
 """What progress is told."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -226,18 +226,11 @@ class Result(msgspec.Struct, frozen=True):
         """Write the result to a file."""
         Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
 
-    def _repr_html_(self) -> str | None:
+    def _repr_html_(self) -> str:
         """Show the graph in a notebook."""
-        return None if _draw_inline is None else _draw_inline(self)
-
-
-_draw_inline: Callable[[Result], str] | None = None
-
-
-def draw_inline_by(draw: Callable[[Result], str]) -> None:
-    """Say how notebooks show results: drawings lie above this layer, so the top of the package says it."""
-    global _draw_inline
-    _draw_inline = draw
+        # drawings lie above this layer, and are imported only here
+        drawn: str = import_module("dagveil.report.notebook").draw_inline(self)
+        return drawn
 
 
 def _check_result(result: Result) -> None:

@@ -24,13 +24,13 @@ from dagveil.methods.asking import (
     count_pairs,
     tell_sweep,
 )
-from dagveil.methods.measured import Progress
 from dagveil.methods.published import PublishedTests, largest_published_order, tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, subsampled_cost
 from dagveil.privacy.renyi_filter import RenyiFilter
+from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.statistics.kendall import published_p_value_sensitivity
 

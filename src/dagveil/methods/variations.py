@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from dagveil.graphs.cpdag import Cpdag
-from dagveil.methods.measured import Progress
 from dagveil.methods.result import ChangedEdge, Join, Variation
+from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import SkeletonSettings
 
 FACTORS: Final = (0.1, 10.0)

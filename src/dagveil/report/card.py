@@ -15,10 +15,10 @@ from dagveil.privacy.receipt import Trust
 from dagveil.report.attempts import Attempts, read_attempts
 from dagveil.report.fields import Record
 from dagveil.report.graph import read_graph
-from dagveil.report.labels import clean_text
 from dagveil.report.model import ReportModel, build_model, check_result
 from dagveil.report.spending import read_accounting
 from dagveil.report.standing import Standing
+from dagveil.text import clean_text
 
 CARD_FORMAT: Final = "dagveil-card"
 CARD_VERSION: Final = 1

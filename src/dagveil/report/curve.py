@@ -10,11 +10,12 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from dagveil.methods.exploration import Exploration
 from dagveil.methods.recommendation import Curve
-from dagveil.report.labels import FONT_SIZE, clean_text, measure, shorten
+from dagveil.report.labels import FONT_SIZE, measure, shorten
 from dagveil.report.layout import Point
 from dagveil.report.strokes import PAPER, RIM, write_length, write_text
 from dagveil.report.svg import FONT
 from dagveil.report.wording import write_epsilon, write_number
+from dagveil.text import clean_text
 
 SHEET: Final = (460.0, 300.0)
 """Width and height between the axes, in pixels."""

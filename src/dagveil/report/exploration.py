@@ -8,8 +8,8 @@ from dagveil.methods.exploration import Exploration
 from dagveil.methods.recommendation import Curve, Point
 from dagveil.report.curve import draw_exploration
 from dagveil.report.html import open_templates, read_template
-from dagveil.report.labels import clean_text
 from dagveil.report.wording import write_epsilon, write_number
+from dagveil.text import clean_text
 
 
 def render_exploration(found: Exploration) -> str:

@@ -17,11 +17,12 @@ from dagveil.errors import DataError
 from dagveil.methods.result import Result
 from dagveil.report.attempts import read_attempts
 from dagveil.report.card import encode_card, fill_card
-from dagveil.report.labels import clean_text, split_words
+from dagveil.report.labels import split_words
 from dagveil.report.legend import Legend, draw_samples
 from dagveil.report.model import build_model, check_result
 from dagveil.report.standing import Standing
 from dagveil.report.svg import draw_graph
+from dagveil.text import clean_text
 
 SCRIPTS: Final = ("report.js", "geometry.js", "graph.js")
 STYLES: Final = ("report.css", "graph.css")

@@ -1,10 +1,12 @@
-"""Text that is safe to draw: cleaned of what XML forbids, measured, and broken into lines or shortened to fit."""
+"""Names that fit their boxes: measured, and broken into lines or shortened."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from typing import Final
+
+from dagveil.text import clean_text
 
 FONT_SIZE: Final = 13.0
 """Size of node names, in pixels."""
@@ -23,30 +25,6 @@ _BREAKS: Final = re.compile(r"(?<=[\s_./,;:-])(?![\s_./,;:-])|(?<=[a-z\u00df-\u0
 
 _NARROW: Final = frozenset("fijltrI.,:;'|!()[]{}\"`/\\ ")
 _WIDE: Final = frozenset("mwMW@%&…")
-# Overrides and isolates can make a name read as another one, so they are shown instead of obeyed.
-_TURNING: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-
-
-def clean_text(text: str) -> str:
-    r"""Replace characters that XML forbids or that turn the reading direction.
-
-    Examples
-    --------
-    >>> clean_text("two\nlines\x00")
-    'two lines�'
-    """
-    return "".join(_clean(character) for character in text)
-
-
-def clean_lines(text: str) -> str:
-    r"""Clean every line of a text, and keep the lines.
-
-    Examples
-    --------
-    >>> clean_lines("one\n\x1b[2Jtwo\n")
-    'one\n�[2Jtwo\n'
-    """
-    return "\n".join(clean_text(line) for line in text.split("\n"))
 
 
 def measure(text: str) -> float:
@@ -110,16 +88,6 @@ def shorten(name: str, widest: float) -> str:
 
 def _cut(text: str, kept: int) -> str:
     return f"{text[: (kept + 1) // 2]}…{text[len(text) - kept // 2 :]}"
-
-
-def _clean(character: str) -> str:
-    if character in "\t\n\r\u2028\u2029":
-        return " "
-    code = ord(character)
-    category = unicodedata.category(character)
-    if category in ("Cc", "Cs") or character in _TURNING or code & 0xFFFE == 0xFFFE:
-        return "\ufffd"
-    return character
 
 
 def _width(character: str) -> float:

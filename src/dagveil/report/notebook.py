@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from dagveil.methods.result import Result
 from dagveil.report.html import render_svg
-from dagveil.report.labels import clean_text
+from dagveil.text import clean_text
 
 
 def draw_inline(result: Result) -> str:

@@ -9,8 +9,8 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.exchange import to_dot
 from dagveil.graphs.extension import find_extension
 from dagveil.report.graph import DrawnEdge, DrawnGraph
-from dagveil.report.labels import clean_text
 from dagveil.report.wording import write_plural
+from dagveil.text import clean_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from dagveil.graphs.exchange.formats import Format
 from dagveil.methods.exploration import EPSILONS
 from dagveil.methods.settings import SearchSettings
 from dagveil.report.html import render_report
-from dagveil.report.labels import clean_text
 from dagveil.studio.body import read_query
 from dagveil.studio.desk import Desk
 from dagveil.studio.drawing import draw_differences, list_differing
 from dagveil.studio.folder import ENDINGS
 from dagveil.studio.refusal import Refused, refuse
 from dagveil.studio.requests import ComparisonQuery, ExportQuery, PlanQuery
+from dagveil.text import clean_text
 
 if TYPE_CHECKING:
     from starlette.requests import Request

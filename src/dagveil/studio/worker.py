@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from dagveil.cancellation import Cancelled, CancelSignal
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, DataError, LedgerError
 from dagveil.evidence.bundle import Evidence, load_evidence
@@ -28,13 +29,12 @@ from dagveil.methods.result import Result
 from dagveil.methods.saving import save_whole
 from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.watched import WatchedLedger
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.studio.bell import Bell, Cancelled
 from dagveil.studio.folder import Folder
 from dagveil.studio.jobs import Job, JobKind, JobState, JobStore
 from dagveil.studio.refusal import WITHHELD
 from dagveil.studio.stopped import RECOVERY, settle_run
-from dagveil.studio.watched_ledger import WatchedLedger
 
 LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
 TELL_SECONDS: Final = 0.2
@@ -52,8 +52,8 @@ GONE: Final = "the recovery file of this run is gone, so it cannot be finished; 
 class Worker:
     """One job while it runs."""
 
-    def __init__(self, folder: Folder, store: JobStore, job: Job, bell: Bell) -> None:
-        self.folder, self.store, self.job, self.bell = folder, store, job, bell
+    def __init__(self, folder: Folder, store: JobStore, job: Job, cancel: CancelSignal) -> None:
+        self.folder, self.store, self.job, self.signal = folder, store, job, cancel
         self._told = 0.0
         self._stage = ""
         self._run = job.run
@@ -88,7 +88,7 @@ class Worker:
         if order.kind is JobKind.EXPLORATION:
             self._explore(schema)
             return
-        books = WatchedLedger(Ledger.open(os.environ[LEDGER_VARIABLE]), self.bell, self._note_run)
+        books = WatchedLedger(Ledger.open(os.environ[LEDGER_VARIABLE]), self.signal, self._note_run)
         try:
             if method_named(order.method).release is None:
                 self._ask(table.path, schema, books)
@@ -97,7 +97,7 @@ class Worker:
         finally:
             if self._run is not None:
                 # a cancel may have come before the run could look after itself
-                with self.bell.shield(), contextlib.suppress(LedgerError):
+                with self.signal.shield(), contextlib.suppress(LedgerError):
                     settle_run(books, self._run, self._place)
             books.close()
 
@@ -155,7 +155,7 @@ class Worker:
 
     def _keep(self, name: str, save: Callable[[Path], None]) -> None:
         """Write a file in one step and durably, and then let go of what it recovers: what has its name is whole."""
-        with self.bell.shield():
+        with self.signal.shield():
             try:
                 with save_whole(self._place / name) as part:
                     save(part)
@@ -168,26 +168,26 @@ class Worker:
         self.store.note_run(self.job.id, run)
 
     def _tell(self, stage: str, done: int, total: int) -> None:
-        self.bell.check()
+        self.signal.check()
         moment = time.monotonic()
         if stage != self._stage or done == total or moment - self._told >= TELL_SECONDS:
             self._told, self._stage = moment, stage
-            with self.bell.shield():
+            with self.signal.shield():
                 self.store.note_progress(self.job.id, stage, done, total)
 
 
 def main() -> None:
     """Run the job that the command line names."""
     place, job_id = sys.argv[1:3]
-    bell = Bell()
+    cancel = CancelSignal()
     folder = Folder.open(place)
     store = JobStore(folder.jobs_path)
     try:
-        bell.listen()
+        cancel.listen()
         job = store.get(job_id)
         if job is not None and job.state is JobState.RUNNING and not job.cancelling:
             store.note_process(job_id, os.getpid())
-            Worker(folder, store, job, bell).work()
+            Worker(folder, store, job, cancel).work()
             return
     except Cancelled:
         pass

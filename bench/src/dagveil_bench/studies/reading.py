@@ -1,0 +1,253 @@
+"""Reads studies from TOML and refuses what cannot be run, with the place of the mistake."""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from dagveil.data.toml import parse_toml
+from dagveil.errors import DagveilError, DataError, MethodError
+from dagveil.privacy.receipt import Calibration
+from dagveil_bench.studies.metrics import Metric
+from dagveil_bench.studies.plan import LARGE, DataSet, Entry, Miniature, Printed, Role, Study
+from dagveil_bench.studies.requirements import (
+    check_budgets_of,
+    check_method_of,
+    check_metrics_of,
+    check_source_of,
+)
+from dagveil_bench.studies.stand_ins import settle_data
+from dagveil_bench.studies.task import Task
+
+_ENUMS: Final[Mapping[str, type[enum.Enum]]] = {
+    "metrics": Metric,
+    "metric": Metric,
+    "calibration": Calibration,
+    "role": Role,
+    "task": Task,
+}
+_PARTS: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "": Study,
+    "data": DataSet,
+    "stand_in": DataSet,
+    "methods": Entry,
+    "published": Printed,
+    "quick": Miniature,
+}
+"""What stands under each key, for messages about what is unknown there."""
+
+
+def parse_study(text: str) -> Study:
+    """Read a study from TOML; every mistake is told with its place.
+
+    Examples
+    --------
+    >>> study = parse_study('''
+    ... name = "mine"
+    ... title = "measure on Asia"
+    ... data = ["asia"]
+    ... budgets = [0.1, 1]
+    ... rows = [1000]
+    ... [[methods]]
+    ... method = "measure"
+    ... ''')
+    >>> study.repetitions, study.data_sets[0].title
+    (20, 'asia')
+    """
+    content = parse_toml(text, MethodError, "the study")
+    try:
+        study = msgspec.convert(content, Study, strict=True)
+    except msgspec.ValidationError as error:
+        raise MethodError(f"the study cannot be read: {_name_place(str(error))}") from None
+    study = settle_data(study)
+    check_study(study)
+    return study
+
+
+def load_study(path_or_name: str | Path) -> Study:
+    """Read a study from a file, or one that comes with the package, by its name."""
+    path = Path(path_or_name)
+    if str(path_or_name) in shipped_studies() and not path.exists():
+        return parse_study(shipped_studies()[str(path_or_name)])
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise DataError(
+            f"cannot read the study {path_or_name}: {why}; give a TOML file, or one of {', '.join(shipped_studies())}"
+        ) from error
+    try:
+        return parse_study(text)
+    except MethodError as error:
+        raise MethodError(f"{path.name}: {error}") from error
+
+
+def default_store(study: Study) -> str:
+    """Name the file of a study's runs, unless the user names one."""
+    return f"{study.name}.sqlite"
+
+
+def shipped_studies() -> Mapping[str, str]:
+    """Return the studies that come with the package: their TOML by name."""
+    folder = files("dagveil_bench") / "data" / "studies"
+    found = sorted((item for item in folder.iterdir() if item.name.endswith(".toml")), key=lambda item: item.name)
+    return {item.name.removesuffix(".toml"): item.read_text(encoding="utf-8") for item in found}
+
+
+def check_study(study: Study) -> None:
+    """Refuse what cannot be run, before anything is."""
+    data = study.data_sets
+    titles = [item.title for item in data]
+    entries = [entry.title for entry in study.methods]
+    if not data or not study.methods:
+        raise _mistake("data" if not data else "methods", "is empty; name at least one")
+    _check_unique("data", titles)
+    _check_methods(study)
+    _check_finite("budgets", study.budgets)
+    _check_once("budgets", study.budgets)
+    _check_once("rows", study.rows)
+    _check_finite("limit", () if study.limit is None else (study.limit,))
+    with _placed("budgets"):
+        check_budgets_of(study.task, study.budgets)
+    with _placed("metrics"):
+        check_metrics_of(study.task, (*study.metrics, *(printed.metric for printed in study.published)))
+    for i, item in enumerate(data):
+        with _placed(f"data[{i}]"):
+            for source in (item.source, *item.variants.values()):
+                check_source_of(study.task, source)
+            if item.stand_in is not None:
+                check_source_of(study.task, item.stand_in.source)
+    for i, entry in enumerate(study.methods):
+        with _placed(f"methods[{i}]"):
+            _check_entry(entry, study.task, data)
+    for i, printed in enumerate(study.published):
+        with _placed(f"published[{i}]"):
+            _check_known("method", printed.method, entries)
+            for label, values in printed.values.items():
+                _check_known("values", label, titles)
+                if len(values) != printed.size:
+                    counts = f"{len(printed.budgets)} budgets and {len(printed.rows)} numbers of rows"
+                    raise MethodError(f"values.{label} has {len(values)} figures for {counts}")
+    if study.champion:
+        with _placed("champion"):
+            _check_known("method", study.champion, [e.title for e in study.methods if e.role is Role.CONTENDER])
+    for label in study.quick.data:
+        with _placed("quick"):
+            _check_known("data", label, titles)
+    for label in study.quick.methods:
+        with _placed("quick"):
+            _check_known("methods", label, entries)
+
+
+def _check_entry(entry: Entry, task: Task, data: tuple[DataSet, ...]) -> None:
+    _check_finite("budgets", entry.budgets)
+    check_method_of(task, entry, data)
+    if entry.role is not Role.CEILING:
+        check_budgets_of(task, entry.budgets)
+    if entry.role is Role.FLOOR:
+        raise MethodError("role: floors are in every study; choose contender or ceiling")
+    for label in entry.data:
+        _check_known("data", label, [item.title for item in data])
+    if entry.variant:
+        lacking = [
+            d.title for d in data if entry.variant not in d.variants and (not entry.data or d.title in entry.data)
+        ]
+        if lacking:
+            raise MethodError(f"variant: {lacking[0]!r} has no variant {entry.variant!r}")
+
+
+def _check_known(place: str, label: str, known: list[str]) -> None:
+    if label not in known:
+        raise MethodError(f"{place}: nothing is called {label!r}; there are: {'; '.join(known)}")
+
+
+def _check_unique(place: str, labels: list[str]) -> None:
+    for i, label in enumerate(labels):
+        if label in labels[:i]:
+            raise _called_alike(place, i, label, labels.index(label))
+
+
+def _check_methods(study: Study) -> None:
+    """Refuse two methods of one name on the same rows; on others a method may be stated again, otherwise."""
+    seen: dict[tuple[str, str, int], int] = {}
+    for i, entry in enumerate(study.methods):
+        for data in study.data_sets:
+            for n_rows in data.rows or study.rows:
+                first = seen.setdefault((entry.title, data.title, n_rows), i) if entry.takes(data, n_rows) else i
+                if first != i:
+                    raise _called_alike("methods", i, entry.title, first)
+
+
+def _called_alike(place: str, i: int, label: str, first: int) -> MethodError:
+    return _mistake(f"{place}[{i}]", f"is called {label!r} like {place}[{first}]; give it a label")
+
+
+def _check_finite(place: str, numbers: tuple[float, ...]) -> None:
+    if not all(math.isfinite(number) for number in numbers):
+        raise _mistake(place, f'must be finite; {LARGE:g} stands for no noise, and role = "ceiling" takes it by itself')
+
+
+def _check_once(place: str, numbers: tuple[float, ...]) -> None:
+    for i, number in enumerate(numbers):
+        if number in numbers[:i]:
+            raise _mistake(f"{place}[{i}]", f"{number:g} stands twice; leave one out")
+
+
+@contextmanager
+def _placed(place: str) -> Iterator[None]:
+    """Put the place before the message of an error."""
+    try:
+        yield
+    except DagveilError as error:
+        raise _mistake(place, str(error)) from error
+
+
+def _mistake(place: str, what: str) -> MethodError:
+    return MethodError(f"the study cannot be run: {place}: {what}")
+
+
+def _name_place(message: str) -> str:
+    """Put the place first.
+
+    Examples
+    --------
+    >>> _name_place("Expected `int` >= 1 - at `$.rows[0]`")
+    'rows[0]: expected `int` >= 1'
+    """
+    found = re.fullmatch(r"(.*) - at `\$\.?([^`]*)`", message, flags=re.DOTALL)
+    what, place = (found[1], found[2]) if found else (message, "")
+    what = what[:1].lower() + what[1:] + _tell_choices(what, place)
+    return f"{place}: {what}" if place else what
+
+
+def _tell_choices(what: str, place: str) -> str:
+    """Say what could stand where something unknown stands: the nearest name, or all of them.
+
+    Examples
+    --------
+    >>> _tell_choices("Object contains unknown field `repetition`", "")
+    '; did you mean repetitions?'
+    >>> _tell_choices("Invalid enum value 'published'", "methods[0].calibration")
+    '; choose from sound, paper'
+    """
+    names = re.findall(r"[a-z_]+", place)
+    last = names[-1] if names else ""
+    if what.startswith("Invalid enum value"):
+        known = [item.value for item in _ENUMS[last]] if last in _ENUMS else []
+    elif what.startswith("Object contains unknown field"):
+        known = list(_PARTS[last].__struct_fields__) if last in _PARTS else []
+    else:
+        return ""
+    near = difflib.get_close_matches((re.findall(r"[`']([^`']*)[`']", what) or [""])[-1], known, n=1, cutoff=0.7)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; choose from {', '.join(known)}" if known else ""

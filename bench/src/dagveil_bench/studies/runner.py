@@ -1,0 +1,133 @@
+"""Runs what a store still lacks of its study."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dagveil.methods.catalogue import METHODS, method_plugins
+from dagveil_bench.local_data import PACKAGES
+from dagveil_bench.local_source import read_source
+from dagveil_bench.studies.crew import Crew, Lost
+from dagveil_bench.studies.datasets import plugin_origin
+from dagveil_bench.studies.jobs import Job, choose_jobs, list_jobs
+from dagveil_bench.studies.machine import describe_hardware, describe_packages, describe_software, list_changes
+from dagveil_bench.studies.plan import Study
+from dagveil_bench.studies.rehearsal import rehearse
+from dagveil_bench.studies.store import COLUMNS, Store
+from dagveil_bench.studies.task import Task
+from dagveil_bench.studies.trial import Outcome, run_job
+
+Told = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How a call of the runner went.
+
+    Attributes
+    ----------
+    total, before, done
+        Runs that were asked for, those that the store had, and those that were added.
+    failed
+        Those of all asked for whose latest outcome is an error.
+    reason
+        The most frequent error; None if nothing failed.
+    strangers
+        Stored runs that the study does not have: of another seed, δ, setting or source.
+    changes
+        Versions that differ from those of an earlier call: means are over runs of both.
+    """
+
+    total: int
+    before: int
+    done: int
+    failed: int
+    reason: str | None = None
+    strangers: int = 0
+    changes: tuple[str, ...] = ()
+
+
+def run_plan(
+    study: Study,
+    store: Store,
+    workers: int = os.cpu_count() or 1,
+    told: Told = lambda stage, done, total: None,
+    only: Mapping[str, Sequence[str]] | None = None,
+    *,
+    retry: bool = False,
+) -> Tally:
+    """Run all that is not stored yet; what is finished is stored at once.
+
+    Parameters
+    ----------
+    study
+        The plan; it becomes the latest of the store.
+    store
+        Where outcomes go.
+    workers
+        Processes.
+    told
+        Told after each run.
+    only
+        Values by name, as in `choose_jobs`.
+    retry
+        Whether runs that failed are tried again.
+    """
+    planned = list_jobs(study)
+    chosen = choose_jobs(planned, only or {})
+    waiting = store.pending(chosen, retry=retry)
+    rehearse(waiting, planned)
+    store.put_study(study)
+    done = 0
+    changes: tuple[str, ...] = ()
+    if waiting:
+        software = describe_software() | _packages(study)
+        changes = list_changes([*(session.software for session in store.sessions()), software])
+        session = store.begin_session(workers, software, describe_hardware())
+        told("runs", 0, len(waiting))
+        finished = Crew[Job, Outcome](run_job, min(workers, len(waiting)), study.limit).do(waiting)
+        for number, (job, product) in enumerate(finished, start=1):
+            outcome = Outcome(error=product.reason) if isinstance(product, Lost) else product
+            done += store.add(job, outcome, session)
+            told("runs", number, len(waiting))
+    outcomes = store.outcomes()
+    errors = Counter(error for job in chosen if (error := outcomes[job.key].error) is not None)
+    return Tally(
+        total=len(chosen),
+        before=len(chosen) - len(waiting),
+        done=done,
+        failed=errors.total(),
+        reason=errors.most_common(1)[0][0] if errors else None,
+        strangers=len(outcomes.keys() - {job.key for job in planned}),
+        changes=changes,
+    )
+
+
+def take_over(study: Study, store: Store, other: Store) -> int:
+    """Copy the runs that a study has in common with another store, whatever its name; return how many were not there.
+
+    So a study can go on from published results, from another machine's part of it, or from those of a study that has
+    some of the same methods.
+    """
+    planned = {job.key for job in list_jobs(study)}
+    key = COLUMNS.index("key")
+    store.put_study(study)
+    return store.absorb(other.sessions(), (row for row in other.rows() if row[key] in planned))
+
+
+def _packages(study: Study) -> dict[str, str]:
+    """Return the other packages that the runs of a study depend on: of plug-in methods, algorithms and records."""
+    if study.task is Task.GRAPH:
+        added = {entry.method for entry in study.methods if entry.method not in METHODS}
+        found = {f"plug-in {name}": method_plugins().origin(name) for name in sorted(added)}
+        sources = {source for item in study.data_sets for source in (item.source, *item.variants.values())}
+        origins = {source.split()[0]: plugin_origin(source) for source in sorted(sources)}
+        return found | {f"data plug-in {name}": origin for name, origin in origins.items() if origin is not None}
+    if study.task is Task.INDEPENDENCE:
+        return {}
+    sources = {read_source(data.source).data for data in study.data_sets}
+    needed = {"causal-learn", *(package for source in sources for package in PACKAGES.get(source, ()))}
+    return describe_packages(sorted(needed))

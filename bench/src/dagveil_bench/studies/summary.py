@@ -1,0 +1,105 @@
+"""Means and intervals over the repetitions of a study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from dagveil_bench.studies.jobs import Job, list_jobs
+from dagveil_bench.studies.metrics import Metric
+from dagveil_bench.studies.plan import Role, Study
+from dagveil_bench.studies.trial import Outcome
+
+CONFIDENCE = 0.95
+"""Of the intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean with its standard deviation, and the half-width of Student's interval around it.
+
+    Examples
+    --------
+    >>> estimate = estimate_mean([1.0, 2.0, 3.0])
+    >>> estimate.mean, estimate.deviation, round(estimate.half_width, 2)
+    (2.0, 1.0, 2.48)
+    """
+
+    runs: int
+    mean: float
+    deviation: float
+    half_width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """One combination of a study, over its repetitions.
+
+    Attributes
+    ----------
+    data, n_rows, label, calibration, role, epsilon
+        What was run.
+    planned, stored
+        Runs that the study wants, and those that the store has, failed ones included.
+    failures
+        Errors of the failed ones.
+    estimates
+        By metric; those without a number are left out.
+    """
+
+    data: str
+    n_rows: int
+    label: str
+    calibration: str
+    role: Role
+    epsilon: float
+    planned: int
+    stored: int
+    failures: tuple[str, ...]
+    estimates: Mapping[Metric, Estimate]
+
+
+def summarise(study: Study, outcomes: Mapping[str, Outcome]) -> list[Spot]:
+    """Average the stored runs of every combination of a study, in the order of the plan."""
+    groups: dict[tuple[str, int, str, float], list[Job]] = {}
+    for job in list_jobs(study):
+        groups.setdefault((job.data, job.n_rows, job.label, job.epsilon), []).append(job)
+    return [_summarise_one(jobs, outcomes) for jobs in groups.values()]
+
+
+def estimate_mean(values: Sequence[float]) -> Estimate:
+    """Average numbers; a single one has no interval. Totals that publications report can be too large to add up."""
+    count = len(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = float(np.mean(values))
+        if count < 2:
+            return Estimate(count, mean, math.nan, math.nan)
+        deviation = float(np.std(values, ddof=1))
+    quantile = float(special.stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
+    return Estimate(count, mean, deviation, quantile * deviation / math.sqrt(count))
+
+
+def _summarise_one(jobs: Sequence[Job], outcomes: Mapping[str, Outcome]) -> Spot:
+    found = [outcomes[job.key] for job in jobs if job.key in outcomes]
+    estimates = {}
+    for metric in Metric:
+        values = [number for outcome in found if not math.isnan(number := outcome.of(metric))]
+        if values:
+            estimates[metric] = estimate_mean(values)
+    first = jobs[0]
+    return Spot(
+        data=first.data,
+        n_rows=first.n_rows,
+        label=first.label,
+        calibration=first.calibration.value,
+        role=first.role,
+        epsilon=first.epsilon,
+        planned=len(jobs),
+        stored=len(found),
+        failures=tuple(outcome.error for outcome in found if outcome.error is not None),
+        estimates=estimates,
+    )

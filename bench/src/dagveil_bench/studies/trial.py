@@ -1,0 +1,147 @@
+"""One run of a study: sample, discover or test or search, score, and what it took."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from dagveil.evaluation.reversals import count_wrong_edges
+from dagveil.evaluation.skeleton import skeleton_f1
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.dag import Dag
+from dagveil.graphs.mixed import MixedGraph
+from dagveil.methods.catalogue import method_named
+from dagveil.methods.discovery import discover
+from dagveil.methods.settings import SearchSettings
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.receipt import Calibration
+from dagveil_bench.levels import LEVEL, TESTS, design_named, draw_design
+from dagveil_bench.local_source import load_records, randomise, read_source, search_reports
+from dagveil_bench.studies.datasets import sample_source
+from dagveil_bench.studies.jobs import COIN, COMPLETE, Job
+from dagveil_bench.studies.machine import read_peak, reset_peak
+from dagveil_bench.studies.metrics import Metric, score_graph, spent_epsilon
+from dagveil_bench.studies.plan import Role
+from dagveil_bench.studies.task import Task
+
+Product = TypeVar("Product")
+
+LONGEST_ERROR = 500
+"""Characters of an error that the store keeps."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of a run: numbers, or the error that ended it."""
+
+    numbers: dict[str, float] = {}
+    error: str | None = None
+
+    def of(self, metric: Metric) -> float:
+        """Return one number; NaN if the run has none."""
+        return self.numbers.get(metric.column, math.nan)
+
+
+def run_job(job: Job) -> Outcome:
+    """Run once. An error is an outcome: one bad cell must not end a night's work.
+
+    Seconds count from the encoded rows or reports to the answer; drawing and encoding them is not part of a run.
+    """
+    try:
+        return Outcome({metric.column: value for metric, value in _run(job).items() if not math.isnan(value)})
+    except Exception as error:
+        return Outcome(error=tell_error(error))
+
+
+def tell_error(error: BaseException) -> str:
+    """Say an error in one line; rows of studies are public, so its text may be kept."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= LONGEST_ERROR else text[: LONGEST_ERROR - 1] + "…"
+
+
+def _run(job: Job) -> Mapping[Metric, float]:
+    match job.task:
+        case Task.GRAPH:
+            return _discover(job)
+        case Task.INDEPENDENCE:
+            return _test(job)
+        case Task.LOCAL:
+            return _search(job)
+
+
+def _discover(job: Job) -> Mapping[Metric, float]:
+    table, dag = sample_source(job.source, job.n_rows, np.random.default_rng(job.sample_seed))
+    if job.role is Role.FLOOR:
+        return score_graph(_floor(job, dag), dag)
+    # confidence is not scored, so nothing is drawn again
+    searched = job.calibration is Calibration.SOUND and method_named(job.method).release is not None
+    result, costs = _weigh(
+        lambda: discover(
+            table,
+            table.schema,
+            job.epsilon,
+            job.delta,
+            method=job.method,
+            calibration=job.calibration,
+            options=job.settings,
+            settings=SearchSettings(redraws=0) if searched else None,
+            noise=NoiseKind.SEEDED,
+            seed=job.noise_seed,
+            ledger=None,
+        )
+    )
+    return {
+        **score_graph(result.graph.cpdag, dag),
+        Metric.QUESTIONS: math.nan if result.questions is None else float(result.questions),
+        Metric.EPSILON_SPENT: spent_epsilon(result.receipt),
+        Metric.EPSILON_REPORTED: math.nan if result.reported is None else result.reported.epsilon,
+        **costs,
+    }
+
+
+def _test(job: Job) -> Mapping[Metric, float]:
+    if job.role is Role.FLOOR:
+        return {Metric.REJECTED: LEVEL}
+    columns = draw_design(job.n_rows, np.random.default_rng(job.sample_seed))
+    question, budget = design_named(job.source).question, Budget.of(job.epsilon, job.delta)
+    noise = np.random.default_rng(job.noise_seed)
+    rejected, costs = _weigh(lambda: TESTS[job.method](columns, question, budget, noise))
+    return {Metric.REJECTED: float(rejected), **costs}
+
+
+def _search(job: Job) -> Mapping[Metric, float]:
+    source = read_source(job.source)
+    if job.method == COIN:
+        return {Metric.ACCURACY: 0.5}
+    if job.role is Role.FLOOR:
+        dag = load_records(source.data, job.n_rows).truth
+        graph = MixedGraph.of(_floor(job, dag))
+        return {Metric.WRONG_EDGES: float(count_wrong_edges(graph, dag)), Metric.SKELETON_F1: skeleton_f1(graph, dag)}
+    truth = None if job.role is Role.CEILING else job.epsilon
+    reports = randomise(source, truth, job.n_rows, job.sample_seed)
+    scores, costs = _weigh(lambda: search_reports(job.method, reports, job.noise_seed))
+    return {
+        Metric.WRONG_EDGES: scores.wrong_edges,
+        Metric.SKELETON_F1: scores.f1,
+        Metric.ACCURACY: scores.accuracy,
+        Metric.RECORD_EPSILON: scores.epsilon if math.isfinite(scores.epsilon) else math.nan,
+        **costs,
+    }
+
+
+def _floor(job: Job, dag: Dag) -> Cpdag:
+    return Cpdag.complete(dag.nodes) if job.method == COMPLETE else Cpdag.empty(dag.nodes)
+
+
+def _weigh(work: Callable[[], Product]) -> tuple[Product, dict[Metric, float]]:
+    """Do the work; return what came of it, and what it took."""
+    reset_peak()
+    wall, cpu = time.perf_counter(), time.process_time()
+    product = work()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return product, {Metric.CPU_SECONDS: cpu, Metric.WALL_SECONDS: wall, Metric.PEAK_MEMORY: read_peak()}

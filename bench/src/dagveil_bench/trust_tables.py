@@ -1,0 +1,268 @@
+"""Real tables of public packages with schemas reviewed by hand, and the graphs of non-private PC on them.
+
+The rows ship in the packages pydataset and causaldata and are read from there without importing them; nothing is
+fetched. Nobody knows the true graphs: PC of causal-learn on the same rows stands in, a peer and not the truth. It takes
+minutes on wide tables, so its graphs are kept in the user's cache folder, by a digest of rows and schema.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.resources import files
+from io import BytesIO, StringIO
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import replace
+from numpy.typing import NDArray
+from pyarrow import csv
+
+from dagveil.data.column import Numeric
+from dagveil.data.encoding import EncodedColumns, encode
+from dagveil.data.memory import MemoryTable
+from dagveil.data.reading import read_source
+from dagveil.data.schema import Schema, schema_from_toml
+from dagveil.errors import DataError, MethodError, MissingExtraError
+from dagveil.methods.machine_speed import speed_path
+from dagveil.methods.measure import is_numeric
+from dagveil_bench.local_data import folder_of
+
+Pair = frozenset[str]
+
+STRICT: Final = 1e-4
+"""Level of the reference that graphs are scored against."""
+
+LOOSE: Final = 0.01
+"""Level of the second reference, for information."""
+
+_PEOPLE: Final = 6000
+"""Nominal number of people in the health panel."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustTable:
+    """A table as its schema reads it. Holds rows."""
+
+    name: str
+    schema: Schema
+    rows: EncodedColumns
+
+    def __repr__(self) -> str:
+        return f"TrustTable({self.name!r})"
+
+    @property
+    def test(self) -> str:
+        """Causal-learn's name of the test that suits the table: Fisher's z for numbers, otherwise χ² on the codes."""
+        return "fisherz" if is_numeric(self.schema) else "chisq"
+
+    def open(self) -> MemoryTable:
+        """Return the table as it is."""
+        return MemoryTable(self.rows, self.schema)
+
+    def shuffle(self, rng: np.random.Generator) -> TrustTable:
+        """Return the table with every column in an order of its own: nothing depends on anything."""
+        orders = {name: rng.permutation(self.rows.n_rows) for name in self.rows.codes}
+        codes = {name: array[orders[name]] for name, array in self.rows.codes.items()}
+        values = {name: array[orders[name]] for name, array in self.rows.values.items()}
+        return TrustTable(self.name, self.schema, EncodedColumns(self.rows.n_rows, codes, values))
+
+    def array(self) -> NDArray[np.float64]:
+        """Return what the reference tests: numbers or codes, one column for each column of the schema."""
+        columns = self.rows.values if self.test == "fisherz" else self.rows.codes
+        return np.stack([columns[name].astype(np.float64) for name in self.schema.columns], axis=1)
+
+    def digest(self) -> str:
+        """Return a digest of rows and schema."""
+        digest = hashlib.sha256(self.schema.digest().encode())
+        digest.update(np.ascontiguousarray(self.array()).tobytes())
+        return digest.hexdigest()
+
+
+def read_table(path: str | Path, schema: Schema) -> TrustTable:
+    """Read a table of one's own, whole, into memory."""
+    coded = [name for name, column in schema.columns.items() if not isinstance(column, Numeric)]
+    return TrustTable(schema.dataset, schema, encode(read_source(path, list(schema.columns), coded=coded), schema))
+
+
+def load_table(name: str) -> TrustTable:
+    """Return one of the tables of public packages, by name."""
+    if name not in TABLES:
+        raise MethodError(f"no table is called {name!r}; choose from {', '.join(TABLES)}")
+    rows = TABLES[name]()
+    # people are the panel's last interviews: the same columns, fewer rows
+    known = read_schema("visits" if name == "patients" else name)
+    schema = replace(known, dataset=name, nominal_rows=_PEOPLE) if name == "patients" else known
+    return TrustTable(name, schema, encode(rows.select(list(schema.columns)), schema))
+
+
+def read_schema(name: str) -> Schema:
+    """Return the reviewed schema of a table."""
+    place = files("dagveil_bench") / "data" / "trust" / f"{name}.toml"
+    return schema_from_toml(place.read_text(encoding="utf-8"))
+
+
+def _read_r(folder: str, name: str) -> pa.Table:
+    """Read a table of an R package out of pydataset's archive."""
+    archive = _folder_of("pydataset") / "resources.tar.gz"
+    with tarfile.open(archive) as bundle:
+        member = bundle.extractfile(f"resources/rdata/csv/{folder}/{name}.csv")
+        if member is None:
+            raise DataError(f"{archive} holds no table {name}; install pydataset 0.2 or later")
+        return csv.read_csv(BytesIO(member.read()))
+
+
+def _read_visits() -> pa.Table:
+    names = {
+        "female": "female",
+        "age": "age",
+        "married": "married",
+        "kids": "children",
+        "edlevel": "schooling",
+        "educ": "years_of_education",
+        "outwork": "out_of_work",
+        "self": "self_employed",
+        "hhninc": "income",
+        "docvis": "doctor_visits",
+        "hospvis": "hospital_stays",
+        "year": "year",
+        "id": "id",
+    }
+    return _read_r("COUNT", "rwm5yr").select(list(names)).rename_columns(list(names.values()))
+
+
+def _read_patients() -> pa.Table:
+    visits = _read_visits()
+    last = visits.group_by("id").aggregate([("year", "max")]).rename_columns(["id", "year"])
+    return last.join(visits, ["id", "year"], join_type="inner").sort_by("id")
+
+
+def _read_flchain() -> pa.Table:
+    table = _read_r("survival", "flchain")
+    names = {"mgus": "gammopathy", "futime": "followup_days", "death": "died", "sample.yr": "sample_year"}
+    return table.rename_columns([names.get(name, name) for name in table.column_names])
+
+
+def _read_bfi() -> pa.Table:
+    return _read_r("psych", "bfi")
+
+
+def _read_nhefs() -> pa.Table:
+    pandas = _import("pandas")
+    return pa.Table.from_pandas(
+        pandas.read_stata(_folder_of("causaldata") / "nhefs" / "nhefs.dta"), preserve_index=False
+    )
+
+
+def _folder_of(package: str) -> Path:
+    try:
+        return folder_of(package)
+    except MissingExtraError:
+        raise _missing(package) from None
+
+
+def _import(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise _missing(module.partition(".")[0]) from None
+
+
+def _missing(package: str) -> MissingExtraError:
+    return MissingExtraError(
+        f"`dagveil bench trust` needs the package {package!r}, which is not installed; install all that it needs with: "
+        "pip install 'dagveil[tables]'"
+    )
+
+
+TABLES: Final[Mapping[str, Callable[[], pa.Table]]] = MappingProxyType(
+    {
+        "visits": _read_visits,
+        "patients": _read_patients,
+        "flchain": _read_flchain,
+        "nhefs-numeric": _read_nhefs,
+        "nhefs-categorical": _read_nhefs,
+        "bfi": _read_bfi,
+    }
+)
+"""The tables by name, with what reads their rows."""
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """Adjacent pairs that non-private PC finds, at the strict and at the loose level."""
+
+    strict: frozenset[Pair]
+    loose: frozenset[Pair]
+
+
+class _File(msgspec.Struct):
+    strict: list[tuple[str, str]]
+    loose: list[tuple[str, str]]
+
+
+def find_reference(table: TrustTable, folder: Path) -> Reference:
+    """Return the reference of a table from a folder, or compute it and keep it there."""
+    path = folder / f"{table.digest()[:32]}.json"
+    try:
+        kept = msgspec.json.decode(path.read_bytes(), type=_File)
+    except (OSError, msgspec.DecodeError):
+        kept = _File(*(sorted((min(pair), max(pair)) for pair in run_pc(table, level)) for level in (STRICT, LOOSE)))
+        # another process may be writing the same reference
+        part = path.with_suffix(f".{os.getpid()}")
+        part.touch(mode=0o600)  # it tells of exact rows
+        part.write_bytes(msgspec.json.encode(kept))
+        part.replace(path)
+    return Reference(*(frozenset(map(frozenset, pairs)) for pairs in (kept.strict, kept.loose)))
+
+
+def reference_folder() -> Path:
+    """Return the folder in the user's cache where references are kept."""
+    folder = speed_path().parent / "trust"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(
+            f"cannot make {folder}: {error.strerror}; set XDG_CACHE_HOME to a folder you may write"
+        ) from error
+    return folder
+
+
+def run_pc(table: TrustTable, level: float) -> frozenset[Pair]:
+    """Return the skeleton of causal-learn's stable PC; a column that never changes has no edges."""
+    pc = _import("causallearn.search.ConstraintBased.PC").pc
+    rows, names = table.array(), tuple(table.schema.columns)
+    moving = [j for j, column in enumerate(rows.T) if column.size and column.min() < column.max()]
+    if len(moving) < 2:
+        return frozenset()
+    with warnings.catch_warnings(), redirect_stdout(StringIO()):
+        warnings.simplefilter("ignore")
+        found = pc(rows[:, moving], level, table.test, stable=True, show_progress=False).G.graph
+    ends = zip(*np.nonzero(np.triu((found != 0) | (found.T != 0), 1)), strict=True)
+    return frozenset(frozenset((names[moving[i]], names[moving[j]])) for i, j in ends)
+
+
+def strength(table: TrustTable, pair: Pair) -> float:
+    """Return the marginal χ² of two columns; for numbers the size of their correlation."""
+    first, second = sorted(pair)
+    if table.test == "fisherz":
+        x, y = table.rows.values[first], table.rows.values[second]
+        return float(abs(np.corrcoef(x, y)[0, 1])) if x.std() and y.std() else 0.0
+    counts = table.open().counts((first, second)).astype(np.float64)
+    counts = counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0]
+    expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / max(1.0, counts.sum())
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+def strongest(table: TrustTable, pairs: frozenset[Pair], most: int) -> tuple[Pair, ...]:
+    """Return the pairs with the largest marginal dependence, strongest first."""
+    return tuple(sorted(pairs, key=lambda pair: (-strength(table, pair), sorted(pair)))[:most])

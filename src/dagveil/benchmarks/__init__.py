@@ -1,1 +1,0 @@
-"""Published networks, simulated tables and the suites that measure every method on them."""

@@ -1,0 +1,1 @@
+"""Known networks and simulated tables: public rows whose true graph is known."""
