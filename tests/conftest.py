@@ -18,7 +18,7 @@ from dagveil.examples.networks import Network, load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.separation import is_separated
-from dagveil.methods.default_ledger import LEDGER_VARIABLE
+from dagveil.runs.default_ledger import LEDGER_VARIABLE
 
 ASIA_ROWS = 50_000
 

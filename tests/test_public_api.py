@@ -12,7 +12,7 @@ import pytest
 import dagveil as dv
 from dagveil.examples.networks import Network
 from dagveil.examples.simulate import network_schema, sample_table
-from dagveil.methods.result import ResultEdge, ResultGraph
+from dagveil.runs.result import ResultEdge, ResultGraph
 
 NAMES = [
     "ArrowRule",

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dagveil.methods import evidence_search, measure, measure_tables
+from dagveil.methods import measure, measure_tables
+from dagveil.runs import search as evidence_search
 from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
 from dagveil_bench.utility import Cell, run_cell
 

@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from dagveil.data.schema import Schema, load_schema, save_schema
     from dagveil.errors import DagveilError
     from dagveil.evidence.bundle import Evidence, load_evidence
+    from dagveil.forecast.explore import Exploration, explore
     from dagveil.graphs.cpdag import Cpdag
     from dagveil.graphs.dag import Dag
     from dagveil.graphs.knowledge import Knowledge
-    from dagveil.methods.default_ledger import default_ledger
-    from dagveil.methods.discovery import discover, measure_source
-    from dagveil.methods.evidence_search import search_evidence
-    from dagveil.methods.exploration import Exploration, explore
-    from dagveil.methods.result import Result, load_result
-    from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
     from dagveil.privacy.budget import Budget
     from dagveil.privacy.ledger.book import Ledger
     from dagveil.privacy.noise.kind import NoiseKind
     from dagveil.privacy.receipt import Calibration, Receipt
     from dagveil.report.html import write_report
+    from dagveil.runs.default_ledger import default_ledger
+    from dagveil.runs.discovery import discover, measure_source
+    from dagveil.runs.result import Result, load_result
+    from dagveil.runs.search import search_evidence
+    from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
 __all__ = [
     "ArrowRule",
@@ -82,7 +82,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "ArrowRule": "dagveil.methods.settings",
+    "ArrowRule": "dagveil.search.settings",
     "Boolean": "dagveil.data.column",
     "Budget": "dagveil.privacy.budget",
     "Calibration": "dagveil.privacy.receipt",
@@ -93,30 +93,30 @@ _MODULES: Final = {
     "DatabaseTable": "dagveil.data.engine",
     "Engine": "dagveil.data.engine",
     "Evidence": "dagveil.evidence.bundle",
-    "Exploration": "dagveil.methods.exploration",
+    "Exploration": "dagveil.forecast.explore",
     "Knowledge": "dagveil.graphs.knowledge",
     "Ledger": "dagveil.privacy.ledger.book",
     "NoiseKind": "dagveil.privacy.noise.kind",
     "Numeric": "dagveil.data.column",
     "Ordinal": "dagveil.data.column",
     "Receipt": "dagveil.privacy.receipt",
-    "Result": "dagveil.methods.result",
+    "Result": "dagveil.runs.result",
     "Schema": "dagveil.data.schema",
-    "SearchRule": "dagveil.methods.settings",
-    "SearchSettings": "dagveil.methods.settings",
+    "SearchRule": "dagveil.search.settings",
+    "SearchSettings": "dagveil.search.settings",
     "check_source": "dagveil.data.check",
     "choose_engine": "dagveil.data.engine",
-    "default_ledger": "dagveil.methods.default_ledger",
-    "discover": "dagveil.methods.discovery",
+    "default_ledger": "dagveil.runs.default_ledger",
+    "discover": "dagveil.runs.discovery",
     "draft_schema": "dagveil.data.draft",
-    "explore": "dagveil.methods.exploration",
+    "explore": "dagveil.forecast.explore",
     "find_doubts": "dagveil.data.doubts",
     "load_evidence": "dagveil.evidence.bundle",
-    "load_result": "dagveil.methods.result",
+    "load_result": "dagveil.runs.result",
     "load_schema": "dagveil.data.schema",
-    "measure_source": "dagveil.methods.discovery",
+    "measure_source": "dagveil.runs.discovery",
     "save_schema": "dagveil.data.schema",
-    "search_evidence": "dagveil.methods.evidence_search",
+    "search_evidence": "dagveil.runs.search",
     "write_report": "dagveil.report.html",
 }
 """Where the public names are: each is imported when it is first asked for."""

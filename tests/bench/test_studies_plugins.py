@@ -16,11 +16,11 @@ from dagveil.data.column import Boolean
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
 from dagveil.methods.catalogue import METHODS, method_named, method_plugins
-from dagveil.methods.discovery import discover
-from dagveil.methods.result import RESULT_VERSION, load_result
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.report.model import build_model
 from dagveil.report.standing import Standing
+from dagveil.runs.discovery import discover
+from dagveil.runs.result import RESULT_VERSION, load_result
 from dagveil_bench.studies.datasets import data_plugins, sample_source
 from dagveil_bench.studies.reading import parse_study
 from dagveil_bench.studies.store import Store

@@ -26,9 +26,9 @@ from dagveil.data.memory import MemoryTable
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.cpdag import Cpdag
-from dagveil.methods.discovery import discover
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.runs.discovery import discover
 from dagveil_bench.studies import rehearsal, runner
 from dagveil_bench.studies.figure import list_panels
 from dagveil_bench.studies.jobs import Job, list_jobs

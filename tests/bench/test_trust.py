@@ -17,11 +17,11 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import schema_from_toml
 from dagveil.errors import MethodError, MissingExtraError
 from dagveil.evidence.bundle import Evidence
-from dagveil.methods import writing
-from dagveil.methods.evidence_search import search_evidence
-from dagveil.methods.result import Result
-from dagveil.methods.settings import SearchSettings
 from dagveil.progress import silent
+from dagveil.runs import assemble as writing
+from dagveil.runs.result import Result
+from dagveil.runs.search import search_evidence
+from dagveil.search.settings import SearchSettings
 from dagveil_bench import trust, trust_tables
 from dagveil_bench.trust import (
     CONTENDERS,

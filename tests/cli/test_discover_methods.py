@@ -12,8 +12,8 @@ from click.testing import Result
 from desk import Desk
 
 from dagveil.methods.catalogue import METHODS
-from dagveil.methods.result import load_result
 from dagveil.privacy.ledger import Ledger
+from dagveil.runs.result import load_result
 
 COUNTING = [name for name in METHODS if name not in ("measure", "priv-pc-star", "measure-features")]
 CALIBRATED = [

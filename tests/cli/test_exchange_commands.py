@@ -16,7 +16,7 @@ import dagveil as dv
 from dagveil.cli.completion import PROGRAM, SHELLS, VARIABLE
 from dagveil.cli.main import group
 from dagveil.graphs.exchange.formats import Format, load_graph
-from dagveil.methods.result import ResultEdge, ResultGraph
+from dagveil.runs.result import ResultEdge, ResultGraph
 
 HARD = 'say "hi" & go'
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from desk import ROWS, TWO_COLUMNS, Desk
 
-from dagveil.methods import choice as room
-from dagveil.methods.exploration import load_exploration
+from dagveil.forecast import choose as room
+from dagveil.forecast.explore import load_exploration
 
 QUICK = ("--epsilons", "0.1,5", "--methods", "measure,em-pc", "--models", 2)
 

@@ -12,7 +12,7 @@ from click.testing import Result
 from desk import SECRET, Desk
 
 from dagveil.data.schema import load_schema
-from dagveil.methods.bounds import FoundBounds, load_open_schema
+from dagveil.runs.bounds import FoundBounds, load_open_schema
 
 N_ROWS = 10_000
 LOUD = 50

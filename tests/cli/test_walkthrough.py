@@ -11,7 +11,7 @@ from desk import Desk
 
 from dagveil.data.schema import load_schema
 from dagveil.evidence.bundle import load_evidence
-from dagveil.methods.result import load_result
+from dagveil.runs.result import load_result
 
 SEEDED = ("--noise", "seeded", "--seed", 1)
 QUICK = ("--redraws", 5)

@@ -15,8 +15,8 @@ from dagveil.errors import DagveilError, SchemaError
 from dagveil.local.planning import plan_protocol
 from dagveil.local.priors import load_priors
 from dagveil.local.protocol import Mechanism
-from dagveil.methods.bounds import load_open_schema
-from dagveil.methods.knowledge_file import load_knowledge
+from dagveil.runs.bounds import load_open_schema
+from dagveil.runs.knowledge_file import load_knowledge
 from dagveil_bench.studies.reading import load_study
 
 SCHEMA = Schema(dataset="demo", columns={"a": Boolean("false"), "b": Boolean("false")}, reviewed=True)

@@ -240,9 +240,9 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
 
 def test_values_of_settings_are_those_of_the_code() -> None:
     from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH
-    from dagveil.methods.settings import SearchSettings
-    from dagveil.methods.writing import NEAR_MISS
+    from dagveil.runs.assemble import NEAR_MISS
     from dagveil.search.constraint.arrows import ArrowSettings
+    from dagveil.search.settings import SearchSettings
 
     text = (DOCS / "methods" / "measure.md").read_text(encoding="utf-8")
     for name in ("marginal_level", "conditional_level", "largest_order", "sets_per_edge", "neighbours_considered"):
@@ -333,8 +333,8 @@ def test_methods_take_the_statistics_that_the_page_says() -> None:
     from dagveil.errors import MethodError
     from dagveil.methods.asking import ASKABLE
     from dagveil.methods.catalogue import METHODS
-    from dagveil.methods.discovery import discover
     from dagveil.privacy.noise.kind import NoiseKind
+    from dagveil.runs.discovery import discover
 
     text = (DOCS / "methods" / "statistics.md").read_text(encoding="utf-8")
     heading, _, *lines = text[text.index("| | `em-pc`") :].split("\n\n")[0].splitlines()

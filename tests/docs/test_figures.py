@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from dagveil.data.column import Boolean
 from dagveil.data.schema import Schema
 from dagveil.methods.asking import make_statistic
-from dagveil.methods.discovery import discover
 from dagveil.methods.priv_pc import SMALLEST_RATE
 from dagveil.methods.priv_pc_star import published_sensitivity
 from dagveil.methods.published import advanced_composition
@@ -24,6 +23,7 @@ from dagveil.privacy.mechanisms.laplace import PureEvent, filter_for
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
+from dagveil.runs.discovery import discover
 from dagveil.statistics.kendall import CURATE_P_VALUE_CONSTANT, published_p_value_sensitivity
 from dagveil.statistics.statistic import TableShape
 

@@ -30,7 +30,6 @@ from dagveil.methods.asking import (
     most_questions,
 )
 from dagveil.methods.catalogue import METHODS, method_named
-from dagveil.methods.discovery import discover
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.filter import PureFilter
@@ -40,6 +39,7 @@ from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.progress import silent
+from dagveil.runs.discovery import discover
 from dagveil.statistics.statistic import Statistic
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")

@@ -10,10 +10,10 @@ import pytest
 
 from dagveil.errors import MethodError
 from dagveil.methods.catalogue import METHODS, Method, method_named
-from dagveil.methods.discovery import discover, measure_source
-from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.receipt import Calibration
+from dagveil.runs.discovery import discover, measure_source
+from dagveil.search.settings import SearchSettings
 
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 

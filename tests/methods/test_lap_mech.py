@@ -14,14 +14,14 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import tell_sweep
-from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.lap_mech import JointTests
 from dagveil.methods.published import g_p_value
-from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.runs.discovery import discover, measure_source
 from dagveil.search.constraint.pc import prune
+from dagveil.search.settings import SearchSettings
 
 NOTHING = Knowledge.none()
 SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 0}

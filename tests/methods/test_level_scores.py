@@ -18,7 +18,6 @@ from dagveil.data.column import Categorical, Numeric, Ordinal
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.methods.asking import Asked
-from dagveil.methods.discovery import measure_source
 from dagveil.methods.noleaks import RADIUS_PER_COLUMN, row_plan
 from dagveil.methods.scores import read_shares, release_levels, scale_levels
 from dagveil.privacy.budget import Budget
@@ -28,6 +27,7 @@ from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyCounts, NoisyMoments
+from dagveil.runs.discovery import measure_source
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 

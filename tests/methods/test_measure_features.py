@@ -20,14 +20,14 @@ from dagveil.evidence.features import FeatureEvidence, publishable_evidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.discovery import discover, measure_source
-from dagveil.methods.evidence_search import search_evidence
 from dagveil.methods.measure_features import LINEAR, choose_degree, choose_radius
-from dagveil.methods.result import load_result
-from dagveil.methods.settings import SearchRule, SearchSettings
 from dagveil.privacy.document import seal
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyMagnitudes, NoisyMoments
+from dagveil.runs.discovery import discover, measure_source
+from dagveil.runs.result import load_result
+from dagveil.runs.search import search_evidence
+from dagveil.search.settings import SearchRule, SearchSettings
 from dagveil_bench.nonlinear import nonlinear_schema, sample_nonlinear
 
 SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 0}

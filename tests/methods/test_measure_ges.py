@@ -14,13 +14,13 @@ from dagveil.data.memory import MemoryTable
 from dagveil.errors import MethodError
 from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.discovery import discover, measure_source
-from dagveil.methods.evidence_search import search_evidence
-from dagveil.methods.result import load_result
-from dagveil.methods.settings import SearchRule, SearchSettings
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.runs.discovery import discover, measure_source
+from dagveil.runs.result import load_result
+from dagveil.runs.search import search_evidence
+from dagveil.search.settings import SearchRule, SearchSettings
 
 SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 3}
 BY_TESTS = SearchSettings(search=SearchRule.TESTS, redraws=0)

@@ -22,19 +22,19 @@ from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, s
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import measure_notears
-from dagveil.methods.discovery import discover, measure_source
-from dagveil.methods.evidence_search import search_evidence
-from dagveil.methods.result import load_result
-from dagveil.methods.settings import SearchRule, SearchSettings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMoments
 from dagveil.progress import silent
+from dagveil.runs.discovery import discover, measure_source
+from dagveil.runs.result import load_result
+from dagveil.runs.search import search_evidence
 from dagveil.search.score.acyclicity import Acyclicity
 from dagveil.search.score.notears import NotearsSettings, find_weights
 from dagveil.search.score.threshold import weights_to_dag
+from dagveil.search.settings import SearchRule, SearchSettings
 
 SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 0}
 QUICK = SearchSettings(redraws=3)

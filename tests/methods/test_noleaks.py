@@ -25,13 +25,13 @@ from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, s
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import noleaks
 from dagveil.methods.asking import Asked
-from dagveil.methods.discovery import discover
-from dagveil.methods.result import load_result
 from dagveil.methods.schedules import Schedule, epsilon_at, iterations_allowed
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent
+from dagveil.runs.discovery import discover
+from dagveil.runs.result import load_result
 from dagveil.search.score.acyclicity import measure_by_exponential
 from dagveil.search.score.notears import NotearsSettings, find_weights, measure_loss
 

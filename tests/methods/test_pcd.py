@@ -19,12 +19,12 @@ from dagveil.errors import BudgetError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import pcd
 from dagveil.methods.asking import Asked
-from dagveil.methods.discovery import discover
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.runs.discovery import discover
 from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.statistics.rcit import Rcit, RcitSettings, exact_rcit, published_p_value_sensitivity
 

@@ -16,11 +16,11 @@ from dagveil.errors import MethodError
 from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import tell_sweep
-from dagveil.methods.discovery import discover, measure_source
 from dagveil.methods.priv_pc_star import _correlations, published_sensitivity
-from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.runs.discovery import discover, measure_source
 from dagveil.search.constraint.pc import prune
+from dagveil.search.settings import SearchSettings
 
 SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 0}
 NOTHING = Knowledge.none()

@@ -20,7 +20,6 @@ from dagveil.errors import MethodError
 from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS
-from dagveil.methods.discovery import discover
 from dagveil.methods.published import (
     PublishedTests,
     advanced_composition,
@@ -29,13 +28,14 @@ from dagveil.methods.published import (
     largest_published_order,
     tell_published,
 )
-from dagveil.methods.result import Result, load_result, result_from_json
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Unbounded
 from dagveil.privacy.ledger.account import RunState
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import NO_GUARANTEE, Calibration
+from dagveil.runs.discovery import discover
+from dagveil.runs.result import Result, load_result, result_from_json
 from dagveil.search.constraint.pc import prune
 from dagveil.statistics.kendall import published_p_values
 

@@ -16,13 +16,10 @@ from dagveil.data.schema import Schema
 from dagveil.errors import DataError, EvidenceError
 from dagveil.evidence.bundle import Evidence, evidence_from_json
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.combining import combine_evidence
-from dagveil.methods.discovery import discover, measure_source, search_evidence
-from dagveil.methods.plan_file import PlannedSite
-from dagveil.methods.planned_run import measure_planned
-from dagveil.methods.planning import plan_measurement
-from dagveil.methods.result import Result, result_from_json
-from dagveil.methods.settings import SearchSettings
+from dagveil.plans.combine import combine_evidence
+from dagveil.plans.plan_file import PlannedSite
+from dagveil.plans.planning import plan_measurement
+from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.document import seal
 from dagveil.privacy.events import (
@@ -40,6 +37,9 @@ from dagveil.privacy.receipt import Calibration, Receipt
 from dagveil.privacy.recount import check_receipt
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.renyi_filter import RenyiFilter
+from dagveil.runs.discovery import discover, measure_source, search_evidence
+from dagveil.runs.result import Result, result_from_json
+from dagveil.search.settings import SearchSettings
 
 BUDGET = Budget.of(1, 1e-6)
 SCHEMA = Schema(

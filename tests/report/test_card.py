@@ -11,10 +11,10 @@ from sample_result import write_sealed
 
 from dagveil.cli.main import group
 from dagveil.errors import DataError
-from dagveil.methods.result import result_from_json
 from dagveil.privacy.document import seal
 from dagveil.report.card import build_card, encode_card, write_card
 from dagveil.report.html import render_report
+from dagveil.runs.result import result_from_json
 
 HOSTILE = "</script><script>alert(1)</script>\"'&\u202e\u2028"
 

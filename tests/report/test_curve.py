@@ -12,9 +12,9 @@ import pytest
 
 import dagveil as dv
 from dagveil.data.column import Boolean
-from dagveil.methods.detection import Weakest
-from dagveil.methods.exploration import Exploration
-from dagveil.methods.recommendation import Curve, Point, recommend
+from dagveil.forecast.detection import Weakest
+from dagveil.forecast.explore import Exploration
+from dagveil.forecast.recommendation import Curve, Point, recommend
 from dagveil.report.curve import _look, describe_exploration, draw_exploration
 from dagveil.report.exploration import draw_exploration_inline, render_exploration
 

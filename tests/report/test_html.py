@@ -15,8 +15,8 @@ import pytest
 from sample_result import write_sealed
 
 from dagveil.errors import DagveilError, DataError
-from dagveil.methods.result import result_from_json
 from dagveil.report.html import render_report, write_report
+from dagveil.runs.result import result_from_json
 
 VOID = {"meta", "link", "br", "input", "wbr"}
 

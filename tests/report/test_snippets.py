@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sample_result import write_sealed
 
 from dagveil.graphs.dag import Dag
-from dagveil.methods.result import ResultGraph, result_from_json
 from dagveil.report.graph import DrawnEdge, DrawnGraph, EdgeKind, read_graph
 from dagveil.report.snippets import write_dot, write_dowhy, write_networkx, write_snippets
+from dagveil.runs.result import ResultGraph, result_from_json
 
 NAMES = [
     "</script>",

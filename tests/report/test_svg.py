@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.errors import DagveilError
-from dagveil.methods.result import ResultEdge, ResultGraph
 from dagveil.report.graph import read_graph
 from dagveil.report.html import write_svg
 from dagveil.report.labels import WIDEST_WORD, break_lines, measure, shorten
 from dagveil.report.legend import Legend, draw_samples
 from dagveil.report.svg import draw_graph
+from dagveil.runs.result import ResultEdge, ResultGraph
 from dagveil.text import clean_text
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -27,7 +27,7 @@ WORKER = textwrap.dedent(
     import os, pathlib, signal, sys
     from dagveil.curator.journal import Journal
     from dagveil.evidence.bundle import Evidence
-    from dagveil.methods.result import Result
+    from dagveil.runs.result import Result
     from dagveil.privacy.ledger.store import SqlLedger
     from dagveil.privacy.noise.exact import ExactNoise
     from dagveil.studio.stopped import PAID

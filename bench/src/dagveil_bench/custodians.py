@@ -18,13 +18,13 @@ from dagveil.evidence.bundle import Evidence
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.dag import Dag
-from dagveil.methods.combining import combine_evidence
-from dagveil.methods.discovery import measure_source
-from dagveil.methods.evidence_search import search_evidence
-from dagveil.methods.planned_run import measure_planned
-from dagveil.methods.planning import plan_measurement
-from dagveil.methods.settings import SearchSettings
+from dagveil.plans.combine import combine_evidence
+from dagveil.plans.planning import plan_measurement
+from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.runs.discovery import measure_source
+from dagveil.runs.search import search_evidence
+from dagveil.search.settings import SearchSettings
 from dagveil_bench.utility import score
 
 POOLED = 0

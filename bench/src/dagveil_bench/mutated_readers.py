@@ -24,6 +24,7 @@ from dagveil.data.draft import draft_schema
 from dagveil.data.schema import Schema, load_schema, schema_to_toml
 from dagveil.errors import DagveilError
 from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.forecast.explore import explore, load_exploration
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.exchange.formats import Format, load_graph, write_graph
 from dagveil.local.device import Device
@@ -31,17 +32,10 @@ from dagveil.local.lines import guess_format, read_records, split_lines
 from dagveil.local.planning import plan_protocol
 from dagveil.local.priors import load_priors
 from dagveil.local.protocol import Mechanism, Protocol, load_protocol
-from dagveil.methods.bounds import load_open_schema
-from dagveil.methods.combining import combine_evidence
-from dagveil.methods.discovery import discover, measure_source
-from dagveil.methods.evidence_search import search_evidence
-from dagveil.methods.exploration import explore, load_exploration
-from dagveil.methods.knowledge_file import load_knowledge
-from dagveil.methods.plan_file import PlannedSite, load_plan
-from dagveil.methods.planned_run import measure_planned
-from dagveil.methods.planning import plan_measurement
-from dagveil.methods.result import load_result
-from dagveil.methods.settings import SearchSettings
+from dagveil.plans.combine import combine_evidence
+from dagveil.plans.plan_file import PlannedSite, load_plan
+from dagveil.plans.planning import plan_measurement
+from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.document import seal
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
@@ -51,6 +45,12 @@ from dagveil.report.card import build_card, encode_card
 from dagveil.report.curve import draw_exploration
 from dagveil.report.exploration import render_exploration
 from dagveil.report.html import render_report
+from dagveil.runs.bounds import load_open_schema
+from dagveil.runs.discovery import discover, measure_source
+from dagveil.runs.knowledge_file import load_knowledge
+from dagveil.runs.result import load_result
+from dagveil.runs.search import search_evidence
+from dagveil.search.settings import SearchSettings
 from dagveil_bench.mutated import ChargedError, Reader
 from dagveil_bench.mutations import Mutation, mutate_bytes, mutate_json, mutate_lines, mutate_toml
 from dagveil_bench.studies.reading import load_study, shipped_studies

@@ -18,13 +18,13 @@ from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_table
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.catalogue import METHODS
-from dagveil.methods.cost import estimate_cost, tell_bytes, tell_seconds
-from dagveil.methods.discovery import discover
-from dagveil.methods.forecast import work_of_run
-from dagveil.methods.machine_speed import Speed
-from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
+from dagveil.runs.cost import estimate_cost, tell_bytes, tell_seconds
+from dagveil.runs.discovery import discover
+from dagveil.runs.machine_speed import Speed
+from dagveil.runs.work import work_of_run
+from dagveil.search.settings import SearchSettings
 
 NETWORKS = ("cancer", "asia", "sachs", "child", "insurance", "alarm")
 """Six networks of the comparison."""

@@ -27,10 +27,10 @@ from dagveil.data.schema import save_schema
 from dagveil.evidence.bundle import load_evidence
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_table
-from dagveil.methods.result import load_result
 from dagveil.privacy.events import Event
 from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.ledger.book import Ledger
+from dagveil.runs.result import load_result
 
 METHODS: Final = (
     ("measure", "--set", "plan=tables", "--redraws", "0"),

@@ -21,9 +21,9 @@ from dagveil.data.engine import DatabaseTable, Engine, choose_engine
 from dagveil.data.machine import peak_memory, read_bytes
 from dagveil.data.pushdown import quote_name
 from dagveil.data.schema import Schema
-from dagveil.methods.discovery import discover
-from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.runs.discovery import discover
+from dagveil.search.settings import SearchSettings
 from dagveil_bench.spark_cluster import start_cluster
 from dagveil_bench.speed import draw_loading_rows, loading_schema
 

@@ -32,9 +32,9 @@ from dagveil.examples.simulate import (
 )
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
-from dagveil.methods.discovery import measure_source
-from dagveil.methods.evidence_search import search_evidence
-from dagveil.methods.settings import SearchSettings
+from dagveil.runs.discovery import measure_source
+from dagveil.runs.search import search_evidence
+from dagveil.search.settings import SearchSettings
 from dagveil_bench.utility import Told, score
 
 METHOD = "measure-ges"

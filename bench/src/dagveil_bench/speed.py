@@ -31,11 +31,11 @@ from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.catalogue import METHODS, Method
-from dagveil.methods.discovery import discover
-from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.runs.discovery import discover
 from dagveil.search.constraint.pc import Traversal, prune
+from dagveil.search.settings import SearchSettings
 
 Codes = dict[str, NDArray[np.uint8]]
 

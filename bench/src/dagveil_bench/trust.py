@@ -21,17 +21,17 @@ from numpy.typing import NDArray
 
 from dagveil.errors import DagveilError, MethodError
 from dagveil.evaluation.skeleton import SkeletonRates
-from dagveil.methods import writing
 from dagveil.methods.catalogue import method_named
-from dagveil.methods.discovery import measure_source
-from dagveil.methods.evidence_search import check_search, search_evidence
-from dagveil.methods.result import Result
-from dagveil.methods.run import schema_knowledge
-from dagveil.methods.settings import SearchRule, SearchSettings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
+from dagveil.runs import assemble as writing
+from dagveil.runs.discovery import measure_source
+from dagveil.runs.result import Result
+from dagveil.runs.run import schema_knowledge
+from dagveil.runs.search import check_search, search_evidence
+from dagveil.search.settings import SearchRule, SearchSettings
 from dagveil_bench.trust_tables import Pair, Reference, TrustTable, find_reference, reference_folder
 
 CONTENDERS: Final = ("measure", "measure-ges", "measure-features", "measure-notears:tests")

@@ -34,8 +34,8 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema, schema_from_toml
 from dagveil.errors import DataError, MethodError, MissingExtraError
-from dagveil.methods.machine_speed import speed_path
 from dagveil.methods.measure import is_numeric
+from dagveil.runs.machine_speed import speed_path
 from dagveil_bench.local_data import folder_of
 
 Pair = frozenset[str]

@@ -27,10 +27,10 @@ from dagveil.examples.simulate import (
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.methods.catalogue import method_named
-from dagveil.methods.discovery import discover
-from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.runs.discovery import discover
+from dagveil.search.settings import SearchSettings
 from dagveil_bench.nonlinear import nonlinear_dag, nonlinear_schema, sample_over, with_bins
 
 _SIMULATED = ("random", "gaussian", "gaussian-unscaled")

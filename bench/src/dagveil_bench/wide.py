@@ -17,14 +17,14 @@ from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.evaluation.skeleton import rate_skeleton
 from dagveil.evidence.bundle import Evidence
+from dagveil.forecast.synthetic import Law, MadeUp, make_up
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
-from dagveil.methods.cost import tell_bytes, tell_seconds
-from dagveil.methods.discovery import measure_source
-from dagveil.methods.evidence_search import search_evidence
-from dagveil.methods.made_up import Law, MadeUp, make_up
 from dagveil.methods.measure import MOST_COLUMNS_AT_FULL_LEVEL, search_constants
-from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.runs.cost import tell_bytes, tell_seconds
+from dagveil.runs.discovery import measure_source
+from dagveil.runs.search import search_evidence
+from dagveil.search.settings import SearchSettings
 
 EDGES_PER_COLUMN = 1.0
 """Of the made-up graphs."""

@@ -13,12 +13,12 @@ import numpy as np
 from dagveil.data.column import Categorical
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
+from dagveil.forecast.synthetic import Law, make_up
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
-from dagveil.methods.discovery import measure_source
-from dagveil.methods.evidence_search import search_evidence
-from dagveil.methods.made_up import Law, make_up
-from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.runs.discovery import measure_source
+from dagveil.runs.search import search_evidence
+from dagveil.search.settings import SearchSettings
 from dagveil_bench.plots import Line, Panel, draw_panels
 from dagveil_bench.wide import EDGES_PER_COLUMN, WideKind, fit_power, time_once, wide_schema
 

@@ -32,11 +32,11 @@ from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.audit.store import BlockStore
 from dagveil.audit.transcript import Attacker
 from dagveil.methods.catalogue import Method
-from dagveil.methods.result import now
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress, silent
+from dagveil.runs.result import now
 
 CHARGED_RUNS: Final = 10
 """Runs whose charges say what the best attack could prove; adaptive ones differ a little."""

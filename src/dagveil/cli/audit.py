@@ -22,9 +22,9 @@ from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import open_console, print_written
 from dagveil.methods.catalogue import METHODS, Method, method_named
-from dagveil.methods.result import Result
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
+from dagveil.runs.result import Result
 
 STORE = "audit.db"
 """Where the audit of all methods keeps what is done, in its folder."""

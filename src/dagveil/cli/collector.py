@@ -14,7 +14,7 @@ from dagveil.local.collector import serve
 from dagveil.local.protocol import load_protocol
 from dagveil.local.serving import is_loopback
 from dagveil.local.store import ReportStore
-from dagveil.methods.saving import save_whole
+from dagveil.runs.saving import save_whole
 from dagveil.text import clean_text
 
 

@@ -9,7 +9,7 @@ import click
 
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.summary import open_console, print_receipt, print_written
-from dagveil.methods.combining import combine_evidence
+from dagveil.plans.combine import combine_evidence
 from dagveil.text import clean_text
 
 

@@ -13,7 +13,7 @@ from dagveil.errors import DataError
 from dagveil.evaluation.comparison import Comparison, Difference, Reading, compare_graphs, read_as
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.exchange.formats import load_graph
-from dagveil.methods.result import load_result, result_from_json
+from dagveil.runs.result import load_result, result_from_json
 from dagveil.text import clean_text
 
 

@@ -20,8 +20,8 @@ from dagveil.local.device import NOT_PRIVATE, Device
 from dagveil.local.lines import LineFormat, RecordWriter, check_labels, guess_format, read_records, split_lines
 from dagveil.local.protocol import load_protocol
 from dagveil.local.sender import MOST_TRIES, Sender
-from dagveil.methods.saving import save_whole
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.runs.saving import save_whole
 from dagveil.text import clean_lines
 
 _ENDINGS = {".csv": LineFormat.CSV, ".jsonl": LineFormat.JSON, ".ndjson": LineFormat.JSON, ".json": LineFormat.JSON}

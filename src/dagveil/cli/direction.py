@@ -13,11 +13,11 @@ from dagveil.cli.output import check_writable, name_recovery, tell_recovery, wri
 from dagveil.cli.progress import show_progress
 from dagveil.cli.stopping import open_watched_ledger, stoppable
 from dagveil.cli.summary import open_console, print_receipt, print_written
-from dagveil.methods.direction import DirectionSettings, Score, find_direction
 from dagveil.methods.pcd import RegressionRule
-from dagveil.methods.run import check_reviewed
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.runs.direction import DirectionSettings, Score, find_direction
+from dagveil.runs.run import check_reviewed
 from dagveil.text import clean_text
 
 

@@ -36,21 +36,21 @@ from dagveil.data.engine import Rows
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.choice import Choice
+from dagveil.forecast.choose import AUTO, check_auto, choose_method
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import Method, method_named
-from dagveil.methods.choice import AUTO, check_auto, choose_method
-from dagveil.methods.discovery import discover as run_discovery
-from dagveil.methods.discovery import measure_source
-from dagveil.methods.evidence_search import check_search, search_evidence
-from dagveil.methods.knowledge_file import load_knowledge
-from dagveil.methods.result import Result
-from dagveil.methods.run import check_reviewed
-from dagveil.methods.settings import SearchRule
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.report.html import write_report, write_svg
+from dagveil.runs.discovery import discover as run_discovery
+from dagveil.runs.discovery import measure_source
+from dagveil.runs.knowledge_file import load_knowledge
+from dagveil.runs.result import Result
+from dagveil.runs.run import check_reviewed
+from dagveil.runs.search import check_search, search_evidence
+from dagveil.search.settings import SearchRule
 
 
 @click.command(short_help="Release noisy evidence about a table, to search at no cost.")

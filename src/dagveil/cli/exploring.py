@@ -14,8 +14,8 @@ from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
 from dagveil.cli.summary import open_console, print_written
 from dagveil.data.schema import Schema
-from dagveil.methods.exploration import EPSILONS, MODELS, SECONDS, WANTED_F1, Exploration, check_ending, explore
-from dagveil.methods.made_up import EDGES_PER_COLUMN, STRENGTH
+from dagveil.forecast.explore import EPSILONS, MODELS, SECONDS, WANTED_F1, Exploration, check_ending, explore
+from dagveil.forecast.synthetic import EDGES_PER_COLUMN, STRENGTH
 from dagveil.report.exploration import tabulate
 from dagveil.report.wording import write_epsilon, write_number
 from dagveil.text import clean_text

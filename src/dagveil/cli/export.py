@@ -10,7 +10,7 @@ from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.summary import echo_document
 from dagveil.graphs.exchange.extending import Extension
 from dagveil.graphs.exchange.formats import Format, write_graph
-from dagveil.methods.result import load_result
+from dagveil.runs.result import load_result
 
 _HINTS = {
     Format.DOWHY: 'CausalModel(data, treatment=…, outcome=…, graph="{path}")',

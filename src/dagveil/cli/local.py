@@ -29,11 +29,11 @@ from dagveil.local.planning import plan_protocol
 from dagveil.local.priors import load_priors
 from dagveil.local.protocol import Form, Mechanism, Protocol, load_protocol
 from dagveil.local.record import ComponentWise, Norm, Split
-from dagveil.methods.knowledge_file import load_knowledge
-from dagveil.methods.local import ReportTests, Sight, discover_reports
-from dagveil.methods.run import check_reviewed
 from dagveil.privacy.budget import exact, round_up
 from dagveil.report.html import write_report, write_svg
+from dagveil.runs.knowledge_file import load_knowledge
+from dagveil.runs.local import ReportTests, Sight, discover_reports
+from dagveil.runs.run import check_reviewed
 from dagveil.text import clean_text
 
 SHOWN_CELLS = 64

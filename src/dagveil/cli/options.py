@@ -11,11 +11,11 @@ from sqlalchemy.engine import make_url
 
 from dagveil.data.engine import DatabaseTable, Engine, Rows, choose_engine
 from dagveil.data.schema import Schema, load_schema
-from dagveil.methods.default_ledger import LEDGER_VARIABLE, default_ledger, open_private
-from dagveil.methods.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.privacy.ledger.book import WAIT_SECONDS, Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.runs.default_ledger import LEDGER_VARIABLE, default_ledger, open_private
+from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
 LEDGER_WAIT_SECONDS = WAIT_SECONDS
 

@@ -21,8 +21,8 @@ from sqlalchemy.exc import ArgumentError
 
 from dagveil.curator.journal import read_order
 from dagveil.errors import DataError
-from dagveil.methods.recovery import tell_stopped
-from dagveil.methods.saving import save_whole
+from dagveil.runs.recovery import tell_stopped
+from dagveil.runs.saving import save_whole
 
 _BESIDE_LEDGER: Final = ("", "-journal", "-wal", "-shm")
 """SQLite keeps these files beside its own."""

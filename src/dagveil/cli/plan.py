@@ -17,16 +17,16 @@ from dagveil.cli.summary import count, open_console, print_written
 from dagveil.data.engine import Engine
 from dagveil.data.machine import available_memory
 from dagveil.data.schema import Schema
-from dagveil.methods.cost import estimate_cost, tell_bytes, tell_seconds
-from dagveil.methods.detection import tell_visibility
-from dagveil.methods.forecast import foresee_plan, work_at_site, work_of_search
-from dagveil.methods.machine_speed import load_speed, measure_speed, save_speed
-from dagveil.methods.plan_file import AskFeatures, AskMoments, MeasurementPlan, PlannedSite
-from dagveil.methods.planning import TableRule, plan_measurement
-from dagveil.methods.room import suggest
-from dagveil.methods.settings import SearchSettings
+from dagveil.forecast.detection import tell_visibility
+from dagveil.plans.plan_file import AskFeatures, AskMoments, MeasurementPlan, PlannedSite
+from dagveil.plans.planning import TableRule, plan_measurement
+from dagveil.plans.work import forecast_plan, work_at_site, work_of_search
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.runs.cost import estimate_cost, tell_bytes, tell_seconds
+from dagveil.runs.machine_speed import load_speed, measure_speed, save_speed
+from dagveil.runs.memory_check import suggest
+from dagveil.search.settings import SearchSettings
 from dagveil.text import clean_text
 
 
@@ -161,7 +161,7 @@ def _read_site(text: str, schema: Schema, budget: Budget) -> PlannedSite:
 
 def _print_plan(plan: MeasurementPlan) -> None:
     console = open_console()
-    foreseen = foresee_plan(plan)
+    foreseen = forecast_plan(plan)
     questions = sum(stage.tables for stage in foreseen)
     several = len(plan.sites) > 1
     title = f"{plan.name}: {count(questions, 'question')} to {count(len(plan.sites), 'site')}, {plan.method}"

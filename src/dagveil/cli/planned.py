@@ -16,8 +16,8 @@ from dagveil.cli.progress import show_progress
 from dagveil.cli.stopping import open_watched_ledger
 from dagveil.errors import InvalidBudgetError
 from dagveil.evidence.bundle import Evidence
-from dagveil.methods.plan_file import PlannedSite, load_plan
-from dagveil.methods.planned_run import measure_planned, site_schema
+from dagveil.plans.plan_file import PlannedSite, load_plan
+from dagveil.plans.site_run import measure_planned, site_schema
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 

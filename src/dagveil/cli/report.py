@@ -8,9 +8,9 @@ import click
 
 from dagveil.audit.certificate import load_certificate, show_certificate
 from dagveil.cli.output import check_writable, write_output
-from dagveil.methods.result import load_result
 from dagveil.report.card import write_card
 from dagveil.report.html import write_report, write_svg
+from dagveil.runs.result import load_result
 
 
 @click.command(short_help="Draw the report and the graph of a result again.")

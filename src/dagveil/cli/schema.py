@@ -20,8 +20,8 @@ from dagveil.data.draft import draft_schema
 from dagveil.data.file_layout import DECIMALS, ENCODINGS
 from dagveil.data.schema import Schema, load_schema, save_schema
 from dagveil.errors import EvidenceError, SchemaError
-from dagveil.methods.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.runs.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
 from dagveil.text import clean_text
 
 

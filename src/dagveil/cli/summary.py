@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dagveil.methods.result import Result, ResultEdge
 from dagveil.privacy.receipt import Receipt
+from dagveil.runs.result import Result, ResultEdge
 from dagveil.text import clean_lines, clean_text
 
 SHOWN_MISSES = 5

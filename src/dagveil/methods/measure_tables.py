@@ -8,19 +8,27 @@ both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
+from statistics import median
 
 import numpy as np
 
 from dagveil.curator import Curator
+from dagveil.curator.door import MAX_RELEASED_CELLS
+from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage, independence_from
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measured import Measured
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import DiscreteGaussian
+from dagveil.privacy.filter import tightest_filter
+from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import SkeletonSettings, candidate_sets, find_skeleton
@@ -207,3 +215,37 @@ def _forecast(
     """Return the median efficiency and power of joint tests if three-way cells had this variance."""
     efficiencies, powers = evidence.forecast_joint(questions, variance, POWER_EFFECT, settings.conditional_level)
     return float(np.median(efficiencies)), float(np.median(powers))
+
+
+QUIET_TRIPLES = 0.1
+"""Three-way tables are asked for if noise in a cell, of all sites together, is at most this share of the rows that it
+would hold if all cells were alike."""
+
+
+def pays_for_triples(
+    schema: Schema, triples: Sequence[tuple[str, ...]], share: Fraction, sites: Sequence[tuple[Budget, int]]
+) -> bool:
+    """Tell from public facts whether all three-way tables together would be told apart from noise.
+
+    Parameters
+    ----------
+    schema
+        Levels and relation.
+    triples
+        Sets of three columns.
+    share
+        Share of each site's budget that they would get.
+    sites
+        Budget and nominal rows of each.
+    """
+    if not triples:
+        return False
+    cells = [math.prod(schema.columns[name].n_levels for name in three) for three in triples]
+    if sum(cells) > MAX_RELEASED_CELLS:
+        return False
+    sensitivity = float(counts_squared_sensitivity(Relation(schema.relation), len(triples)))
+    variance = sum(
+        sensitivity / float(share * tightest_filter(budget, [DiscreteGaussian]).total) for budget, _ in sites
+    )
+    rows = sum(rows for _, rows in sites)
+    return math.sqrt(variance) <= QUIET_TRIPLES * rows / median(cells)

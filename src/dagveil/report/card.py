@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from dagveil.errors import DataError
-from dagveil.methods.result import Result
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.guessing import PER_PERSON
 from dagveil.privacy.receipt import Trust
@@ -18,6 +17,7 @@ from dagveil.report.graph import read_graph
 from dagveil.report.model import ReportModel, build_model, check_result
 from dagveil.report.spending import read_accounting
 from dagveil.report.standing import Standing
+from dagveil.runs.result import Result
 from dagveil.text import clean_text
 
 CARD_FORMAT: Final = "dagveil-card"

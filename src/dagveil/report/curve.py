@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from dagveil.methods.exploration import Exploration
-from dagveil.methods.recommendation import Curve
+from dagveil.forecast.explore import Exploration
+from dagveil.forecast.recommendation import Curve
 from dagveil.report.labels import FONT_SIZE, measure, shorten
 from dagveil.report.layout import Point
 from dagveil.report.strokes import PAPER, RIM, write_length, write_text

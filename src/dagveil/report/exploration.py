@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from dagveil.methods.exploration import Exploration
-from dagveil.methods.recommendation import Curve, Point
+from dagveil.forecast.explore import Exploration
+from dagveil.forecast.recommendation import Curve, Point
 from dagveil.report.curve import draw_exploration
 from dagveil.report.html import open_templates, read_template
 from dagveil.report.wording import write_epsilon, write_number
@@ -52,7 +52,7 @@ def write_point(point: Point) -> str:
     Examples
     --------
     >>> from fractions import Fraction
-    >>> from dagveil.methods.detection import Weakest
+    >>> from dagveil.forecast.detection import Weakest
     >>> write_point(Point(Fraction(1), 0.912, 0.85, 0.97, 2, Weakest("correlation", 0.1, 0.1)))
     '0.91 (0.85–0.97)'
     """

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dagveil.errors import DataError
-from dagveil.methods.result import RESULT_VERSION, Result
 from dagveil.privacy.receipt import Trust
 from dagveil.report.fields import Record
 from dagveil.report.graph import DrawnGraph, EdgeKind, read_graph, read_line
@@ -27,6 +26,7 @@ from dagveil.report.wording import (
     write_plural,
     write_share,
 )
+from dagveil.runs.result import RESULT_VERSION, Result
 
 JOINS: Final = ("→", "←", "—", "none")
 """What a redraw may say about two columns."""

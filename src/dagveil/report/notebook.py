@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from dagveil.methods.result import Result
 from dagveil.report.html import render_svg
+from dagveil.runs.result import Result
 from dagveil.text import clean_text
 
 

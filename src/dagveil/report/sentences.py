@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dagveil.methods.writing import SOLID
 from dagveil.report.fields import Record
 from dagveil.report.graph import DrawnEdge, DrawnGraph
 from dagveil.report.standing import Promise, Standing
 from dagveil.report.wording import write_delta, write_epsilon, write_share
+from dagveil.runs.assemble import SOLID
 
 MOST_NAMED: Final = 3
 """A sentence names this many edges; the table has the others."""

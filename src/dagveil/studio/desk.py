@@ -13,15 +13,10 @@ from dagveil.data.draft import draft_schema
 from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
 from dagveil.evaluation.comparison import Comparison, compare_graphs
 from dagveil.evidence.bundle import load_evidence
+from dagveil.forecast.explore import Exploration, load_exploration
 from dagveil.graphs.exchange.extending import Extension
 from dagveil.graphs.exchange.formats import Format, write_graph
 from dagveil.methods.catalogue import METHODS, method_named, method_plugins
-from dagveil.methods.evidence_search import check_search
-from dagveil.methods.exploration import Exploration, load_exploration
-from dagveil.methods.knowledge_file import knowledge_from_toml
-from dagveil.methods.result import Result, load_result
-from dagveil.methods.run import schema_knowledge
-from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger import account as books_account
 from dagveil.privacy.ledger.account import RunRecord
@@ -29,6 +24,11 @@ from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.ledger.composition import price_run
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
+from dagveil.runs.knowledge_file import knowledge_from_toml
+from dagveil.runs.result import Result, load_result
+from dagveil.runs.run import schema_knowledge
+from dagveil.runs.search import check_search
+from dagveil.search.settings import SearchSettings
 from dagveil.studio.answers import (
     Account,
     ComparisonFacts,

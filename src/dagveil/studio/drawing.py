@@ -6,8 +6,8 @@ from typing import Final
 from xml.etree.ElementTree import Element, SubElement, fromstring, register_namespace, tostring
 
 from dagveil.evaluation.comparison import Comparison
-from dagveil.methods.result import Result
 from dagveil.report.svg import draw_graph
+from dagveil.runs.result import Result
 
 SVG: Final = "{http://www.w3.org/2000/svg}"
 HALO: Final = "#f0b429"

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.methods.catalogue import method_named
-from dagveil.methods.cost import Cost, estimate_cost, tell_bytes, tell_seconds
-from dagveil.methods.forecast import foresee_plan, work_at_site, work_of_run, work_of_search
-from dagveil.methods.machine_speed import load_speed
-from dagveil.methods.plan_file import MeasurementPlan
-from dagveil.methods.planning import plan_measurement
-from dagveil.methods.run import schema_knowledge
+from dagveil.plans.plan_file import MeasurementPlan
+from dagveil.plans.planning import plan_measurement
+from dagveil.plans.work import forecast_plan, work_at_site, work_of_search
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.runs.cost import Cost, estimate_cost, tell_bytes, tell_seconds
+from dagveil.runs.machine_speed import load_speed
+from dagveil.runs.run import schema_knowledge
+from dagveil.runs.work import work_of_run
 from dagveil.studio.answers import PlanFacts, PlannedStage, PlannedStep
 
 SHORTEST = 0.01
@@ -98,7 +99,7 @@ def _show_stages(plan: MeasurementPlan) -> list[PlannedStage]:
             noise=stage.noise,
             why=ask.why,
         )
-        for stage, ask in zip(foresee_plan(plan), plan.asks, strict=True)
+        for stage, ask in zip(forecast_plan(plan), plan.asks, strict=True)
     ]
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from dagveil.errors import DataError
-from dagveil.methods.result import now
-from dagveil.methods.settings import SearchSettings
+from dagveil.runs.result import now
+from dagveil.search.settings import SearchSettings
 
 STORE_FORMAT: Final = 1
 WAIT_SECONDS: Final = 20.0

@@ -12,11 +12,11 @@ from markupsafe import Markup
 
 from dagveil._version import __version__
 from dagveil.errors import DagveilError
+from dagveil.forecast.explore import EPSILONS
 from dagveil.graphs.exchange.extending import Extension
 from dagveil.graphs.exchange.formats import Format
-from dagveil.methods.exploration import EPSILONS
-from dagveil.methods.settings import SearchSettings
 from dagveil.report.html import render_report
+from dagveil.search.settings import SearchSettings
 from dagveil.studio.body import read_query
 from dagveil.studio.desk import Desk
 from dagveil.studio.drawing import draw_differences, list_differing

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from dagveil.forecast.explore import EPSILONS
 from dagveil.graphs.exchange.extending import Extension
 from dagveil.graphs.exchange.formats import Format
-from dagveil.methods.exploration import EPSILONS
-from dagveil.methods.settings import SearchSettings
+from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import DATASET_ID, ENDINGS, JOB_ID, NAME
 
 AMOUNT = r"^(?:[0-9]{1,9}(?:\.[0-9]{1,30})?(?:[eE]-?[0-9]{1,2})?|[0-9]{1,9}/[1-9][0-9]{0,8})$"

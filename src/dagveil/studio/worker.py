@@ -19,18 +19,18 @@ from dagveil.cancellation import Cancelled, CancelSignal
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, DataError, LedgerError
 from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.forecast.explore import explore
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
-from dagveil.methods.discovery import discover, measure_source
-from dagveil.methods.evidence_search import search_evidence
-from dagveil.methods.exploration import explore
-from dagveil.methods.knowledge_file import knowledge_from_toml
-from dagveil.methods.result import Result
-from dagveil.methods.saving import save_whole
-from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.ledger.watched import WatchedLedger
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.runs.discovery import discover, measure_source
+from dagveil.runs.knowledge_file import knowledge_from_toml
+from dagveil.runs.result import Result
+from dagveil.runs.saving import save_whole
+from dagveil.runs.search import search_evidence
+from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import Folder
 from dagveil.studio.jobs import Job, JobKind, JobState, JobStore
 from dagveil.studio.refusal import WITHHELD

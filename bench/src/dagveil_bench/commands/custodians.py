@@ -6,7 +6,7 @@ import click
 
 from dagveil.cli.progress import show_progress
 from dagveil.examples.networks import load_network
-from dagveil.methods.machine_speed import measure_speed
+from dagveil.runs.machine_speed import measure_speed
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, study_options
 from dagveil_bench.custodians import custodians_page, run_custodians
 from dagveil_bench.plan_cost import NETWORKS, Case, compare_costs, cost_page

@@ -9,7 +9,7 @@ import numpy as np
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, MethodError
 from dagveil.methods.catalogue import method_named
-from dagveil.methods.run import schema_knowledge
+from dagveil.runs.run import schema_knowledge
 from dagveil_bench.local_algorithms import check_peers
 from dagveil_bench.studies.datasets import sample_source
 from dagveil_bench.studies.jobs import Job

@@ -16,11 +16,11 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.mixed import MixedGraph
 from dagveil.methods.catalogue import method_named
-from dagveil.methods.discovery import discover
-from dagveil.methods.settings import SearchSettings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.runs.discovery import discover
+from dagveil.search.settings import SearchSettings
 from dagveil_bench.levels import LEVEL, TESTS, design_named, draw_design
 from dagveil_bench.local_source import load_records, randomise, read_source, search_reports
 from dagveil_bench.studies.datasets import sample_source

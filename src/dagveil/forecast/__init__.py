@@ -1,0 +1,1 @@
+"""What a run would cost and show, before any row is read."""

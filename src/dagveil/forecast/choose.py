@@ -1,0 +1,229 @@
+"""The method `auto`: a rehearsal on made-up tables chooses, from schema, nominal rows and budget alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from dagveil.data.schema import Schema, load_schema
+from dagveil.errors import DagveilError, MethodError
+from dagveil.evidence.choice import Candidate, Choice
+from dagveil.forecast.synthetic import Law
+from dagveil.forecast.time_limit import fit_effort
+from dagveil.forecast.trial_runs import Rehearsal, rehearse_all
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.catalogue import METHODS, Method
+from dagveil.privacy.budget import Amount, Budget
+from dagveil.privacy.receipt import Calibration
+from dagveil.progress import Progress, silent
+from dagveil.runs.run import check_reviewed, schema_knowledge
+
+AUTO = "auto"
+"""Stands for a method where one may be chosen."""
+
+AUTO_SEED = 1
+"""The seed of every choice: public, so that anyone can repeat it."""
+
+AUTO_MODELS = 5
+"""Made-up tables by which a method is chosen."""
+
+AUTO_SECONDS = 5.0
+"""Processor seconds that a choice may take, by the forecast."""
+
+TIE = 0.01
+"""Means of F1 that differ by no more than this are a tie; `measure` wins ties, then what the catalogue lists first."""
+
+DEFAULT = "measure"
+"""What is taken where nothing can be rehearsed."""
+
+
+def fitting_methods(schema: Schema, knowledge: Knowledge, budgets: tuple[Budget, ...]) -> dict[str, str | None]:
+    """Return every method of dagveil, with None if it takes such tables and budgets, and otherwise why it does not.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> schema = Schema(dataset="demo", columns={name: Boolean(outside="false") for name in "abc"})
+    >>> found = fitting_methods(schema, Knowledge.none(), (Budget.of(1, 0),))
+    >>> found["measure"] is None, found["priv-pc-star"] is None
+    (True, False)
+    """
+    found: dict[str, str | None] = {}
+    for name, method in METHODS.items():
+        try:
+            check_method(method, schema, knowledge, budgets)
+            found[name] = None
+        except DagveilError as error:
+            found[name] = str(error)
+    return found
+
+
+def check_method(method: Method, schema: Schema, knowledge: Knowledge, budgets: tuple[Budget, ...]) -> None:
+    """Refuse a method that could not run with its own settings at one of these budgets."""
+    if method.release is None and method.ask is None:
+        raise MethodError(f"{method.name} has no sound calibration, so there is nothing to rehearse")
+    settings = method.read_settings(Calibration.SOUND, None)
+    method.check(schema, knowledge)
+    for budget in budgets:
+        method.accounting(budget, schema, settings, knowledge)
+
+
+def choose_method(
+    schema: Schema | str | Path,
+    epsilon: Amount,
+    delta: Amount = "1e-6",
+    *,
+    knowledge: Knowledge | None = None,
+    releasing_only: bool = False,
+    progress: Progress = silent,
+) -> Choice:
+    """Choose a method for a run, before any row is read.
+
+    Parameters
+    ----------
+    schema
+        What is public; or the path of a schema.toml.
+    epsilon, delta
+        Budget of the run.
+    knowledge
+        Background knowledge; None takes the schema's.
+    releasing_only
+        Whether the method must release evidence.
+    progress
+        Told what is being done.
+    """
+    schema = schema if isinstance(schema, Schema) else load_schema(schema)
+    knowledge = schema_knowledge(schema) if knowledge is None else knowledge
+    budget = Budget.of(epsilon, delta)
+    rows = schema.nominal_rows
+    fits = fitting_methods(schema, knowledge, (budget,))
+    feasible = [
+        METHODS[name]
+        for name, refusal in fits.items()
+        if refusal is None and (METHODS[name].release is not None or not releasing_only)
+    ]
+    if not feasible:
+        raise MethodError(f"no method fits this schema and budget; {DEFAULT} says: {fits[DEFAULT]}")
+    first = feasible[0].name
+    if rows is None:
+        why = "the schema declares no nominal number of rows, so nothing could be rehearsed"
+        return Choice(first, f"Method auto: {first}, the default; {why}.")
+    effort = fit_effort(schema, knowledge, feasible, [budget], AUTO_MODELS, rows, AUTO_SECONDS, may_leave_out=True)
+    if len(effort.methods) == 1:
+        reason = "no other method fits" if len(feasible) == 1 else "rehearsing others on so many columns takes too long"
+        return Choice(first, f"Method auto: {first}; {reason}.", left_out=effort.left_out)
+    ranked = _rank(schema, knowledge, budget, effort.methods, effort.rows, rows, progress)
+    if not ranked:
+        return Choice(first, f"Method auto: {first}, the default; no rehearsal ended well.", left_out=effort.left_out)
+    best = max(candidate.f1 for candidate in ranked)
+    # ranked by F1 and then by the catalogue, whose first entry is `measure`
+    tied = {candidate.method for candidate in ranked if candidate.f1 >= best - TIE - 1e-9}
+    chosen = next(name for name in effort.methods if name in tied)
+    return Choice(
+        chosen,
+        _tell_choice(chosen, ranked, effort.rows, rows, budget),
+        ranked,
+        effort.left_out,
+        effort.rows,
+        AUTO_MODELS,
+        AUTO_SEED,
+    )
+
+
+def settle_method(
+    method: str | Choice,
+    schema: Schema | str | Path,
+    epsilon: Amount,
+    delta: Amount,
+    *,
+    options: Mapping[str, Any] | None,
+    calibration: Calibration,
+    accept_draft: bool,
+    knowledge: Knowledge | None,
+    releasing_only: bool,
+    progress: Progress,
+) -> tuple[str, Choice | None]:
+    """Return the name of the method that runs, and the choice behind it where a name was not given.
+
+    Parameters
+    ----------
+    method
+        A name, `AUTO`, or what `choose_method` chose.
+    schema, epsilon, delta, options, calibration, accept_draft, knowledge, progress
+        Of the run.
+    releasing_only
+        As in `choose_method`.
+    """
+    if isinstance(method, Choice):
+        return method.method, method
+    if method != AUTO:
+        return method, None
+    check_auto(bool(options), calibration)
+    schema = schema if isinstance(schema, Schema) else load_schema(schema)
+    check_reviewed(schema, accept_draft=accept_draft)
+    choice = choose_method(
+        schema, epsilon, delta, knowledge=knowledge, releasing_only=releasing_only, progress=progress
+    )
+    return choice.method, choice
+
+
+def check_auto(has_options: bool, calibration: Calibration) -> None:
+    """Refuse what says something about a method that is yet to be chosen."""
+    if calibration is not Calibration.SOUND:
+        raise MethodError("auto chooses among sound methods; name the method whose paper calibration is to run")
+    if has_options:
+        raise MethodError(
+            "auto chooses the method, so its settings cannot be given before; name a method, or leave "
+            "the settings out (--set)"
+        )
+
+
+def _rank(
+    schema: Schema,
+    knowledge: Knowledge,
+    budget: Budget,
+    methods: tuple[str, ...],
+    rows: int,
+    nominal: int,
+    progress: Progress,
+) -> tuple[Candidate, ...]:
+    scaled = scale_budget(budget, nominal, rows)
+    rehearsals = [
+        Rehearsal(schema, knowledge, Law(), rows, AUTO_SEED, model, methods, (scaled,)) for model in range(AUTO_MODELS)
+    ]
+    outcomes = rehearse_all(rehearsals, 1, progress)
+    ranked = []
+    for method in methods:
+        scores = [outcome.f1 for outcome in outcomes if outcome.method == method and outcome.f1 is not None]
+        if len(scores) == AUTO_MODELS:
+            ranked.append(Candidate(method, round(fmean(scores), 4)))
+    return tuple(sorted(ranked, key=lambda candidate: -candidate.f1))
+
+
+def scale_budget(budget: Budget, nominal: int, rows: int) -> Budget:
+    """Return the budget at which fewer rows suffer as much from noise as the nominal ones do.
+
+    Noise beside the rows goes with epsilon times rows. With delta above 0 a larger epsilon buys a little less than in
+    proportion, so this is on the careful side.
+
+    Examples
+    --------
+    >>> scale_budget(Budget.of(1, 0), 100_000, 20_000).words
+    'epsilon 5, delta 0'
+    """
+    return budget if rows == nominal else Budget(budget.epsilon * nominal / rows, budget.delta)
+
+
+def _tell_choice(chosen: str, ranked: tuple[Candidate, ...], rows: int, nominal: int, budget: Budget) -> str:
+    scores = {candidate.method: candidate.f1 for candidate in ranked}
+    others = [f"{name} {f1:.2f}" for name, f1 in scores.items() if name != chosen]
+    beside = f" ({', '.join(others)})" if others else ""
+    fewer = "" if rows == nominal else f" in place of {nominal}, and epsilon raised in proportion"
+    tie = f" Differences of at most {TIE:g} count as a tie." if scores[chosen] < max(scores.values()) else ""
+    return (
+        f"Method auto: {chosen}. At {budget.words}, on {AUTO_MODELS} made-up tables of this schema with {rows} rows"
+        f"{fewer}, its skeleton had a mean F1 of {scores[chosen]:.2f}{beside}.{tie} Schema, nominal rows and "
+        "budget decided; no row was read."
+    )

@@ -1,0 +1,259 @@
+"""The weakest dependence that `measure` would still see, in closed form, before any row is read.
+
+The formulas stand in docs/plan.md; the tests set them beside simulated releases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from statistics import median
+
+import msgspec
+from scipy import special
+
+from dagveil.data.column import Numeric
+from dagveil.data.schema import Schema
+from dagveil.forecast.synthetic import BOUNDS_IN_SPREADS
+from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH, fit_levels
+from dagveil.methods.measure_moments import SIZES_SHARE
+from dagveil.plans.plan_file import Ask, AskInteractions, AskMoments, AskTables, MeasurementPlan, list_sets
+from dagveil.plans.planning import plan_measurement
+from dagveil.plans.work import forecast_noise
+from dagveil.privacy.budget import Budget, round_up
+from dagveil.search.constraint.skeleton import SkeletonSettings
+
+POWER = 0.8
+"""Probability with which the weakest dependence is seen."""
+
+DROWNED = 0.5
+"""Noise drowns a table if the typical pair has to depend more than this."""
+
+WANTED = 0.3
+"""Dependence that advice aims at."""
+
+LARGEST_EPSILON, MOST_ROWS = 10.0, 10**7
+"""Advice goes no further."""
+
+CORRELATION = "correlation"
+CRAMERS_V = "Cramér's V"
+
+
+class Weakest(msgspec.Struct, frozen=True):
+    """The weakest dependence that is seen with probability `POWER`.
+
+    Parameters
+    ----------
+    scale
+        "correlation", or "Cramér's V" for columns that are counted.
+    typical
+        Of the median pair of columns; None if not even full dependence would be seen.
+    worst
+        Of the pair for which it is largest.
+    """
+
+    scale: str
+    typical: float | None
+    worst: float | None
+
+    @property
+    def words(self) -> str:
+        """Say it for people."""
+        if self.typical is None:
+            return "not even full dependence"
+        if self.typical == self.worst:
+            return f"a {self.scale} of {self.typical:.2g}"
+        worst = "not even full dependence" if self.worst is None else f"{self.worst:.2g}"
+        return f"a {self.scale} of {self.typical:.2g} (typical pair; {worst} in the worst)"
+
+
+def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
+    """Return the weakest dependence that the first test of `measure` sees, at the shares of its plan.
+
+    Parameters
+    ----------
+    schema
+        Of the table.
+    budget
+        Of the run.
+    rows
+        Nominal number of rows.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
+    >>> schema = Schema(dataset="study", columns=columns, reviewed=True)
+    >>> [round(find_weakest(schema, Budget.of(epsilon, 1e-6), 10_000).typical, 2) for epsilon in (0.3, 3)]
+    [0.06, 0.04]
+    """
+    declared, guessed = _declare_spreads(schema)
+    declared = msgspec.structs.replace(declared, reviewed=True, nominal_rows=rows)
+    plan = plan_measurement(declared, budget.epsilon, budget.delta)
+    # of the plan's stages, this is the one that answers questions about pairs
+    ask = next(ask for ask in plan.asks if len(list_sets(ask)[0]) > 1)
+    if guessed:
+        ask = msgspec.structs.replace(ask, share=ask.share * (1 - SIZES_SHARE))
+    noise = forecast_noise(ask, declared, plan.noise, plan.sites[0])
+    if isinstance(ask, AskMoments):
+        seen = _see_correlation(ask, noise, rows)
+        return Weakest(CORRELATION, seen, seen)
+    level = _level(TABLE_SEARCH, len(declared.columns))
+    found = [_see_table(shape, variance, rows, level) for shape, variance in _list_pairs(plan, ask, noise)]
+    return Weakest(CRAMERS_V, _or_none(median(found)), _or_none(max(found)))
+
+
+def tell_visibility(schema: Schema, budget: Budget, rows: int) -> tuple[str, ...]:
+    """Say how strong a dependence must be to be seen and, if noise would drown the table, what would help.
+
+    Parameters
+    ----------
+    schema, budget, rows
+        As in `find_weakest`.
+    """
+    weakest = find_weakest(schema, budget, rows)
+    seen = f"The weakest dependence that is seen with probability {POWER:g}: {weakest.words}."
+    if weakest.typical is not None and weakest.typical <= DROWNED:
+        return (seen,)
+    helping = _list_help(schema, budget, rows)
+    advice = (
+        f"a {weakest.scale} of {WANTED:g} would be seen in the typical pair with {', or with '.join(helping)}."
+        if helping
+        else f"neither budget nor rows nor fewer columns alone show a {weakest.scale} of {WANTED:g}."
+    )
+    return (f"Noise would drown this table: {advice}", seen)
+
+
+def _list_help(schema: Schema, budget: Budget, rows: int) -> list[str]:
+    """List what would show a dependence of `WANTED` by itself: more budget, more rows, fewer columns."""
+
+    def shows(schema: Schema, epsilon: float, rows: int) -> bool:
+        typical = find_weakest(schema, Budget.of(f"{epsilon:.6g}", budget.delta), rows).typical
+        return typical is not None and typical <= WANTED
+
+    now, found = float(budget.epsilon), []
+    enough = _find_factor(lambda factor: shows(schema, now * factor, rows), LARGEST_EPSILON / now)
+    if enough is not None:
+        found.append(f"epsilon {_round_up(now * enough)}")
+    enough = _find_factor(lambda factor: shows(schema, now, math.ceil(rows * factor)), MOST_ROWS / rows)
+    if enough is not None:
+        found.append(f"{_round_up(rows * enough)} rows")
+    names = sorted(schema.columns, key=lambda name: schema.columns[name].n_levels)
+    low, high = 1, len(names)  # the first so many columns show it, and no more than that
+    while high - low > 1:
+        middle = (low + high) // 2
+        columns = {name: schema.columns[name] for name in names[:middle]}
+        kept = msgspec.structs.replace(schema, columns=columns, tiers=(), forbidden=(), required=())
+        low, high = (middle, high) if shows(kept, now, rows) else (low, middle)
+    if low > 1:
+        few = "" if len({column.n_levels for column in schema.columns.values()}) == 1 else " of the fewest levels"
+        found.append(f"{low} columns{few} in place of {len(names)}")
+    return found
+
+
+def _find_factor(enough: Callable[[float], bool], most: float) -> float | None:
+    """Return about the smallest factor, up to the most, that is enough."""
+    if most <= 1 or not enough(most):
+        return None
+    low, high = 1.0, most
+    while high / low > 1.02:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _round_up(value: float) -> str:
+    """Round up to two digits.
+
+    Examples
+    --------
+    >>> _round_up(0.1234), _round_up(7601)
+    ('0.13', '7700')
+    """
+    unit = Fraction(10) ** (math.floor(math.log10(value)) - 1)
+    return round_up(math.ceil(Fraction(value) / unit) * unit, 4)
+
+
+def _declare_spreads(schema: Schema) -> tuple[Schema, bool]:
+    """Return the schema with a guess where no spread is declared, and whether any was needed: a run finds it then."""
+    columns = dict(schema.columns)
+    for name, column in schema.columns.items():
+        if isinstance(column, Numeric) and column.bins is None and column.spread is None:
+            lower, upper = column.bounds
+            columns[name] = msgspec.structs.replace(column, spread=(upper - lower) / BOUNDS_IN_SPREADS)
+    numeric = all(isinstance(column, Numeric) and column.bins is None for column in columns.values())
+    if not numeric or columns == schema.columns:
+        return schema, False
+    return msgspec.structs.replace(schema, columns=columns), True
+
+
+def _list_pairs(plan: MeasurementPlan, ask: Ask, noise: float) -> list[tuple[tuple[int, int], float]]:
+    """Return the numbers of levels of every pair that is measured, and the variance of its cells."""
+    levels = {name: column.n_levels for name, column in plan.schema.columns.items()}
+    if isinstance(ask, AskTables):
+        names = ask.sets[0]
+        cells = math.prod(levels[name] for name in names)
+        shapes = [(levels[a], levels[b]) for i, a in enumerate(names) for b in names[:i]]
+        # a cell of a pair's table is a sum of cells of the joint table
+        return [(shape, noise**2 * cells / math.prod(shape)) for shape in shapes]
+    assert isinstance(ask, AskInteractions)
+    return [((levels[a], levels[b]), noise**2) for a, b in ask.pairs]
+
+
+def _see_table(shape: tuple[int, int], variance: float, rows: int, level: float) -> float:
+    """Return Cramér's V; infinite if one of the columns cannot vary."""
+    a, b = shape
+    freedom = (a - 1) * (b - 1)
+    if not freedom:
+        return math.inf
+    shift = _shift(level, freedom)
+    # whitened units: sampling gives every contrast 1/n, and noise of even margins a b s²/n²
+    return math.sqrt(shift * (1.0 / rows + a * b * variance / rows**2) / min(a - 1, b - 1))
+
+
+def _see_correlation(ask: AskMoments, noise: float, rows: int) -> float | None:
+    columns, radius = len(ask.rows.columns), ask.rows.radius_squared
+    variance, covariance, square = _shrink_moments(columns, radius)
+    deviation = noise / rows
+    ridged = variance + deviation * math.sqrt(columns)
+    # the test reckons with 1/n of sampling; after shrinking and with the ridge there is less
+    reckoned = math.hypot(1.0 / math.sqrt(rows), deviation / ridged)
+    real = math.hypot(math.sqrt(square / rows) / ridged, deviation / ridged)
+    level = _level(MOMENT_SEARCH, columns)
+    beyond = float(special.ndtri(1.0 - level / 2.0)) * reckoned
+    seen = math.tanh(beyond + float(special.ndtri(POWER)) * real) * ridged / covariance
+    return seen if seen < 1.0 else None
+
+
+def _shrink_moments(columns: int, radius_squared: float) -> tuple[float, float, float]:
+    """Return what shrinking rows x of d standard normal columns to a ball leaves.
+
+    That is E x₁², what a small correlation ρ makes of E x₁x₂, divided by ρ, and E (x₁x₂)². With X = |x|², chi-square
+    with d degrees, they are E min(X, R²)/d, E min(X², R²X)/(d(d+2)) and E min(X², R⁴)/(d(d+2)).
+    """
+    d, r = columns, radius_squared
+
+    def inside(freedom: int) -> float:
+        return float(special.gammainc(freedom / 2, r / 2))
+
+    return (
+        inside(d + 2) + r * (1.0 - inside(d)) / d,
+        inside(d + 4) + r * (1.0 - inside(d + 2)) / (d + 2),
+        inside(d + 4) + r**2 * (1.0 - inside(d)) / (d * (d + 2)),
+    )
+
+
+def _level(settings: SkeletonSettings, columns: int) -> float:
+    """Return the level of the first test for a pair that depends while no other does: the strictest."""
+    pairs = max(math.comb(columns, 2), 1)
+    return min(fit_levels(settings, columns).marginal_level, settings.false_share / pairs)
+
+
+def _shift(level: float, freedom: int) -> float:
+    """Return the noncentrality that a chi-square test of this level sees with probability `POWER`."""
+    return float(special.chndtrinc(special.chdtri(freedom, level), freedom, 1.0 - POWER))
+
+
+def _or_none(value: float) -> float | None:
+    return value if value <= 1.0 else None

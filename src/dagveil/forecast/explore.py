@@ -1,0 +1,389 @@
+"""What a budget would buy: the expected skeleton F1 over epsilon, from made-up tables of the same schema.
+
+Schema, nominal rows and the arguments decide everything; no row is read, and nothing is spent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from scipy.special import stdtrit
+
+from dagveil._version import __version__
+from dagveil.data.schema import Schema, load_schema
+from dagveil.errors import DataError, MethodError, SchemaError, UnreviewedSchemaError
+from dagveil.forecast.choose import check_method, fitting_methods, scale_budget
+from dagveil.forecast.detection import find_weakest
+from dagveil.forecast.recommendation import Curve, Point, Recommendation, recommend
+from dagveil.forecast.synthetic import STRENGTH, Law
+from dagveil.forecast.time_limit import Effort, fit_effort
+from dagveil.forecast.trial_runs import Outcome, Rehearsal, most_common_order, rehearse_all
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.catalogue import method_named
+from dagveil.privacy import fraction_json
+from dagveil.privacy.budget import Amount, Budget
+from dagveil.privacy.document import Document
+from dagveil.progress import Progress, silent
+from dagveil.runs.default_ledger import LedgerPlace, UnnamedLedger, find_left
+from dagveil.runs.run import schema_knowledge
+
+EXPLORATION_VERSION = 1
+"""Version of the JSON; readers refuse newer ones."""
+
+EPSILONS = ("0.1", "0.3", "1", "3", "10")
+"""Budgets that are explored unless others are named."""
+
+WANTED_F1 = 0.9
+MODELS = 10
+"""Made-up tables."""
+
+MOST_MODELS = 1000
+SECONDS = 300.0
+"""Processor seconds that an exploration may take, by the forecast."""
+
+CONFIDENCE = 0.95
+"""Of the intervals of means."""
+
+
+class Exploration(msgspec.Struct, frozen=True):
+    """Curves of expected accuracy, and what they recommend.
+
+    Parameters
+    ----------
+    dataset, columns, nominal_rows, delta
+        What was explored.
+    rows, models, density, strength, seed
+        Made-up tables: rows of each, how many, chance that a pair is an edge, mean strength of an edge, and the seed.
+    curves
+        One for each method.
+    left_out
+        Methods that fit but would take too long, by the forecast.
+    unfit
+        Methods that cannot take such tables or budgets, and why.
+    recommendation
+        Method, order and epsilon for the wanted accuracy, in words too.
+    notes
+        What a reader should know besides.
+    """
+
+    format: Literal["dagveil-exploration"]
+    version: int
+    software: str
+    dataset: str
+    columns: int
+    nominal_rows: int
+    delta: str
+    rows: int
+    models: int
+    density: float
+    strength: float
+    seed: int
+    curves: tuple[Curve, ...]
+    left_out: tuple[str, ...]
+    unfit: dict[str, str]
+    recommendation: Recommendation
+    notes: tuple[str, ...]
+
+    @property
+    def table(self) -> tuple[dict[str, Any], ...]:
+        """One row for each method and epsilon, ready for a data frame."""
+        return tuple(
+            {
+                "method": curve.method,
+                "epsilon": float(point.epsilon),
+                "f1": point.f1,
+                "low": point.low,
+                "high": point.high,
+                "order": point.order,
+                "weakest": point.weakest.typical,
+                "failure": point.failure,
+            }
+            for curve in self.curves
+            for point in curve.points
+        )
+
+    def to_json(self) -> str:
+        """Write the exploration as JSON."""
+        return msgspec.json.format(fraction_json.encode(self), indent=2).decode()
+
+    def to_svg(self) -> str:
+        """Draw the curves."""
+        return self._draw("curve", "draw_exploration")
+
+    def to_html(self) -> str:
+        """Write a page that stands alone: curves, words and numbers."""
+        return self._draw("exploration", "render_exploration")
+
+    def save(self, path: str | Path) -> None:
+        """Write a file; its ending says what: .json, .svg or .html."""
+        path = Path(path)
+        writers = {".json": self.to_json, ".svg": self.to_svg, ".html": self.to_html}
+        path.write_text(writers[check_ending(path)]().rstrip("\n") + "\n", encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        """Show curves and words in a notebook."""
+        return self._draw("exploration", "draw_exploration_inline")
+
+    def _draw(self, module: str, function: str) -> str:
+        # drawings lie above this layer, and are imported only here
+        drawn: str = getattr(import_module(f"dagveil.report.{module}"), function)(self)
+        return drawn
+
+
+def check_ending(path: str | Path) -> str:
+    """Return the ending of a file that an exploration can be written to."""
+    ending = Path(path).suffix.lower()
+    if ending not in (".json", ".svg", ".html"):
+        raise MethodError(
+            f"{Path(path).name!r}: an exploration is written as .svg, .html or .json; choose one of these"
+        )
+    return ending
+
+
+def explore(
+    schema: Schema | str | Path,
+    epsilons: Sequence[Amount] = EPSILONS,
+    delta: Amount = "1e-6",
+    *,
+    methods: Sequence[str] | None = None,
+    wanted_f1: float = WANTED_F1,
+    degree: float | None = None,
+    strength: float = STRENGTH,
+    models: int = MODELS,
+    rows: int | None = None,
+    seed: int = 0,
+    seconds: float = SECONDS,
+    workers: int = 1,
+    knowledge: Knowledge | None = None,
+    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
+    progress: Progress = silent,
+) -> Exploration:
+    """Draw made-up tables of a schema, run the methods that fit, and say what each epsilon buys.
+
+    Parameters
+    ----------
+    schema
+        Columns, levels, bounds and nominal rows; or the path of a schema.toml. No rows are needed.
+    epsilons, delta
+        Budgets to explore.
+    methods
+        Names; None takes every method that fits and does not take too long.
+    wanted_f1
+        Accuracy of the skeleton that a budget is sought for.
+    degree
+        Edges per column of made-up graphs; None takes 1.5, or half of all pairs if that is less.
+    strength
+        Mean strength of made-up edges.
+    models
+        How many tables to make up.
+    rows
+        Rows of the real table; None takes the schema's nominal number.
+    seed
+        Of everything that is drawn: the same seed gives the same curves.
+    seconds
+        Processor seconds, by the forecast with shipped constants: beyond them slow methods are left out, then rows.
+    workers
+        Processes.
+    knowledge
+        Background knowledge; None takes the schema's.
+    ledger
+        As in `measure_source`: not more is recommended than is left of the lifetime budget. Nothing is written to it.
+    progress
+        Told how many runs are done.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> columns = {name: Boolean(outside="false") for name in "abcd"}
+    >>> schema = Schema(dataset="clinic", columns=columns, reviewed=True, nominal_rows=2000)
+    >>> found = explore(schema, [0.1, 3], methods=["measure"], models=3)
+    >>> low, high = (row["f1"] for row in found.table)
+    >>> low < high
+    True
+    """
+    schema = schema if isinstance(schema, Schema) else load_schema(schema)
+    knowledge = schema_knowledge(schema) if knowledge is None else knowledge
+    nominal = _check(schema, wanted_f1, models, rows, seed, seconds, workers)
+    law = Law(degree, strength)
+    density = law.density(len(schema.columns))
+    budgets = _read_budgets(epsilons, delta)
+    left = find_left(ledger, schema.dataset)
+    if left is not None and left < budgets[0].epsilon:
+        raise MethodError(
+            f"epsilon {float(left):.4g} is left of the lifetime budget of {schema.dataset!r}, less than any that is "
+            "explored; explore smaller ones (--epsilons), or another ledger (--ledger)"
+        )
+    fitting, unfit = _choose_methods(schema, knowledge, budgets, methods)
+    effort = fit_effort(
+        schema,
+        knowledge,
+        [method_named(name) for name in fitting],
+        budgets,
+        models,
+        nominal,
+        seconds,
+        may_leave_out=methods is None,
+    )
+    scaled = tuple(scale_budget(budget, nominal, effort.rows) for budget in budgets)
+    rehearsals = [
+        Rehearsal(schema, knowledge, law, effort.rows, seed, model, effort.methods, scaled) for model in range(models)
+    ]
+    outcomes = rehearse_all(rehearsals, workers, progress)
+    curves = _draw_curves(schema, nominal, effort.methods, budgets, outcomes)
+    return Exploration(
+        format="dagveil-exploration",
+        version=EXPLORATION_VERSION,
+        software=__version__,
+        dataset=schema.dataset,
+        columns=len(schema.columns),
+        nominal_rows=nominal,
+        delta=str(budgets[0].delta),
+        rows=effort.rows,
+        models=models,
+        density=density,
+        strength=strength,
+        seed=seed,
+        curves=curves,
+        left_out=effort.left_out,
+        unfit=unfit,
+        recommendation=recommend(curves, wanted_f1, schema, budgets[0].delta, nominal, left),
+        notes=_tell_effort(effort, nominal, models, seconds),
+    )
+
+
+def _check(
+    schema: Schema, wanted_f1: float, models: int, rows: int | None, seed: int, seconds: float, workers: int
+) -> int:
+    """Refuse what cannot be explored; return the number of rows."""
+    if not schema.reviewed:
+        raise UnreviewedSchemaError(
+            f"the schema of {schema.dataset!r} is unreviewed: its levels and bounds were read from the data, and what "
+            "is explored with them is shown. Check them and set reviewed = true."
+        )
+    if not 0.0 < wanted_f1 <= 1.0:
+        raise MethodError(f"the wanted F1 is {wanted_f1:g}; choose a number above 0 and at most 1, for example 0.9")
+    if not 2 <= models <= MOST_MODELS:
+        raise MethodError(f"models is {models}; choose between 2 and {MOST_MODELS}: an interval needs two")
+    if not 0.0 < seconds < math.inf or workers < 1 or seed < 0:
+        raise MethodError("seconds must be above 0, workers at least 1, and the seed at least 0")
+    nominal = schema.nominal_rows if rows is None else rows
+    if nominal is None:
+        raise SchemaError(
+            "nobody has said how many rows there are: declare nominal_rows in the schema, or give a number (--rows); "
+            "none is read"
+        )
+    if nominal < 1:
+        raise MethodError(f"rows is {nominal}; give at least 1")
+    return nominal
+
+
+def _read_budgets(epsilons: Sequence[Amount], delta: Amount) -> tuple[Budget, ...]:
+    budgets = {budget.epsilon: budget for budget in (Budget.of(epsilon, delta) for epsilon in epsilons)}
+    if not budgets:
+        raise MethodError("no epsilon is named; give at least one, for example 1")
+    return tuple(budgets[epsilon] for epsilon in sorted(budgets))
+
+
+def _choose_methods(
+    schema: Schema, knowledge: Knowledge, budgets: tuple[Budget, ...], named: Sequence[str] | None
+) -> tuple[list[str], dict[str, str]]:
+    """Return the methods to rehearse, and why others cannot be."""
+    if named is not None:
+        if not named:
+            raise MethodError("no method is named; `dagveil methods` lists them")
+        for name in named:
+            check_method(method_named(name), schema, knowledge, budgets)
+        return list(dict.fromkeys(named)), {}
+    fits = fitting_methods(schema, knowledge, budgets)
+    fitting = [name for name, refusal in fits.items() if refusal is None]
+    if not fitting:
+        raise MethodError(f"no method fits this schema at these budgets; measure says: {fits['measure']}")
+    return fitting, {name: refusal for name, refusal in fits.items() if refusal is not None}
+
+
+def _draw_curves(
+    schema: Schema, rows: int, methods: tuple[str, ...], budgets: tuple[Budget, ...], outcomes: Sequence[Outcome]
+) -> tuple[Curve, ...]:
+    weakest = [find_weakest(schema, budget, rows) for budget in budgets]
+    curves = []
+    for method in methods:
+        points = []
+        for place, budget in enumerate(budgets):
+            here = [outcome for outcome in outcomes if (outcome.method, outcome.place) == (method, place)]
+            failure = next((outcome.failure for outcome in here if outcome.failure is not None), None)
+            scores = [outcome.f1 for outcome in here if outcome.f1 is not None]
+            mean, low, high = (None, None, None) if failure is not None else _average(scores)
+            order = most_common_order([outcome.order for outcome in here if outcome.order is not None])
+            points.append(Point(budget.epsilon, mean, low, high, order, weakest[place], failure))
+        curves.append(Curve(method, tuple(points)))
+    return tuple(curves)
+
+
+def _average(scores: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean, and the ends of Student's interval for it, inside [0, 1]."""
+    mean = float(np.mean(scores))
+    reach = float(stdtrit(len(scores) - 1, 0.5 + CONFIDENCE / 2.0) * np.std(scores, ddof=1) / math.sqrt(len(scores)))
+    return mean, max(0.0, mean - reach), min(1.0, mean + reach)
+
+
+def _tell_effort(effort: Effort, nominal: int, models: int, seconds: float) -> tuple[str, ...]:
+    notes = [
+        f"Means over {models} made-up tables of {effort.rows} rows, with 95 % intervals. Graphs and strengths come "
+        "from a public law; real ones may be easier or harder. No row was read, and nothing was spent."
+    ]
+    if effort.rows < nominal:
+        notes.append(
+            f"Made-up tables have {effort.rows} rows instead of {nominal}, and epsilon was multiplied by "
+            f"{nominal / effort.rows:.3g} for them, so that noise keeps its share: with the nominal rows the forecast "
+            f"exceeds {seconds:g} seconds. Sampling matters a little more than it will."
+        )
+    if effort.left_out:
+        notes.append(
+            f"Left out, because they would take too long by the forecast: {', '.join(effort.left_out)}. Name them, or "
+            "allow more seconds, to see them."
+        )
+    if effort.seconds > seconds:
+        notes.append(f"The forecast was {effort.seconds:.0f} processor seconds, and nothing more could be left out.")
+    return tuple(notes)
+
+
+def _check_exploration(found: Exploration) -> None:
+    """Refuse curves that no exploration draws."""
+    epsilons = [[point.epsilon for point in curve.points] for curve in found.curves]
+    shares = [found.density, found.recommendation.wanted_f1, found.recommendation.f1]
+    for curve in found.curves:
+        for point in curve.points:
+            weak = point.weakest
+            shares += [s for s in (point.f1, point.low, point.high, weak.typical, weak.worst) if s is not None]
+    fits = bool(epsilons) and bool(epsilons[0]) and all(row == epsilons[0] for row in epsilons)
+    fits = fits and all(0 < epsilon <= 10**9 for epsilon in (*epsilons[0], found.recommendation.epsilon))
+    if not (fits and epsilons[0] == sorted(epsilons[0]) and all(0.0 <= share <= 1.0 for share in shares)):
+        raise DataError("the curves of this exploration do not fit together, so it is damaged; explore again")
+
+
+_DOCUMENT = Document(
+    Exploration,
+    "dagveil-exploration",
+    EXPLORATION_VERSION,
+    "a dagveil exploration",
+    "the JSON of an exploration",
+    "`dagveil plan --explore`",
+    "explore again",
+    check=_check_exploration,
+)
+
+
+def exploration_from_json(text: str | bytes) -> Exploration:
+    """Read an exploration back."""
+    return _DOCUMENT.read(text)
+
+
+def load_exploration(path: str | Path) -> Exploration:
+    """Read an exploration from a file."""
+    return exploration_from_json(_DOCUMENT.load(path))

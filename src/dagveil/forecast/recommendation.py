@@ -1,0 +1,249 @@
+"""From curves to words: which method, order and epsilon reach a wanted accuracy, and what that gives away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import msgspec
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from dagveil.data.schema import Schema
+from dagveil.errors import MethodError
+from dagveil.forecast.detection import POWER, Weakest, find_weakest
+from dagveil.privacy.budget import Budget, round_up
+from dagveil.privacy.guessing import PER_PERSON, bound_advantage, tell_guessing
+from dagveil.privacy.relation import Relation
+
+SHOWN_DIGITS = 2
+"""Digits of a recommended epsilon, rounded up: a curve through a few points says no more."""
+
+FLAT = 0.02
+"""Where a curve is closer to its end than this, more budget does not help."""
+
+_ORDERS = {1: "those of single columns", 2: "those of pairs", 3: "those of three columns"}
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One epsilon of a curve.
+
+    Parameters
+    ----------
+    epsilon
+        Exact.
+    f1, low, high
+        Mean of the skeleton's F1 over made-up tables, and the ends of its interval; None if a run failed.
+    order
+        The largest number of columns in a released table, in most runs; None for methods that release none.
+    weakest
+        The weakest dependence that `measure` would see.
+    failure
+        Why a run failed.
+    """
+
+    epsilon: Fraction
+    f1: float | None
+    low: float | None
+    high: float | None
+    order: int | None
+    weakest: Weakest
+    failure: str | None = None
+
+
+class Curve(msgspec.Struct, frozen=True):
+    """Expected accuracy of one method, by growing epsilon."""
+
+    method: str
+    points: tuple[Point, ...]
+
+
+class Recommendation(msgspec.Struct, frozen=True):
+    """What the curves say about a wanted accuracy.
+
+    Parameters
+    ----------
+    wanted_f1
+        The wanted accuracy.
+    reached
+        Whether any curve reaches it.
+    method, epsilon, f1
+        The method that reaches it with the smallest epsilon, that epsilon, and the accuracy expected there; or what is
+        best at the largest epsilon.
+    order
+        The largest order of tables that the method, or else `measure`, asks for there.
+    weakest
+        The weakest dependence that is seen there.
+    advantage
+        The most by which an attacker's true positives exceed his false ones.
+    words
+        All of it in sentences.
+    """
+
+    wanted_f1: float
+    reached: bool
+    method: str
+    epsilon: Fraction
+    f1: float
+    order: int | None
+    weakest: Weakest
+    advantage: float
+    words: tuple[str, ...]
+
+
+def recommend(
+    curves: Sequence[Curve],
+    wanted_f1: float,
+    schema: Schema,
+    delta: Fraction,
+    rows: int,
+    left: Fraction | None = None,
+) -> Recommendation:
+    """Read a recommendation off curves.
+
+    Parameters
+    ----------
+    curves
+        By method, the preferred one first: it wins ties.
+    wanted_f1
+        The wanted accuracy.
+    schema, delta, rows
+        Of what was explored.
+    left
+        Epsilon that is left of the lifetime budget; not more is recommended.
+    """
+    if left is not None:
+        curves = [Curve(curve.method, tuple(p for p in curve.points if p.epsilon <= left)) for curve in curves]
+    reached = [(epsilon, place) for place, curve in enumerate(curves) if (epsilon := reach(curve, wanted_f1))]
+    if reached:
+        exact, place = min(reached)
+        epsilon = min(Fraction(round_up(exact, SHOWN_DIGITS)), curves[place].points[-1].epsilon)
+        chosen, f1 = curves[place], read_curve(curves[place], epsilon)
+        first = f"{chosen.method} reaches an expected skeleton F1 of {wanted_f1:g} at epsilon {round_up(epsilon, 4)}"
+        first += f", the smallest of {len(curves)} methods explored." if len(curves) > 1 else "."
+        if exact == chosen.points[0].epsilon:
+            first += " That is the smallest epsilon explored; less may do."
+    else:
+        ends = [(point.f1, -place) for place, curve in enumerate(curves) if (point := curve.points[-1]).f1 is not None]
+        if not ends:
+            raise MethodError(_tell_failures(curves))
+        best, place = max(ends)
+        largest = curves[-place].points[-1].epsilon
+        first = (
+            f"None of these methods reaches an expected skeleton F1 of {wanted_f1:g} up to epsilon "
+            f"{round_up(largest, 4)}; the best is {curves[-place].method} with {best:.2f} there. "
+        )
+        # the same but for chance: whoever asks for less gets nearly the same for less
+        epsilon, place = min(
+            (epsilon, place)
+            for place, curve in enumerate(curves)
+            for _, height, epsilon in zip(*_steps(curve), strict=True)
+            if height >= best - FLAT
+        )
+        chosen, f1 = curves[place], read_curve(curves[place], epsilon)
+        if epsilon < largest:
+            first += (
+                f"{chosen.method} at epsilon {round_up(epsilon, 4)} has {f1:.2f}: more budget hardly helps from there. "
+            )
+        first += (
+            "Rows and the strength of dependence set a limit too: try more rows, a lower wanted F1, or another law of "
+            "made-up tables (degree, strength)."
+        )
+    if left is not None:
+        first += f" More than epsilon {float(left):.4g} is not recommended: that is left of the lifetime budget."
+    order = _find_order(chosen, curves, epsilon)
+    weakest = find_weakest(schema, Budget(epsilon, delta), rows)
+    advantage = bound_advantage(float(epsilon), float(delta))
+    return Recommendation(
+        wanted_f1=wanted_f1,
+        reached=bool(reached),
+        method=chosen.method,
+        epsilon=epsilon,
+        f1=f1,
+        order=order,
+        weakest=weakest,
+        advantage=advantage,
+        words=(first, *_tell_reach(chosen, order, weakest, len(schema.columns)), tell_attacker(epsilon, delta, schema)),
+    )
+
+
+def reach(curve: Curve, wanted: float) -> Fraction | None:
+    """Return the smallest epsilon at which a curve reaches a height; None if it does not.
+
+    More budget cannot hurt in expectation, so heights that fall are pooled with their neighbours first. Between two
+    points the curve is straight over the logarithm of epsilon.
+
+    Examples
+    --------
+    >>> nowhere = Weakest("correlation", None, None)
+    >>> points = [Point(Fraction(e), f, f, f, None, nowhere) for e, f in ((1, 0.5), (4, 0.9))]
+    >>> float(reach(Curve("measure", tuple(points)), 0.7))
+    2.0
+    """
+    logs, heights, epsilons = _steps(curve)
+    for place, height in enumerate(heights):
+        if height < wanted:
+            continue
+        if place == 0 or heights[place - 1] >= wanted:
+            return epsilons[place]
+        share = (wanted - heights[place - 1]) / (height - heights[place - 1])
+        between = math.exp(logs[place - 1] + share * (logs[place] - logs[place - 1]))
+        return min(Fraction(float(f"{between:.12g}")), epsilons[place])
+    return None
+
+
+def read_curve(curve: Curve, epsilon: Fraction) -> float:
+    """Return the height of a curve, pooled as in `reach`, at an epsilon inside it."""
+    logs, heights, _ = _steps(curve)
+    return float(np.interp(math.log(epsilon), logs, heights))
+
+
+def tell_attacker(epsilon: Fraction, delta: Fraction, schema: Schema) -> str:
+    """Say what someone who sees the result gains at most about one record."""
+    guessing = tell_guessing(epsilon, delta, Relation(schema.relation))
+    advantage = bound_advantage(float(epsilon), float(delta))
+    return (
+        f"What an attacker gains at most at {Budget(epsilon, delta).words}: {guessing} His membership advantage, true "
+        f"positives less false ones, is at most {math.ceil(advantage * 1000 - 1e-9) / 1000:g}. That is for one record: "
+        f"{PER_PERSON}."
+    )
+
+
+def _steps(curve: Curve) -> tuple[list[float], list[float], list[Fraction]]:
+    """Return the logarithms of epsilon, heights that never fall, and the epsilons, of points that have a height."""
+    points = [point for point in curve.points if point.f1 is not None]
+    if not points:
+        return [], [], []
+    heights = isotonic_regression([point.f1 for point in points]).x
+    return [math.log(point.epsilon) for point in points], heights.tolist(), [point.epsilon for point in points]
+
+
+def _find_order(chosen: Curve, curves: Sequence[Curve], epsilon: Fraction) -> int | None:
+    """Return the order at the first explored epsilon that is no smaller, of the method itself or else of `measure`."""
+    for curve in (chosen, *(curve for curve in curves if curve.method == "measure")):
+        for point in curve.points:
+            if point.epsilon >= epsilon and point.order is not None:
+                return point.order
+    return None
+
+
+def _tell_reach(chosen: Curve, order: int | None, weakest: Weakest, columns: int) -> list[str]:
+    told = []
+    if order is not None:
+        largest = _ORDERS.get(order, f"those of {order} columns")
+        if order == columns and order > 3:
+            largest = f"those of all {columns} columns"
+        own = any(point.order is not None for point in chosen.points)
+        told.append(
+            f"Order {order}: the largest tables that {chosen.method if own else 'measure'} asks for are {largest}."
+        )
+    told.append(
+        f"The weakest dependence that a test of measure still sees there with probability {POWER:g}: {weakest.words}."
+    )
+    return told
+
+
+def _tell_failures(curves: Sequence[Curve]) -> str:
+    reasons = [f"{curve.method}: {curve.points[-1].failure}" for curve in curves]
+    return f"no method could be rehearsed at the largest epsilon; {'; '.join(reasons)}"

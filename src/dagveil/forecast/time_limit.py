@@ -1,0 +1,126 @@
+"""How long a rehearsal on made-up tables will take, and what is left out so that it stays within its time.
+
+Shipped constants of a machine serve, not measured ones: what is rehearsed must not depend on where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from dagveil.data.schema import Schema
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.catalogue import METHODS, Method
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.receipt import Calibration
+from dagveil.runs.cost import estimate_cost
+from dagveil.runs.machine_speed import Speed
+from dagveil.runs.work import work_of_run
+
+ASKING_WEIGHT: Mapping[str, float] = {
+    "em-pc": 2.0,
+    "svt-pc": 2.0,
+    "curate": 2.0,
+    "priv-pc": 3.0,
+    "sampled-gaussian-pc": 10.0,
+    "noleaks": 25.0,
+    "curate-score": 25.0,
+    "pcd": 60.0,
+}
+"""About how many times as long as `measure` a method takes that asks adaptively."""
+
+OTHER_WEIGHT = 10.0
+"""The same for methods of other packages."""
+
+MADE_CELL = 1.5e-7
+"""Seconds to make one cell up."""
+
+FEWEST_ROWS = 10_000
+"""Rows below which made-up tables are not cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What is rehearsed.
+
+    Attributes
+    ----------
+    rows
+        Of each made-up table.
+    methods
+        Names.
+    left_out
+        Names that would take too long.
+    seconds
+        Processor seconds that are foreseen.
+    """
+
+    rows: int
+    methods: tuple[str, ...]
+    left_out: tuple[str, ...]
+    seconds: float
+
+
+def fit_effort(
+    schema: Schema,
+    knowledge: Knowledge,
+    methods: Sequence[Method],
+    budgets: Sequence[Budget],
+    models: int,
+    rows: int,
+    limit: float,
+    *,
+    may_leave_out: bool,
+) -> Effort:
+    """Leave out the slowest methods, then cut rows, until the forecast is within the limit.
+
+    Parameters
+    ----------
+    schema, knowledge
+        What is rehearsed on.
+    methods
+        What would be rehearsed; the first one is never left out.
+    budgets, models
+        Runs of each method.
+    rows
+        Rows that each made-up table should have.
+    limit
+        Processor seconds.
+    may_leave_out
+        Whether methods may be left out; methods that were asked for by name may not.
+    """
+
+    def foresee(names: Sequence[Method], n_rows: int) -> float:
+        runs = sum(foresee_run(schema, knowledge, method, budget, n_rows) for method in names for budget in budgets)
+        return models * (runs + MADE_CELL * n_rows * len(schema.columns))
+
+    kept = list(methods)
+    fewest = min(rows, FEWEST_ROWS)
+    while may_leave_out and len(kept) > 1 and foresee(kept, rows) > limit:
+        slowest = max(kept[1:], key=lambda method: foresee([method], rows))
+        if foresee([slowest], fewest) <= limit / len(kept):
+            break  # it is the rows that take long
+        kept.remove(slowest)
+    while rows > fewest and foresee(kept, rows) > limit:
+        rows = max(fewest, rows // 2)
+    names = {method.name for method in kept}
+    left_out = tuple(method.name for method in methods if method.name not in names)
+    return Effort(rows, tuple(method.name for method in kept), left_out, foresee(kept, rows))
+
+
+def foresee_run(schema: Schema, knowledge: Knowledge, method: Method, budget: Budget, rows: int) -> float:
+    """Return the processor seconds of one run on a table in memory, without redraws."""
+    weight = 1.0
+    if method.release is None or method.name not in METHODS:
+        weight = ASKING_WEIGHT.get(method.name, OTHER_WEIGHT)
+        method = METHODS["measure"]
+    settings = method.read_settings(Calibration.SOUND, None)
+    accounting = method.accounting(budget, schema, settings, knowledge)
+    sized = msgspec.structs.replace(schema, nominal_rows=rows)
+    work = work_of_run(sized, method, accounting, settings, knowledge, noise=NoiseKind.EXACT, held=True)
+    cost = estimate_cost(work, Speed())
+    # the program has started already
+    return weight * (cost.seconds - cost.steps[0].seconds)

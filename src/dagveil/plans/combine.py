@@ -1,0 +1,202 @@
+"""Add the evidence of several custodians who followed one plan, so that one graph can be found from all of it.
+
+Whoever combines sees released evidence only, so this is post-processing and costs nothing. What it promises follows
+from the sites' own receipts (docs/proofs/custodians.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from dagveil._version import __version__
+from dagveil.errors import EvidenceError
+from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Stage, Study, digest_releases, load_evidence
+from dagveil.evidence.summing import add_releases
+from dagveil.plans.plan_file import check_same_questions
+from dagveil.plans.site_run import tell_noise
+from dagveil.privacy.budget import round_up
+from dagveil.privacy.receipt import Calibration, Receipt
+from dagveil.runs.result import now
+
+
+def combine_evidence(evidence: Sequence[Evidence | str | Path]) -> Evidence:
+    """Add the evidence of several sites.
+
+    Parameters
+    ----------
+    evidence
+        What each site released by the same plan, or the paths of these files; sums of some sites may be among them.
+
+    Returns
+    -------
+    Evidence
+        That of all rows together; noise variances are added. Each site's receipt is in `parts`.
+    """
+    loaded = [item if isinstance(item, Evidence) else load_evidence(item) for item in evidence]
+    if len(loaded) < 2:
+        raise EvidenceError(f"{len(loaded)} file is nothing to combine; give the evidence of at least two sites")
+    study = _check_plans(loaded)
+    parts = _check_parts(loaded)
+    first = loaded[0]
+    rows = sum(part.nominal_rows for part in parts)
+    releases = add_releases([item.releases for item in loaded])
+    stages = tuple(_add_stages(group) for group in zip(*(item.plan for item in loaded), strict=True))
+    schema = replace(
+        first.schema,
+        dataset=study.name,
+        nominal_rows=rows,
+        reviewed=all(item.schema.reviewed for item in loaded),
+        public=all(item.schema.public for item in loaded),
+    )
+    return Evidence(
+        format="dagveil-evidence",
+        version=EVIDENCE_VERSION,
+        software=__version__,
+        created=now(),
+        method=first.method,
+        schema=schema,
+        plan=stages,
+        findings=(*_tell_sites(study, parts), *_common_findings(loaded), *tell_noise(releases, stages, rows)),
+        receipt=combine_receipts(study.name, parts),
+        releases=releases,
+        study=study,
+        parts=parts,
+    )
+
+
+def combine_receipts(name: str, parts: Sequence[Part]) -> Receipt:
+    """Write what holds for evidence of several sites: the largest of their budgets, if nobody is at two of them.
+
+    Parameters
+    ----------
+    name
+        Of the study.
+    parts
+        What each site brought; its receipt stands beside this one.
+    """
+    receipts = [part.receipt for part in parts]
+    largest = max(receipts, key=lambda receipt: Fraction(receipt.epsilon))
+    delta = max(Fraction(receipt.delta) for receipt in receipts)
+    epsilons, deltas = (
+        sum(Fraction(getattr(receipt, field)) for receipt in receipts) for field in ("epsilon", "delta")
+    )
+    facts = (
+        f"no person is at more than one of the {len(parts)} sites: then epsilon and delta are the largest of "
+        f"the sites'. For a person at several sites their budgets add, up to epsilon {round_up(epsilons, 4)} and delta "
+        f"{round_up(deltas, 4)} at all of them",
+        "the agreed plan: sites, questions, budgets and nominal numbers of rows",
+        *dict.fromkeys(fact for receipt in receipts for fact in receipt.public_facts),
+    )
+    return replace(
+        largest,
+        delta=str(delta),
+        nominal_rows=sum(part.nominal_rows for part in parts),
+        dataset=f"{name} ({len(parts)} sites)",
+        software=f"dagveil {__version__}",
+        noise="; ".join(dict.fromkeys(receipt.noise for receipt in receipts)),
+        spent=f"{largest.spent} at site {parts[receipts.index(largest)].site}, and at no site more than its own budget",
+        public_facts=facts,
+        warnings=tuple(
+            dict.fromkeys(
+                warning if warning.startswith("seeded") else f"site {part.site}: {warning}"
+                for part in parts
+                for warning in part.receipt.warnings
+            )
+        ),
+    )
+
+
+def _check_plans(loaded: Sequence[Evidence]) -> Study:
+    for item in loaded:
+        if item.study is None or not item.parts:
+            raise EvidenceError(
+                f"the evidence of {item.schema.dataset!r} follows no agreed plan, so its questions need not be those "
+                "of the others; let every site run `dagveil measure --plan plan.json`"
+            )
+    study = loaded[0].study
+    assert study is not None
+    for item in loaded[1:]:
+        if item.study != study:
+            raise EvidenceError(
+                f"the evidence of {item.schema.dataset!r} follows another plan than that of "
+                f"{loaded[0].schema.dataset!r}: {_digest(item)} and {_digest(loaded[0])}; all sites must follow "
+                "the same one"
+            )
+        check_same_questions(item.schema, loaded[0].schema)
+    return study
+
+
+def _digest(evidence: Evidence) -> str:
+    return evidence.study.plan[:12] if evidence.study is not None else "none"
+
+
+def _check_parts(loaded: Sequence[Evidence]) -> tuple[Part, ...]:
+    """Refuse rows that would count twice, and evidence that is not what its site released."""
+    seen: dict[str, Part] = {}
+    for item in loaded:
+        if len(item.parts) == 1 and digest_releases(item.releases) != item.parts[0].release:
+            raise EvidenceError(
+                f"the evidence of site {item.parts[0].site!r} was changed after its release; ask the site for it again"
+            )
+        for part in item.parts:
+            if part.site not in seen:
+                seen[part.site] = part
+                continue
+            if seen[part.site].release == part.release:
+                raise EvidenceError(
+                    f"site {part.site!r} is given twice, with the same release: its rows would count twice; "
+                    "give each file once"
+                )
+            raise EvidenceError(
+                f"site {part.site!r} is given twice, with two releases: its rows would count twice. Leave one out; if "
+                "two sites ran under one name, let one of them run again under its own"
+            )
+    parts = tuple(seen.values())
+    if len({part.release for part in parts}) < len(parts):
+        raise EvidenceError("one release is given under the names of two sites: its rows would count twice")
+    if any(part.receipt.calibration is not Calibration.SOUND for part in parts):
+        raise EvidenceError("a site's receipt claims no guarantee (calibration paper); only sound releases are added")
+    return parts
+
+
+def _add_stages(group: tuple[Stage, ...]) -> Stage:
+    deviation = math.sqrt(sum(stage.noise_sd**2 for stage in group))
+    return replace(group[0], noise_sd=deviation)
+
+
+def _tell_sites(study: Study, parts: Sequence[Part]) -> list[str]:
+    absent = [name for name in study.sites if name not in {part.site for part in parts}]
+    told = [
+        f"Evidence of {len(parts)} of the {len(study.sites)} sites of the study was added, noise variances included."
+    ]
+    if absent:
+        told.append(f"Without evidence so far: {', '.join(absent)}. It can be added later, at no further cost.")
+    for part in parts:
+        receipt = part.receipt
+        told.append(
+            f"Site {part.site}: epsilon {round_up(receipt.epsilon, 4)}, delta {round_up(receipt.delta, 4)}, "
+            f"{part.nominal_rows} nominal rows, release {part.release[:12]}."
+        )
+    return told
+
+
+def _common_findings(loaded: Sequence[Evidence]) -> list[str]:
+    """Return what all sites say, but for the noise of each and the names of the sites."""
+    own = [{*tell_noise(item.releases, item.plan, item.schema.nominal_rows or 1)} for item in loaded]
+    sites = {line for item in loaded for line in _tell_sites_of(item)}
+    return [
+        line
+        for line in loaded[0].findings
+        if all(line in item.findings for item in loaded)
+        and not any(line in lines for lines in own)
+        and line not in sites
+    ]
+
+
+def _tell_sites_of(item: Evidence) -> list[str]:
+    return _tell_sites(item.study, item.parts) if item.study is not None else []

@@ -1,0 +1,236 @@
+"""Choose the questions of a plan from public facts alone: schema, budgets and nominal numbers of rows."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dagveil._version import __version__
+from dagveil.data.column import Numeric
+from dagveil.data.schema import Schema, load_schema
+from dagveil.errors import MethodError, SchemaError, UnreviewedSchemaError
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.catalogue import METHODS, Method, method_named
+from dagveil.methods.measure_features import MeasureFeaturesSettings, choose_degree, plan_features
+from dagveil.methods.measure_moments import declared_scales, plan_moments
+from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, pays_for_triples
+from dagveil.plans.plan_file import (
+    PLAN_VERSION,
+    Ask,
+    AskFeatures,
+    AskInteractions,
+    AskMargins,
+    AskMoments,
+    AskTables,
+    MeasurementPlan,
+    NoiseLaw,
+    PlannedSite,
+    check_plan,
+)
+from dagveil.privacy.budget import Amount, Budget
+from dagveil.privacy.filter import PureFilter
+from dagveil.privacy.receipt import Calibration
+from dagveil.runs.result import now
+from dagveil.runs.run import schema_knowledge
+
+DEFAULT_DELTA = "1e-6"
+
+
+MOST_TRIPLES = 100_000
+"""Three-way tables that a plan may list: those of 85 columns."""
+
+
+class TableRule(enum.Enum):
+    """Which tables of counts a plan asks for."""
+
+    AUTO = "auto"
+    """Three-way tables where noise would leave them of use."""
+
+    PAIRS = "pairs"
+    """Single columns and pairs only."""
+
+    TRIPLES = "triples"
+    """Also every three-way table, for joint tests of order 2."""
+
+
+def plan_measurement(
+    schema: Schema | str | Path,
+    epsilon: Amount,
+    delta: Amount = DEFAULT_DELTA,
+    *,
+    method: str = "measure",
+    options: Mapping[str, Any] | None = None,
+    sites: Mapping[str, int | None] | Sequence[PlannedSite] = (),
+    tables: TableRule = TableRule.AUTO,
+) -> MeasurementPlan:
+    """Fix what every site will be asked, before any row is read.
+
+    Parameters
+    ----------
+    schema
+        What all sites declare; its data set's name is the name of the study. Or the path of a schema.toml.
+    epsilon, delta
+        Budget of each site's run.
+    method
+        A method that releases evidence and whose questions follow from public facts.
+    options
+        Settings of the method, by name.
+    sites
+        Nominal rows of each site by name, None for the schema's; or sites with budgets of their own. None at all means
+        one site.
+    tables
+        Whether three-way tables are asked for, where tables of counts are released one by one.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
+    >>> schema = Schema(dataset="study", columns=columns, reviewed=True, nominal_rows=1000)
+    >>> plan = plan_measurement(schema, 1, sites={"north": 5000, "south": None})
+    >>> [(ask.stage, str(ask.share)) for ask in plan.asks], [site.nominal_rows for site in plan.sites]
+    ([('single columns', '1/4'), ('all pairs', '3/4')], [5000, 1000])
+    """
+    if not isinstance(schema, Schema):
+        schema = load_schema(schema)
+    if not schema.reviewed:
+        raise UnreviewedSchemaError(
+            f"the schema of {schema.dataset!r} is unreviewed: its levels and bounds were read from the data, and a "
+            "plan is public. Check them and set reviewed = true."
+        )
+    if method == "auto":
+        raise MethodError(
+            "a plan names its method, so that all sites know it; `dagveil plan --explore` shows which one to name"
+        )
+    chosen = method_named(method)
+    if chosen.release is None or method not in METHODS:
+        known = ", ".join(name for name, other in METHODS.items() if other.release is not None)
+        raise MethodError(
+            f"the questions of {method} are not known before its run, so no plan can fix them; choose one of {known}"
+        )
+    settings = chosen.read_settings(Calibration.SOUND, options)
+    knowledge = schema_knowledge(schema)
+    chosen.check(schema, knowledge)
+    planned = _read_sites(schema, Budget.of(epsilon, delta), sites)
+    strictest = min((site.budget for site in planned), key=lambda budget: (budget.delta, budget.epsilon))
+    pure = isinstance(chosen.accounting(strictest, schema, settings, knowledge), PureFilter)
+    noise = NoiseLaw.LAPLACE if pure else NoiseLaw.GAUSSIAN
+    plan = MeasurementPlan(
+        format="dagveil-plan",
+        version=PLAN_VERSION,
+        software=__version__,
+        created=now(),
+        schema=schema,
+        method=method,
+        settings=msgspec.to_builtins(settings),
+        noise=noise,
+        sites=planned,
+        asks=_ask_jointly(schema) if pure else _choose_asks(chosen, settings, schema, knowledge, planned, tables),
+    )
+    check_plan(plan)
+    return plan
+
+
+def _read_sites(
+    schema: Schema, budget: Budget, sites: Mapping[str, int | None] | Sequence[PlannedSite]
+) -> tuple[PlannedSite, ...]:
+    if not isinstance(sites, Mapping):
+        if sites:
+            return tuple(sites)
+        sites = {schema.dataset: None}
+    planned = []
+    for name, rows in sites.items():
+        nominal = schema.nominal_rows if rows is None else rows
+        if nominal is None:
+            raise SchemaError(
+                f"site {name!r} has no nominal number of rows: a plan is made before any row is read. Declare "
+                "nominal_rows in the schema, or give it with the site (--site NAME=ROWS)"
+            )
+        planned.append(PlannedSite(name, budget.epsilon, budget.delta, nominal))
+    return tuple(planned)
+
+
+def _choose_asks(
+    method: Method,
+    settings: msgspec.Struct,
+    schema: Schema,
+    knowledge: Knowledge,
+    sites: Sequence[PlannedSite],
+    tables: TableRule,
+) -> tuple[Ask, ...]:
+    numeric = [isinstance(column, Numeric) for column in schema.columns.values()]
+    if method.name == "measure-notears" and not all(numeric):
+        raise MethodError(
+            "measure-notears scales columns with levels by a first look at them, so its questions are not known before "
+            "the run; plan `measure` instead, or leave these columns out"
+        )
+    bins = any(isinstance(column, Numeric) and column.bins is not None for column in schema.columns.values())
+    if method.name == "measure-notears" or (all(numeric) and not bins):
+        return (_ask_numbers(settings, schema, sites),)
+    return _ask_small_tables(schema, knowledge, sites, tables)
+
+
+def _ask_jointly(schema: Schema) -> tuple[Ask, ...]:
+    why = "one record stands in one cell, and every question is a sum of cells"
+    return (AskTables("joint table", Fraction(1), why, (tuple(schema.columns),)),)
+
+
+def _ask_small_tables(
+    schema: Schema, knowledge: Knowledge, sites: Sequence[PlannedSite], tables: TableRule
+) -> tuple[Ask, ...]:
+    pairs = tuple((a, b) for a, b in combinations(schema.columns, 2) if not knowledge.excludes(a, b))
+    if not pairs:
+        raise MethodError("background knowledge leaves no pair open, so there is nothing to measure")
+    covered = [name for name in schema.columns if any(name in pair for pair in pairs)]
+    rest = 1 - SINGLES_SHARE
+    asked = set(pairs)
+    possible = math.comb(len(covered), 3)
+    if possible > MOST_TRIPLES and tables is TableRule.TRIPLES:
+        raise MethodError(
+            f"{len(covered)} columns have {possible} three-way tables, and the limit is {MOST_TRIPLES}; plan pairs "
+            "only (--tables pairs), or leave columns out"
+        )
+    triples = (
+        [three for three in combinations(covered, 3) if asked.issuperset(combinations(three, 2))]
+        if possible <= MOST_TRIPLES and tables is not TableRule.PAIRS
+        else []
+    )
+    budgets = [(site.budget, site.nominal_rows) for site in sites]
+    with_triples = tables is TableRule.TRIPLES or (
+        tables is TableRule.AUTO and pays_for_triples(schema, triples, rest * (1 - PAIRS_SHARE), budgets)
+    )
+    for_pairs = rest * PAIRS_SHARE if with_triples and triples else rest
+    asks: list[Ask] = [
+        AskMargins("single columns", SINGLES_SHARE, "every pair shares these margins", tuple(covered)),
+        AskInteractions("all pairs", for_pairs, "they answer every question of order 0 and 1", pairs),
+    ]
+    if for_pairs < rest:
+        why = "they answer questions of order 2 jointly, and no site can know beforehand which matter"
+        asks.append(AskTables("three-way tables", rest - for_pairs, why, tuple(triples)))
+    return tuple(asks)
+
+
+def _ask_numbers(settings: msgspec.Struct, schema: Schema, sites: Sequence[PlannedSite]) -> Ask:
+    centers, spreads = declared_scales(schema)
+    if missing := [name for name in schema.columns if name not in spreads]:
+        raise SchemaError(
+            f"{', '.join(missing)}: no spread is declared. Sites can add moments only in the same units, and a private "
+            "guess would differ from site to site: declare center and spread"
+        )
+    rows = sum(site.nominal_rows for site in sites)
+    # noise variances add, so what they speak for adds by its inverse
+    inverse = sum(1 / float(NoiseLaw.GAUSSIAN.filter(site.budget).total) for site in sites)
+    if isinstance(settings, MeasureFeaturesSettings):
+        degree = settings.degree or choose_degree(len(schema.columns), rows, 1 / inverse)
+        if settings.degree is not None or degree > 1:
+            features = plan_features(schema, centers, spreads, degree, settings, rows, 1 / inverse)
+            why = f"one matrix of {degree} features per column answers every question"
+            return AskFeatures("moments of features", Fraction(1), why, features)
+    moments = plan_moments(tuple(schema.columns), centers, spreads, rows, 1 / inverse)
+    return AskMoments("second moments", Fraction(1), "one matrix answers every linear question", moments)

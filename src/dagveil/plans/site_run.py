@@ -1,0 +1,185 @@
+"""One site's run by an agreed plan: the questions of the plan, its budget, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace as replace_fields
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from dagveil._version import __version__
+from dagveil.curator import Curator
+from dagveil.data.engine import Engine, choose_engine
+from dagveil.data.schema import Schema, load_schema
+from dagveil.errors import MethodError
+from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Stage, digest_releases
+from dagveil.methods.catalogue import method_named
+from dagveil.methods.measure_features import MeasureFeaturesSettings, tell_features
+from dagveil.methods.measure_moments import tell_moments, warn_of_moment_noise
+from dagveil.methods.measure_tables import warn_of_noise
+from dagveil.plans.plan_file import (
+    Ask,
+    AskFeatures,
+    AskInteractions,
+    AskMargins,
+    AskMoments,
+    AskTables,
+    MeasurementPlan,
+    check_same_questions,
+    list_sets,
+    load_plan,
+)
+from dagveil.plans.work import work_at_site
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.receipt import Calibration
+from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMoments, Release
+from dagveil.progress import Progress, silent
+from dagveil.runs.default_ledger import LedgerPlace, UnnamedLedger
+from dagveil.runs.machine_speed import load_speed
+from dagveil.runs.memory_check import check_fits
+from dagveil.runs.recovery import open_curator
+from dagveil.runs.result import now
+from dagveil.runs.run import prepare_run
+
+
+def measure_planned(
+    source: Any,
+    plan: MeasurementPlan | str | Path,
+    site: str | None = None,
+    *,
+    schema: Schema | str | Path | None = None,
+    dataset: str | None = None,
+    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
+    noise: NoiseKind = NoiseKind.OPENDP,
+    seed: int | None = None,
+    accept_no_guarantee: bool = False,
+    engine: Engine | str = Engine.AUTO,
+    memory_limit: str | int | None = None,
+    recovery: str | Path | None = None,
+    progress: Progress = silent,
+) -> Evidence:
+    """Release what an agreed plan asks of one site.
+
+    Parameters
+    ----------
+    source
+        The site's own rows, as in `measure_source`.
+    plan
+        What was agreed on, or its path.
+    site
+        Name of this site in the plan; may be left out if there is one only.
+    schema
+        The site's own schema, which must declare the plan's columns. Its data set's name is that of the ledger.
+    dataset
+        Name of the data set in the ledger, if the site takes the plan's schema as it is.
+    ledger, noise, seed, accept_no_guarantee, engine, memory_limit, recovery, progress
+        As in `measure_source`.
+    """
+    if not isinstance(plan, MeasurementPlan):
+        plan = load_plan(plan)
+    chosen_site = plan.site_named(site)
+    own = site_schema(plan, chosen_site.nominal_rows, schema, dataset)
+    method = method_named(plan.method)
+    rows = choose_engine(source, engine, memory_limit)
+    run = prepare_run(rows, own, chosen_site.budget, method, ledger, NoiseKind(noise), seed, False, None)
+    run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
+    accounting = plan.noise.filter(run.budget)
+    run = run.charged_by(accounting)
+    work = work_at_site(plan, chosen_site, NoiseKind(noise), held=rows.held)
+    check_fits(replace_fields(work, engine=rows.engine), load_speed()[0])
+    releases: list[Release] = []
+    stages = []
+    with open_curator(run, method, accounting, plan.digest(), recovery) as curator:
+        for done, ask in enumerate(plan.asks):
+            progress("following the plan", done, len(plan.asks))
+            answers = _ask(curator, ask)
+            releases.extend(answers)
+            cells = sum(len(answer.values) for answer in answers)
+            deviation = noise_deviation(answers[-1])
+            stages.append(Stage(ask.stage, len(list_sets(ask)), cells, float(ask.share), deviation, ask.why))
+        progress("following the plan", len(plan.asks), len(plan.asks))
+    receipt = run.receipt(accounting, curator.events)
+    told = tuple(releases)
+    return Evidence(
+        format="dagveil-evidence",
+        version=EVIDENCE_VERSION,
+        software=__version__,
+        created=now(),
+        method=plan.method,
+        schema=own,
+        plan=tuple(stages),
+        findings=(
+            f"Site {chosen_site.name!r} of the study {plan.name!r}, by the plan {plan.digest()[:12]}.",
+            *_tell_asks(plan),
+            *tell_noise(told, stages, chosen_site.nominal_rows),
+        ),
+        receipt=receipt,
+        releases=told,
+        study=plan.study,
+        parts=(Part(chosen_site.name, digest_releases(told), chosen_site.nominal_rows, receipt),),
+    )
+
+
+def site_schema(
+    plan: MeasurementPlan, nominal_rows: int, schema: Schema | str | Path | None, dataset: str | None
+) -> Schema:
+    """Return the schema of a site: its own, checked against the plan's, or the plan's under the site's name."""
+    if (schema is None) == (dataset is None):
+        raise MethodError(
+            "say what the ledger calls this site's table: give its own schema (--schema), or the name of the data set "
+            "if the plan's schema is taken as it is (--dataset); one of the two"
+        )
+    if schema is None:
+        return replace(plan.schema, dataset=dataset or "", nominal_rows=nominal_rows)
+    own = schema if isinstance(schema, Schema) else load_schema(schema)
+    check_same_questions(own, plan.schema)
+    return replace(own, nominal_rows=nominal_rows)
+
+
+def noise_deviation(release: Release) -> float:
+    """Return the deviation of the noise: in rows for counts, in scaled units for moments."""
+    if isinstance(release, NoisyCounts):
+        return math.sqrt(release.count_variance)
+    if isinstance(release, NoisyInteractions):
+        return math.sqrt(release.interaction_variance)
+    if isinstance(release, NoisyMoments | NoisyFeatureMoments):
+        return release.deviation
+    return math.sqrt(release.variance) / release.lattice
+
+
+def tell_noise(releases: Sequence[Release], stages: Sequence[Stage], rows: int) -> list[str]:
+    """Say what a reader should know about noise of this size beside so many rows."""
+    last = releases[-1]
+    if isinstance(last, NoisyMoments | NoisyFeatureMoments):
+        return warn_of_moment_noise(last.deviation, rows)
+    # a cell of a pair of yes/no columns is a sum of a quarter of all cells of a joint table
+    cells = len(last.values) / 4 if len(releases) == 1 else 1.0
+    return warn_of_noise(stages[-1].noise_sd * math.sqrt(cells), rows)
+
+
+def _tell_asks(plan: MeasurementPlan) -> list[str]:
+    """Say what a reader should know about the questions themselves."""
+    told = []
+    for ask in plan.asks:
+        if isinstance(ask, AskMoments):
+            told.append(tell_moments(ask.rows))
+        elif isinstance(ask, AskFeatures):
+            settings = method_named(plan.method).read_settings(Calibration.SOUND, plan.settings)
+            assert isinstance(settings, MeasureFeaturesSettings)
+            told += tell_features(ask.rows, settings)
+    return told
+
+
+def _ask(curator: Curator, ask: Ask) -> tuple[Release, ...]:
+    if isinstance(ask, AskTables):
+        return curator.count_tables(ask.sets, ask.share, ask.stage)
+    if isinstance(ask, AskMargins):
+        return curator.margins(ask.columns, ask.share, ask.stage)
+    if isinstance(ask, AskInteractions):
+        return curator.interactions(ask.pairs, ask.share, ask.stage)
+    if isinstance(ask, AskMoments):
+        return (curator.moments(ask.rows, ask.share, ask.stage),)
+    return (curator.features(ask.rows, ask.share, ask.stage),)

@@ -1,0 +1,1 @@
+"""From an order to a result: the run, its search, its result, and what it leaves on disk."""

@@ -1,0 +1,372 @@
+"""Bounds of numeric columns, found privately: a noisy histogram over powers of two on both sides of a public centre.
+
+A numeric column needs public bounds. Where nobody knows any, this stage releases one table of counts per column, with
+cells that are the same for all data in the world. Cells that noise alone explains count as empty, and the outermost of
+the others are the bounds. It is a run of its own: charged before noise is drawn, with a receipt.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import tomli_w
+
+from dagveil.data.column import Numeric
+from dagveil.data.schema import DRAFT_HEADER, Schema, load_schema, schema_from_toml, schema_to_toml, write_schema_text
+from dagveil.data.toml import load_toml
+from dagveil.errors import EvidenceError, MethodError, SchemaError
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.catalogue import Method
+from dagveil.privacy.budget import Amount, Budget
+from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.receipt import Calibration, Receipt
+from dagveil.privacy.release import NoisyCounts
+from dagveil.runs.default_ledger import LedgerPlace, UnnamedLedger
+from dagveil.runs.discovery import DEFAULT_DELTA
+from dagveil.runs.magnitude_cells import (
+    EXPONENTS,
+    UNKNOWN_BOUNDS,
+    ColumnBounds,
+    find_threshold,
+    part_line,
+    read_counts,
+)
+from dagveil.runs.recovery import open_curator
+from dagveil.runs.run import prepare_run
+
+LABEL: Final = "bounds of numeric columns"
+"""What the ledger calls the charge."""
+
+_NO_NAME: Final = "no column is named; name one, or leave the list out to find all that lack bounds"
+
+
+class BoundsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The stage has no settings that change what is released."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBounds:
+    """A schema with bounds that were found privately. Everything here is released: public from now on.
+
+    Parameters
+    ----------
+    schema
+        The schema, its bounds filled in; columns in `unresolved` stay as they were.
+    columns
+        What was found, column by column.
+    unresolved
+        Columns in which nothing stood out from the noise.
+    threshold
+        Rows that a cell needed in order to count.
+    findings
+        What a reader should know, in sentences.
+    releases
+        The noisy counts.
+    receipt
+        What the release promises.
+    """
+
+    schema: Schema
+    columns: tuple[ColumnBounds, ...]
+    unresolved: tuple[str, ...]
+    threshold: float
+    findings: tuple[str, ...]
+    releases: tuple[NoisyCounts, ...]
+    receipt: Receipt
+
+    def to_toml(self) -> str:
+        """Write the schema as the text of a schema.toml, with a comment above each column whose bounds were found."""
+        budget = Budget(Fraction(self.receipt.epsilon), Fraction(self.receipt.delta))
+        how = f"found privately with {budget.words}: public from now on"
+        note = f"# bounds {how if self.receipt.guaranteed else 'found with seeded noise: not private'}\n"
+        found = {column.column for column in self.columns}
+        still_open = list_open_columns(self.schema)
+        document = tomllib.loads(schema_to_toml(self.schema))
+        parts = [tomli_w.dumps({"dataset": document["dataset"]})]
+        for name, fields in document["columns"].items():
+            if name in still_open:
+                del fields["bounds"]
+            parts.append((note if name in found else "") + tomli_w.dumps({"columns": {name: fields}}))
+        if "knowledge" in document:
+            parts.append(tomli_w.dumps({"knowledge": document["knowledge"]}))
+        return ("" if self.schema.reviewed else DRAFT_HEADER) + "\n".join(parts)
+
+    def save(self, path: str | Path) -> None:
+        """Write the schema as a schema.toml."""
+        write_schema_text(self.to_toml(), path, reviewed=self.schema.reviewed)
+
+
+def find_bounds(
+    source: Any,
+    schema: Schema | str | Path,
+    epsilon: Amount,
+    delta: Amount = DEFAULT_DELTA,
+    *,
+    columns: Sequence[str] | None = None,
+    coverage: float = 1.0,
+    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
+    noise: NoiseKind = NoiseKind.OPENDP,
+    seed: int | None = None,
+    accept_draft: bool = False,
+    accept_no_guarantee: bool = False,
+    recovery: str | Path | None = None,
+) -> FoundBounds:
+    """Find bounds of numeric columns under differential privacy.
+
+    Parameters
+    ----------
+    source, epsilon, delta, ledger, noise, seed, accept_no_guarantee, recovery
+        As in `measure_source`. Where Laplace noise does better, delta is not used and not charged.
+    schema
+        A schema whose columns without known bounds have `UNKNOWN_BOUNDS`; or the path of a schema.toml, in which they
+        have no `bounds`.
+    columns
+        Columns to find; None takes those without known bounds. One that has bounds is found anew: its center is where
+        the search starts, and bounds, center and spread are replaced. Columns of an unreviewed schema that are named
+        here count as numeric, whatever kind a draft read from the rows; without names the receipt carries a warning.
+    coverage
+        Share of the rows that the bounds need to hold; below 1, outer cells with few rows are left out.
+    accept_draft
+        Use the numbers that an unreviewed schema has for these columns; without it they are dropped, because they may
+        have been read from the data.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> schema = Schema(dataset="demo", columns={"x": Numeric(bounds=UNKNOWN_BOUNDS)}, reviewed=True)
+    >>> rows = {"x": np.random.default_rng(1).normal(0.0, 300.0, 5000)}
+    >>> found = find_bounds(rows, schema, epsilon=1, ledger=None, noise=NoiseKind.SEEDED, seed=1)
+    >>> found.schema.columns["x"].bounds
+    (-1024.0, 1024.0)
+    """
+    if not 0.5 < coverage <= 1.0:
+        raise MethodError(f"coverage is {coverage:g}; give a share of the rows above 0.5 and at most 1, such as 0.999")
+    declared = schema if isinstance(schema, Schema) else load_open_schema(schema)
+    trusted = declared.reviewed or accept_draft
+    # a draft read from the rows which columns are numeric, so that names alone declare nothing unless someone gave them
+    by_hand = not trusted and columns is not None
+    chosen = _take_as_numeric(declared, columns or ()) if by_hand else _choose_columns(declared, columns)
+    searches = {name: _plan_search(column, trusted) for name, column in chosen.items()}
+    asked = msgspec.structs.replace(
+        declared,
+        columns={name: search.cells for name, search in searches.items()},
+        reviewed=declared.reviewed or by_hand,
+        tiers=(),
+        forbidden=(),
+        required=(),
+    )
+    budget = Budget.of(epsilon, delta)
+    # what a draft is used for here, its choice of columns, the receipt warns of
+    run = prepare_run(source, asked, budget, STAGE, ledger, NoiseKind(noise), seed, True, NO_KNOWLEDGE)
+    run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
+    accounting = STAGE.accounting(budget, asked, BoundsSettings(), NO_KNOWLEDGE)
+    threshold = find_threshold(accounting, asked)
+    _check_hope(asked, threshold, budget)
+    run = run.charged_by(accounting)
+    with open_curator(run, STAGE, accounting, BoundsSettings(), recovery) as curator:
+        releases = curator.count_tables([(name,) for name in searches], Fraction(1), LABEL)
+    seen = (
+        read_counts(counts, search.cells.cuts, search.start, threshold, coverage)
+        for counts, search in zip(releases, searches.values(), strict=True)
+    )
+    found = tuple(column for column in seen if column is not None)
+    if not found:
+        raise EvidenceError(
+            f"nothing stood out from the noise within 2^{EXPONENTS[-1]} of where the search starts, in "
+            f"{_list_names(searches)}: a cell needs {_tell_rows(threshold)} at {run.budget.words}. That is spent. "
+            "Declare bounds, or search again with a larger epsilon or fewer columns."
+        )
+    kept = {name: search.kept for name, search in searches.items()}
+    filled = {column.column: _fill(kept[column.column], column) for column in found}
+    unresolved = tuple(name for name in searches if name not in filled)
+    receipt = run.receipt(accounting, curator.events)
+    named = " (named by hand, whatever a draft of the schema took them for)" if by_hand else ""
+    facts = (f"the names of {len(searches)} numeric columns{named}, where their search starts, and powers of two",)
+    rows = tuple(fact for fact in receipt.public_facts if fact == "the number of rows")
+    return FoundBounds(
+        schema=msgspec.structs.replace(declared, columns={**declared.columns, **({} if trusted else kept), **filled}),
+        columns=found,
+        unresolved=unresolved,
+        threshold=threshold,
+        findings=(
+            *_tell_findings(found, filled, unresolved, threshold),
+            *_tell_dropped([name for name in searches if declared.columns[name] != kept[name]], trusted),
+        ),
+        releases=releases,
+        receipt=msgspec.structs.replace(receipt, public_facts=facts + rows),
+    )
+
+
+def load_open_schema(path: str | Path) -> Schema:
+    """Read a schema.toml in which numeric columns may lack bounds; these get `UNKNOWN_BOUNDS`."""
+    try:
+        document = load_toml(path, SchemaError, "the schema", "check the path")
+    except SchemaError:
+        return load_schema(path)  # which says what is wrong
+    columns = document.get("columns")
+    for fields in columns.values() if isinstance(columns, dict) else ():
+        if isinstance(fields, dict) and fields.get("kind") == "numeric":
+            fields.setdefault("bounds", list(UNKNOWN_BOUNDS))
+    return schema_from_toml(tomli_w.dumps(document))
+
+
+def list_open_columns(schema: Schema) -> tuple[str, ...]:
+    """Return the numeric columns whose bounds nobody has declared or found."""
+    columns = schema.columns.items()
+    return tuple(name for name, column in columns if isinstance(column, Numeric) and column.bounds == UNKNOWN_BOUNDS)
+
+
+def choose_accounting(
+    budget: Budget, schema: Schema, settings: BoundsSettings, knowledge: Knowledge = NO_KNOWLEDGE
+) -> Filter:
+    """Choose, from public facts alone, the accounting under which a cell needs fewer rows in order to count.
+
+    Examples
+    --------
+    >>> few, many = (
+    ...     Schema(dataset="demo", columns={f"x{k}": Numeric(bounds=(0, 1)) for k in range(n)}) for n in (2, 40)
+    ... )
+    >>> [choose_accounting(Budget.of(1, 1e-6), schema, BoundsSettings()).name for schema in (few, many)]
+    ['pure accounting', 'Gaussian accounting']
+    """
+    pure = PureFilter(budget)
+    if budget.delta == 0:
+        return pure
+    gaussian = GaussianFilter(budget)
+    return pure if find_threshold(pure, schema) <= find_threshold(gaussian, schema) else gaussian
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Where the search for a column starts, its cells, and what its declaration keeps, whatever is found."""
+
+    start: float
+    cells: Numeric
+    kept: Numeric
+
+
+def _plan_search(column: Numeric, trusted: bool) -> _Search:
+    if not trusted:
+        column = Numeric(bounds=UNKNOWN_BOUNDS, missing_words=column.missing_words)
+    start = 0.0 if column.center is None else column.center
+    kept = msgspec.structs.replace(column, bounds=UNKNOWN_BOUNDS)
+    if column.bounds != UNKNOWN_BOUNDS:
+        kept = msgspec.structs.replace(kept, center=None, spread=None)
+    cells = msgspec.structs.replace(part_line(start), missing_words=column.missing_words)
+    return _Search(start, cells, kept)
+
+
+def _choose_columns(schema: Schema, wanted: Sequence[str] | None) -> dict[str, Numeric]:
+    numeric = {name: column for name, column in schema.columns.items() if isinstance(column, Numeric)}
+    if wanted is None:
+        wanted = list_open_columns(schema)
+        if not wanted:
+            raise SchemaError(
+                f"none of the {len(numeric)} numeric columns of {schema.dataset!r} lacks bounds, so there is nothing "
+                "to find; name columns whose bounds are to be found anew"
+            )
+    for name in wanted:
+        if name not in numeric:
+            raise SchemaError(
+                f"{name!r} is no numeric column of the schema, so it has no bounds to find; its numeric columns are: "
+                f"{', '.join(numeric) or 'none'}"
+            )
+    if not wanted:
+        raise SchemaError(_NO_NAME)
+    return {name: numeric[name] for name in dict.fromkeys(wanted)}
+
+
+def _take_as_numeric(schema: Schema, wanted: Sequence[str]) -> dict[str, Numeric]:
+    """Return the columns that somebody declared to be numeric by naming them, without a look at what a draft says."""
+    for name in wanted:
+        if name not in schema.columns:
+            raise SchemaError(f"the schema has no column {name!r}; its columns are: {', '.join(schema.columns)}")
+    if not wanted:
+        raise SchemaError(_NO_NAME)
+    return dict.fromkeys(wanted, Numeric(bounds=UNKNOWN_BOUNDS))
+
+
+def _check_hope(schema: Schema, threshold: float, budget: Budget) -> None:
+    """Refuse, before anything is spent, what cannot find anything."""
+    rows = schema.nominal_rows
+    if rows is not None and rows < threshold:
+        raise MethodError(
+            f"a cell needs {_tell_rows(threshold)} in order to stand out at {budget.words} for "
+            f"{len(schema.columns)} columns, and the schema declares {rows} rows in all; nothing was spent. Use a "
+            "larger epsilon or fewer columns, or declare bounds"
+        )
+
+
+def _check(schema: Schema, knowledge: Knowledge) -> None:
+    """Take every schema that the stage makes for itself."""
+
+
+def _fill(kept: Numeric, found: ColumnBounds) -> Numeric:
+    """Put what was found where nothing is declared; bounds are widened to hold the numbers that are."""
+    edges = kept.bins if isinstance(kept.bins, tuple) else ()
+    declared = [number for number in (kept.center, kept.missing, *edges) if isinstance(number, float)]
+    return msgspec.structs.replace(
+        kept,
+        bounds=(min(found.bounds[0], *declared, math.inf), max(found.bounds[1], *declared, -math.inf)),
+        center=found.center if kept.center is None else kept.center,
+        spread=found.spread if kept.spread is None else kept.spread,
+    )
+
+
+def _tell_findings(
+    found: Sequence[ColumnBounds], filled: Mapping[str, Numeric], unresolved: Sequence[str], threshold: float
+) -> Iterator[str]:
+    yield f"Cells with fewer than {_tell_rows(threshold)} count as empty; what lies there beyond the bounds is clipped."
+    if beyond := [column.column for column in found if column.beyond]:
+        yield (
+            f"Values of {_list_names(beyond)} lie more than 2^{EXPONENTS[-1]} from where the search starts: bounds end "
+            "there. Look for infinities and for codes such as 1e300."
+        )
+    if vague := [name for name, column in filled.items() if column.spread is None]:
+        yield (
+            f"The cells are too wide to tell the spread of {_list_names(vague)}: values lie far from where the search "
+            "starts. Declare a spread, or a center near their middle and find them anew."
+        )
+    if unresolved:
+        yield (
+            f"Nothing stood out from the noise within 2^{EXPONENTS[-1]} of where the search starts, in "
+            f"{_list_names(unresolved)}: no bounds were found. Declare them, or search again with a larger epsilon."
+        )
+
+
+def _tell_dropped(names: Sequence[str], trusted: bool) -> Iterator[str]:
+    if names and not trusted:
+        yield (
+            "The schema is unreviewed, so bounds, bins, center, spread and missing that it had were not used, and are "
+            f"gone, of {_list_names(names)}."
+        )
+
+
+def _tell_rows(threshold: float) -> str:
+    rows = math.ceil(threshold)
+    return "1 row" if rows == 1 else f"{rows} rows"
+
+
+def _list_names(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+STAGE: Final = Method(
+    "schema-bounds",
+    "bounds of numeric columns by powers of two",
+    None,
+    "numeric",
+    "one release",
+    BoundsSettings,
+    choose_accounting,
+    _check,
+)
+"""The stage as the ledger knows it. It finds no graph, so it is not among the methods to choose from."""

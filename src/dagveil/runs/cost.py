@@ -1,0 +1,283 @@
+"""What a run will cost in time and memory, from public facts and constants of the machine, before any row is read.
+
+The number of rows is the schema's nominal one: a forecast, or a refusal, must not depend on the rows.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dagveil.data.bundles import bundle_columns
+from dagveil.data.column import Numeric
+from dagveil.data.engine import Engine
+from dagveil.data.products import pays
+from dagveil.data.schema import Schema
+from dagveil.data.streamed import HELD_BYTES
+from dagveil.evidence.covariance import LEVELS_KEPT
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.runs.machine_speed import SEARCH_GROWTH, Speed
+
+REDRAW_WEIGHT = 1.0
+"""A search over redrawn evidence takes so many times the first one."""
+
+VARIED_SEARCHES = 4
+"""Searches at neighbouring levels, beside the redraws."""
+
+PROGRAM_BYTES = 270e6
+"""The program itself, with all that it imports for a run."""
+
+OPENDP_BYTES = 65e6
+"""The library that noise comes from, if it is OpenDP's."""
+
+CELL_BYTES = 120.0
+"""A released number, as an integer of Python, in the tables of the tests, and in the JSON."""
+
+TABLE_BYTES = 1500.0
+"""A released table beside its numbers."""
+
+TEXT_BYTES = 40.0
+"""A cell with levels while a file is read."""
+
+NUMBER_BYTES = 40.0
+"""A number while a file is read."""
+
+ROW_BYTES = 40.0
+"""A row while rows are reduced to the distinct ones."""
+
+BLOCK_COPIES = 8
+"""Copies of the covariance of indicators, or of the matrix of moments, that a search with redraws holds."""
+
+FIXED_TABLES = 400
+"""What a run costs beside its tables, in tables: budgets, ledger, receipt."""
+
+PRODUCT_BYTES = 24.0
+"""A product of two indicators: of one block of rows, of all rows, and as an integer."""
+
+MOST_BUNDLED = 300
+"""Tables by which the number of passes over the rows is guessed."""
+
+STREAM_BYTES = 500e6
+"""Batches of rows while these are streamed past, and the program that reads them."""
+
+BATCH_BYTES = 300e6
+"""Most bytes in the arrays of one batch of questions."""
+
+PAIR_BYTES = 200.0
+"""Bytes in these arrays for each pair of columns, both ways."""
+
+REDRAWN_PAIR_BYTES = 1e4
+"""The same for redrawn evidence: with twice the noise more pairs look dependent, and more is asked about them."""
+
+
+class Search(enum.Enum):
+    """What kind of evidence is searched."""
+
+    JOINT = "joint table"
+    PAIRS = "pair tables"
+    TRIPLES = "three-way tables"
+    MATRIX = "moments"
+
+
+SEARCH_WEIGHTS = {Search.JOINT: 0.9, Search.PAIRS: 0.9, Search.TRIPLES: 2.2, Search.MATRIX: 0.22}
+"""A search takes so many times that over pairs of a chain of columns, which calibration times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The size of a run, in public numbers.
+
+    Parameters
+    ----------
+    schema
+        Columns and levels.
+    rows
+        Nominal rows; 0 if they are nowhere declared.
+    counted
+        Sets of columns whose tables are counted.
+    tables, cells
+        Released tables, and numbers in them.
+    features
+        Numbers per row in a matrix of moments; 0 if there is none.
+    search
+        Kind of evidence.
+    redraws
+        How often noise is drawn again for confidence.
+    noise
+        Where noise comes from.
+    held
+        Whether the rows are in memory already.
+    adaptive
+        Whether a first search over what was released chooses the later questions.
+    engine
+        Where rows are counted.
+    """
+
+    schema: Schema
+    rows: int
+    counted: Sequence[tuple[str, ...]]
+    tables: int
+    cells: int
+    features: int
+    search: Search
+    redraws: int
+    noise: NoiseKind = NoiseKind.OPENDP
+    held: bool = False
+    adaptive: bool = False
+    engine: Engine = Engine.MEMORY
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a run: processor seconds, and the most bytes that it holds."""
+
+    name: str
+    seconds: float
+    memory: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The steps of a run."""
+
+    steps: tuple[Step, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Processor seconds of all steps."""
+        return sum(step.seconds for step in self.steps)
+
+    @property
+    def memory(self) -> float:
+        """The most bytes that are held at once."""
+        return max(step.memory for step in self.steps)
+
+
+def estimate_cost(work: Work, speed: Speed) -> Cost:
+    """Foresee time and memory.
+
+    Parameters
+    ----------
+    work
+        Size of the run.
+    speed
+        Constants of the machine.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> schema = Schema(dataset="demo", columns={name: Boolean(outside="false") for name in "abc"})
+    >>> small = Work(schema, 10_000, [("a", "b", "c")], 1, 8, 0, Search.JOINT, redraws=50)
+    >>> large = Work(schema, 10**9, [("a", "b", "c")], 1, 8, 0, Search.JOINT, redraws=50)
+    >>> estimate_cost(small, Speed()).memory < estimate_cost(large, Speed()).memory
+    True
+    """
+    columns = work.schema.columns.values()
+    width = len(work.schema.columns)
+    numbers = sum(isinstance(column, Numeric) for column in columns)
+    texts = width - numbers
+    read = 0.0 if work.held else work.rows * (texts * speed.read_cell + numbers * speed.read_number)
+    read_bytes = 0.0 if work.held else work.rows * (texts * TEXT_BYTES + numbers * NUMBER_BYTES)
+    held = 0.0 if work.held else work.rows * (width + 8.0 * numbers)
+    count, count_bytes = _count_cost(work, speed)
+    if work.engine is not Engine.MEMORY:
+        # rows are streamed past, and what is held of them has a limit
+        read_bytes, held, count_bytes = STREAM_BYTES, 0.0, STREAM_BYTES + min(count_bytes, HELD_BYTES)
+    draw = speed.draw if work.noise is NoiseKind.OPENDP else speed.exact_draw
+    release = work.cells * draw + (FIXED_TABLES + work.tables) * speed.table
+    block = _block_size(work)
+    one = _search_seconds(work, speed)
+    release += one if work.adaptive else 0.0
+    again = work.redraws * (REDRAW_WEIGHT * one + speed.eigen * block**3) + (
+        VARIED_SEARCHES * one if work.redraws else 0
+    )
+    released = work.cells * CELL_BYTES + work.tables * TABLE_BYTES
+    # float64 copies; a joint table is searched cell by cell
+    matrix = 8.0 * (block**2 + (work.cells if work.search is Search.JOINT else 0)) * BLOCK_COPIES
+    batch, redrawn = (min(BATCH_BYTES, each * width**2) for each in (PAIR_BYTES, REDRAWN_PAIR_BYTES))
+    program = PROGRAM_BYTES + (OPENDP_BYTES if work.noise is NoiseKind.OPENDP else 0.0)
+    return Cost(
+        (
+            Step("starting", speed.start, program),
+            Step("reading", read, program + read_bytes),
+            Step("counting", count, program + held + count_bytes),
+            Step("noise", release, program + held + released),
+            Step("searching", one, program + released + matrix / 2 + batch),
+            Step("redrawing", again, program + released + (matrix + redrawn if work.redraws else matrix / 2 + batch)),
+        )
+    )
+
+
+def _count_cost(work: Work, speed: Speed) -> tuple[float, float]:
+    """Return seconds and bytes of the pass that makes rows distinct, of the passes that count, and of moments."""
+    width = len(work.schema.columns)
+    seconds, most = 0.0, 0.0
+    if work.features:
+        seconds += work.rows * work.features * (speed.quantise + work.features * speed.moment)
+        most = 8.0 * 4096 * work.features * 4
+    if not work.counted:
+        return seconds, most
+    levels = {name: column.n_levels for name, column in work.schema.columns.items()}
+    domain = math.prod(levels.values())
+    seconds += work.rows * (width * speed.row_cell + (speed.row if domain > 2**18 else 0.0))
+    distinct = domain if 2 * domain <= work.rows else work.rows
+    most = max(most, 0.0 if work.held else work.rows * ROW_BYTES)
+    pairs = [columns for columns in work.counted if len(columns) == 2]
+    others = [columns for columns in work.counted if len(columns) != 2]
+    if pays(pairs, levels, distinct):
+        # one indicator for each level but the first of a column
+        indicators = sum(levels.values()) - width
+        seconds += distinct * indicators**2 * speed.moment
+        most = max(most, PRODUCT_BYTES * indicators**2)
+    else:
+        seconds += distinct * _passes(pairs, levels, distinct) * speed.count_cell
+    return seconds + distinct * _passes(others, levels, distinct) * speed.count_cell, most
+
+
+def _passes(counted: Sequence[tuple[str, ...]], levels: Mapping[str, int], distinct: int) -> float:
+    """Return how many columns the passes over distinct rows read in all.
+
+    How tables share passes is worked out for some of them only: more would take longer than the forecast is worth.
+    """
+    some = counted[-MOST_BUNDLED:]
+    bundles = bundle_columns(some, levels, n_rows=distinct)
+    return sum(len(bundle.columns) for bundle in bundles) * len(counted) / max(len(some), 1)
+
+
+def _block_size(work: Work) -> float:
+    """Return the size of the matrix that a search works on."""
+    if work.search is Search.MATRIX:
+        return float(work.features)
+    return float(sum(min(column.n_levels, LEVELS_KEPT) - 1 for column in work.schema.columns.values()))
+
+
+def _search_seconds(work: Work, speed: Speed) -> float:
+    width = len(work.schema.columns)
+    block = _block_size(work)
+    return SEARCH_WEIGHTS[work.search] * speed.search * float(width**SEARCH_GROWTH) + speed.moment * block**2 * 100
+
+
+def tell_bytes(number: float) -> str:
+    """Write a number of bytes for people.
+
+    Examples
+    --------
+    >>> tell_bytes(2.5e9), tell_bytes(3e8)
+    ('2.5 GB', '300 MB')
+    """
+    return f"{number / 1e9:.3g} GB" if number >= 1e9 else f"{number / 1e6:.0f} MB"
+
+
+def tell_seconds(number: float) -> str:
+    """Write seconds for people.
+
+    Examples
+    --------
+    >>> tell_seconds(0.25), tell_seconds(90), tell_seconds(90000)
+    ('0.25 s', '1.5 min', '25 h')
+    """
+    if number < 60:
+        return f"{number:.2g} s"
+    return f"{number / 60:.2g} min" if number < 3600 else f"{number / 3600:.3g} h"

@@ -1,0 +1,211 @@
+"""Runs that can be finished after they stopped: what was released is kept in a file until its result is saved.
+
+The same call with the same file goes on where the run stopped: answers that are kept are given again, and nothing is
+charged twice (docs/proofs/recovery.md).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from dagveil._version import __version__
+from dagveil.curator import Curator
+from dagveil.curator.gate import Record
+from dagveil.curator.journal import Journal, Order
+from dagveil.errors import BudgetError, DataError, LedgerError
+from dagveil.methods.catalogue import Method
+from dagveil.privacy.events import Event
+from dagveil.privacy.filter import Filter
+from dagveil.privacy.fraction_json import write_fraction
+from dagveil.privacy.ledger.account import RunState
+from dagveil.privacy.ledger.book import Ledger, LedgerRun, closed_run
+from dagveil.privacy.receipt import Calibration
+from dagveil.runs.result import now
+from dagveil.runs.run import PreparedRun
+
+
+@contextmanager
+def open_curator(
+    run: PreparedRun,
+    method: Method,
+    accounting: Filter,
+    settings: object,
+    recovery: str | Path | None,
+    calibration: Calibration = Calibration.SOUND,
+) -> Iterator[Curator]:
+    """Reserve a run, or take up one that stopped, and close it when all is released.
+
+    Parameters
+    ----------
+    run, method, accounting, settings, calibration
+        What is asked, and what it may cost.
+    recovery
+        The file that keeps what is released; None keeps nothing. Without a ledger and with seeded noise nothing is
+        kept either: such a run can be repeated at no cost.
+    """
+    table = run.table()
+    if recovery is None or not run.recorded or not run.noise.private:
+        with run.reserve(method, accounting) as record:
+            yield Curator(table, run.relation, accounting, record, run.noise)
+        return
+    path = Path(recovery)
+    asked = _tell_order(run, method, settings, calibration)
+    taken = _take_up(run, path, asked) if path.exists() else None
+    if taken is None:
+        taken = _begin(run, method, accounting, path, asked)
+    journal = taken.journal
+    curator = None
+    try:
+        curator = Curator(table, run.relation, accounting, taken.record, run.noise, journal, taken.written)
+        yield curator
+        journal.sync()
+    except BaseException as error:
+        # a charge whose record failed may stand all the same, so the ledger is asked
+        asked_for = accounting.spent or taken.written or (curator is not None and curator.events)
+        if asked_for and _is_charged(run, taken.number):
+            journal.close()
+            _explain(error, taken.number, path)
+        else:
+            journal.remove()
+            taken.close()
+        raise
+    journal.close()
+    taken.close()
+
+
+def _is_charged(run: PreparedRun, number: int) -> bool:
+    try:
+        return any(one.events for one in run.books.history(run.schema.dataset) if one.id == number)
+    except LedgerError:
+        return True  # perhaps: what cannot be looked up is kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A run that has begun, and its file."""
+
+    record: LedgerRun | _ClosedRun
+    journal: Journal
+    written: Sequence[Event] = ()
+
+    @property
+    def number(self) -> int:
+        return self.record.id
+
+    def close(self) -> None:
+        """Close the run; one that stays open counts as much, so that is no reason to lose what was paid for."""
+        try:
+            self.record.close()
+        except LedgerError:
+            warnings.warn(
+                f"run {self.number} could not be closed, since the ledger cannot be written just now; it stays open, "
+                "and counts as if it were closed",
+                stacklevel=4,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _ClosedRun(Record):
+    """A run that was closed: all that it released is kept, so nothing more is charged."""
+
+    id: int
+
+    def record(self, event: Event) -> None:
+        """Refuse."""
+        raise closed_run(self.id)
+
+    def close(self) -> None:
+        """Do nothing: it is closed."""
+
+
+def _tell_order(run: PreparedRun, method: Method, settings: object, calibration: Calibration) -> dict[str, str]:
+    def write(value: object) -> str:
+        return msgspec.json.encode(value, enc_hook=write_fraction, order="deterministic").decode()
+
+    return {
+        "software": f"dagveil {__version__}",
+        "dataset": run.schema.dataset,
+        "schema": run.schema.digest(),
+        "method": method.name,
+        "calibration": calibration.value,
+        "settings": write(settings),
+        "knowledge": write(run.knowledge),
+        "epsilon": str(run.budget.epsilon),
+        "delta": str(run.budget.delta),
+    }
+
+
+def _begin(run: PreparedRun, method: Method, accounting: Filter, path: Path, asked: dict[str, str]) -> _Taken:
+    record = run.reserve(method, accounting)
+    try:
+        started = next(one.started for one in run.books.history(record.dataset) if one.id == record.id)
+        order = Order(
+            place=str(path.resolve()),
+            run=record.id,
+            started=started,
+            ledger=_name_ledger(run.books),
+            created=now(),
+            asked=asked,
+        )
+        return _Taken(record, Journal.create(path, order))
+    except BaseException:
+        with suppress(LedgerError):
+            record.close()
+        raise
+
+
+def _name_ledger(books: Ledger) -> str:
+    inner = getattr(books, "_books", books)
+    return str(getattr(getattr(inner, "_engine", None), "place", "in memory"))
+
+
+def _take_up(run: PreparedRun, path: Path, asked: dict[str, str]) -> _Taken | None:
+    """Return the run that stopped; None if it never charged anything and was released since."""
+    journal = Journal.reopen(path)
+    try:
+        order = journal.order
+        if Path(order.place) != path.resolve():
+            raise DataError(
+                f"{path} is a copy of a recovery file: a run is finished from {order.place}. Put the file back there"
+            )
+        other = [name for name, value in asked.items() if order.asked.get(name) != value]
+        if other:
+            raise DataError(f"{tell_stopped(path, order)} This command differs in: {', '.join(other)}")
+        found = [one for one in run.books.history(run.schema.dataset) if one.id == order.run]
+        if not found or found[0].started != order.started:
+            raise LedgerError(f"{tell_stopped(path, order)} This ledger does not have that run: name {order.ledger}")
+        if found[0].state is RunState.RELEASED:
+            journal.remove()
+            return None
+        if found[0].state is RunState.CLOSED:
+            return _Taken(_ClosedRun(order.run), journal, found[0].events)
+        return _Taken(LedgerRun(run.books, order.run, run.schema.dataset, run.budget), journal, found[0].events)
+    except BaseException:
+        journal.close()
+        raise
+
+
+def tell_stopped(path: Path, order: Order) -> str:
+    """Say what a recovery file is, and what to do."""
+    asked = order.asked
+    return (
+        f"{path} keeps what run {order.run} of {asked['method']} on {asked['dataset']!r} released before it stopped "
+        f"(epsilon {asked['epsilon']}, begun {order.created}): repeat its command to finish it at no further cost, or "
+        "delete the file to give that up."
+    )
+
+
+def _explain(error: BaseException, number: int, path: Path) -> None:
+    """Add to an error what became of the run."""
+    if isinstance(error, BudgetError) and error.args:
+        error.args = (str(error).replace("nothing was drawn", "nothing more was drawn"), *error.args[1:])
+    error.add_note(
+        f"Run {number} stays open and what it released is kept in {path}: the same command finishes it at no further "
+        "cost."
+    )

@@ -1,0 +1,260 @@
+"""From released evidence to a graph: post-processing, free and repeatable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from scipy import special
+
+from dagveil._version import __version__
+from dagveil.data.column import Numeric
+from dagveil.data.schema import Schema
+from dagveil.errors import DagveilError, EvidenceError, MethodError
+from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.evidence.moments import MomentEvidence
+from dagveil.evidence.questions import Independence, Questions
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.dag import Dag
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.catalogue import METHODS
+from dagveil.methods.measure import is_numeric, search_defaults
+from dagveil.privacy.release import NoisyMoments
+from dagveil.progress import Progress, silent
+from dagveil.runs.assemble import near_misses, summarise, tell_knowledge, tell_solidity, write_graph
+from dagveil.runs.result import RESULT_VERSION, Confidence, MethodUsed, Result, Variation, now
+from dagveil.runs.run import schema_knowledge
+from dagveil.runs.variations import vary_levels
+from dagveil.search.confidence import MEANING, Shares, agree, redraw_graphs
+from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
+from dagveil.search.constraint.colliders import orient_by_separating_sets
+from dagveil.search.constraint.skeleton import (
+    SkeletonSettings,
+    bound_false_edges,
+    find_skeleton,
+    marginal_level,
+    screening_level,
+)
+from dagveil.search.score.hybrid import ScoreSearchSettings, search_by_score
+from dagveil.search.score.linear import find_linear_dag
+from dagveil.search.score.notears import forbidden_entries
+from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
+
+METHOD_RULES = {"measure-ges": SearchRule.SCORE, "measure-notears": SearchRule.NOTEARS}
+"""What the search over a method's evidence goes by, where it is not by tests."""
+
+
+def search_evidence(
+    evidence: Evidence | str | Path,
+    settings: SearchSettings | None = None,
+    *,
+    knowledge: Knowledge | None = None,
+    progress: Progress = silent,
+) -> Result:
+    """Search released evidence for a graph: free, as often as one likes, without the rows.
+
+    Parameters
+    ----------
+    evidence
+        What `measure_source` released, or the path of its JSON.
+    settings
+        Thresholds and rules; None takes the defaults for this kind of evidence.
+    knowledge
+        Background knowledge; None takes the schema's.
+    progress
+        Told what is being done.
+    """
+    settings = settings or SearchSettings()
+    if not isinstance(evidence, Evidence):
+        evidence = load_evidence(evidence)
+    schema = evidence.schema
+    findings = evidence.findings
+    if knowledge is not None and knowledge != schema_knowledge(schema):
+        findings = (*findings, "The search used this background knowledge in place of the schema's; it is public.")
+    knowledge = schema_knowledge(schema) if knowledge is None else knowledge
+    findings = (*findings, *tell_knowledge(knowledge))
+    knowledge.check(tuple(schema.columns))
+    with _computing():
+        return _search(evidence, settings, knowledge, findings, progress)
+
+
+@contextmanager
+def _computing() -> Iterator[None]:
+    """Say so if numbers that no table has stop the search."""
+    try:
+        yield
+    except DagveilError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        raise EvidenceError(
+            f"the numbers in this evidence stopped the search ({type(error).__name__}), so they are hardly those of a "
+            "table; ask for the evidence as it was released. If it was, please report this"
+        ) from error
+
+
+def _search(
+    evidence: Evidence, settings: SearchSettings, knowledge: Knowledge, findings: tuple[str, ...], progress: Progress
+) -> Result:
+    schema = evidence.schema
+    columns = tuple(schema.columns)
+    rule = settings.search or METHOD_RULES.get(evidence.method, SearchRule.TESTS)
+    tests = evidence.independence()
+    progress("searching", 0, 1)
+    variations: tuple[Variation, ...] = ()
+    if tests is None:
+        skeleton_settings = settings.skeleton(SkeletonSettings())
+        found = graph = knowledge.orient(Cpdag.empty(columns))
+        shares, false_edges = Shares.none(), None
+    else:
+        skeleton_settings, false_edges = bound_false_edges(
+            tests, settings.skeleton(search_defaults(tests)), settings.false_edges
+        )
+        if rule is SearchRule.NOTEARS:
+            find = _search_linear(columns, evidence, knowledge)
+        else:
+            find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
+        found = find(tests)
+        shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
+        graph = agree(found, shares, knowledge)
+        if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
+
+            def search_at(levels: SkeletonSettings) -> Cpdag:
+                return search_by(columns, settings, rule, knowledge, levels, _search_released)(tests)
+
+            variations = vary_levels(found, skeleton_settings, search_at, progress)
+    progress("searching", 1, 1)
+    drawn, misses = write_graph(graph, shares, knowledge), near_misses(graph, shares, found)
+    return Result(
+        format="dagveil-result",
+        version=RESULT_VERSION,
+        software=__version__,
+        created=now(),
+        method=MethodUsed(
+            name=evidence.method,
+            calibration=evidence.receipt.calibration.value,
+            settings={
+                **msgspec.to_builtins(skeleton_settings),
+                "arrows": settings.arrows.value,
+                "search": rule.value,
+                "redraws": settings.redraws,
+            },
+        ),
+        graph=drawn,
+        near_misses=misses,
+        confidence=Confidence(shares.redraws, MEANING),
+        schema=summarise(schema),
+        plan=evidence.plan,
+        findings=findings,
+        receipt=evidence.receipt,
+        variations=variations,
+        parts=evidence.parts if len(evidence.parts) > 1 else (),
+        choice=evidence.choice,
+        false_edges=false_edges,
+        summary=tell_solidity(drawn, misses, false_edges, _visible(tests, skeleton_settings)),
+    )
+
+
+def _visible(tests: Independence | None, settings: SkeletonSettings) -> float | None:
+    """Return the correlation that a pair must exceed to pass the marginal test, for half of the pairs."""
+    if tests is None:
+        return None
+    x, y = np.triu_indices(len(tests.columns), 1)
+    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+    questions = questions.select(tests.answers(questions))
+    found = tests.test(questions)
+    # what a unit of the statistic is worth in squared correlation
+    unit = tests.strength(questions) / np.maximum(found.statistic, 1e-12)
+    needed = special.chdtri(np.maximum(found.freedom, 1.0), screening_level(settings, found.p_value))
+    return float(np.sqrt(np.median(unit * needed))) if len(questions) else None
+
+
+def check_search(method: str, schema: Schema, rule: SearchRule | None) -> None:
+    """Refuse, before anything is charged, a search that cannot read what the method releases."""
+    moments = method in ("measure-notears", "priv-pc-star") or (
+        method in ("measure", "measure-ges") and is_numeric(schema)
+    )
+    if method not in METHODS or rule is None or rule is SearchRule.TESTS:
+        return
+    if (rule is SearchRule.NOTEARS and not moments) or method == "measure-features":
+        other = "by tests" if method == "measure-features" else "by tests or by score"
+        raise MethodError(
+            f"{method} releases no second moments of these columns, which --search {rule.value} needs; nothing was "
+            f"charged. Search {other}, or take --method measure-notears"
+        )
+
+
+def search_by(
+    columns: tuple[str, ...],
+    settings: SearchSettings,
+    rule: SearchRule,
+    knowledge: Knowledge,
+    skeleton_settings: SkeletonSettings,
+    score: Callable[[Independence, Knowledge, Cpdag, float], Cpdag],
+) -> Callable[[Independence], Cpdag]:
+    """Return the search by tests or by score, for any tests.
+
+    Parameters
+    ----------
+    columns
+        Of the graph; tests may cover fewer.
+    settings, skeleton_settings
+        Of the search by tests.
+    rule
+        Tests or score.
+    knowledge
+        Background knowledge about the columns.
+    score
+        The search by score, given the tests, what is known about their columns, the tests' graph, and their level.
+    """
+
+    def find(tests: Independence) -> Cpdag:
+        # columns that nothing was measured about have edges by knowledge only
+        known = knowledge.within(tests.columns)
+        skeleton = find_skeleton(tests, skeleton_settings, known)
+        if settings.arrows is ArrowRule.EVIDENCE:
+            graph = orient_by_evidence(tests, skeleton, ArrowSettings(), known)
+        else:
+            graph = orient_by_separating_sets(tests.columns, skeleton, known)
+        if rule is SearchRule.SCORE:
+            graph = score(tests, known, graph, marginal_level(tests, skeleton_settings))
+        if tests.columns == columns:
+            return graph
+        return knowledge.orient(Cpdag(columns, graph.directed, graph.undirected))
+
+    return find
+
+
+def _search_released(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
+    return search_by_score(tests, knowledge, ScoreSearchSettings(level=level), tested)
+
+
+def _search_linear(
+    columns: tuple[str, ...], evidence: Evidence, knowledge: Knowledge
+) -> Callable[[Independence], Cpdag]:
+    moments = [release for release in evidence.releases if isinstance(release, NoisyMoments)]
+    if not moments:
+        raise EvidenceError(
+            "this evidence holds no second moments, which NOTEARS needs; release them with --method measure-notears, "
+            "or search it by tests or by score"
+        )
+    # numbers keep their units, as published; scores of levels have none, so they count in spreads
+    names, spreads = moments[-1].columns, np.array(moments[-1].spreads)
+    unitless = np.array([not isinstance(evidence.schema.columns[name], Numeric) for name in names], dtype=np.bool_)
+    scales = np.where(unitless, 1.0, spreads)
+
+    def find(tests: Independence) -> Cpdag:
+        if not isinstance(tests, MomentEvidence):
+            raise EvidenceError("NOTEARS searches second moments only")
+        known = knowledge.within(tests.columns)
+        place = {name: i for i, name in enumerate(tests.columns)}
+        required = [(place[cause], place[effect]) for cause, effect in sorted(known.required)]
+        forbidden = forbidden_entries(tests.columns, known)
+        edges = find_linear_dag(tests.covariance, scales, unitless, forbidden, required)
+        arcs = frozenset((tests.columns[i], tests.columns[j]) for i, j in edges)
+        found = Dag(tests.columns, arcs).cpdag()
+        return knowledge.orient(Cpdag(columns, found.directed, found.undirected))
+
+    return find
