@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.search.confidence import Shares, agree
+from dagveil.graphs.meek import close
+from dagveil.search.confidence import Shares, agree, break_circles, find_alternatives
 
 NAMES = tuple("abcde")
 COMPLETE = Cpdag.complete(NAMES)
@@ -54,10 +55,38 @@ def test_two_halves_are_a_line() -> None:
     assert (graph.directed, graph.undirected) == (frozenset(), {frozenset("ab")})
 
 
-def test_the_weakest_arrow_of_a_circle_is_a_line() -> None:
+def test_the_weakest_arrow_of_a_circle_goes() -> None:
+    assert break_circles(NAMES, {("a", "b"): 8, ("b", "c"): 6, ("c", "a"): 7}) == {("a", "b"), ("c", "a")}
+
+
+def test_majorities_that_no_dag_has_leave_no_arrow() -> None:
+    """d → b implies b → c, which with c → a → b goes round; and without c → a, a → b → c implies a → c."""
     graph = agree(COMPLETE, shares_of(10, {"ab": 8, "db": 8, "bc": 6, "ca": 7, "ea": 7}))
-    assert graph.directed == {("a", "b"), ("d", "b"), ("c", "a"), ("e", "a")}
-    assert graph.undirected == {frozenset("bc")}
+    assert graph.directed == frozenset()
+    assert len(graph.undirected) == 5
+
+
+def test_arrows_do_not_imply_one_that_most_redraws_do_not_have() -> None:
+    """a → c and b → c would imply c → d, which 3 of 10 redraws have: then neither is believed."""
+    graph = agree(COMPLETE, shares_of(10, {"ac": 7, "bc": 6, "cd": 3}, {"cd": 6}))
+    assert graph.directed == frozenset()
+    assert agree(COMPLETE, shares_of(10, {"ac": 7, "bc": 6, "cd": 5}, {"cd": 4})).directed == {
+        ("a", "c"),
+        ("b", "c"),
+        ("c", "d"),
+    }
+
+
+def test_columns_that_take_turns_are_alternatives() -> None:
+    first, second = frozenset({frozenset("ab"), frozenset("bc")}), frozenset({frozenset("ac"), frozenset("bc")})
+    skeletons = (first,) * 4 + (second,) * 4 + (frozenset({frozenset("bc")}),) * 2
+    adjacent = Counter(pair for pairs in skeletons for pair in pairs)
+    shares = Shares(10, adjacent, Counter(), skeletons)
+    graph = agree(COMPLETE, shares)
+    assert graph.skeleton() == {frozenset("bc")}
+    assert find_alternatives(graph, shares) == [("a", "b", "c", 0.8)]
+    apart = Shares(10, adjacent, Counter(), (first | second,) * 4 + (frozenset({frozenset("bc")}),) * 6)
+    assert find_alternatives(graph, apart) == []
 
 
 def test_without_redraws_the_search_has_the_word() -> None:
@@ -82,6 +111,8 @@ def test_majorities_hold_and_never_make_a_circle(redraws: int, seed: int) -> Non
                     arc = (i, j) if rng.random() < leaning[i, j] else (j, i)
                     directed[NAMES[arc[0]], NAMES[arc[1]]] += 1
     graph = agree(COMPLETE, Shares(redraws, adjacent, directed))
+    assert graph.is_extendable() or not graph.directed
+    assert close(NAMES, graph.directed, graph.undirected)[0] == graph.directed or not graph.directed
     assert graph.skeleton() == {pair for pair, times in adjacent.items() if 2 * times >= redraws}
     assert all(2 * directed[arc] >= redraws for arc in graph.directed)
     left = set(NAMES)

@@ -58,7 +58,7 @@ def print_result(result: Result) -> None:
     for miss in result.near_misses[:SHOWN_MISSES]:
         console.print(
             clean_text(
-                f"{'doubtful' if miss.found else 'near miss'}: {miss.source} — {miss.target}, edge confidence "
+                f"{'doubtful' if miss.found else 'only in redraws'}: {miss.source} — {miss.target}, edge confidence "
                 f"{_percent(miss.confidence)}"
             )
         )

@@ -211,7 +211,7 @@ def _list_facts(receipt: Record, schema: Record) -> tuple[tuple[str, str], ...]:
     return (
         ("epsilon", write_epsilon(receipt.fraction("epsilon"))),
         ("delta", write_delta(receipt.fraction("delta"))),
-        ("protected unit", receipt.text("unit")),
+        ("protected unit", f"one record ({receipt.text('unit')}, as the schema calls it)"),
         ("neighbours", receipt.text("relation")),
         ("nominal rows", write_count(schema.whole("nominal_rows"))),
         *trusted,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dagveil.data.column import Numeric
@@ -13,6 +14,12 @@ from dagveil.search.confidence import Shares
 
 SOLID = 0.8
 """Edges below this share of redraws rest on weak evidence."""
+
+FAINT = 0.3
+"""Noise is told of if half of the pairs are not seen below this V."""
+
+MOST_ALTERNATIVES = 3
+"""Alternatives that are told of."""
 
 NEAR_MISS = 0.2
 """Pairs outside the graph that came up in at least this share of redraws are reported."""
@@ -46,9 +53,23 @@ def near_misses(graph: Cpdag, shares: Shares, found: Cpdag) -> tuple[NearMiss, .
 
 
 def tell_solidity(
-    graph: ResultGraph, misses: tuple[NearMiss, ...], false_edges: float | None, visible: float | None
+    graph: ResultGraph,
+    misses: tuple[NearMiss, ...],
+    false_edges: float | None,
+    visible: float | None,
+    alternatives: Sequence[tuple[str, str, str, float]] = (),
 ) -> tuple[str, ...]:
-    """Say in a few sentences how much of a graph is solid; `visible` is the smallest correlation that is seen."""
+    """Say in a few sentences how much of a graph is solid.
+
+    Parameters
+    ----------
+    graph, misses, false_edges
+        Of the result.
+    visible
+        Cramér's V that half of the pairs must exceed to be seen.
+    alternatives
+        What `find_alternatives` found.
+    """
     edges = graph.edges
     weak = sum(edge.confidence is not None and edge.confidence < SOLID for edge in edges)
     doubtful = sum(miss.found for miss in misses)
@@ -60,17 +81,23 @@ def tell_solidity(
     if doubtful:
         said.append(f"{doubtful} more {'is' if doubtful == 1 else 'are'} doubtful and not drawn (below one half)")
     sentences = ["; ".join(said) + "."]
-    if not edges and visible is not None:
+    if visible is not None and (not edges or visible > FAINT):
+        seen = "no dependence could be seen" if visible >= 1.0 else f"a dependence is seen above V = {visible:.2f}"
         sentences.append(
-            "Nothing stood out from noise and chance: a dependence is seen if it exceeds a correlation of about "
-            f"{visible:.2f}. A larger epsilon, fewer columns or levels, or more rows show more: "
-            "`dagveil plan SCHEMA.toml --explore` tells how much."
+            f"{'Noise hides all but strong dependences' if edges else 'Nothing stood out from noise and chance'}: "
+            f"for half of the pairs {seen} (Cramér's V, from 0 to 1). A larger epsilon, fewer columns or levels, or "
+            "more rows show more: `dagveil plan SCHEMA.toml --explore` tells how much."
         )
+    sentences += [
+        f"{x} is joined to {y} or to {z} in {share:.0%} of redraws, but to neither in half of them, so no edge is "
+        f"drawn: {y} and {z} tell much the same, and the evidence does not say whose edge it is."
+        for x, y, z, share in alternatives[:MOST_ALTERNATIVES]
+    ]
     lines = sum(edge.kind == "undirected" for edge in edges)
     if edges and 2 * lines > len(edges):
         sentences.append(
-            f"{lines} of {len(edges)} edges have no arrow: the evidence does not tell cause from effect. What is known "
-            "about the order of columns does: search again, for free, with --knowledge FILE.toml that lists tiers."
+            f"{lines} of {len(edges)} edges have no arrow: nothing that is drawn tells cause from effect there. If you "
+            "know which columns come first, search again, for free, with --knowledge FILE.toml that lists tiers."
         )
     return tuple(sentences)
 

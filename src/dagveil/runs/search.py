@@ -15,8 +15,11 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, EvidenceError, MethodError
 from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.moments import MomentEvidence
+from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence, Questions
+from dagveil.evidence.wald import EXPECTED_EFFECT
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
@@ -28,7 +31,7 @@ from dagveil.runs.assemble import near_misses, summarise, tell_knowledge, tell_s
 from dagveil.runs.result import RESULT_VERSION, Confidence, MethodUsed, Result, Variation, now
 from dagveil.runs.run import schema_knowledge
 from dagveil.runs.variations import vary_levels
-from dagveil.search.confidence import MEANING, Shares, agree, redraw_graphs
+from dagveil.search.confidence import MEANING, Shares, agree, find_alternatives, redraw_graphs
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.colliders import orient_by_separating_sets
 from dagveil.search.constraint.skeleton import (
@@ -153,22 +156,32 @@ def _search(
         parts=evidence.parts if len(evidence.parts) > 1 else (),
         choice=evidence.choice,
         false_edges=false_edges,
-        summary=tell_solidity(drawn, misses, false_edges, _visible(tests, skeleton_settings)),
+        summary=tell_solidity(
+            drawn, misses, false_edges, _visible(tests, skeleton_settings), find_alternatives(graph, shares)
+        ),
     )
 
 
 def _visible(tests: Independence | None, settings: SkeletonSettings) -> float | None:
-    """Return the correlation that a pair must exceed to pass the marginal test, for half of the pairs."""
+    """Return Cramér's V that a pair must exceed to pass the marginal test, for half of the pairs; at most 1."""
     if tests is None:
         return None
     x, y = np.triu_indices(len(tests.columns), 1)
     questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
     questions = questions.select(tests.answers(questions))
+    if not len(questions):
+        return None
     found = tests.test(questions)
-    # what a unit of the statistic is worth in squared correlation
-    unit = tests.strength(questions) / np.maximum(found.statistic, 1e-12)
-    needed = special.chdtri(np.maximum(found.freedom, 1.0), screening_level(settings, found.p_value))
-    return float(np.sqrt(np.median(unit * needed))) if len(questions) else None
+    freedom = np.maximum(found.freedom, 1.0)
+    needed = special.chdtri(freedom, screening_level(settings, found.p_value)) - freedom
+    if isinstance(tests, PairEvidence | JointEvidence):
+        # the variance in one direction that loses as much information as the directions do on average
+        share = np.maximum(tests.power(questions)[0], 1e-12)
+        variance = EXPECTED_EFFECT**2 * (1.0 / share - 1.0)
+    else:
+        variance = tests.strength(questions) / np.maximum(found.statistic, 1e-12)
+    # squared correlations add up over as many directions as the smaller column has levels, less one
+    return min(1.0, float(np.sqrt(np.median(variance * needed / np.sqrt(freedom)))))
 
 
 def check_search(method: str, schema: Schema, rule: SearchRule | None) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations, permutations
 
 import numpy as np
 
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.meek import close
 
 MEANING = (
     "share of redraws of the published noise and of sampling, around what was estimated, in which the edge returned; "
@@ -24,6 +26,10 @@ MEANING = (
 
 MOST = 0.5
 """An edge is drawn, and has an arrow, if at least this share of redraws says so."""
+
+NOW_AND_THEN, NEARLY_ALL = 0.2, 0.7
+"""Two pairs of a column are alternatives if each is in at least the first share of redraws, and one of them in the
+second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +44,14 @@ class Shares:
         For each pair, in how many redraws it was adjacent.
     directed
         For each (cause, effect), in how many redraws the arrow stood.
+    skeletons
+        Adjacent pairs of each redraw.
     """
 
     redraws: int
     adjacent: Counter[frozenset[str]]
     directed: Counter[tuple[str, str]]
+    skeletons: tuple[frozenset[frozenset[str]], ...] = ()
 
     @classmethod
     def none(cls) -> Shares:
@@ -52,6 +61,10 @@ class Shares:
     def of_pair(self, pair: frozenset[str]) -> float | None:
         """Return the share of redraws in which a pair was adjacent."""
         return self.adjacent[pair] / self.redraws if self.redraws else None
+
+    def of_either(self, first: frozenset[str], second: frozenset[str]) -> float:
+        """Return the share of redraws in which one or the other of two pairs was adjacent."""
+        return sum(first in pairs or second in pairs for pairs in self.skeletons) / max(self.redraws, 1)
 
     def of_arrow(self, cause: str, effect: str) -> float | None:
         """Return, among the redraws with this adjacency, the share with this arrow."""
@@ -95,12 +108,14 @@ def redraw_graphs(
     rng = np.random.default_rng(1)  # post-processing: a fixed seed makes the same evidence give the same shares
     adjacent: Counter[frozenset[str]] = Counter()
     directed: Counter[tuple[str, str]] = Counter()
+    skeletons = []
     for done in range(redraws):
         graph = find(evidence.redraw(rng))
-        adjacent.update(graph.skeleton())
+        skeletons.append(graph.skeleton())
+        adjacent.update(skeletons[-1])
         directed.update(graph.directed)
         progress("redrawing noise for edge confidence", done + 1, redraws)
-    return Shares(redraws, adjacent, directed)
+    return Shares(redraws, adjacent, directed, tuple(skeletons))
 
 
 def agree(found: Cpdag, shares: Shares, knowledge: Knowledge = NO_KNOWLEDGE) -> Cpdag:
@@ -121,22 +136,56 @@ def agree(found: Cpdag, shares: Shares, knowledge: Knowledge = NO_KNOWLEDGE) -> 
     if not shares.redraws:
         return found
     pairs = frozenset(pair for pair in found.skeleton() if (shares.of_pair(pair) or 0.0) >= MOST)
-    arrows = []
-    for first, second in map(sorted, pairs):
-        for cause, effect in ((first, second), (second, first)):
-            share = shares.directed[cause, effect] / shares.redraws
-            if share >= MOST and share > shares.directed[effect, cause] / shares.redraws:
-                arrows.append((-share, cause, effect))
+    arrows = {
+        (cause, effect): shares.directed[cause, effect]
+        for pair in pairs
+        for cause, effect in permutations(pair)
+        if shares.directed[cause, effect] >= max(MOST * shares.redraws, shares.directed[effect, cause] + 1)
+    }
+    while True:
+        directed = _keep_founded(break_circles(found.nodes, arrows), pairs, knowledge)
+        graph = Cpdag(found.nodes, frozenset(directed), pairs - {frozenset(arc) for arc in directed})
+        implied = {name for arc in close(graph.nodes, directed, graph.undirected)[0] - directed for name in arc}
+        if not implied and graph.is_extendable():
+            return graph
+        # together these arrows imply one that most redraws do not have, or fit no DAG: the weakest is not believed
+        near = [arc for arc in directed if not implied or implied & set(arc)]
+        near = [arc for arc in near if knowledge.allows(*reversed(arc))]
+        if not near:
+            return graph
+        del arrows[min(near, key=lambda arc: (arrows[arc], arc))]
+
+
+def break_circles(nodes: tuple[str, ...], arrows: dict[tuple[str, str], int]) -> set[tuple[str, str]]:
+    """Return the arrows, strongest first, as long as they do not go round in a circle, as majorities can."""
     directed: set[tuple[str, str]] = set()
-    effects: dict[str, set[str]] = {name: set() for name in found.nodes}
-    for _, cause, effect in sorted(arrows):
-        # majorities can go round in a circle: the weakest arrow of it is not drawn
+    effects: dict[str, set[str]] = {name: set() for name in nodes}
+    for cause, effect in sorted(arrows, key=lambda arc: (-arrows[arc], arc)):
         if not _reaches(effects, effect, cause):
             directed.add((cause, effect))
             effects[cause].add(effect)
-    directed = _keep_founded(directed, pairs, knowledge)
-    lines = frozenset(pair for pair in pairs if not any(frozenset(arc) == pair for arc in directed))
-    return Cpdag(found.nodes, frozenset(directed), lines)
+    return directed
+
+
+def find_alternatives(graph: Cpdag, shares: Shares) -> list[tuple[str, str, str, float]]:
+    """List (x, y, z, share) where most redraws join x to y or to z, which are adjacent, but neither to one half.
+
+    Columns that tell nearly the same take each other's edges from redraw to redraw.
+    """
+    near: dict[str, list[str]] = {name: [] for name in graph.nodes}
+    drawn = graph.skeleton()
+    for pair in shares.adjacent:
+        if pair not in drawn and NOW_AND_THEN <= (shares.of_pair(pair) or 0.0) < MOST:
+            first, second = sorted(pair)
+            near[first].append(second)
+            near[second].append(first)
+    found = []
+    for x, others in near.items():
+        for y, z in combinations(sorted(others), 2):
+            share = shares.of_either(frozenset((x, y)), frozenset((x, z)))
+            if share >= NEARLY_ALL and frozenset((y, z)) in drawn:
+                found.append((x, y, z, share))
+    return sorted(found, key=lambda one: -one[3])
 
 
 def _keep_founded(
