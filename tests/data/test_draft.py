@@ -168,3 +168,16 @@ def test_what_cannot_be_drafted() -> None:
         draft_schema({})
     with pytest.raises(DataError, match="neither text nor numbers"):
         draft_schema(pa.table({"x": [[1], [2]]}))
+
+
+def test_a_table_of_numbers_has_no_bins_and_missing_numbers_take_the_centre() -> None:
+    rng = np.random.default_rng(1)
+    full, holed = rng.normal(50, 10, 500), rng.normal(5, 1, 500)
+    holed[:50] = np.nan
+    draft = draft_schema({"full": full, "holed": holed})
+    for name, missing in (("full", None), ("holed", draft.columns["holed"].center)):  # type: ignore[union-attr]
+        column = draft.columns[name]
+        assert isinstance(column, Numeric)
+        assert (column.bins, column.missing) == (None, missing)
+    mixed = draft_schema({"full": full, "holed": holed, "sex": ["f", "m"] * 250})
+    assert all(column.bins is not None for column in mixed.columns.values() if isinstance(column, Numeric))

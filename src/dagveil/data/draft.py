@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -118,6 +119,9 @@ def draft_schema(
             f"all {len(found)} columns look like dates, or like names of records or persons, so no schema was written; "
             "check the source, or write the schema by hand"
         )
+    numbers = [column for column in columns.values() if isinstance(column, Numeric) and column.center is not None]
+    if len(numbers) == len(columns) > 1:
+        columns = {name: _draft_unbinned(column) for name, column in zip(columns, numbers, strict=True)}
     ignored = tuple(name for name in found if name not in columns)
     return Schema(dataset=dataset or "data", columns=columns, reviewed=False, file=layout, ignore=ignored)
 
@@ -221,6 +225,13 @@ def _draft_numeric(known: NDArray[np.float64], column: ReadColumn) -> Numeric:
         center=_round_to(float(known.mean()), step, round),
         spread=float(f"{spread:.2g}"),
         **places,
+    )
+
+
+def _draft_unbinned(column: Numeric) -> Numeric:
+    """Draft a number without bins: moments see more where all columns are numbers. Missing values take the centre."""
+    return msgspec.structs.replace(
+        column, bins=None, missing=column.center if column.missing == OWN_LEVEL else column.missing
     )
 
 
