@@ -20,8 +20,8 @@ from dagveil._version import __version__
 if TYPE_CHECKING:
     from dagveil.data.check import check_source
     from dagveil.data.column import Boolean, Categorical, Numeric, Ordinal
-    from dagveil.data.doubts import find_doubts
     from dagveil.data.draft import draft_schema
+    from dagveil.data.draft_warnings import find_doubts
     from dagveil.data.engine import DatabaseTable, Engine, choose_engine
     from dagveil.data.schema import Schema, load_schema, save_schema
     from dagveil.errors import DagveilError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dagveil.graphs.dag import Dag
     from dagveil.graphs.knowledge import Knowledge
     from dagveil.privacy.budget import Budget
-    from dagveil.privacy.ledger.book import Ledger
+    from dagveil.privacy.ledger.ledger import Ledger
     from dagveil.privacy.noise.kind import NoiseKind
     from dagveil.privacy.receipt import Calibration, Receipt
     from dagveil.report.html import write_report
@@ -95,7 +95,7 @@ _MODULES: Final = {
     "Evidence": "dagveil.evidence.bundle",
     "Exploration": "dagveil.forecast.explore",
     "Knowledge": "dagveil.graphs.knowledge",
-    "Ledger": "dagveil.privacy.ledger.book",
+    "Ledger": "dagveil.privacy.ledger.ledger",
     "NoiseKind": "dagveil.privacy.noise.kind",
     "Numeric": "dagveil.data.column",
     "Ordinal": "dagveil.data.column",
@@ -110,7 +110,7 @@ _MODULES: Final = {
     "discover": "dagveil.runs.discovery",
     "draft_schema": "dagveil.data.draft",
     "explore": "dagveil.forecast.explore",
-    "find_doubts": "dagveil.data.doubts",
+    "find_doubts": "dagveil.data.draft_warnings",
     "load_evidence": "dagveil.evidence.bundle",
     "load_result": "dagveil.runs.result",
     "load_schema": "dagveil.data.schema",

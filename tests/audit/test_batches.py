@@ -21,7 +21,7 @@ from dagveil.audit.records import Domain, RecordSearch
 from dagveil.audit.search import Norm
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.curator.gate import Gate
-from dagveil.curator.interview import Interview, Sample
+from dagveil.curator.questions import QuestionSession, Sample
 from dagveil.data.column import Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -161,7 +161,7 @@ def test_scores_are_those_of_an_interview(name: str, relation: Relation) -> None
         codes = {column: (rng.random(31) < rng.random()).astype(np.uint8) for column in columns}
         table = MemoryTable.from_codes(codes, schema)
         gate = Gate(PureFilter(Budget.of(1, 0)), Mock(), noise_source(NoiseKind.SEEDED, 0))
-        interview = Interview(table, relation, statistic, gate)
+        interview = QuestionSession(table, relation, statistic, gate)
         slow.append(interview._score(("x", "y", ("s",)), Sample(table, [table])))
         batch.append(table.counts(("s", "x", "y")))
     assert batch_scores(statistic, relation, shape)(np.stack(batch))[:, 0].tolist() == slow

@@ -14,9 +14,9 @@ from dagveil.audit.cases import SHARP, Case, attack_cases, count_runs
 from dagveil.audit.examination import Plan, attack_case
 from dagveil.audit.neighbours import DataKind, make_pair
 from dagveil.audit.reachable import draw_losses, find_reachable
+from dagveil.audit.recording import Rule
 from dagveil.audit.replay import replay_method
 from dagveil.audit.search import Effort
-from dagveil.audit.tape import Rule
 from dagveil.audit.transcript import Attacker
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.privacy.budget import Budget

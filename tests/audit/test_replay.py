@@ -11,14 +11,14 @@ import pytest
 from twins import NoSettings, make_method, tell
 
 from dagveil.audit.doors import AuditedCurator
-from dagveil.audit.interview_doors import AuditedInterview, AuditedSieve
 from dagveil.audit.neighbours import AlignedTable, DataKind, Pair, fitting_kinds, fitting_relations, make_pair
-from dagveil.audit.number_doors import AuditedDescent, AuditedLaboratory
+from dagveil.audit.number_doors import AuditedGradients, AuditedKernels
+from dagveil.audit.question_doors import AuditedQuestions, AuditedRounds
+from dagveil.audit.recorded_noise import Divergence
+from dagveil.audit.recording import Exact, Recording, Rule
 from dagveil.audit.replay import Replay, replay_method, run_method
-from dagveil.audit.tape import Exact, Rule, Tape
-from dagveil.audit.taped_noise import Divergence
 from dagveil.curator import Curator
-from dagveil.curator.laboratory import Ridge
+from dagveil.curator.kernel_questions import Ridge
 from dagveil.data.additive import AdditiveFunction
 from dagveil.data.memory import MemoryTable
 from dagveil.graphs.knowledge import Knowledge
@@ -99,7 +99,7 @@ class Halved:
 
 
 def ask_for_directions(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: object) -> Asked:
-    laboratory = curator.laboratory(curator.schema.nominal_rows or 2)
+    laboratory = curator.ask_kernels(curator.schema.nominal_rows or 2)
     epsilon = curator.accounting.total / 4
     laboratory.rank_difference("a", "b", epsilon, Halved(), "ranks")
     laboratory.hsic_difference("a", "b", epsilon, Halved(), 0.5, "kernels")
@@ -116,7 +116,7 @@ FREE = {"schema", "events", "relation", "accounting", "asked", "statistic", "slo
 """Public facts, which need no door."""
 
 
-@pytest.mark.parametrize("audited", [AuditedCurator, AuditedInterview, AuditedSieve, AuditedDescent, AuditedLaboratory])
+@pytest.mark.parametrize("audited", [AuditedCurator, AuditedQuestions, AuditedRounds, AuditedGradients, AuditedKernels])
 def test_every_door_is_on_tape(audited: type) -> None:
     """A door that is added to the curator must be added to the audit."""
     door = audited.__bases__[0]
@@ -172,7 +172,7 @@ class TestNotices:
                 """A source whose scales know the number of rows."""
 
                 def __getattr__(self, name: str) -> Any:
-                    return getattr(curator._tape.noise, name)
+                    return getattr(curator._recording.noise, name)
 
                 def representable_scale(self, scale: Fraction) -> Fraction:
                     return noise_source(NoiseKind.SEEDED, 0).representable_scale(scale * curator._table.n_rows)
@@ -202,7 +202,7 @@ class TestNotices:
                 return Kendall.sensitivity(self, relation, shape) // 3
 
         def ask(curator: Curator, *rest: object) -> Asked:
-            interview = curator.interview(Bold(40))
+            interview = curator.ask_questions(Bold(40))
             for question in [("a", "b", ()), ("a", "d", ()), ("b", "d", ()), ("b", "c", ("a",))]:
                 interview.answer(question, Fraction(1, 2), "question")
             return tell(curator, [])
@@ -226,62 +226,62 @@ class TestTape:
 
     def test_exact_answers_are_those_of_the_table(self) -> None:
         pair = make_pair(DataKind.LEVELS, Relation.ADD_REMOVE)
-        tapes = self.play(pair)
-        for table, tape in zip((pair.first, pair.second), tapes[1:], strict=True):
-            assert tape.exchanges[0].exact.values == tuple(table.counts(("a", "c")).reshape(-1).tolist())
-        assert tapes[0].exchanges[0].exact.values != tapes[1].exchanges[0].exact.values
+        recordings = self.play(pair)
+        for table, recording in zip((pair.first, pair.second), recordings[1:], strict=True):
+            assert recording.exchanges[0].exact.values == tuple(table.counts(("a", "c")).reshape(-1).tolist())
+        assert recordings[0].exchanges[0].exact.values != recordings[1].exchanges[0].exact.values
 
     def test_a_first_run_keeps_exact_scores_to_itself(self) -> None:
-        tape = Tape(noise_source(NoiseKind.SEEDED, 0))
+        recording = Recording(noise_source(NoiseKind.SEEDED, 0))
         pair = make_pair(DataKind.LEVELS, Relation.ADD_REMOVE)
         for name in ("svt-pc", "em-pc"):
-            run_method(method_named(name), pair.first, pair.relation, Budget.of(3, 1e-6), None, tape)
-        secret = [one.exact for one in tape.exchanges if one.exact.rule in (Rule.ROUND, Rule.RECORDS)]
+            run_method(method_named(name), pair.first, pair.relation, Budget.of(3, 1e-6), None, recording)
+        secret = [one.exact for one in recording.exchanges if one.exact.rule in (Rule.ROUND, Rule.RECORDS)]
         assert len(secret) > 5
         assert all(exact.values == () for exact in secret)
 
     def test_rows_that_are_read_outside_of_a_door(self) -> None:
         pair = make_pair(DataKind.LEVELS, Relation.ADD_REMOVE)
-        tape = Tape(noise_source(NoiseKind.SEEDED, 0))
-        curator = AuditedCurator(pair.first, pair.relation, PureFilter(ONE), tape)
+        recording = Recording(noise_source(NoiseKind.SEEDED, 0))
+        curator = AuditedCurator(pair.first, pair.relation, PureFilter(ONE), recording)
         assert curator.schema == pair.schema
         curator.count_rows(Fraction(1, 2))
-        assert tape.touched == []
+        assert recording.touched == []
         assert curator._table.n_rows == pair.first.n_rows
-        assert tape.touched == ["n_rows"]
+        assert recording.touched == ["n_rows"]
 
     def test_random_choices_are_kept_for_the_rows_that_are_shared(self) -> None:
-        first = Tape(noise_source(NoiseKind.SEEDED, 3))
-        first.ask("door", (), lambda: first.noise.bernoulli(Fraction(1, 2), 9), lambda answer, tape: NOTHING)
+        first = Recording(noise_source(NoiseKind.SEEDED, 3))
+        first.ask("door", (), lambda: first.noise.bernoulli(Fraction(1, 2), 9), lambda answer, recording: NOTHING)
         for size in (8, 9, 10):
-            again = Tape(noise_source(NoiseKind.SEEDED, 4), first.exchanges)
+            again = Recording(noise_source(NoiseKind.SEEDED, 4), first.exchanges)
             drawn: list[np.ndarray] = []
             again.ask(
                 "door",
                 (),
                 lambda again=again, drawn=drawn, size=size: drawn.append(again.noise.bernoulli(Fraction(1, 2), size)),
-                lambda answer, tape: NOTHING,
+                lambda answer, recording: NOTHING,
             )
             shared = min(size, 9)
             assert drawn[0][:shared].tolist() == first.exchanges[0].answer[:shared].tolist()
             assert drawn[0][shared:].all()
 
     def test_choices_that_the_tape_does_not_have(self) -> None:
-        first = Tape(noise_source(NoiseKind.SEEDED, 3))
-        first.ask("door", (), lambda: first.noise.uniform_below(5, 9), lambda answer, tape: NOTHING)
-        again = Tape(noise_source(NoiseKind.SEEDED, 4), first.exchanges)
+        first = Recording(noise_source(NoiseKind.SEEDED, 3))
+        first.ask("door", (), lambda: first.noise.uniform_below(5, 9), lambda answer, recording: NOTHING)
+        again = Recording(noise_source(NoiseKind.SEEDED, 4), first.exchanges)
         with pytest.raises(Divergence, match="20 random choices"):
-            again.ask("door", (), lambda: again.noise.uniform_below(5, 20), lambda answer, tape: NOTHING)
+            again.ask("door", (), lambda: again.noise.uniform_below(5, 20), lambda answer, recording: NOTHING)
 
     @staticmethod
-    def play(pair: Pair) -> list[Tape]:
-        tapes: list[Tape] = []
+    def play(pair: Pair) -> list[Recording]:
+        recordings: list[Recording] = []
         for table in (pair.first, pair.first, pair.second):
-            played = tapes[0].exchanges if tapes else None
-            tapes.append(Tape(noise_source(NoiseKind.SEEDED, 0), played))
-            curator = AuditedCurator(table, pair.relation, PureFilter(ONE), tapes[-1])
+            played = recordings[0].exchanges if recordings else None
+            recordings.append(Recording(noise_source(NoiseKind.SEEDED, 0), played))
+            curator = AuditedCurator(table, pair.relation, PureFilter(ONE), recordings[-1])
             curator.count_tables([("a", "c")], Fraction(1, 2), "table")
-        return tapes
+        return recordings
 
 
 class TestPairs:

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from dagveil.audit import examination, together
+from dagveil.audit import batched_runs, examination
 from dagveil.audit import runs as runs_module
+from dagveil.audit.batched_runs import Conduct, find_fixed_run
 from dagveil.audit.cases import attack_cases, count_runs
 from dagveil.audit.examination import Plan, attack_case
 from dagveil.audit.neighbours import DataKind, make_pair
-from dagveil.audit.replay import Rehearsal, run_method
+from dagveil.audit.recording import End, Exchange, Finished, Recording
+from dagveil.audit.replay import RepeatableRun, run_method
 from dagveil.audit.runs import AttackBlock, AttackJob, choose_conduct, collect_runs, run_block
 from dagveil.audit.search import Effort
-from dagveil.audit.tape import End, Exchange, Finished, Tape
-from dagveil.audit.together import Conduct, find_fixed_run
 from dagveil.audit.transcript import Attacker, read_course
 from dagveil.methods.catalogue import METHODS, Method, method_named
 from dagveil.privacy.budget import Budget
@@ -80,8 +80,8 @@ class TestRefusals:
         """A method that adds noise of its own, on top, is not drawn together."""
         honest = Attacker.run_from
 
-        def disturb(self: Attacker, table: object, tape: Tape) -> tuple[object, list[Exchange]]:
-            result, told = honest(self, table, tape)
+        def disturb(self: Attacker, table: object, recording: Recording) -> tuple[object, list[Exchange]]:
+            result, told = honest(self, table, recording)
             shifted = [
                 replace(one, exact=replace(one.exact, values=tuple(value + 1.0 for value in one.exact.values)))
                 for one in told
@@ -97,8 +97,8 @@ class TestRefusals:
 
     def test_few_runs_are_done_one_by_one(self) -> None:
         job = AttackJob("lap-mech", DataKind.TWO_COLUMNS, Relation.ADD_REMOVE, "1", "1/1000000")
-        assert choose_conduct(job, together.FEWEST_RUNS - 1) is Conduct.EACH
-        assert choose_conduct(job, together.FEWEST_RUNS) is Conduct.TOGETHER
+        assert choose_conduct(job, batched_runs.FEWEST_RUNS - 1) is Conduct.EACH
+        assert choose_conduct(job, batched_runs.FEWEST_RUNS) is Conduct.TOGETHER
 
 
 def test_many_runs_are_kept_in_large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,11 +152,11 @@ class TestRehearsal:
     def test_filters_start_anew(self) -> None:
         """A filter that was copied after a charge would refuse the second run."""
         pair = make_pair(DataKind.TWO_COLUMNS, Relation.ADD_REMOVE)
-        rehearsal = Rehearsal(method_named("lap-mech"), pair.relation, BUDGET, None)
-        tapes = [Tape(noise_source(NoiseKind.SEEDED, 3)) for _ in range(3)]
-        results = [rehearsal.run(pair.first, tape) for tape in tapes]
+        trial = RepeatableRun(method_named("lap-mech"), pair.relation, BUDGET, None)
+        recordings = [Recording(noise_source(NoiseKind.SEEDED, 3)) for _ in range(3)]
+        results = [trial.run(pair.first, recording) for recording in recordings]
         assert results[0] == results[1] == results[2]
-        once = run_method(method_named("lap-mech"), pair.first, pair.relation, BUDGET, None, tapes[0])
+        once = run_method(method_named("lap-mech"), pair.first, pair.relation, BUDGET, None, recordings[0])
         assert once is not None
 
     def test_a_filter_of_another_kind_is_made_for_each_run(self) -> None:
@@ -170,19 +170,19 @@ class TestRehearsal:
             return made[-1]
 
         honest = method_named("lap-mech")
-        rehearsal = Rehearsal(replace(honest, accounting=accounting), Relation.ADD_REMOVE, BUDGET, None)
+        trial = RepeatableRun(replace(honest, accounting=accounting), Relation.ADD_REMOVE, BUDGET, None)
         pair = make_pair(DataKind.TWO_COLUMNS, Relation.ADD_REMOVE)
         for seed in range(2):
-            rehearsal.run(pair.first, Tape(noise_source(NoiseKind.SEEDED, seed)))
+            trial.run(pair.first, Recording(noise_source(NoiseKind.SEEDED, seed)))
         assert len(made) == 2
 
     def test_a_replay_stops_after_the_last_answer(self) -> None:
         attacker = make_attacker(method_named("svt-pc"))
         _, told = attacker.run(attacker.tables[0], 0)
-        tape = Tape(noise_source(NoiseKind.SEEDED, 0), told, End.LAST_ANSWER)
+        recording = Recording(noise_source(NoiseKind.SEEDED, 0), told, End.LAST_ANSWER)
         with pytest.raises(Finished):
-            attacker.run_from(attacker.tables[1], tape)
-        assert len(tape.exchanges) == len(told)
+            attacker.run_from(attacker.tables[1], recording)
+        assert len(recording.exchanges) == len(told)
 
 
 class TestCourses:

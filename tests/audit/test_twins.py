@@ -62,14 +62,14 @@ def spoil(method: Method, how: Callable[[Any], None]) -> Method:
 
 def draw_faintly(curator: Any) -> None:
     """Draw a twentieth of the noise that answers tell of."""
-    noise = curator._tape.noise
+    noise = curator._recording.noise
     gaussian, laplace = noise.discrete_gaussian, noise.discrete_laplace
     noise.discrete_gaussian = lambda variance, size: gaussian(variance / 400, size)
     noise.discrete_laplace = lambda scale, size: laplace(scale / 20, size)
 
 
 def draw_nothing(curator: Any) -> None:
-    noise = curator._tape.noise
+    noise = curator._recording.noise
     noise.discrete_gaussian = noise.discrete_laplace = lambda width, size: np.zeros(size, dtype=np.int64)
 
 

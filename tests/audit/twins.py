@@ -130,9 +130,9 @@ def sieve_method(name: str, vector: type[SparseVector]) -> Method:
     """PC's first order through a sieve; four rounds are afforded, three are started at most."""
 
     def ask(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: object) -> Asked:
-        interview = curator.interview(Kendall(40))
+        interview = curator.ask_questions(Kendall(40))
         epsilon = curator.accounting.total / 8
-        sieve = interview.open_sieve(epsilon, Fraction(1, 2), Fraction(1), "round")
+        sieve = interview.open_rounds(epsilon, Fraction(1, 2), Fraction(1), "round")
         own = (epsilon / 2, epsilon / 2, curator._gate._noise, curator._gate.charge, 2**20, "round", epsilon)
         sieve._vector = vector(*own)
         questions: list[Question] = [(x, y, ()) for x, y in combinations(curator.schema.columns, 2)]
@@ -150,7 +150,7 @@ def ask_with_wrong_relation(curator: Curator, knowledge: Knowledge, settings: No
 
 def ask_with_faint_noise(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: object) -> Asked:
     """Draws a twentieth of the noise that the answers tell of."""
-    interview = curator.interview(Kendall(40))
+    interview = curator.ask_questions(Kendall(40))
     draw = interview._laplace.draw
     interview._laplace.draw = lambda scale: draw(scale / 20)  # type: ignore[method-assign]
     for x, y in combinations(curator.schema.columns, 2):

@@ -17,8 +17,8 @@ from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
 from dagveil.methods.catalogue import METHODS, method_named, method_plugins
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.report.guarantee_status import Standing
 from dagveil.report.model import build_model
-from dagveil.report.standing import Standing
 from dagveil.runs.discovery import discover
 from dagveil.runs.result import RESULT_VERSION, load_result
 from dagveil_bench.studies.datasets import data_plugins, sample_source

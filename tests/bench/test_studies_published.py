@@ -15,9 +15,9 @@ from dagveil.errors import MethodError
 from dagveil.methods.schedules import Schedule, iterations_allowed
 from dagveil_bench.faithful import AUTHORS_SECONDS
 from dagveil_bench.studies.axis import Axis, choose_axis
-from dagveil_bench.studies.champion import list_defeats, tell_defeats
 from dagveil_bench.studies.figure import list_panels
 from dagveil_bench.studies.jobs import list_jobs
+from dagveil_bench.studies.losses import list_defeats, tell_defeats
 from dagveil_bench.studies.metrics import Metric
 from dagveil_bench.studies.page import Form, write_page
 from dagveil_bench.studies.plan import Role, Study

@@ -29,7 +29,7 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover
-from dagveil_bench.studies import rehearsal, runner
+from dagveil_bench.studies import dry_run, runner
 from dagveil_bench.studies.figure import list_panels
 from dagveil_bench.studies.jobs import Job, list_jobs
 from dagveil_bench.studies.machine import describe_software, read_peak, reset_peak
@@ -283,7 +283,7 @@ def test_all_commands_on_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     refused = run("run", "small.toml", "--workers", "1", code=2)
     assert "'lap-mech' cannot be run on 'child': lap-mech puts noise on every cell" in refused
     assert "holds no study yet" in run("table", "small.sqlite", code=2)
-    monkeypatch.setattr(runner, "rehearse", lambda jobs, study: None)  # so that runs fail
+    monkeypatch.setattr(runner, "check_first", lambda jobs, study: None)  # so that runs fail
     part = run("run", "small.toml", "--workers", "1", "--only", "data=child", "--only", "method=lap-mech", code=1)
     assert "4 runs done, 0 of 4 were stored before, 4 failed" in part
     assert "most often: MethodError: lap-mech puts noise on every cell" in part
@@ -410,7 +410,7 @@ def test_data_that_cannot_be_drawn_stop_the_study_before_it_starts(
     def refuse(*words: object) -> object:
         raise FileNotFoundError(2, "No such file", "rows.csv")
 
-    monkeypatch.setattr(rehearsal, "sample_source", refuse)
+    monkeypatch.setattr(dry_run, "sample_source", refuse)
     assert "0 runs done" in one()  # nothing is left, so nothing is drawn
     Path("one.toml").write_text(ONE.replace("[200]", "[100]"), encoding="utf-8")
     result = CliRunner().invoke(group, ["bench", "run", "one.toml"])
@@ -424,14 +424,14 @@ def test_a_data_set_with_too_few_rows_for_some_runs_costs_only_those(
 ) -> None:
     """Also when the smaller ones are done: then only the larger ones wait."""
     one()
-    true_sample = rehearsal.sample_source
+    true_sample = dry_run.sample_source
 
     def has_few(source: str, n_rows: int, rng: np.random.Generator) -> object:
         if n_rows > 200:
             raise ValueError("there are 200 rows")
         return true_sample(source, n_rows, rng)
 
-    monkeypatch.setattr(rehearsal, "sample_source", has_few)
+    monkeypatch.setattr(dry_run, "sample_source", has_few)
     assert "6 of 12 were stored before" in one(("[200]", "[200, 300]"))
 
 

@@ -26,9 +26,9 @@ from dagveil_bench import trust, trust_tables
 from dagveil_bench.trust import (
     CONTENDERS,
     Cell,
-    Outcome,
     Study,
     Task,
+    TrustOutcome,
     compare_confidence,
     read_contender,
     run_task,
@@ -108,8 +108,8 @@ def ask(table: TrustTable, *, shuffled: bool = False) -> Task:
     return Task(table.name, "measure", 1.0, shuffled, 0, 1)
 
 
-def tell_runs(graphs: Sequence[frozenset[Pair]], told: Sequence[dict[Pair, float]]) -> list[Outcome]:
-    return [Outcome(graph, graph, stated) for graph, stated in zip(graphs, told, strict=True)]
+def tell_runs(graphs: Sequence[frozenset[Pair]], told: Sequence[dict[Pair, float]]) -> list[TrustOutcome]:
+    return [TrustOutcome(graph, graph, stated) for graph, stated in zip(graphs, told, strict=True)]
 
 
 @needs_causal_learn

@@ -38,7 +38,7 @@ def test_other_searches_run_as_well(method):
     run = run_case(WideCase(WideKind.NUMBERS, 12, 20_000, 20.0, 1, method))
     assert run.f1 > 0.5
     page = wide_page([run_case(WideCase(WideKind.NUMBERS, 6, 2_000, 20.0, 1)), run], "dagveil bench wide")
-    assert page.splitlines()[2].startswith(f"`measure` and `{method}` on made-up tables")
+    assert page.splitlines()[2].startswith(f"`measure` and `{method}` on synthetic tables")
     assert f"| 12 | {method} | 20000 |" in page
 
 

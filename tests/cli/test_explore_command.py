@@ -16,7 +16,7 @@ QUICK = ("--epsilons", "0.1,5", "--methods", "measure,em-pc", "--models", 2)
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Find no constants of this machine, and leave slow methods out of every rehearsal."""
+    """Find no constants of this machine, and leave slow methods out of every trial."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(room, "AUTO_SECONDS", 0.4)
 
@@ -39,7 +39,7 @@ class TestExplore:
             "Order 2",
             "with probability 0.8",
             "What an attacker gains at most",
-            "made-up tables of 1000 rows",
+            "synthetic tables of 1000 rows",
             "No row was read, and nothing was spent",
         ):
             assert words in done.stdout, words

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagveil.curator import Curator, door
+from dagveil.curator import Curator
+from dagveil.curator import curator as curator_module
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
@@ -186,11 +187,11 @@ def test_unknown_columns_cost_nothing() -> None:
 
 def test_too_many_cells_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     curator, log, _, _ = make_curator()
-    monkeypatch.setattr(door, "MAX_RELEASED_CELLS", 19)
+    monkeypatch.setattr(curator_module, "MAX_RELEASED_CELLS", 19)
     with pytest.raises(BudgetError, match=r"20 cells together.* limit is 19"):
         curator.count_tables(PAIRS, HALF, "tables")
     assert log == []
-    monkeypatch.setattr(door, "MAX_RELEASED_CELLS", 20)
+    monkeypatch.setattr(curator_module, "MAX_RELEASED_CELLS", 20)
     assert len(curator.count_tables(PAIRS, HALF, "tables")) == 2
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dagveil.curator import Curator, door
+from dagveil.curator import Curator
+from dagveil.curator import curator as curator_module
 from dagveil.data.column import Numeric
 from dagveil.data.features import Basis, FeaturePlan
 from dagveil.data.memory import MemoryTable
@@ -77,7 +78,7 @@ def test_nothing_is_left_after_the_whole_budget(table: MemoryTable) -> None:
 
 def test_too_many_cells_are_refused_before_rows_are_read(table: MemoryTable, monkeypatch: pytest.MonkeyPatch) -> None:
     curator = open_door(table, GaussianFilter(BUDGET))
-    monkeypatch.setattr(door, "MAX_RELEASED_CELLS", 100)
+    monkeypatch.setattr(curator_module, "MAX_RELEASED_CELLS", 100)
     monkeypatch.setattr(MemoryTable, "feature_moments", None)
     with pytest.raises(BudgetError, match="the limit is 100"):
         curator.features(PLAN, Fraction(1), "features")

@@ -20,7 +20,7 @@ from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event
 from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.memory import MemoryLedger
-from dagveil.privacy.noise.blocks import LaplaceBlocks
+from dagveil.privacy.noise.draw_buffer import LaplaceBlocks
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.renyi_filter import RenyiFilter
@@ -65,7 +65,7 @@ def open_curator(accounting: Filter) -> Curator:
 
 def test_an_interview_answers_in_its_own_process_only() -> None:
     curator = open_curator(PureFilter(Budget.of(1, 0)))
-    interview = curator.interview(statistic_named("kendall", 60))
+    interview = curator.ask_questions(statistic_named("kendall", 60))
     interview.answer(AB, EPSILON, "first")  # a block of draws is waiting now
     told = ask_in_forks(lambda: interview.answer(AB, EPSILON, "forked"))
     assert len(told) == 4
@@ -77,15 +77,15 @@ def test_an_interview_answers_in_its_own_process_only() -> None:
 
 def test_every_way_to_ask_is_refused() -> None:
     curator = open_curator(GaussianFilter(Budget.of(1, 1e-6)))
-    interview = curator.interview(statistic_named("kendall", 60))
-    sieve = interview.open_sieve(EPSILON, Fraction(1, 2), Fraction(1, 2), "round")
-    laboratory = curator.laboratory(60)
+    interview = curator.ask_questions(statistic_named("kendall", 60))
+    sieve = interview.open_rounds(EPSILON, Fraction(1, 2), Fraction(1, 2), "round")
+    laboratory = curator.ask_kernels(60)
     plan = MomentPlan(("x", "y"), (0.0, 0.0), (1.0, 1.0), 4.0, 1.0, 8)
     asking: list[Callable[[], object]] = [
         lambda: curator.count_rows(EPSILON),
         lambda: curator.interactions([("a", "b")], EPSILON, "pairs"),
         lambda: curator.moments(plan, EPSILON, "moments"),
-        lambda: curator.descent(plan).gradient(np.zeros((2, 2)), 1.0, EPSILON, "gradient"),
+        lambda: curator.ask_gradients(plan).gradient(np.zeros((2, 2)), 1.0, EPSILON, "gradient"),
         lambda: curator.open_as_published("no reason", np.random.default_rng(0)),
         lambda: interview.choose_separation([(AB, 1.0)], EPSILON, "choice"),
         interview.flip_coin,

@@ -9,8 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dagveil.data.doubts import find_doubts
 from dagveil.data.draft import draft_schema
+from dagveil.data.draft_warnings import find_doubts
 
 MANY = range(30)
 

@@ -22,7 +22,7 @@ from dagveil.data.schema import Schema
 from dagveil.data.streamed import StreamedTable
 from dagveil.data.table import Table
 from dagveil.errors import DataError, MissingExtraError
-from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import measure_source
 from dagveil_bench.spark_cluster import SparkCluster, start_cluster

@@ -209,7 +209,7 @@ def _numeric_constants() -> list[tuple[str, float]]:
 
 @pytest.mark.parametrize(("name", "value"), _numeric_constants())
 def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> None:
-    import dagveil.curator.door
+    import dagveil.curator.curator
     import dagveil.evidence.covariance
     import dagveil.evidence.moments
     import dagveil.evidence.pairs
@@ -222,7 +222,7 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
     import dagveil.search.constraint.skeleton
 
     rooms = (
-        dagveil.curator.door,
+        dagveil.curator.curator,
         dagveil.evidence.covariance,
         dagveil.evidence.moments,
         dagveil.evidence.pairs,

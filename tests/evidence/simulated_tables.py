@@ -1,4 +1,4 @@
-"""Exact and noisy tables of made-up rows, and the plain formulas that the evidence must agree with."""
+"""Exact and noisy tables of synthetic rows, and the plain formulas that the evidence must agree with."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ QUICK = dv.SearchSettings(redraws=2)
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave slow methods out of every rehearsal."""
+    """Leave slow methods out of every trial."""
     monkeypatch.setattr(room, "AUTO_SECONDS", 0.4)
 
 

@@ -21,7 +21,7 @@ from dagveil.errors import DagveilError, MethodError, SchemaError, UnreviewedSch
 from dagveil.forecast.detection import Weakest
 from dagveil.forecast.explore import Exploration, explore, load_exploration
 from dagveil.forecast.recommendation import Curve, Point, reach, read_curve, recommend
-from dagveil.forecast.time_limit import FEWEST_ROWS, fit_effort
+from dagveil.forecast.time_limit import FEWEST_ROWS, fit_time_limit
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS
 from dagveil.privacy.budget import Budget
@@ -108,16 +108,16 @@ class TestExploring:
         assert explore(known, [1], **QUICK).curves != explore(SCHEMA, [1], **QUICK).curves
 
     def test_a_run_that_fails_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from dagveil.forecast import trial_runs as rehearsal
+        from dagveil.forecast import trial_runs as trial
 
-        real = rehearsal.measure_source
+        real = trial.measure_source
 
         def fail(table: object, schema: Schema, epsilon: Fraction, *rest: object, **named: object) -> object:
             if epsilon < 1:
                 raise MethodError("too little")
             return real(table, schema, epsilon, *rest, **named)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(rehearsal, "measure_source", fail)
+        monkeypatch.setattr(trial, "measure_source", fail)
         partly = explore(SCHEMA, ["0.5", "2"], methods=["measure"], models=2)
         assert [(point.f1 is None, point.failure) for point in partly.curves[0].points] == [
             (True, "too little"),
@@ -282,7 +282,7 @@ class TestEffort:
         methods = [METHODS[name] for name in names]
         budgets = [Budget.of(1, "1e-6")]
         none = Knowledge.none()
-        return fit_effort(SCHEMA, none, methods, budgets, 10, rows, seconds, may_leave_out=may_leave_out)
+        return fit_time_limit(SCHEMA, none, methods, budgets, 10, rows, seconds, may_leave_out=may_leave_out)
 
     def test_slow_methods_go_first_and_rows_second(self) -> None:
         all_of_it = self.fit(50_000, 1e9, ["measure", "em-pc", "pcd"])

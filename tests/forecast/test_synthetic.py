@@ -1,4 +1,4 @@
-"""Made-up tables: they have the schema's columns, obey knowledge, and follow the law that the documentation states."""
+"""Synthetic tables: they have the schema's columns, obey knowledge, and follow the law that the documentation has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from dagveil.data.column import Boolean, Categorical, Numeric, Ordinal
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
-from dagveil.forecast.synthetic import EDGES_PER_COLUMN, EXPLAINED, Law, draw_dag, make_up
+from dagveil.forecast.synthetic import EDGES_PER_COLUMN, EXPLAINED, SyntheticLaw, draw_dag, make_synthetic
 from dagveil.graphs.knowledge import Knowledge
 
 MIXED = Schema(
@@ -34,13 +34,13 @@ class TestGraphs:
     def test_edges_are_as_many_as_the_law_says(self) -> None:
         schema = wide(21)
         rng = np.random.default_rng(0)
-        for law, wanted in ((Law(), EDGES_PER_COLUMN), (Law(degree=3.0), 3.0)):
+        for law, wanted in ((SyntheticLaw(), EDGES_PER_COLUMN), (SyntheticLaw(degree=3.0), 3.0)):
             edges = [len(draw_dag(schema, Knowledge.none(), law, rng).edges) for _ in range(60)]
             assert np.mean(edges) / 21 == pytest.approx(wanted, rel=0.1)
 
     def test_the_order_of_columns_says_nothing(self) -> None:
         rng = np.random.default_rng(1)
-        dags = [draw_dag(wide(8), Knowledge.none(), Law(), rng) for _ in range(200)]
+        dags = [draw_dag(wide(8), Knowledge.none(), SyntheticLaw(), rng) for _ in range(200)]
         forward = sum(tail < head for dag in dags for tail, head in dag.edges)
         assert 0.45 < forward / sum(len(dag.edges) for dag in dags) < 0.55
 
@@ -54,7 +54,7 @@ class TestGraphs:
         rng = np.random.default_rng(2)
         seen = set()
         for _ in range(100):
-            dag = draw_dag(wide(6), knowledge, Law(degree=2.5), rng)
+            dag = draw_dag(wide(6), knowledge, SyntheticLaw(degree=2.5), rng)
             assert ("x5", "x2") in dag.edges
             assert all(knowledge.allows(*edge) for edge in dag.edges)
             seen |= dag.edges
@@ -72,16 +72,16 @@ class TestGraphs:
     )
     def test_bad_laws_are_refused(self, settings: dict[str, float], what: str) -> None:
         with pytest.raises(MethodError, match=what):
-            Law(**settings)
+            SyntheticLaw(**settings)
 
     def test_more_edges_than_pairs_are_refused(self) -> None:
         with pytest.raises(MethodError, match=r"at most 1\.5"):
-            Law(degree=2.0).density(4)
+            SyntheticLaw(degree=2.0).density(4)
 
 
 class TestRows:
     def test_every_kind_of_column_is_drawn_as_declared(self) -> None:
-        made = make_up(MIXED, Knowledge.none(), Law(), 4000, np.random.default_rng(3))
+        made = make_synthetic(MIXED, Knowledge.none(), SyntheticLaw(), 4000, np.random.default_rng(3))
         counts = {name: made.table.counts([name]) for name in MIXED.columns}
         assert {name: len(array) for name, array in counts.items()} == {
             name: column.n_levels for name, column in MIXED.columns.items()
@@ -97,7 +97,8 @@ class TestRows:
 
     def test_the_same_seed_draws_the_same(self) -> None:
         first, again, other = (
-            make_up(MIXED, Knowledge.none(), Law(), 500, np.random.default_rng(seed)) for seed in (4, 4, 5)
+            make_synthetic(MIXED, Knowledge.none(), SyntheticLaw(), 500, np.random.default_rng(seed))
+            for seed in (4, 4, 5)
         )
         assert first.dag == again.dag
         names = tuple(MIXED.columns)
@@ -111,7 +112,7 @@ class TestRows:
         knowledge = Knowledge(required=frozenset({("a", "b")}))
         found = []
         for seed in range(150):
-            table = make_up(schema, knowledge, Law(), 1500, np.random.default_rng(seed)).table
+            table = make_synthetic(schema, knowledge, SyntheticLaw(), 1500, np.random.default_rng(seed)).table
             rows = np.column_stack([table._numbers(name) for name in "ab"])
             found.append(abs(np.corrcoef(rows.T)[0, 1]))
         assert np.mean(found) == pytest.approx(0.4, abs=0.04)
@@ -122,13 +123,15 @@ class TestRows:
         columns = {f"x{k}": Numeric(bounds=(-9.0, 9.0), center=0.0, spread=1.0) for k in range(8)}
         schema = Schema(dataset="many", columns=columns)
         knowledge = Knowledge(required=frozenset((f"x{k}", "x7") for k in range(7)))
-        made = make_up(schema, knowledge, Law(degree=0.0, strength=0.55), 20_000, np.random.default_rng(6))
+        made = make_synthetic(
+            schema, knowledge, SyntheticLaw(degree=0.0, strength=0.55), 20_000, np.random.default_rng(6)
+        )
         rows = np.column_stack([made.table._numbers(name) for name in columns])
         fitted = np.linalg.lstsq(rows[:, :7], rows[:, 7], rcond=None)[1][0] / (20_000 * rows[:, 7].var())
         assert fitted == pytest.approx(1.0 - EXPLAINED, abs=0.03)
 
     def test_a_gap_in_the_graph_is_independence(self) -> None:
-        made = make_up(wide(6), Knowledge.none(), Law(degree=0.0), 20_000, np.random.default_rng(7))
+        made = make_synthetic(wide(6), Knowledge.none(), SyntheticLaw(degree=0.0), 20_000, np.random.default_rng(7))
         for pair in combinations(made.dag.nodes, 2):
             table = made.table.counts(pair) / 20_000
             assert abs(table - np.outer(table.sum(1), table.sum(0))).max() < 0.02
@@ -150,7 +153,7 @@ class TestRows:
 def test_made_up_numbers_fill_several_bins(column: Numeric) -> None:
     """Bounds and bins alone once put everybody into the last bin, and every method saw nothing."""
     schema = Schema(dataset="demo", columns={"x": column, "y": column}, nominal_rows=1000)
-    made = make_up(schema, Knowledge.none(), Law(), 2000, np.random.default_rng(1))
+    made = make_synthetic(schema, Knowledge.none(), SyntheticLaw(), 2000, np.random.default_rng(1))
     counts = made.table.counts(["x"])
     assert counts.max() < 0.9 * counts.sum()
     assert counts[: len(column.cuts) + 1].min() > 0

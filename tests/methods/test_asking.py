@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from dagveil.curator import Curator, Interview, Question
+from dagveil.curator import Curator, Question, QuestionSession
 from dagveil.curator.gate import Gate
 from dagveil.data.column import Categorical, Numeric
 from dagveil.data.memory import MemoryTable
@@ -21,8 +21,8 @@ from dagveil.methods.asking import (
     ASKABLE,
     MEDIANS,
     Asked,
-    Desk,
     Needs,
+    ThresholdedQuestions,
     check_countable,
     check_statistic,
     check_tables,
@@ -77,8 +77,8 @@ class RecordingCurator(Curator):
     def count_tables(self, *asked: Any) -> Any:
         return self.note("count_tables", super().count_tables, asked)
 
-    def interview(self, statistic: Statistic) -> Any:
-        return Noting(self, super().interview(statistic))
+    def ask_questions(self, statistic: Statistic) -> Any:
+        return Noting(self, super().ask_questions(statistic))
 
     def note(self, name: str, ask: Callable[..., object], asked: tuple[Any, ...]) -> object:
         before = len(self.events)
@@ -99,7 +99,7 @@ class Noting:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)
-        if name == "open_sieve":
+        if name == "open_rounds":
             return lambda *asked: Noting(self._curator, found(*asked))
         if name in STEERING:
             return lambda *asked: self._curator.note(name, found, asked)
@@ -117,7 +117,7 @@ class RowlessCurator:
     def count_tables(self, *asked: Any) -> object:
         return self.play("count_tables", asked)
 
-    def interview(self, statistic: Statistic) -> Playing:
+    def ask_questions(self, statistic: Statistic) -> Playing:
         return Playing(self, statistic)
 
     def play(self, name: str, asked: tuple[Any, ...]) -> object:
@@ -142,15 +142,15 @@ class Playing:
         empty = MemoryTable.from_codes(nobody, curator.schema)
         self._curator = curator
         gate = Gate(PureFilter(Budget.of(1, 0)), Mock(), noise_source(NoiseKind.SEEDED, 0))
-        self._empty = Interview(empty, curator.relation, statistic, gate)
+        self._empty = QuestionSession(empty, curator.relation, statistic, gate)
         self.statistic = statistic
         self.asked = 0
 
     def critical_score(self, question: Question, *rest: float) -> float:
         return self._empty.critical_score(question, *rest)
 
-    def open_sieve(self, *asked: Any) -> Any:
-        sieve = self._empty.open_sieve(*asked)
+    def open_rounds(self, *asked: Any) -> Any:
+        sieve = self._empty.open_rounds(*asked)
         self.threshold_scale, self.question_scale = sieve.threshold_scale, sieve.question_scale
         return self
 
@@ -381,16 +381,16 @@ class TestSmallParts:
     def test_margins_are_paid_for_only_where_they_are_needed(self, statistic: str, charged: int, sampled: Any) -> None:
         for nominal_rows, expected in ((2000, charged), (None, 1)):
             table = sampled("cancer", 2000, nominal_rows=nominal_rows)
-            desk, curator = self.open_desk(table, statistic)
+            session, curator = self.open_session(table, statistic)
             assert len(curator.events) == expected
-            assert desk.share == pytest.approx(1.0 - 0.05 * expected)
-            assert desk.rows == pytest.approx(2000, abs=60)
+            assert session.share == pytest.approx(1.0 - 0.05 * expected)
+            assert session.rows == pytest.approx(2000, abs=60)
             if expected:
                 assert curator.accounting.spent == curator.accounting.total / 20
 
     def test_thresholds_follow_the_ties_of_the_columns(self, sampled: Any) -> None:
         table = sampled("cancer", 2000)
-        desk, _ = self.open_desk(table, "kendall", epsilon=10**4)
+        session, _ = self.open_session(table, "kendall", epsilon=10**4)
         names = list(table.schema.columns)
         for x, y in [(names[0], names[1]), (names[2], names[4])]:
             even = []
@@ -398,30 +398,30 @@ class TestSmallParts:
                 shares = table.counts((name,)) / 2000
                 even.append(1 - float((shares**3).sum()))
             question = (x, y, ())
-            plain = desk.interview.critical_score(question, 0.01, 2000.0, even[0] * even[1])
-            assert desk.threshold(question) == pytest.approx(plain, rel=1e-3)
-            assert desk.threshold(question, 0.25) == pytest.approx(plain / 2, rel=1e-3)
+            plain = session.questions.critical_score(question, 0.01, 2000.0, even[0] * even[1])
+            assert session.threshold(question) == pytest.approx(plain, rel=1e-3)
+            assert session.threshold(question, 0.25) == pytest.approx(plain / 2, rel=1e-3)
 
     @pytest.mark.parametrize("statistic", ["g", "kendall"])
     def test_a_public_number_of_rows_is_taken_as_it_is(self, statistic: str) -> None:
         columns = {name: Categorical(("n", "y"), "n") for name in "ab"}
         schema = Schema(dataset="coins", columns=columns, reviewed=True)
         table = MemoryTable.from_codes({name: np.arange(731) % 2 for name in columns}, schema)
-        desk, curator = self.open_desk(table, statistic, relation=Relation.REPLACE_ONE)
-        assert desk.rows == 731
+        session, curator = self.open_session(table, statistic, relation=Relation.REPLACE_ONE)
+        assert session.rows == 731
         # ties are a secret still
         assert [event.label for event in curator.events] == ["one-way tables"] * (statistic == "kendall")
-        assert [event.label for event in self.open_desk(table, statistic)[1].events] == ["one-way tables"]
+        assert [event.label for event in self.open_session(table, statistic)[1].events] == ["one-way tables"]
 
     @staticmethod
-    def open_desk(
+    def open_session(
         table: MemoryTable, statistic: str, epsilon: float = 1.0, relation: Relation = Relation.ADD_REMOVE
-    ) -> tuple[Desk, Curator]:
+    ) -> tuple[ThresholdedQuestions, Curator]:
         budget = Budget.of(epsilon, 0)
         accounting = method_named("lap-mech").accounting(budget, table.schema, None, Knowledge.none())
         run = MemoryLedger().reserve("asked", budget, TERMS, "pure accounting", "test", "test")
         curator = Curator(table, relation, accounting, run, noise_source(NoiseKind.SEEDED, 0))
-        return Desk(curator, statistic, 0.01, 1, Needs.FIXED_NOISE), curator
+        return ThresholdedQuestions(curator, statistic, 0.01, 1, Needs.FIXED_NOISE), curator
 
 
 def test_the_level_of_the_thresholds(ask_method: Ask) -> None:

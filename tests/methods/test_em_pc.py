@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from dagveil.curator import Curator, Interview, Question
+from dagveil.curator import Curator, Question, QuestionSession
 from dagveil.data.memory import MemoryTable
 from dagveil.methods.asking import Asked
 from dagveil.methods.em_pc import _draw, number_scores
@@ -169,13 +169,13 @@ class TestBudget:
     ) -> None:
         """Every set of every neighbour that a node was treated with counts once, whichever neighbours go."""
         scored: list[Question] = []
-        choose = Interview.choose_number
+        choose = QuestionSession.choose_number
 
-        def noting(interview: Interview, options: Any, *rest: Any) -> int:
+        def noting(interview: QuestionSession, options: Any, *rest: Any) -> int:
             scored.extend(question for questions in options for question, _ in questions)
             return choose(interview, options, *rest)
 
-        monkeypatch.setattr(Interview, "choose_number", noting)
+        monkeypatch.setattr(QuestionSession, "choose_number", noting)
         asked, _ = ask_method("em-pc", sampled("asia", 2000), 10)
         assert asked.questions == len(scored)
         assert {len(given) for _, _, given in scored} == {0, 1, 2}

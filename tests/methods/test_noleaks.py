@@ -141,9 +141,9 @@ def recorder(tape: list[Any], playing: bool, asked: list[Any]) -> type[Curator]:
     """Return a curator whose answers are recorded on a tape, or played from it."""
 
     class RecordedCurator(Curator):
-        def descent(self, rows: MomentPlan) -> Any:
+        def ask_gradients(self, rows: MomentPlan) -> Any:
             asked.append(("rows", rows))
-            return RecordedDescent(super().descent(rows), tape, playing, asked)
+            return RecordedDescent(super().ask_gradients(rows), tape, playing, asked)
 
         def count_tables(self, *words: Any) -> Any:
             return self._play(lambda: super(RecordedCurator, self).count_tables(*words))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dagveil.curator import Curator
-from dagveil.curator.laboratory import Laboratory
+from dagveil.curator.kernel_questions import KernelQuestions
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -204,8 +204,8 @@ class Recorder(Curator):
     def residual_moments(self, *arguments: Any) -> Any:
         return self._pass(super().residual_moments, *arguments)
 
-    def laboratory(self, slots: int) -> Laboratory:
-        laboratory = super().laboratory(slots)
+    def ask_kernels(self, slots: int) -> KernelQuestions:
+        laboratory = super().ask_kernels(slots)
         for name in ("gcm", "permutation_bit"):
             exact = getattr(laboratory, name)
             setattr(laboratory, name, lambda *arguments, exact=exact: self._pass(exact, *arguments))

@@ -15,7 +15,7 @@ from dagveil.cli.main import group
 from dagveil.errors import DataError
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Budget
-from dagveil.report.attempts import read_attempts
+from dagveil.report.audit_section import read_attempts
 from dagveil.report.card import build_card
 from dagveil.report.html import render_report
 from dagveil.report.model import check_result

@@ -12,8 +12,8 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, NoisyMax, encode_event
 from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.report.fields import Record
+from dagveil.report.formatting import write_delta, write_epsilon, write_share
 from dagveil.report.spending import MOST_SLICES, itemise
-from dagveil.report.wording import write_delta, write_epsilon, write_share
 
 
 def receipt_of(accounting: Any, events: list[Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dagveil.errors import DataError, LedgerError
 from dagveil.evidence.bundle import Evidence
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.ledger import Ledger, RunState
-from dagveil.privacy.ledger.book import LedgerRun
+from dagveil.privacy.ledger.ledger import LedgerRun
 from dagveil.privacy.noise.exact import ExactNoise
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration

@@ -32,7 +32,7 @@ from dagveil.search.score.notears import (
     measure_loss,
     raise_eigenvalues,
 )
-from dagveil.search.score.quasi_newton import minimise
+from dagveil.search.score.owl_qn import minimise
 from dagveil.search.score.threshold import (
     SMALLEST_EFFECT,
     Units,

@@ -15,11 +15,11 @@ from dagveil.cancellation import CancelSignal
 from dagveil.data.schema import save_schema
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
-from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.ledger import Ledger
+from dagveil.studio.access import AccessControl, Keys, Place
 from dagveil.studio.app import Limits, make_app, open_desk
-from dagveil.studio.desk import Desk
-from dagveil.studio.door import Door, Keys, Place
 from dagveil.studio.folder import Folder, file_id
+from dagveil.studio.service import StudioService
 from dagveil.studio.worker import Worker
 
 SECRET = "Zebedee-4711"
@@ -48,8 +48,8 @@ class Reply:
 class Caller:
     """Asks a studio, with the token unless told otherwise."""
 
-    desk: Desk
-    app: Door
+    service: StudioService
+    app: AccessControl
     keys: Keys
     folder: Path
     seen: list[Reply] = field(default_factory=list)
@@ -106,10 +106,10 @@ class Caller:
                 assert secret not in text or "set-cookie" in reply.headers
 
     def check_nothing_spent(self) -> None:
-        assert self.desk.books.history() == ()
+        assert self.service.books.history() == ()
 
     def spent(self, dataset: str = "asia-sample") -> float:
-        return float(self.desk.books.account(dataset).spent_epsilon)
+        return float(self.service.books.account(dataset).spent_epsilon)
 
 
 def fill_folder(folder: Path, rows: int = 400) -> None:
@@ -129,9 +129,9 @@ def open_studio(folder: Path, limits: Limits | None = None) -> Caller:
     """Open a studio; by default no job is ever started."""
     limits = limits or Limits(upload_bytes=2000, running=0)
     place = Folder.open(folder)
-    desk = open_desk(place, str(place.root / "ledger.sqlite"), limits)
+    service = open_desk(place, str(place.root / "ledger.sqlite"), limits)
     keys = Keys()
-    return Caller(desk, make_app(desk, Place("127.0.0.1", 8123), keys, limits), keys, place.root)
+    return Caller(service, make_app(service, Place("127.0.0.1", 8123), keys, limits), keys, place.root)
 
 
 def open_books(folder: Path) -> Ledger:
@@ -148,8 +148,8 @@ def order_job(studio: Caller, **change: Any) -> str:
 def work(studio: Caller, job_id: str, bell: CancelSignal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Do in this process what the process of a job does."""
     monkeypatch.setenv("DAGVEIL_LEDGER", str(studio.folder / "ledger.sqlite"))
-    assert studio.desk.store.start(job_id)
-    studio.desk.folder.results(job_id).mkdir(exist_ok=True)
-    job = studio.desk.store.get(job_id)
+    assert studio.service.store.start(job_id)
+    studio.service.folder.results(job_id).mkdir(exist_ok=True)
+    job = studio.service.store.get(job_id)
     assert job is not None
-    Worker(studio.desk.folder, studio.desk.store, job, bell).work()
+    Worker(studio.service.folder, studio.service.store, job, bell).work()

@@ -20,4 +20,4 @@ def studio(tmp_path: Path) -> Iterator[Caller]:
     caller = open_studio(tmp_path)
     yield caller
     caller.check_nothing_leaked()
-    caller.desk.books.close()
+    caller.service.books.close()

@@ -40,8 +40,8 @@ WORKER = textwrap.dedent(
 
 def kill_worker(studio: Caller, job_id: str, moment: str) -> None:
     """Run a job in a process that kills itself at a moment, and let the studio find it dead."""
-    assert studio.desk.store.start(job_id)
-    studio.desk.folder.results(job_id).mkdir(exist_ok=True)
+    assert studio.service.store.start(job_id)
+    studio.service.folder.results(job_id).mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-c", WORKER.format(moment), str(studio.folder), job_id],
         env={**os.environ, "PYTHONPATH": SOURCE, "DAGVEIL_LEDGER": str(studio.folder / "ledger.sqlite")},
@@ -50,4 +50,4 @@ def kill_worker(studio: Caller, job_id: str, moment: str) -> None:
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    studio.desk.crew.patrol()
+    studio.service.runner.tick()

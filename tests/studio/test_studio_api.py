@@ -75,7 +75,7 @@ def test_background_knowledge_survives_the_form(studio: Caller) -> None:
     }
     body = {"name": "asia-sample", "columns": columns, "reviewed": True}
     assert studio.ask("PUT", f"/api/datasets/{ASIA}/schema", body).status == 200
-    schema = studio.desk.folder.table(ASIA).schema
+    schema = studio.service.folder.table(ASIA).schema
     assert schema is not None
     assert schema.forbidden == (("lung", "smoke"),)
 
@@ -134,7 +134,7 @@ def test_runs_that_make_no_sense_are_refused_and_nothing_is_queued(
     reply = studio.ask("POST", "/api/jobs", {"dataset": ASIA, "epsilon": "1", **change})
     assert reply.status == status, reply.text
     assert reply.json["detail"]
-    assert studio.desk.store.all() == []
+    assert studio.service.store.all() == []
     studio.check_nothing_spent()
 
 

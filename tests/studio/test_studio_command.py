@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from dagveil.cancellation import CancelSignal
 from dagveil.cli.main import group
 from dagveil.studio import app
-from dagveil.studio.vitality import take_lock
+from dagveil.studio.process_lock import take_lock
 
 
 def test_other_hosts_need_a_word(tmp_path: Path) -> None:
@@ -84,4 +84,4 @@ def test_an_exploration_draws_its_curve_and_costs_nothing(studio: Caller, monkey
 )
 def test_explorations_that_make_no_sense_are_refused(studio: Caller, change: dict[str, object], status: int) -> None:
     assert studio.ask("POST", f"/api/datasets/{ASIA}/exploration", change).status == status
-    assert studio.desk.store.all() == []
+    assert studio.service.store.all() == []

@@ -9,7 +9,7 @@ from caller import ASIA, HOST, Caller
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dagveil.studio.door import Keys, Place
+from dagveil.studio.access import Keys, Place
 
 PAGES = ("/", "/jobs", "/history", "/api/datasets", "/api/openapi.json", "/nowhere")
 
@@ -44,7 +44,7 @@ def test_neither_the_cookie_nor_the_path_is_enough(studio: Caller) -> None:
             assert reply.status in (401, 404, 405), path
             assert studio.keys.path not in reply.text + str(reply.headers)
             assert studio.ask(method, f"{base}/api/jobs", b"{}", **told).status == 401
-    assert studio.desk.store.all() == []
+    assert studio.service.store.all() == []
 
 
 def test_links_of_pages_lead_below_the_path(studio: Caller) -> None:
@@ -123,7 +123,7 @@ def test_other_pages_are_refused_even_with_the_cookie(studio: Caller, method: st
         assert reply.status == 403
         assert not [name for name in reply.headers if name.startswith("access-control")]
     studio.check_nothing_spent()
-    assert studio.desk.store.all() == []
+    assert studio.service.store.all() == []
 
 
 def test_a_change_with_a_cookie_must_say_where_it_comes_from(studio: Caller) -> None:

@@ -38,7 +38,7 @@ def test_a_killed_run_is_finished_at_no_further_charge(
     studio: Caller, monkeypatch: pytest.MonkeyPatch, method: str, moment: str
 ) -> None:
     # nothing more could be reserved: finishing must not ask for it
-    studio.desk.books.set_budget("asia-sample", Budget.of(1, "1e-6"), Composition.SUM)
+    studio.service.books.set_budget("asia-sample", Budget.of(1, "1e-6"), Composition.SUM)
     options = {"plan": "tables"} if method == "measure" else {}
     job_id = order_job(studio, method=method, options=options)
     kill_worker(studio, job_id, KILLED[moment])
@@ -48,21 +48,21 @@ def test_a_killed_run_is_finished_at_no_further_charge(
     page = studio.ask("GET", f"/jobs/{job_id}").text
     assert "Charged ε 1; what was drawn is kept." in page
     assert "Finish this run (already charged)" in page
-    (before,) = studio.desk.books.history()
+    (before,) = studio.service.books.history()
     another = studio.ask("POST", "/api/jobs", {"dataset": ASIA, "epsilon": "1/100"})
     assert (another.status, another.json["error"]) == (409, "over budget")
 
     job = finish(studio, job_id, monkeypatch)
     assert (job["state"], job["has_result"], job["can_finish"], job["message"]) == ("done", True, False, "")
-    (run,) = studio.desk.books.history()
+    (run,) = studio.service.books.history()
     assert (run.state.value, run.events[: len(before.events)]) == ("closed", before.events)
-    place = studio.desk.folder.results(job_id)
+    place = studio.service.folder.results(job_id)
     paid = load_evidence(place / "evidence.json") if method == "measure" else load_result(place / "result.json")
     assert paid.receipt.events == run.events
     assert not (place / "recovery.jsonl").exists()
     assert not list(place.glob(".part-*"))
-    assert (studio.spent(), studio.desk.books.account("asia-sample").reserved_epsilon) == (1.0, 0)
-    assert studio.desk.books.verify().problem is None
+    assert (studio.spent(), studio.service.books.account("asia-sample").reserved_epsilon) == (1.0, 0)
+    assert studio.service.books.verify().problem is None
     assert studio.ask("POST", f"/api/jobs/{job_id}/finish").status == 409
 
 
@@ -71,9 +71,9 @@ def test_a_run_that_was_killed_before_its_first_charge_costs_nothing(studio: Cal
     kill_worker(studio, job_id, f"SqlLedger.record_event = lambda *a: {KILL}")
     job = told(studio, job_id)
     assert (job["state"], job["can_finish"], job["charge"]["epsilon"]) == ("interrupted", False, "0")
-    (run,) = studio.desk.books.history()
+    (run,) = studio.service.books.history()
     assert run.state.value == "released"
-    assert not (studio.desk.folder.results(job_id) / "recovery.jsonl").exists()
+    assert not (studio.service.folder.results(job_id) / "recovery.jsonl").exists()
     refused = studio.ask("POST", f"/api/jobs/{job_id}/finish")
     assert (refused.status, refused.json["error"]) == (409, "nothing to finish")
 
@@ -84,7 +84,7 @@ def test_evidence_that_was_saved_needs_no_recovery_file(studio: Caller) -> None:
     kill_worker(studio, job_id, f"{last}{KILL} if self.name == 'recovery.jsonl' else unlink(self, **k)")
     job = told(studio, job_id)
     assert (job["state"], job["can_finish"], job["has_evidence"]) == ("interrupted", False, True)
-    assert not (studio.desk.folder.results(job_id) / "recovery.jsonl").exists()
+    assert not (studio.service.folder.results(job_id) / "recovery.jsonl").exists()
     assert studio.ask("POST", f"/api/jobs/{job_id}/search", {"settings": {"redraws": 0}}).status == 201
 
 
@@ -105,7 +105,7 @@ def test_a_run_that_failed_or_was_cancelled_is_finished(studio: Caller, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(Evidence, "save", lambda *_: bell.ring() or fail())
         work(studio, job_id, bell, monkeypatch)
-    assert studio.desk.store.get(job_id).state in (JobState.CANCELLED, JobState.FAILED)  # type: ignore[union-attr]
+    assert studio.service.store.get(job_id).state in (JobState.CANCELLED, JobState.FAILED)  # type: ignore[union-attr]
     assert told(studio, job_id)["can_finish"]
 
     waiting = studio.ask("POST", f"/api/jobs/{job_id}/finish").json
@@ -113,7 +113,7 @@ def test_a_run_that_failed_or_was_cancelled_is_finished(studio: Caller, monkeypa
     assert studio.ask("POST", f"/api/jobs/{job_id}/finish").status == 409, "it waits already"
     assert studio.ask("POST", f"/api/jobs/{job_id}/cancel").json["state"] == "cancelled"
     assert finish(studio, job_id, monkeypatch)["state"] == "done"
-    assert (studio.spent(), len(studio.desk.books.history())) == (1.0, 1)
+    assert (studio.spent(), len(studio.service.books.history())) == (1.0, 1)
 
 
 def test_answers_that_are_kept_are_given_again(studio: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,12 +143,12 @@ def test_a_recovery_file_that_is_gone_starts_no_second_run(studio: Caller, monke
     job_id = order_job(studio, epsilon="1/2")
     kill_worker(studio, job_id, KILLED["after the draw"])
     assert studio.ask("POST", f"/api/jobs/{job_id}/finish").status == 202
-    (studio.desk.folder.results(job_id) / "recovery.jsonl").unlink()
+    (studio.service.folder.results(job_id) / "recovery.jsonl").unlink()
     work(studio, job_id, CancelSignal(), monkeypatch)
     job = told(studio, job_id)
     assert (job["state"], job["can_finish"]) == ("failed", False)
     assert "recovery file of this run is gone" in job["message"]
-    (run,) = studio.desk.books.history()
+    (run,) = studio.service.books.history()
     assert (run.state.value, studio.spent()) == ("closed", 0.5)
 
 

@@ -11,7 +11,7 @@ from live_server import Server
 
 from dagveil.errors import DataError
 from dagveil.studio.folder import Folder, file_id
-from dagveil.studio.vitality import holding
+from dagveil.studio.process_lock import holding
 
 BYTES = "application/octet-stream"
 
@@ -202,9 +202,9 @@ def test_messages_of_errors_are_withheld_from_page_and_log(
         raise ValueError(f"could not convert {SECRET}")
 
     caller = open_studio(tmp_path)
-    monkeypatch.setattr(caller.desk, "jobs", stumble)
+    monkeypatch.setattr(caller.service, "jobs", stumble)
     reply = caller.ask("GET", "/jobs")
-    caller.desk.books.close()
+    caller.service.books.close()
     assert reply.status == 500
     log = capfd.readouterr().err
     assert SECRET not in reply.text + log

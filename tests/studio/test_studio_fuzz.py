@@ -50,7 +50,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     assert [(folder / name).read_bytes() for name in ("asia.csv", "visits.csv")] == kept
     assert set(folder.parent.iterdir()) == beside
     assert list((folder / "results").iterdir()) == []
-    caller.desk.books.close()
+    caller.service.books.close()
 
 
 @pytest.mark.parametrize("label", OPERATIONS)

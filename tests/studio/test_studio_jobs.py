@@ -24,7 +24,7 @@ from dagveil.privacy.ledger.watched import WatchedLedger
 from dagveil.privacy.relation import Relation
 from dagveil.studio.app import Limits
 from dagveil.studio.jobs import JobState, JobStore
-from dagveil.studio.vitality import is_held
+from dagveil.studio.process_lock import is_held
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
@@ -69,44 +69,44 @@ def test_a_cancel_costs_nothing_before_the_first_noise_and_the_reservation_after
 ) -> None:
     job_id = order_job(studio, method=method, redraws=5)
     cancel = CancelSignal()
-    studio.desk.store = CancellingStore(studio.desk.folder.jobs_path, cancel, stage, done)
+    studio.service.store = CancellingStore(studio.service.folder.jobs_path, cancel, stage, done)
     work(studio, job_id, cancel, monkeypatch)
     job = studio.ask("GET", f"/api/jobs/{job_id}").json
     assert (job["state"], job["has_result"], job["has_evidence"]) == ("cancelled", False, kept)
     assert (studio.spent(), float(job["charge"]["epsilon"])) == (charged, charged)
-    account = studio.desk.books.account("asia-sample")
+    account = studio.service.books.account("asia-sample")
     assert account.reserved_epsilon == 0, "a cancelled run reserves nothing any more"
     assert account.runs == 1
-    (run,) = studio.desk.books.history()
+    (run,) = studio.service.books.history()
     assert job["can_finish"] == (bool(charged) and not kept)
     state = "open" if job["can_finish"] else "closed" if charged else "released"
     assert (run.state.value, bool(run.events)) == (state, bool(charged))
     assert bool(job["charge"]["releases"]) == bool(charged)
-    assert studio.desk.books.verify().problem is None
+    assert studio.service.books.verify().problem is None
     page = studio.ask("GET", f"/jobs/{job_id}").text
     assert ("charged epsilon 1" in page.lower()) == bool(charged)
     if job["can_finish"]:
-        studio.desk.store = JobStore(studio.desk.folder.jobs_path)
+        studio.service.store = JobStore(studio.service.folder.jobs_path)
         assert studio.ask("POST", f"/api/jobs/{job_id}/finish").status == 202
         work(studio, job_id, CancelSignal(), monkeypatch)
         assert studio.ask("GET", f"/api/jobs/{job_id}").json["state"] == "done"
-        (run,) = studio.desk.books.history()
+        (run,) = studio.service.books.history()
         assert (run.state.value, studio.spent()) == ("closed", 1.0)
 
 
 def test_evidence_of_a_cancelled_run_is_searched_for_free(studio: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     job_id = order_job(studio, redraws=5)
     cancel = CancelSignal()
-    plain = studio.desk.store
-    studio.desk.store = CancellingStore(studio.desk.folder.jobs_path, cancel, "searching", 0)
+    plain = studio.service.store
+    studio.service.store = CancellingStore(studio.service.folder.jobs_path, cancel, "searching", 0)
     work(studio, job_id, cancel, monkeypatch)
-    studio.desk.store = plain
+    studio.service.store = plain
     again = studio.ask("POST", f"/api/jobs/{job_id}/search", {"settings": {"redraws": 3}}).json
     work(studio, again["id"], CancelSignal(), monkeypatch)
     found = studio.ask("GET", f"/api/jobs/{again['id']}").json
     assert (found["state"], found["has_result"], found["evidence_of"]) == ("done", True, job_id)
     assert found["charge"]["epsilon"] == "0"
-    assert (studio.spent(), studio.desk.books.account("asia-sample").runs) == (1.0, 1)
+    assert (studio.spent(), studio.service.books.account("asia-sample").runs) == (1.0, 1)
 
 
 def test_another_search_takes_settings_and_knowledge_or_says_why_not(
@@ -147,7 +147,7 @@ def test_evidence_and_graphs_are_downloaded(studio: Caller, monkeypatch: pytest.
     assert studio.ask("GET", f"/api/jobs/{job_id}/export?to=dot").status == 404
     work(studio, job_id, CancelSignal(), monkeypatch)
     evidence = studio.ask("GET", f"/api/jobs/{job_id}/evidence")
-    assert evidence.body == (studio.desk.folder.results(job_id) / "evidence.json").read_bytes()
+    assert evidence.body == (studio.service.folder.results(job_id) / "evidence.json").read_bytes()
     undirected = [
         edge for edge in studio.ask("GET", f"/api/jobs/{job_id}/result").json["graph"]["edges"]
         if edge["kind"] == "undirected"
@@ -244,8 +244,8 @@ def living(tmp_path: Path) -> Iterator[Caller]:
     fill_folder(tmp_path)
     caller = open_studio(tmp_path, Limits(running=2))
     yield caller
-    for job in caller.desk.store.all(JobState.RUNNING):
-        if job.pid is not None and caller.desk.crew.is_alive(job.id):
+    for job in caller.service.store.all(JobState.RUNNING):
+        if job.pid is not None and caller.service.runner.is_alive(job.id):
             os.kill(job.pid, signal.SIGKILL)
     caller.check_nothing_leaked()
 
@@ -253,7 +253,7 @@ def living(tmp_path: Path) -> Iterator[Caller]:
 def test_a_killed_process_is_interrupted_and_never_run_again(living: Caller) -> None:
     """One process is killed after its first charge; another ends while nobody looks."""
     killed, quick = order_job(living, redraws=10_000), order_job(living, epsilon="1/2")
-    store = living.desk.store
+    store = living.service.store
 
     def told(job_id: str) -> Any:
         return living.ask("GET", f"/api/jobs/{job_id}").json
@@ -262,51 +262,51 @@ def test_a_killed_process_is_interrupted_and_never_run_again(living: Caller) -> 
     pid = store.get(killed).pid  # type: ignore[union-attr]
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not living.desk.crew.is_alive(killed))
-    wait_for(lambda: not living.desk.crew.is_alive(quick))
+    wait_for(lambda: not living.service.runner.is_alive(killed))
+    wait_for(lambda: not living.service.runner.is_alive(quick))
 
     # a server that starts now finds both
     later = open_studio(living.folder, Limits(running=2))
-    later.desk.crew.patrol()
+    later.service.runner.tick()
     job = later.ask("GET", f"/api/jobs/{killed}").json
     assert (job["state"], job["charge"]["epsilon"], job["has_evidence"]) == ("interrupted", "1", True)
     assert "will not be started again" in later.ask("GET", f"/jobs/{killed}").text
     done = later.ask("GET", f"/api/jobs/{quick}").json
     assert (done["state"], done["has_result"], done["charge"]["epsilon"]) == ("done", True, "0.5")
     for _ in range(3):
-        later.desk.crew.patrol()
-    assert later.desk.store.all(JobState.RUNNING, JobState.QUEUED) == []
+        later.service.runner.tick()
+    assert later.service.store.all(JobState.RUNNING, JobState.QUEUED) == []
     assert later.spent() == 1.5
-    assert {run.state.value for run in later.desk.books.history()} == {"closed"}
-    assert later.desk.books.verify().problem is None
+    assert {run.state.value for run in later.service.books.history()} == {"closed"}
+    assert later.service.books.verify().problem is None
 
 
 def test_a_process_that_dies_before_its_first_noise_costs_nothing(living: Caller) -> None:
     job_id = order_job(living)
-    pid = living.desk.store.get(job_id).pid  # type: ignore[union-attr]
+    pid = living.service.store.get(job_id).pid  # type: ignore[union-attr]
     assert pid is not None
     os.kill(pid, signal.SIGKILL)  # it is still importing
     # as if it had come as far as its reservation
-    run = living.desk.books.reserve("asia-sample", Budget.of(1, 0), TERMS, "pure accounting", "measure", "test")
-    living.desk.store.note_run(job_id, run.id)
-    wait_for(lambda: not living.desk.crew.is_alive(job_id))
-    living.desk.crew.patrol()
+    run = living.service.books.reserve("asia-sample", Budget.of(1, 0), TERMS, "pure accounting", "measure", "test")
+    living.service.store.note_run(job_id, run.id)
+    wait_for(lambda: not living.service.runner.is_alive(job_id))
+    living.service.runner.tick()
     job = living.ask("GET", f"/api/jobs/{job_id}").json
     assert (job["state"], job["charge"]["epsilon"]) == ("interrupted", "0")
-    account = living.desk.books.account("asia-sample")
+    account = living.service.books.account("asia-sample")
     assert account.spent_epsilon == account.reserved_epsilon == 0
 
 
 def test_another_ledger_is_never_touched_for_an_old_job(studio: Caller) -> None:
     """Run numbers of one ledger mean other runs in another."""
-    order = studio.desk.store.get(order_job(studio)).order  # type: ignore[union-attr]
-    studio.desk.store.cancel_queued(studio.desk.store.all()[0].id)
-    foreign = studio.desk.store.add(msgspec.structs.replace(order, ledger="/elsewhere/ledger.sqlite"))
-    innocent = studio.desk.books.reserve("asia-sample", Budget.of(1, 0), TERMS, "pure accounting", "measure", "test")
-    studio.desk.store.start(foreign.id)
-    studio.desk.store.note_run(foreign.id, innocent.id)
-    studio.desk.crew.patrol()
-    (run,) = studio.desk.books.history()
+    order = studio.service.store.get(order_job(studio)).order  # type: ignore[union-attr]
+    studio.service.store.cancel_queued(studio.service.store.all()[0].id)
+    foreign = studio.service.store.add(msgspec.structs.replace(order, ledger="/elsewhere/ledger.sqlite"))
+    innocent = studio.service.books.reserve("asia-sample", Budget.of(1, 0), TERMS, "pure accounting", "measure", "test")
+    studio.service.store.start(foreign.id)
+    studio.service.store.note_run(foreign.id, innocent.id)
+    studio.service.runner.tick()
+    (run,) = studio.service.books.history()
     assert run.state.value == "open"
     assert "another ledger" in studio.ask("GET", f"/api/jobs/{foreign.id}").json["charge"]["words"]
 

@@ -29,8 +29,8 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import epsilon_of_rho
 from dagveil.privacy.events import NoisyMax
 from dagveil.privacy.ledger.account import RunState
-from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.ledger.composition import CONVERSION_SHARE, price_run
+from dagveil.privacy.ledger.ledger import Ledger
 from dagveil_bench.cut_line import CutLine
 from dagveil_bench.ledger_worker import DATASET, LINE, PURE_BUDGET, TERMS, work
 from dagveil_bench.postgres_server import start_server
@@ -101,7 +101,7 @@ class Fire:
         return broken == 0 and self.composed <= self.lifetime and self.problem is None
 
 
-class Crew:
+class LoadWorkers:
     """Processes that spend, each with a log of its own over all its lives."""
 
     def __init__(self, place: Callable[[str], str], folder: Path, processes: int, charges: int) -> None:
@@ -203,7 +203,7 @@ def run_fire(
         with books.reserve(DATASET, PURE_BUDGET, TERMS, "pure accounting", "load", "dagveil load") as first:
             first.record(NoisyMax("first", Fraction(1, 5000)))
         begun = time.perf_counter()
-        crew = Crew(place, Path(name), processes, charges_a_run)
+        crew = LoadWorkers(place, Path(name), processes, charges_a_run)
         overspent = 0
         done = {"kill": 0, "cut": 0}
         wanted = sorted(

@@ -15,7 +15,7 @@ from dagveil.errors import BudgetExceededError, LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import NoisyMax
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.relation import Relation
 
 DATASET: Final = "load"

@@ -26,7 +26,7 @@ from dagveil.evidence.features import publishable_evidence
 from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods import measure_features, pcd
-from dagveil.methods.asking import Desk, Needs, asking_filter
+from dagveil.methods.asking import Needs, ThresholdedQuestions, asking_filter
 from dagveil.methods.regressions import release_functions
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
@@ -185,7 +185,7 @@ def _ask_kernel(settings: pcd.PcdSettings) -> Test:
             question[2] or settings.test is not pcd.ResidualTest.HSIC
         ):
             functions, _ = release_functions(curator, pcd.MOMENTS_SHARE)
-        laboratory = curator.laboratory(len(columns["x"]))
+        laboratory = curator.ask_kernels(len(columns["x"]))
         _, is_independent = pcd.divide_rest(curator, laboratory, functions, 1, settings)
         return not is_independent(question)
 
@@ -216,7 +216,7 @@ def _ask_kendall(columns: Columns, question: Question, budget: Budget, rng: np.r
         return asking_filter(total, "kendall", 1)
 
     curator = _open(columns, with_bins(design_schema(len(columns["x"]))), budget, choose, rng)
-    desk = Desk(curator, "kendall", LEVEL / 2, len(CAUSES), Needs.FIXED_NOISE)
+    desk = ThresholdedQuestions(curator, "kendall", LEVEL / 2, len(CAUSES), Needs.FIXED_NOISE)
     epsilon = epsilon_for(curator.accounting, curator.accounting.remaining)
     # Laplace noise of scale 1 exceeds log(1 / (2 p)) with probability p
     score, threshold = desk.measure(question, epsilon, "question", slack=math.log(1.0 / LEVEL))

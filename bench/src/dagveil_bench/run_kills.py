@@ -29,7 +29,7 @@ from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_table
 from dagveil.privacy.events import Event
 from dagveil.privacy.ledger.account import RunRecord
-from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.runs.result import load_result
 
 METHODS: Final = (

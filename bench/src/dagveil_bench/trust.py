@@ -66,7 +66,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrustOutcome:
     """Adjacent pairs that are drawn, those that the search found, and the stated confidence of all pairs."""
 
     drawn: frozenset[Pair]
@@ -82,7 +82,7 @@ class Cell:
     contender: str
     epsilon: float
     shuffled: list[int] = field(default_factory=list)
-    runs: list[Outcome] = field(default_factory=list)
+    runs: list[TrustOutcome] = field(default_factory=list)
 
     def share_drawn(self, pair: Pair) -> float:
         """Return the share of runs in which a pair was drawn."""
@@ -206,11 +206,11 @@ def _find_reference(name: str, folder: Path) -> Reference:
     return find_reference(_TABLES[name], folder)
 
 
-def _run_here(task: Task) -> Outcome:
+def _run_here(task: Task) -> TrustOutcome:
     return run_task(_TABLES[task.table], task)
 
 
-def run_task(table: TrustTable, task: Task) -> Outcome:
+def run_task(table: TrustTable, task: Task) -> TrustOutcome:
     """Release evidence and search it once; shuffles are the same for all contenders and budgets."""
     key = [task.seed, task.run, crc32(table.name.encode())]
     rng = np.random.default_rng([*key, crc32(repr(task).encode())])
@@ -236,7 +236,7 @@ def run_task(table: TrustTable, task: Task) -> Outcome:
         writing.NEAR_MISS = usual
     drawn = result.graph.cpdag.skeleton()
     doubtful = frozenset(frozenset((miss.source, miss.target)) for miss in result.near_misses if miss.found)
-    return Outcome(drawn, drawn | doubtful, stated_confidence(result))
+    return TrustOutcome(drawn, drawn | doubtful, stated_confidence(result))
 
 
 def stated_confidence(result: Result) -> dict[Pair, float]:

@@ -1,4 +1,4 @@
-"""How time, memory and utility change as a table gets wider, on made-up tables whose graph is known."""
+"""How time, memory and utility change as a table gets wider, on synthetic tables whose graph is known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.evaluation.skeleton import rate_skeleton
 from dagveil.evidence.bundle import Evidence
-from dagveil.forecast.synthetic import Law, MadeUp, make_up
+from dagveil.forecast.synthetic import SyntheticLaw, SyntheticTable, make_synthetic
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.measure import MOST_COLUMNS_AT_FULL_LEVEL, search_constants
 from dagveil.privacy.noise.kind import NoiseKind
@@ -27,7 +27,7 @@ from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 
 EDGES_PER_COLUMN = 1.0
-"""Of the made-up graphs."""
+"""Of the synthetic graphs."""
 
 REACH = 6.0
 """Declared bounds of numbers, in spreads."""
@@ -53,7 +53,7 @@ class WideKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class WideCase:
-    """One made-up table and one run of a method on it."""
+    """One synthetic table and one run of a method on it."""
 
     kind: WideKind
     columns: int
@@ -83,7 +83,7 @@ class WideRun:
     moments, product
         Seconds of the exact second moments, and of the same matrix products without anything else.
     memory
-        The most bytes that the process held, the made-up table included.
+        The most bytes that the process held, the synthetic table included.
     fixed_f1
         F1 of a search whose levels do not fall with the number of columns; None where they do not anyway.
     """
@@ -165,7 +165,7 @@ def run_case(case: WideCase) -> WideRun:
     )
 
 
-def _rate_fixed(evidence: Evidence, made: MadeUp) -> float | None:
+def _rate_fixed(evidence: Evidence, made: SyntheticTable) -> float | None:
     tests = evidence.independence()
     if tests is None or len(tests.columns) <= MOST_COLUMNS_AT_FULL_LEVEL:
         return None
@@ -174,18 +174,20 @@ def _rate_fixed(evidence: Evidence, made: MadeUp) -> float | None:
     return rate_skeleton(search_evidence(evidence, settings).graph.cpdag, made.dag).f1
 
 
-def _make(case: WideCase) -> MadeUp:
+def _make(case: WideCase) -> SyntheticTable:
     schema = wide_schema(case.kind, case.columns, case.rows)
-    return make_up(schema, NO_KNOWLEDGE, Law(degree=EDGES_PER_COLUMN), case.rows, np.random.default_rng(case.seed))
+    return make_synthetic(
+        schema, NO_KNOWLEDGE, SyntheticLaw(degree=EDGES_PER_COLUMN), case.rows, np.random.default_rng(case.seed)
+    )
 
 
-def _release(made: MadeUp, case: WideCase) -> Evidence:
+def _release(made: SyntheticTable, case: WideCase) -> Evidence:
     return measure_source(
         made.table, made.table.schema, case.epsilon, method=case.method, noise=NoiseKind.EXACT, ledger=None
     )
 
 
-def _time_moments(made: MadeUp) -> tuple[float, float]:
+def _time_moments(made: SyntheticTable) -> tuple[float, float]:
     """Return seconds of the exact moments, and of multiplying as many blocks of the same size."""
     names = tuple(made.table.schema.columns)
     width = len(names)
@@ -219,7 +221,7 @@ def wide_page(runs: Sequence[WideRun], command: str) -> str:
     methods = " and ".join(f"`{method}`" for method in dict.fromkeys(run.case.method for run in runs))
     parts = [
         "# Wide tables",
-        f"{methods} on made-up tables with {EDGES_PER_COLUMN:g} edge per column, one run each, exact noise, no "
+        f"{methods} on synthetic tables with {EDGES_PER_COLUMN:g} edge per column, one run each, exact noise, no "
         "redraws, rows held in memory. Time is processor time of one core; memory is the most that the process held, "
         "the table included. F1, precision and recall are those of the skeleton, with levels of tests that fall as "
         f"{MOST_COLUMNS_AT_FULL_LEVEL} / columns, and beside them F1 if they did not. Written by",

@@ -13,7 +13,7 @@ import numpy as np
 from dagveil.data.column import Categorical
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
-from dagveil.forecast.synthetic import Law, make_up
+from dagveil.forecast.synthetic import SyntheticLaw, make_synthetic
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import measure_source
@@ -105,10 +105,10 @@ def _time_stages(rows: int, columns: int, levels: int, tries: int, *, moments: b
         nominal_rows=rows,
         columns={f"c{place}": Categorical(texts, texts[0]) for place in range(columns)},
     )
-    law = Law(degree=min(EDGES_PER_COLUMN, (columns - 1) / 4))
+    law = SyntheticLaw(degree=min(EDGES_PER_COLUMN, (columns - 1) / 4))
     pairs = list(combinations(schema.columns, 2))
     # a table keeps what it has counted, so every try gets a fresh one
-    fresh = [make_up(schema, NO_KNOWLEDGE, law, rows, np.random.default_rng(1)).table for _ in range(tries)]
+    fresh = [make_synthetic(schema, NO_KNOWLEDGE, law, rows, np.random.default_rng(1)).table for _ in range(tries)]
     tables = iter(fresh)
     found = {GrowthStage.COUNT: _best(lambda: next(tables).counts_many(pairs), tries)}
     made = fresh[0]
@@ -123,7 +123,7 @@ def _time_stages(rows: int, columns: int, levels: int, tries: int, *, moments: b
     )
     found[GrowthStage.SEARCH] = _best(lambda: search_evidence(evidence, SearchSettings(redraws=0)), tries)
     if moments:
-        numbers = make_up(
+        numbers = make_synthetic(
             wide_schema(WideKind.NUMBERS, columns, rows), NO_KNOWLEDGE, law, rows, np.random.default_rng(2)
         ).table
         plan = MomentPlan(tuple(schema.columns), (0.0,) * columns, (1.0,) * columns, 4.0 * columns, 1.0, bits=10)
@@ -164,8 +164,8 @@ def growth_page(points: Sequence[GrowthPoint], sizes: Sizes, command: str) -> st
     return "\n\n".join(
         [
             "# How time grows",
-            f"Processor seconds of one core on made-up tables, ε = {EPSILON:g}, exact noise, no redraws; what does not "
-            f"change stays at {usual}. Counting starts from codes in memory; noise and search start from counted "
+            f"Processor seconds of one core on synthetic tables, ε = {EPSILON:g}, exact noise, no redraws; what does "
+            f"not change stays at {usual}. Counting starts from codes in memory; noise and search start from counted "
             "pairs. Written by",
             f"    {command}",
             "Fitted exponents:",

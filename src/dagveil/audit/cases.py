@@ -32,7 +32,7 @@ SHARP: Final[Mapping[str, tuple[tuple[DataKind, Mapping[str, Setting]], ...]]] =
     # one round of many questions: those that a record moves look like a threshold that moved, until one comes that the
     # record does not move
     "svt-pc": ((DataKind.BLOCK, {**_FROM_PUBLIC_ROWS, "rounds": "1", "level": "0.999", "slack": "0.17"}),),
-    # the sieve lets everything pass, and nearly all of the budget examines one question
+    # the rounds lets everything pass, and nearly all of the budget examines one question
     "priv-pc": ((DataKind.TWO_COLUMNS, {**_FROM_PUBLIC_ROWS, "rounds": "1", "sieve_share": "0.001", "tweak": "20"}),),
     # one neighbour: how many go is the only choice, and a threshold far away makes one outcome rare
     "em-pc": (

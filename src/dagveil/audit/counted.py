@@ -19,7 +19,7 @@ from dagveil.audit.counted_batches import (
 )
 from dagveil.audit.search import AuditedStatistic, Floats, Found, Look, Norm, join_looks
 from dagveil.audit.tables import Tables, TableSearch
-from dagveil.curator.interview import RECORD
+from dagveil.curator.questions import RECORD
 from dagveil.privacy.mechanisms.smooth_median import median, smooth_sensitivity
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import (
@@ -136,7 +136,7 @@ def _look_at_votes(test: PartTest) -> Look:
 
 
 def _look_at_scores(name: str) -> Look:
-    """Return the search for scores in records, as an interview computes them."""
+    """Return the search for scores in records, as a question session computes them."""
     shape = TableShape(2, 2, 2)
 
     def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
@@ -232,7 +232,7 @@ def _question_statistics() -> list[AuditedStatistic]:
     medians = "privacy.mechanisms.smooth_median.smooth_sensitivity"
     audited.append(AuditedStatistic("median of parts", medians, _look_at_medians))
     scores = join_looks([_look_at_scores(name) for name in ("kendall", "g")])
-    audited.append(AuditedStatistic("score in records", "curator.interview.Interview.answer", scores))
+    audited.append(AuditedStatistic("score in records", "curator.questions.QuestionSession.answer", scores))
     return audited
 
 

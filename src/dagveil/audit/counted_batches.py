@@ -12,7 +12,7 @@ from scipy.special import chdtri
 
 from dagveil.audit.search import Floats
 from dagveil.audit.tables import Measure, Tables
-from dagveil.curator.interview import RECORD
+from dagveil.curator.questions import RECORD
 from dagveil.privacy.mechanisms.smooth_median import DECAY_BITS, _weights
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.distance import _SIGNS, REACH, _product
@@ -34,7 +34,7 @@ def batch_votes(statistic: Reconciled) -> Measure:
 
 
 def batch_scores(statistic: Statistic, relation: Relation, shape: TableShape) -> Measure:
-    """Return the twin of an interview's scores, in grid steps."""
+    """Return the twin of a question session's scores, in grid steps."""
     sensitivity = statistic.sensitivity(relation, shape)
     return lambda tables: (statistic.values(tables) * RECORD // sensitivity)[:, None].astype(np.float64)
 

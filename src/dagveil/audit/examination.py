@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from dagveil._version import __version__
-from dagveil.audit.blocks import work_through
 from dagveil.audit.cases import Case, Setting, attack_cases, count_runs, is_slow
 from dagveil.audit.certificate import (
     CERTIFICATE_VERSION,
@@ -22,6 +21,7 @@ from dagveil.audit.certificate import (
 from dagveil.audit.distinguish import Attack, distinguish
 from dagveil.audit.membership import infer_membership, membership_kind, membership_options
 from dagveil.audit.neighbours import DataKind, fitting_kinds, fitting_relations, make_pair
+from dagveil.audit.parallel import work_through
 from dagveil.audit.published_runs import PUBLISHED_PAIRS, PublishedAttacker, make_published_pair, published_case
 from dagveil.audit.published_search import published_statistics
 from dagveil.audit.reachable import find_reachable

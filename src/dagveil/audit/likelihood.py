@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from dagveil.audit.tape import Exchange, Rule
+from dagveil.audit.recording import Exchange, Rule
 from dagveil.privacy.events import ExponentialChoice
 
 Floats = NDArray[np.float64]

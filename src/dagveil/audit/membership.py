@@ -11,10 +11,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.audit.blocks import work_through
 from dagveil.audit.cases import SHARP, Setting
+from dagveil.audit.membership_score import weigh_transcript
 from dagveil.audit.neighbours import ROWS, DataKind, draw_rows, fitting_kinds, make_schema, odd_record, read_rows
-from dagveil.audit.replay import Rehearsal
+from dagveil.audit.parallel import work_through
+from dagveil.audit.recording import Exchange, Recording
+from dagveil.audit.replay import RepeatableRun
 from dagveil.audit.roc import (
     Interval,
     bound_auc,
@@ -25,8 +27,6 @@ from dagveil.audit.roc import (
 )
 from dagveil.audit.runs import AttackJob, seed_run
 from dagveil.audit.store import BlockStore
-from dagveil.audit.suspicion import weigh_transcript
-from dagveil.audit.tape import Exchange, Tape
 from dagveil.audit.transcript import Course, read_course, read_graph
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import DataError
@@ -99,7 +99,7 @@ class Suspect:
 
     def __init__(self, job: AttackJob) -> None:
         self._job = job
-        self._rehearsal = Rehearsal(method_named(job.method), job.relation, job.budget, dict(job.options))
+        self._repeatable = RepeatableRun(method_named(job.method), job.relation, job.budget, dict(job.options))
         self._known: dict[Course, list[tuple[list[Exchange], list[Exchange]]]] = {}
         self._schema = make_schema(job.kind, job.relation, ROWS)
         self._target = odd_record(job.kind)
@@ -134,10 +134,10 @@ class Suspect:
         """Do one trial: whether the record was a member, how much the answers speak for it, and marks of the graph."""
         is_member = number % 2 == 0
         table = self.make_table(np.random.default_rng((self._job.seed, 8, number)), is_member)
-        tape = Tape(noise_source(NoiseKind.SEEDED, seed_run(self._job.seed, 2, number)))
-        result = self._rehearsal.run(table, tape)
-        known = self._replay(tape.exchanges)
-        score = weigh_transcript(tape.exchanges, [pair[0] for pair in known], [pair[1] for pair in known])
+        recording = Recording(noise_source(NoiseKind.SEEDED, seed_run(self._job.seed, 2, number)))
+        result = self._repeatable.run(table, recording)
+        known = self._replay(recording.exchanges)
+        score = weigh_transcript(recording.exchanges, [pair[0] for pair in known], [pair[1] for pair in known])
         marks = read_graph(result.graph, self.columns) if isinstance(result, Asked) else ()
         return (float(is_member), score, *marks)
 
@@ -147,7 +147,7 @@ class Suspect:
         if course is not None and course in self._known:
             return self._known[course]
         known = [
-            (self._rehearsal.replay(without, told), self._rehearsal.replay(with_record, told))
+            (self._repeatable.replay(without, told), self._repeatable.replay(with_record, told))
             for without, with_record in self.references
         ]
         if course is not None and len(self._known) < MOST_KNOWN:

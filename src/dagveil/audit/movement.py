@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dagveil.audit.tape import Exact, Exchange, Rule
-from dagveil.audit.taped_noise import Draw, Law
+from dagveil.audit.recorded_noise import Draw, NoiseLaw
+from dagveil.audit.recording import Exact, Exchange, Rule
 from dagveil.privacy.events import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -18,12 +18,12 @@ from dagveil.privacy.events import (
 )
 from dagveil.privacy.mechanisms.smooth_median import dilation_bound
 
-_LAWS: dict[type[Event], frozenset[Law]] = {
-    DiscreteGaussian: frozenset({Law.GAUSSIAN}),
-    SubsampledGaussian: frozenset({Law.GAUSSIAN}),
-    DiscreteLaplace: frozenset({Law.LAPLACE}),
-    SparseVectorRound: frozenset({Law.LAPLACE}),
-    SmoothLaplace: frozenset({Law.LAPLACE}),
+_LAWS: dict[type[Event], frozenset[NoiseLaw]] = {
+    DiscreteGaussian: frozenset({NoiseLaw.GAUSSIAN}),
+    SubsampledGaussian: frozenset({NoiseLaw.GAUSSIAN}),
+    DiscreteLaplace: frozenset({NoiseLaw.LAPLACE}),
+    SparseVectorRound: frozenset({NoiseLaw.LAPLACE}),
+    SmoothLaplace: frozenset({NoiseLaw.LAPLACE}),
     ExponentialChoice: frozenset(),
 }
 """Which noise each event pays for."""
@@ -100,7 +100,7 @@ def find_unpaid(exchanges: Sequence[Exchange]) -> list[str]:
                 unpaid.append(f"{where} was charged in the middle of a round")
         elif not exchange.events and not (exchange.exact.public and not exchange.exact.values):
             unpaid.append(f"{where} was not charged")
-        allowed = frozenset({Law.LAPLACE}) if exchange.exact.rule is Rule.ROUND else _allowed_laws(exchange.events)
+        allowed = frozenset({NoiseLaw.LAPLACE}) if exchange.exact.rule is Rule.ROUND else _allowed_laws(exchange.events)
         wrong = _find_wrong(exchange.draws, allowed)
         if wrong is not None:
             unpaid.append(f"{where} drew noise from the {wrong.value}, which its charge does not cover")
@@ -109,9 +109,9 @@ def find_unpaid(exchanges: Sequence[Exchange]) -> list[str]:
     return unpaid
 
 
-def _allowed_laws(events: Sequence[Event]) -> frozenset[Law]:
+def _allowed_laws(events: Sequence[Event]) -> frozenset[NoiseLaw]:
     return frozenset(law for event in events for law in _LAWS.get(type(event), frozenset()))
 
 
-def _find_wrong(draws: Sequence[Draw], allowed: frozenset[Law]) -> Law | None:
+def _find_wrong(draws: Sequence[Draw], allowed: frozenset[NoiseLaw]) -> NoiseLaw | None:
     return next((draw.law for draw in draws if draw.law not in allowed), None)

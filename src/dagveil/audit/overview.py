@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dagveil.audit.batched_runs import Conduct
 from dagveil.audit.certificate import AttackLine, Certificate, SensitivityLine
-from dagveil.audit.together import Conduct
 
 
 def write_overview(certificates: Sequence[Certificate]) -> str:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dagveil.audit.cases import Case, Setting
 from dagveil.audit.doors import WatchedTable
 from dagveil.audit.neighbours import BOUND, DataKind, Pair, read_rows
-from dagveil.audit.tape import Tape
+from dagveil.audit.recording import Recording
 from dagveil.audit.transcript import read_graph
 from dagveil.curator import PublishedAccess
 from dagveil.data.column import Boolean, Column, Numeric
@@ -188,10 +188,10 @@ class PublishedAttacker:
 
     def list_readings(self) -> tuple[str, ...]:
         """Return what the program reads of the rows without noise: every published program reads something."""
-        tape = Tape(noise_source(NoiseKind.SEEDED, 0))
-        watched: Any = WatchedTable(self.pair.first, tape)
+        recording = Recording(noise_source(NoiseKind.SEEDED, 0))
+        watched: Any = WatchedTable(self.pair.first, recording)
         self._run(watched, 0)
-        return tuple(dict.fromkeys(tape.touched))
+        return tuple(dict.fromkeys(recording.touched))
 
     def _run(self, table: Table, seed: int) -> Asked:
         if self.method.publish is None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from dagveil.audit.doors import AuditedCurator
 from dagveil.audit.movement import find_unpaid, measure_movement
 from dagveil.audit.neighbours import DataKind, Pair
-from dagveil.audit.tape import End, Exchange, Finished, Rule, Tape
+from dagveil.audit.recording import End, Exchange, Finished, Recording, Rule
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table
 from dagveil.errors import DagveilError, MethodError
@@ -84,23 +84,23 @@ def replay_method(
     >>> replay_method(method_named("lap-mech"), pair, Budget.of(1, 0)).violations
     ()
     """
-    taped = Tape(noise_source(NoiseKind.SEEDED, seed))
-    result = run_method(method, pair.first, pair.relation, budget, options, taped)
-    violations = [f"rows were read outside of a door: {name}" for name in dict.fromkeys(taped.touched)]
+    recorded = Recording(noise_source(NoiseKind.SEEDED, seed))
+    result = run_method(method, pair.first, pair.relation, budget, options, recorded)
+    violations = [f"rows were read outside of a door: {name}" for name in dict.fromkeys(recorded.touched)]
     replays = []
     for words, table in (("the same", pair.first), ("the neighbouring", pair.second)):
-        tape = Tape(noise_source(NoiseKind.SEEDED, seed + 1), taped.exchanges)
+        recording = Recording(noise_source(NoiseKind.SEEDED, seed + 1), recorded.exchanges)
         try:
-            again = run_method(method, table, pair.relation, budget, options, tape)
+            again = run_method(method, table, pair.relation, budget, options, recording)
         except DagveilError as problem:
-            violations.append(f"on {words} table the run left the tape: {problem}")
+            violations.append(f"on {words} table the run left the recording: {problem}")
             continue
-        if len(tape.exchanges) != len(taped.exchanges):
-            violations.append(f"on {words} table the run ended after {len(tape.exchanges)} questions")
+        if len(recording.exchanges) != len(recorded.exchanges):
+            violations.append(f"on {words} table the run ended after {len(recording.exchanges)} questions")
         elif again != result:
             violations.append(f"on {words} table the result differs, though all answers were the same")
         else:
-            replays.append(tape.exchanges)
+            replays.append(recording.exchanges)
     doors: dict[str, float] = {}
     if len(replays) == 2:
         violations += find_unpaid(replays[0])
@@ -114,7 +114,7 @@ def replay_method(
         method.name,
         pair.relation,
         pair.kind,
-        len(taped.exchanges),
+        len(recorded.exchanges),
         doors.get(where, 0.0),
         where,
         tuple(doors.items()),
@@ -123,7 +123,7 @@ def replay_method(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rehearsal:
+class RepeatableRun:
     """A method with its settings read and its filter chosen, ready to run many times.
 
     Parameters
@@ -143,12 +143,12 @@ class Rehearsal:
         object.__setattr__(self, "settings", self.method.read_settings(Calibration.SOUND, self.options))
 
     def __repr__(self) -> str:
-        return f"Rehearsal({self.method.name}, {self.relation.value})"
+        return f"RepeatableRun({self.method.name}, {self.relation.value})"
 
-    def run(self, table: Table, tape: Tape) -> Asked | Measured:
-        """Run the sound calibration at a curator that is on tape."""
+    def run(self, table: Table, recording: Recording) -> Asked | Measured:
+        """Run the sound calibration at a curator that is on recording."""
         knowledge = Knowledge.none()
-        curator = AuditedCurator(table, self.relation, self._open_filter(table.schema, knowledge), tape)
+        curator = AuditedCurator(table, self.relation, self._open_filter(table.schema, knowledge), recording)
         if self.method.ask is not None:
             return self.method.ask(curator, knowledge, self.settings, silent)
         if self.method.release is not None:
@@ -160,10 +160,10 @@ class Rehearsal:
 
         It stops after the last answer: what a method makes of its answers is known from the run itself.
         """
-        tape = Tape(_SILENT, told, End.LAST_ANSWER)
+        recording = Recording(_SILENT, told, End.LAST_ANSWER)
         with suppress(Finished):
-            self.run(table, tape)
-        return tape.exchanges
+            self.run(table, recording)
+        return recording.exchanges
 
     def _open_filter(self, schema: Schema, knowledge: Knowledge) -> Filter:
         """Return a filter that nothing was charged to; choosing it can take longer than the run."""
@@ -189,10 +189,10 @@ def run_method(
     relation: Relation,
     budget: Budget,
     options: Mapping[str, Any] | None,
-    tape: Tape,
+    recording: Recording,
 ) -> Asked | Measured:
-    """Run the sound calibration of a method once, at a curator that is on tape."""
-    return Rehearsal(method, relation, budget, options).run(table, tape)
+    """Run the sound calibration of a method once, at a curator that is on recording."""
+    return RepeatableRun(method, relation, budget, options).run(table, recording)
 
 
 def _find_differences(first: Sequence[Exchange], second: Sequence[Exchange]) -> list[str]:

@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.audit.blocks import work_through
+from dagveil.audit.batched_runs import FEWEST_RUNS, Conduct, FixedRun, find_fixed_run
 from dagveil.audit.cases import Setting
 from dagveil.audit.neighbours import DataKind, make_pair
+from dagveil.audit.parallel import work_through
 from dagveil.audit.published_runs import PublishedAttacker, make_published_pair
 from dagveil.audit.store import BlockStore
-from dagveil.audit.together import FEWEST_RUNS, Conduct, FixedRun, find_fixed_run
 from dagveil.audit.transcript import Attacker
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Budget

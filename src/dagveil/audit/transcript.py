@@ -12,9 +12,9 @@ import numpy as np
 
 from dagveil.audit.likelihood import Floats, compare_answers, compare_rounds, weigh_samples
 from dagveil.audit.neighbours import Pair
-from dagveil.audit.replay import Rehearsal
-from dagveil.audit.tape import Exchange, Rule, Tape
-from dagveil.curator import Interview, Question
+from dagveil.audit.recording import Exchange, Recording, Rule
+from dagveil.audit.replay import RepeatableRun
+from dagveil.curator import Question, QuestionSession
 from dagveil.curator.gate import Gate
 from dagveil.data.table import Table
 from dagveil.graphs.cpdag import Cpdag
@@ -56,14 +56,14 @@ class Attacker:
     pair: Pair
     budget: Budget
     options: Mapping[str, Any]
-    _rehearsal: Rehearsal = field(init=False)
+    _repeatable: RepeatableRun = field(init=False)
     _known: dict[tuple[Any, ...], tuple[Floats, Floats]] = field(default_factory=dict, init=False)
     _replays: dict[Course, tuple[list[Exchange], list[Exchange]]] = field(default_factory=dict, init=False)
     _ratios: dict[Course, tuple[float, float]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        rehearsal = Rehearsal(self.method, self.pair.relation, self.budget, self.options)
-        object.__setattr__(self, "_rehearsal", rehearsal)
+        trial = RepeatableRun(self.method, self.pair.relation, self.budget, self.options)
+        object.__setattr__(self, "_repeatable", trial)
 
     def __repr__(self) -> str:
         return f"Attacker({self.method.name}, {self.pair!r})"
@@ -91,18 +91,18 @@ class Attacker:
 
     def run(self, table: Table, seed: int) -> tuple[object, list[Exchange]]:
         """Let the method run on a table; return what it gave, and what it asked and was told."""
-        return self.run_from(table, Tape(noise_source(NoiseKind.SEEDED, seed)))
+        return self.run_from(table, Recording(noise_source(NoiseKind.SEEDED, seed)))
 
-    def run_from(self, table: Table, tape: Tape) -> tuple[object, list[Exchange]]:
-        """Do the same with a tape of one's own."""
-        return self._rehearsal.run(table, tape), tape.exchanges
+    def run_from(self, table: Table, recording: Recording) -> tuple[object, list[Exchange]]:
+        """Do the same with a recording of one's own."""
+        return self._repeatable.run(table, recording), recording.exchanges
 
     def replay(self, told: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
         """Return the replays of a run on both tables, with the exact answers; known ones are not done again."""
         course = read_course(told)
         if course is not None and course in self._replays:
             return self._replays[course]
-        first, second = (self._rehearsal.replay(table, told) for table in self.tables)
+        first, second = (self._repeatable.replay(table, told) for table in self.tables)
         replays = first, second
         if course is not None and len(self._replays) < MOST_KNOWN:
             self._replays[course] = replays
@@ -135,7 +135,7 @@ class Attacker:
             return 0.0
         ratio, statistic = 0.0, None
         for exchange in told:
-            if exchange.door == "interview":
+            if exchange.door == "ask_questions":
                 statistic = exchange.asked[0]
             if exchange.exact.rule is not Rule.SAMPLED or exchange.refusal is not None or statistic is None:
                 continue
@@ -152,9 +152,9 @@ class Attacker:
             found = []
             for table in self.tables:
                 noise = noise_source(NoiseKind.SEEDED, 0)
-                gate = Gate(PureFilter(self.budget), Tape(noise), noise)
-                interview = Interview(table, self.pair.relation, statistic, gate)
-                scores = [interview._score(question, interview._draw_sample(rate)) for _ in range(SUB_SAMPLES)]
+                gate = Gate(PureFilter(self.budget), Recording(noise), noise)
+                session = QuestionSession(table, self.pair.relation, statistic, gate)
+                scores = [session._score(question, session._draw_sample(rate)) for _ in range(SUB_SAMPLES)]
                 found.append(np.array(scores, dtype=np.float64))
             self._known[key] = (found[0], found[1])
         return self._known[key]

@@ -10,7 +10,7 @@ from dagveil.cli.options import name_ledger
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.ledger.account import Account, tell_left
-from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.text import clean_text
 
 

@@ -20,7 +20,7 @@ from dagveil.audit.store import BlockStore
 from dagveil.cli.options import read_options
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
-from dagveil.cli.summary import open_console, print_written
+from dagveil.cli.terminal import open_console, print_written
 from dagveil.methods.catalogue import METHODS, Method, method_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
@@ -104,7 +104,7 @@ def audit(
     table: str | None,
     output: str | None,
 ) -> None:
-    """Try to break the guarantee of METHOD on made-up tables, and say how far that got.
+    """Try to break the guarantee of METHOD on synthetic tables, and say how far that got.
 
     With --all every method is audited, and tables of all that was tried are printed. No data are read and no budget is
     spent. Exits with 1 if something breaks a claim.

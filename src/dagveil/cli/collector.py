@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dagveil.cli.output import check_writable
-from dagveil.cli.summary import count
+from dagveil.cli.terminal import count
 from dagveil.errors import DataError
 from dagveil.local.collected import export_reports
 from dagveil.local.collector import serve

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.summary import open_console, print_receipt, print_written
+from dagveil.cli.terminal import open_console, print_receipt, print_written
 from dagveil.plans.combine import combine_evidence
 from dagveil.text import clean_text
 

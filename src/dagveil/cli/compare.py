@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from dagveil.cli.summary import count, echo_document, open_console
+from dagveil.cli.terminal import count, echo_document, open_console
 from dagveil.errors import DataError
 from dagveil.evaluation.comparison import Comparison, Difference, Reading, compare_graphs, read_as
 from dagveil.graphs.cpdag import Cpdag

@@ -13,7 +13,7 @@ from typing import TextIO
 import click
 
 from dagveil.cli.output import check_writable
-from dagveil.cli.summary import count
+from dagveil.cli.terminal import count
 from dagveil.errors import DataError
 from dagveil.local.collected import LabelReader
 from dagveil.local.device import NOT_PRIVATE, Device

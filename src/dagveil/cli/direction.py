@@ -12,7 +12,7 @@ from dagveil.cli.options import find_rows, require_schema, run_options
 from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_paid
 from dagveil.cli.progress import show_progress
 from dagveil.cli.stopping import open_watched_ledger, stoppable
-from dagveil.cli.summary import open_console, print_receipt, print_written
+from dagveil.cli.terminal import open_console, print_receipt, print_written
 from dagveil.methods.pcd import RegressionRule
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind

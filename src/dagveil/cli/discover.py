@@ -31,7 +31,7 @@ from dagveil.cli.output import check_writable, name_recovery, tell_recovery, wri
 from dagveil.cli.planned import measure_by_plan
 from dagveil.cli.progress import show_progress
 from dagveil.cli.stopping import open_watched_ledger, stoppable
-from dagveil.cli.summary import count, print_receipt, print_result, print_written
+from dagveil.cli.terminal import count, print_receipt, print_result, print_written
 from dagveil.data.engine import Rows
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Evidence, load_evidence
@@ -40,7 +40,7 @@ from dagveil.forecast.choose import AUTO, check_auto, choose_method
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import Method, method_named
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.report.html import write_report, write_svg
@@ -124,7 +124,7 @@ def measure(
     "--audit",
     "effort",
     type=click.Choice([Effort.QUICK.value]),
-    help="Audit the method at this budget, on made-up tables, and show in the report what came of it.",
+    help="Audit the method at this budget, on synthetic tables, and show in the report what came of it.",
 )
 @click.pass_context
 @stoppable

@@ -12,12 +12,12 @@ from rich.table import Table
 from dagveil.cli.options import ledger_option
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
-from dagveil.cli.summary import open_console, print_written
+from dagveil.cli.terminal import open_console, print_written
 from dagveil.data.schema import Schema
 from dagveil.forecast.explore import EPSILONS, MODELS, SECONDS, WANTED_F1, Exploration, check_ending, explore
 from dagveil.forecast.synthetic import EDGES_PER_COLUMN, STRENGTH
 from dagveil.report.exploration import tabulate
-from dagveil.report.wording import write_epsilon, write_number
+from dagveil.report.formatting import write_epsilon, write_number
 from dagveil.text import clean_text
 
 _OPTIONS = (
@@ -25,7 +25,7 @@ _OPTIONS = (
         "--explore",
         "exploring",
         is_flag=True,
-        help="Show what accuracy each epsilon would buy, on made-up tables of this schema, and recommend one.",
+        help="Show what accuracy each epsilon would buy, on synthetic tables of this schema, and recommend one.",
     ),
     click.option(
         "--epsilons", default=",".join(EPSILONS), metavar="LIST", show_default=True, help="Budgets to explore."
@@ -38,7 +38,7 @@ _OPTIONS = (
         "--degree",
         type=float,
         metavar="NUMBER",
-        help=f"Edges per column of made-up graphs.  [default: {EDGES_PER_COLUMN:g}, or half of all pairs]",
+        help=f"Edges per column of synthetic graphs.  [default: {EDGES_PER_COLUMN:g}, or half of all pairs]",
     ),
     click.option(
         "--strength",
@@ -46,14 +46,14 @@ _OPTIONS = (
         default=STRENGTH,
         metavar="NUMBER",
         show_default=True,
-        help="Mean strength of made-up edges, about a correlation.",
+        help="Mean strength of synthetic edges, about a correlation.",
     ),
     click.option(
-        "--models", type=int, default=MODELS, metavar="INTEGER", show_default=True, help="Made-up tables to draw."
+        "--models", type=int, default=MODELS, metavar="INTEGER", show_default=True, help="Synthetic tables to draw."
     ),
     click.option("--rows", type=int, metavar="INTEGER", help="Rows to expect.  [default: the schema's nominal rows]"),
     click.option(
-        "--seed", type=click.IntRange(0), default=0, metavar="INTEGER", show_default=True, help="Of made-up tables."
+        "--seed", type=click.IntRange(0), default=0, metavar="INTEGER", show_default=True, help="Of synthetic tables."
     ),
     click.option(
         "--seconds",

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.summary import echo_document
+from dagveil.cli.terminal import echo_document
 from dagveil.graphs.exchange.extending import Extension
 from dagveil.graphs.exchange.formats import Format, write_graph
 from dagveil.runs.result import load_result

@@ -20,7 +20,7 @@ from dagveil.cli.failure import PlainGroup
 from dagveil.cli.options import require_schema, search_options, search_settings
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
-from dagveil.cli.summary import count, open_console, print_result, print_written
+from dagveil.cli.terminal import count, open_console, print_result, print_written
 from dagveil.errors import DataError
 from dagveil.local.figures import Figures, success_with_priors
 from dagveil.local.law import REDRAWS, Rule, recover_law

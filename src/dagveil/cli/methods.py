@@ -10,7 +10,7 @@ import click
 import msgspec
 from rich.table import Table
 
-from dagveil.cli.summary import open_console
+from dagveil.cli.terminal import open_console
 from dagveil.methods.catalogue import METHODS, Method, method_named, method_plugins
 from dagveil.text import clean_text
 

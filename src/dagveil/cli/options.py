@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 
 from dagveil.data.engine import DatabaseTable, Engine, Rows, choose_engine
 from dagveil.data.schema import Schema, load_schema
-from dagveil.privacy.ledger.book import WAIT_SECONDS, Ledger
+from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.default_ledger import LEDGER_VARIABLE, default_ledger, open_private
@@ -82,7 +82,7 @@ _RELEASING_OPTIONS = (
         default="measure",
         show_default=True,
         metavar="NAME",
-        help="How the graph is found; `dagveil methods` lists the names. auto: a rehearsal on made-up tables chooses.",
+        help="How the graph is found; `dagveil methods` lists the names. auto: a trial on synthetic tables chooses.",
     ),
     click.option(
         "--set",

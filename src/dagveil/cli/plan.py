@@ -13,7 +13,7 @@ from rich.table import Table
 from dagveil.cli.exploring import check_options, exploring_options, run_exploration
 from dagveil.cli.options import read_options, releasing_options, require_schema
 from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.summary import count, open_console, print_written
+from dagveil.cli.terminal import count, open_console, print_written
 from dagveil.data.engine import Engine
 from dagveil.data.machine import available_memory
 from dagveil.data.schema import Schema
@@ -107,7 +107,7 @@ def plan(
     machine. With -o the plan goes to a file: custodians who may not pool their rows follow it with `dagveil measure
     --plan`, and `dagveil combine` adds what they release.
 
-    With --explore nothing is fixed: methods are tried on made-up tables of the schema, and it says which method and
+    With --explore nothing is fixed: methods are tried on synthetic tables of the schema, and it says which method and
     which epsilon would reach the wanted accuracy. No row is ever read.
     """
     if schema_file is not None and schema_path is not None:

@@ -13,10 +13,10 @@ from dagveil.cli.failure import PlainGroup
 from dagveil.cli.options import Command, find_rows, run_options
 from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_output, write_paid
 from dagveil.cli.stopping import open_watched_ledger, stoppable
-from dagveil.cli.summary import count, open_console, print_receipt, print_written
+from dagveil.cli.terminal import count, open_console, print_receipt, print_written
 from dagveil.data.check import check_source
-from dagveil.data.doubts import find_doubts
 from dagveil.data.draft import draft_schema
+from dagveil.data.draft_warnings import find_doubts
 from dagveil.data.file_layout import DECIMALS, ENCODINGS
 from dagveil.data.schema import Schema, load_schema, save_schema
 from dagveil.errors import EvidenceError, SchemaError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from dagveil.cancellation import CancelSignal
 
 if TYPE_CHECKING:
-    from dagveil.privacy.ledger.book import Ledger
+    from dagveil.privacy.ledger.ledger import Ledger
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from dagveil.privacy.filter import Filter
 from dagveil.privacy.mechanisms import exponential
 from dagveil.privacy.mechanisms.smooth_median import release_median
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
-from dagveil.privacy.noise.blocks import LaplaceBlocks
+from dagveil.privacy.noise.draw_buffer import LaplaceBlocks
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.process import HomeProcess
 from dagveil.privacy.receipt import SEEDED

@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.data.bundles import widest_table
 from dagveil.data.distinct import WeightedRows
+from dagveil.data.shared_counts import widest_table
 
 FEWEST_PAIRS: Final = 50
 """Fewer pairs than this are counted one by one."""

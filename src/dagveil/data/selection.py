@@ -3,7 +3,7 @@
 A database may hand its rows out in another order at every reading, and one record more may change that order, so a
 place among the rows means nothing. Instead equal records are numbered 0, 1, 2, …, a record and its number have a public
 hash, their ticket, and the lowest tickets fill the slots. One record more adds one ticket and moves no other
-(docs/proofs/levelled.md). That holds for every hash; a good one makes the records in the slots a fair sample.
+(docs/proofs/fixed-slots.md). That holds for every hash; a good one makes the records in the slots a fair sample.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dagveil.data.distinct import pack_rows
 from dagveil.data.encoding import EncodedColumns, join_columns
-from dagveil.data.levelled import scramble
+from dagveil.data.fixed_slots import scramble
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 

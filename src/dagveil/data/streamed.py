@@ -13,8 +13,8 @@ from dagveil.data.column import Numeric
 from dagveil.data.distinct import WeightedRows
 from dagveil.data.encoding import EncodedColumns, check_types, code_type, join_columns
 from dagveil.data.features import FeaturePlan
+from dagveil.data.fixed_slots import check_slots
 from dagveil.data.gradients import GradientPlan, weighs_exactly
-from dagveil.data.levelled import check_slots
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
 from dagveil.data.residuals import ResidualPlan

@@ -60,7 +60,7 @@ class Table(Protocol):
         """Give the rows as a fixed number of slots, scaled to [-1, 1], in the shape (slots, k).
 
         Rows that their own cells choose, and put in order (`dagveil.data.selection`), then public filler
-        (`dagveil.data.levelled`); the same ones for all columns. A part of a table has counts only and refuses.
+        (`dagveil.data.fixed_slots`); the same ones for all columns. A part of a table has counts only and refuses.
         """
 
     def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:

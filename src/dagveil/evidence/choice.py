@@ -6,7 +6,7 @@ import msgspec
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A method that was rehearsed: the mean of its skeleton's F1 on made-up tables."""
+    """A method that was tried: the mean of its skeleton's F1 on synthetic tables."""
 
     method: str
     f1: float
@@ -22,11 +22,11 @@ class Choice(msgspec.Struct, frozen=True):
     why
         In words.
     candidates
-        What was rehearsed, best first; empty if nothing was.
+        What was tried, best first; empty if nothing was.
     left_out
-        Methods that fit the schema but would have taken too long to rehearse.
+        Methods that fit the schema but would have taken too long to run_trial.
     rows, models, seed
-        Rows of each made-up table, how many there were, and their public seed.
+        Rows of each synthetic table, how many there were, and their public seed.
     """
 
     method: str

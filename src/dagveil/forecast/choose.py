@@ -1,4 +1,4 @@
-"""The method `auto`: a rehearsal on made-up tables chooses, from schema, nominal rows and budget alone."""
+"""The method `auto`: a trial on synthetic tables chooses, from schema, nominal rows and budget alone."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DagveilError, MethodError
 from dagveil.evidence.choice import Candidate, Choice
-from dagveil.forecast.synthetic import Law
-from dagveil.forecast.time_limit import fit_effort
-from dagveil.forecast.trial_runs import Rehearsal, rehearse_all
+from dagveil.forecast.synthetic import SyntheticLaw
+from dagveil.forecast.time_limit import fit_time_limit
+from dagveil.forecast.trial_runs import TrialRun, run_trials
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS, Method
 from dagveil.privacy.budget import Amount, Budget
@@ -27,7 +27,7 @@ AUTO_SEED = 1
 """The seed of every choice: public, so that anyone can repeat it."""
 
 AUTO_MODELS = 5
-"""Made-up tables by which a method is chosen."""
+"""Synthetic tables by which a method is chosen."""
 
 AUTO_SECONDS = 5.0
 """Processor seconds that a choice may take, by the forecast."""
@@ -36,7 +36,7 @@ TIE = 0.01
 """Means of F1 that differ by no more than this are a tie; `measure` wins ties, then what the catalogue lists first."""
 
 DEFAULT = "measure"
-"""What is taken where nothing can be rehearsed."""
+"""What is taken where nothing can be tried."""
 
 
 def fitting_methods(schema: Schema, knowledge: Knowledge, budgets: tuple[Budget, ...]) -> dict[str, str | None]:
@@ -63,7 +63,7 @@ def fitting_methods(schema: Schema, knowledge: Knowledge, budgets: tuple[Budget,
 def check_method(method: Method, schema: Schema, knowledge: Knowledge, budgets: tuple[Budget, ...]) -> None:
     """Refuse a method that could not run with its own settings at one of these budgets."""
     if method.release is None and method.ask is None:
-        raise MethodError(f"{method.name} has no sound calibration, so there is nothing to rehearse")
+        raise MethodError(f"{method.name} has no sound calibration, so there is nothing to run_trial")
     settings = method.read_settings(Calibration.SOUND, None)
     method.check(schema, knowledge)
     for budget in budgets:
@@ -108,15 +108,15 @@ def choose_method(
         raise MethodError(f"no method fits this schema and budget; {DEFAULT} says: {fits[DEFAULT]}")
     first = feasible[0].name
     if rows is None:
-        why = "the schema declares no nominal number of rows, so nothing could be rehearsed"
+        why = "the schema declares no nominal number of rows, so nothing could be tried"
         return Choice(first, f"Method auto: {first}, the default; {why}.")
-    effort = fit_effort(schema, knowledge, feasible, [budget], AUTO_MODELS, rows, AUTO_SECONDS, may_leave_out=True)
+    effort = fit_time_limit(schema, knowledge, feasible, [budget], AUTO_MODELS, rows, AUTO_SECONDS, may_leave_out=True)
     if len(effort.methods) == 1:
-        reason = "no other method fits" if len(feasible) == 1 else "rehearsing others on so many columns takes too long"
+        reason = "no other method fits" if len(feasible) == 1 else "trying others on so many columns takes too long"
         return Choice(first, f"Method auto: {first}; {reason}.", left_out=effort.left_out)
     ranked = _rank(schema, knowledge, budget, effort.methods, effort.rows, rows, progress)
     if not ranked:
-        return Choice(first, f"Method auto: {first}, the default; no rehearsal ended well.", left_out=effort.left_out)
+        return Choice(first, f"Method auto: {first}, the default; no trial ended well.", left_out=effort.left_out)
     best = max(candidate.f1 for candidate in ranked)
     # ranked by F1 and then by the catalogue, whose first entry is `measure`
     tied = {candidate.method for candidate in ranked if candidate.f1 >= best - TIE - 1e-9}
@@ -190,10 +190,11 @@ def _rank(
     progress: Progress,
 ) -> tuple[Candidate, ...]:
     scaled = scale_budget(budget, nominal, rows)
-    rehearsals = [
-        Rehearsal(schema, knowledge, Law(), rows, AUTO_SEED, model, methods, (scaled,)) for model in range(AUTO_MODELS)
+    trials = [
+        TrialRun(schema, knowledge, SyntheticLaw(), rows, AUTO_SEED, model, methods, (scaled,))
+        for model in range(AUTO_MODELS)
     ]
-    outcomes = rehearse_all(rehearsals, 1, progress)
+    outcomes = run_trials(trials, 1, progress)
     ranked = []
     for method in methods:
         scores = [outcome.f1 for outcome in outcomes if outcome.method == method and outcome.f1 is not None]
@@ -223,7 +224,7 @@ def _tell_choice(chosen: str, ranked: tuple[Candidate, ...], rows: int, nominal:
     fewer = "" if rows == nominal else f" in place of {nominal}, and epsilon raised in proportion"
     tie = f" Differences of at most {TIE:g} count as a tie." if scores[chosen] < max(scores.values()) else ""
     return (
-        f"Method auto: {chosen}. At {budget.words}, on {AUTO_MODELS} made-up tables of this schema with {rows} rows"
+        f"Method auto: {chosen}. At {budget.words}, on {AUTO_MODELS} synthetic tables of this schema with {rows} rows"
         f"{fewer}, its skeleton had a mean F1 of {scores[chosen]:.2f}{beside}.{tie} Schema, nominal rows and "
         "budget decided; no row was read."
     )

@@ -1,4 +1,4 @@
-"""What a budget would buy: the expected skeleton F1 over epsilon, from made-up tables of the same schema.
+"""What a budget would buy: the expected skeleton F1 over epsilon, from synthetic tables of the same schema.
 
 Schema, nominal rows and the arguments decide everything; no row is read, and nothing is spent.
 """
@@ -21,9 +21,9 @@ from dagveil.errors import DataError, MethodError, SchemaError, UnreviewedSchema
 from dagveil.forecast.choose import check_method, fitting_methods, scale_budget
 from dagveil.forecast.detection import find_weakest
 from dagveil.forecast.recommendation import Curve, Point, Recommendation, recommend
-from dagveil.forecast.synthetic import STRENGTH, Law
-from dagveil.forecast.time_limit import Effort, fit_effort
-from dagveil.forecast.trial_runs import Outcome, Rehearsal, most_common_order, rehearse_all
+from dagveil.forecast.synthetic import STRENGTH, SyntheticLaw
+from dagveil.forecast.time_limit import TimeLimit, fit_time_limit
+from dagveil.forecast.trial_runs import TrialOutcome, TrialRun, most_common_order, run_trials
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy import fraction_json
@@ -41,7 +41,7 @@ EPSILONS = ("0.1", "0.3", "1", "3", "10")
 
 WANTED_F1 = 0.9
 MODELS = 10
-"""Made-up tables."""
+"""Synthetic tables."""
 
 MOST_MODELS = 1000
 SECONDS = 300.0
@@ -59,7 +59,7 @@ class Exploration(msgspec.Struct, frozen=True):
     dataset, columns, nominal_rows, delta
         What was explored.
     rows, models, density, strength, seed
-        Made-up tables: rows of each, how many, chance that a pair is an edge, mean strength of an edge, and the seed.
+        Synthetic tables: rows of each, how many, chance that a pair is an edge, mean strength of an edge, and the seed.
     curves
         One for each method.
     left_out
@@ -164,7 +164,7 @@ def explore(
     ledger: LedgerPlace = UnnamedLedger.DEFAULT,
     progress: Progress = silent,
 ) -> Exploration:
-    """Draw made-up tables of a schema, run the methods that fit, and say what each epsilon buys.
+    """Draw synthetic tables of a schema, run the methods that fit, and say what each epsilon buys.
 
     Parameters
     ----------
@@ -177,9 +177,9 @@ def explore(
     wanted_f1
         Accuracy of the skeleton that a budget is sought for.
     degree
-        Edges per column of made-up graphs; None takes 1.5, or half of all pairs if that is less.
+        Edges per column of synthetic graphs; None takes 1.5, or half of all pairs if that is less.
     strength
-        Mean strength of made-up edges.
+        Mean strength of synthetic edges.
     models
         How many tables to make up.
     rows
@@ -210,7 +210,7 @@ def explore(
     schema = schema if isinstance(schema, Schema) else load_schema(schema)
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
     nominal = _check(schema, wanted_f1, models, rows, seed, seconds, workers)
-    law = Law(degree, strength)
+    law = SyntheticLaw(degree, strength)
     density = law.density(len(schema.columns))
     budgets = _read_budgets(epsilons, delta)
     left = find_left(ledger, schema.dataset)
@@ -220,7 +220,7 @@ def explore(
             "explored; explore smaller ones (--epsilons), or another ledger (--ledger)"
         )
     fitting, unfit = _choose_methods(schema, knowledge, budgets, methods)
-    effort = fit_effort(
+    effort = fit_time_limit(
         schema,
         knowledge,
         [method_named(name) for name in fitting],
@@ -231,10 +231,10 @@ def explore(
         may_leave_out=methods is None,
     )
     scaled = tuple(scale_budget(budget, nominal, effort.rows) for budget in budgets)
-    rehearsals = [
-        Rehearsal(schema, knowledge, law, effort.rows, seed, model, effort.methods, scaled) for model in range(models)
+    trials = [
+        TrialRun(schema, knowledge, law, effort.rows, seed, model, effort.methods, scaled) for model in range(models)
     ]
-    outcomes = rehearse_all(rehearsals, workers, progress)
+    outcomes = run_trials(trials, workers, progress)
     curves = _draw_curves(schema, nominal, effort.methods, budgets, outcomes)
     return Exploration(
         format="dagveil-exploration",
@@ -293,7 +293,7 @@ def _read_budgets(epsilons: Sequence[Amount], delta: Amount) -> tuple[Budget, ..
 def _choose_methods(
     schema: Schema, knowledge: Knowledge, budgets: tuple[Budget, ...], named: Sequence[str] | None
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the methods to rehearse, and why others cannot be."""
+    """Return the methods to run_trial, and why others cannot be."""
     if named is not None:
         if not named:
             raise MethodError("no method is named; `dagveil methods` lists them")
@@ -308,7 +308,7 @@ def _choose_methods(
 
 
 def _draw_curves(
-    schema: Schema, rows: int, methods: tuple[str, ...], budgets: tuple[Budget, ...], outcomes: Sequence[Outcome]
+    schema: Schema, rows: int, methods: tuple[str, ...], budgets: tuple[Budget, ...], outcomes: Sequence[TrialOutcome]
 ) -> tuple[Curve, ...]:
     weakest = [find_weakest(schema, budget, rows) for budget in budgets]
     curves = []
@@ -332,14 +332,14 @@ def _average(scores: Sequence[float]) -> tuple[float, float, float]:
     return mean, max(0.0, mean - reach), min(1.0, mean + reach)
 
 
-def _tell_effort(effort: Effort, nominal: int, models: int, seconds: float) -> tuple[str, ...]:
+def _tell_effort(effort: TimeLimit, nominal: int, models: int, seconds: float) -> tuple[str, ...]:
     notes = [
-        f"Means over {models} made-up tables of {effort.rows} rows, with 95 % intervals. Graphs and strengths come "
+        f"Means over {models} synthetic tables of {effort.rows} rows, with 95 % intervals. Graphs and strengths come "
         "from a public law; real ones may be easier or harder. No row was read, and nothing was spent."
     ]
     if effort.rows < nominal:
         notes.append(
-            f"Made-up tables have {effort.rows} rows instead of {nominal}, and epsilon was multiplied by "
+            f"Synthetic tables have {effort.rows} rows instead of {nominal}, and epsilon was multiplied by "
             f"{nominal / effort.rows:.3g} for them, so that noise keeps its share: with the nominal rows the forecast "
             f"exceeds {seconds:g} seconds. Sampling matters a little more than it will."
         )

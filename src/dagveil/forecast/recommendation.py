@@ -34,7 +34,7 @@ class Point(msgspec.Struct, frozen=True):
     epsilon
         Exact.
     f1, low, high
-        Mean of the skeleton's F1 over made-up tables, and the ends of its interval; None if a run failed.
+        Mean of the skeleton's F1 over synthetic tables, and the ends of its interval; None if a run failed.
     order
         The largest number of columns in a released table, in most runs; None for methods that release none.
     weakest
@@ -148,7 +148,7 @@ def recommend(
             )
         first += (
             "Rows and the strength of dependence set a limit too: try more rows, a lower wanted F1, or another law of "
-            "made-up tables (degree, strength)."
+            "synthetic tables (degree, strength)."
         )
     if left is not None:
         first += f" More than epsilon {float(left):.4g} is not recommended: that is left of the lifetime budget."
@@ -246,4 +246,4 @@ def _tell_reach(chosen: Curve, order: int | None, weakest: Weakest, columns: int
 
 def _tell_failures(curves: Sequence[Curve]) -> str:
     reasons = [f"{curve.method}: {curve.points[-1].failure}" for curve in curves]
-    return f"no method could be rehearsed at the largest epsilon; {'; '.join(reasons)}"
+    return f"no method could be tried at the largest epsilon; {'; '.join(reasons)}"

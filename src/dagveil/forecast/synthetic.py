@@ -1,4 +1,4 @@
-"""Made-up tables of a schema: a random graph over its columns, and rows drawn from it. Nobody's rows are read.
+"""Synthetic tables of a schema: a random graph over its columns, and rows drawn from it. Nobody's rows are read.
 
 The law is public and written in docs/plan.md. Everything here draws from a seeded generator.
 """
@@ -25,7 +25,7 @@ from dagveil.graphs.knowledge import Knowledge
 Floats = NDArray[np.float64]
 
 EDGES_PER_COLUMN = 1.5
-"""Edges of a made-up graph, per column, unless something else is asked for."""
+"""Edges of a synthetic graph, per column, unless something else is asked for."""
 
 MOST_DENSE = 0.5
 """Share of all pairs that these default edges may take: few columns have few pairs."""
@@ -50,15 +50,15 @@ BOUNDS_IN_SPREADS = 6.0
 
 
 MOST_IN_ONE_BIN = 0.9
-"""Share of made-up numbers that one bin may hold. Beyond it the center and the spread say little about the bins."""
+"""Share of synthetic numbers that one bin may hold. Beyond it the center and the spread say little about the bins."""
 
 MOST_IF_GUESSED = 0.75
 """The same where center or spread are not declared but guessed from the bounds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
-    """What made-up graphs are like.
+class SyntheticLaw:
+    """What synthetic graphs are like.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Law:
 
     Examples
     --------
-    >>> Law().density(21), Law().density(3)
+    >>> SyntheticLaw().density(21), SyntheticLaw().density(3)
     (0.15, 0.5)
     """
 
@@ -98,14 +98,16 @@ class Law:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MadeUp:
-    """A made-up table, and the graph that it was drawn from."""
+class SyntheticTable:
+    """A synthetic table, and the graph that it was drawn from."""
 
     dag: Dag
     table: MemoryTable
 
 
-def make_up(schema: Schema, knowledge: Knowledge, law: Law, n_rows: int, rng: np.random.Generator) -> MadeUp:
+def make_synthetic(
+    schema: Schema, knowledge: Knowledge, law: SyntheticLaw, n_rows: int, rng: np.random.Generator
+) -> SyntheticTable:
     """Draw a graph and rows.
 
     Parameters
@@ -125,7 +127,7 @@ def make_up(schema: Schema, knowledge: Knowledge, law: Law, n_rows: int, rng: np
     --------
     >>> from dagveil.data.column import Boolean
     >>> schema = Schema(dataset="demo", columns={name: Boolean(outside="false") for name in "abcd"})
-    >>> made = make_up(schema, Knowledge.none(), Law(), 100, np.random.default_rng(1))
+    >>> made = make_synthetic(schema, Knowledge.none(), SyntheticLaw(), 100, np.random.default_rng(1))
     >>> made.table.n_rows, made.dag.nodes
     (100, ('a', 'b', 'c', 'd'))
     """
@@ -145,15 +147,15 @@ def make_up(schema: Schema, knowledge: Knowledge, law: Law, n_rows: int, rng: np
             codes[name] = bin_numbers(values[name], values[name], column)
         else:
             codes[name] = _cut(latent, column, rng)
-    # everything about made-up rows is public
+    # everything about synthetic rows is public
     public = msgspec.structs.replace(
         schema, dataset=f"{schema.dataset}, made up", reviewed=True, public=True, nominal_rows=n_rows
     )
     ordered = {name: codes[name] for name in schema.columns}
-    return MadeUp(dag, MemoryTable(EncodedColumns(n_rows=n_rows, codes=ordered, values=values), public))
+    return SyntheticTable(dag, MemoryTable(EncodedColumns(n_rows=n_rows, codes=ordered, values=values), public))
 
 
-def draw_dag(schema: Schema, knowledge: Knowledge, law: Law, rng: np.random.Generator) -> Dag:
+def draw_dag(schema: Schema, knowledge: Knowledge, law: SyntheticLaw, rng: np.random.Generator) -> Dag:
     """Draw a graph that obeys the knowledge; columns that cannot vary have no edges but required ones.
 
     Columns are put into a random order that the knowledge allows, and each pair is an edge by itself, from the earlier

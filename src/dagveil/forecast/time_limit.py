@@ -1,6 +1,6 @@
-"""How long a rehearsal on made-up tables will take, and what is left out so that it stays within its time.
+"""How long a trial on synthetic tables will take, and what is left out so that it stays within its time.
 
-Shipped constants of a machine serve, not measured ones: what is rehearsed must not depend on where.
+Shipped constants of a machine serve, not measured ones: what is tried must not depend on where.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ MADE_CELL = 1.5e-7
 """Seconds to make one cell up."""
 
 FEWEST_ROWS = 10_000
-"""Rows below which made-up tables are not cut."""
+"""Rows below which synthetic tables are not cut."""
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
-    """What is rehearsed.
+class TimeLimit:
+    """What is tried.
 
     Attributes
     ----------
     rows
-        Of each made-up table.
+        Of each synthetic table.
     methods
         Names.
     left_out
@@ -64,7 +64,7 @@ class Effort:
     seconds: float
 
 
-def fit_effort(
+def fit_time_limit(
     schema: Schema,
     knowledge: Knowledge,
     methods: Sequence[Method],
@@ -74,19 +74,19 @@ def fit_effort(
     limit: float,
     *,
     may_leave_out: bool,
-) -> Effort:
+) -> TimeLimit:
     """Leave out the slowest methods, then cut rows, until the forecast is within the limit.
 
     Parameters
     ----------
     schema, knowledge
-        What is rehearsed on.
+        What is tried on.
     methods
-        What would be rehearsed; the first one is never left out.
+        What would be tried; the first one is never left out.
     budgets, models
         Runs of each method.
     rows
-        Rows that each made-up table should have.
+        Rows that each synthetic table should have.
     limit
         Processor seconds.
     may_leave_out
@@ -108,7 +108,7 @@ def fit_effort(
         rows = max(fewest, rows // 2)
     names = {method.name for method in kept}
     left_out = tuple(method.name for method in methods if method.name not in names)
-    return Effort(rows, tuple(method.name for method in kept), left_out, foresee(kept, rows))
+    return TimeLimit(rows, tuple(method.name for method in kept), left_out, foresee(kept, rows))
 
 
 def foresee_run(schema: Schema, knowledge: Knowledge, method: Method, budget: Budget, rows: int) -> float:

@@ -1,4 +1,4 @@
-"""Rehearsals: methods run on made-up tables, whose graphs are known, to see what they would find."""
+"""Rehearsals: methods run on synthetic tables, whose graphs are known, to see what they would find."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError
 from dagveil.evaluation.skeleton import skeleton_f1
-from dagveil.forecast.synthetic import Law, MadeUp, make_up
+from dagveil.forecast.synthetic import SyntheticLaw, SyntheticTable, make_synthetic
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Budget
@@ -25,13 +25,13 @@ from dagveil.runs.discovery import discover, measure_source
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 
-STAGE = "rehearsing on made-up tables"
+STAGE = "trial runs on synthetic tables"
 """What progress is told."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """All runs on one made-up table.
+class TrialRun:
+    """All runs on one synthetic table.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Rehearsal:
 
     schema: Schema
     knowledge: Knowledge
-    law: Law
+    law: SyntheticLaw
     rows: int
     seed: int
     model: int
@@ -53,7 +53,7 @@ class Rehearsal:
     budgets: tuple[Budget, ...]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class TrialOutcome(msgspec.Struct, frozen=True):
     """What came of one run: its skeleton's F1, the largest order of released tables, or why it failed."""
 
     method: str
@@ -63,50 +63,50 @@ class Outcome(msgspec.Struct, frozen=True):
     failure: str | None = None
 
 
-def rehearse_all(rehearsals: Sequence[Rehearsal], workers: int, progress: Progress) -> list[Outcome]:
+def run_trials(trials: Sequence[TrialRun], workers: int, progress: Progress) -> list[TrialOutcome]:
     """Run all of them, in one process or in several; the outcomes are the same.
 
     Parameters
     ----------
-    rehearsals
-        One for each made-up table.
+    trials
+        One for each synthetic table.
     workers
         Processes.
     progress
         Told how many runs are done.
     """
-    total = sum(len(one.methods) * len(one.budgets) for one in rehearsals)
-    done: list[Outcome] = []
+    total = sum(len(one.methods) * len(one.budgets) for one in trials)
+    done: list[TrialOutcome] = []
 
     def tell(further: int) -> None:
         progress(STAGE, len(done) + further, total)
 
     tell(0)
-    for outcomes in _work(rehearsals, workers, tell):
+    for outcomes in _work(trials, workers, tell):
         done.extend(outcomes)
         tell(0)
     return done
 
 
-def rehearse(rehearsal: Rehearsal, told: Callable[[int], None] | None = None) -> list[Outcome]:
-    """Run every method at every budget on one made-up table.
+def run_trial(trial: TrialRun, told: Callable[[int], None] | None = None) -> list[TrialOutcome]:
+    """Run every method at every budget on one synthetic table.
 
     Parameters
     ----------
-    rehearsal
+    trial
         What to run.
     told
         Told after each run how many are done.
     """
-    key = (rehearsal.seed, rehearsal.model)
+    key = (trial.seed, trial.model)
     rng = np.random.default_rng(key)
-    made = make_up(rehearsal.schema, rehearsal.knowledge, rehearsal.law, rehearsal.rows, rng)
+    made = make_synthetic(trial.schema, trial.knowledge, trial.law, trial.rows, rng)
     # the same draws at every budget: what differs along a curve is the budget alone
     seed = int(np.random.SeedSequence((*key, 1)).generate_state(1)[0])
-    outcomes: list[Outcome] = []
-    for method in rehearsal.methods:
-        for place, budget in enumerate(rehearsal.budgets):
-            outcomes.append(_run(made, rehearsal.knowledge, method, place, budget, seed))
+    outcomes: list[TrialOutcome] = []
+    for method in trial.methods:
+        for place, budget in enumerate(trial.budgets):
+            outcomes.append(_run(made, trial.knowledge, method, place, budget, seed))
             if told is not None:
                 told(len(outcomes))
     return outcomes
@@ -124,7 +124,9 @@ def most_common_order(orders: Sequence[int]) -> int | None:
     return min(counts, key=lambda order: (-counts[order], order)) if counts else None
 
 
-def _run(made: MadeUp, knowledge: Knowledge, method: str, place: int, budget: Budget, seed: int) -> Outcome:
+def _run(
+    made: SyntheticTable, knowledge: Knowledge, method: str, place: int, budget: Budget, seed: int
+) -> TrialOutcome:
     table = made.table
     order = None
     try:
@@ -155,8 +157,8 @@ def _run(made: MadeUp, knowledge: Knowledge, method: str, place: int, budget: Bu
             order = max((_order(release) for release in evidence.releases), default=None)
             result = search_evidence(evidence, SearchSettings(redraws=0), knowledge=knowledge)
     except DagveilError as error:
-        return Outcome(method, place, failure=str(error))
-    return Outcome(method, place, skeleton_f1(result.graph.cpdag, made.dag), order)
+        return TrialOutcome(method, place, failure=str(error))
+    return TrialOutcome(method, place, skeleton_f1(result.graph.cpdag, made.dag), order)
 
 
 def _order(release: Release) -> int:
@@ -164,12 +166,12 @@ def _order(release: Release) -> int:
     return len(release.columns) if isinstance(release, NoisyCounts | NoisyInteractions) else 2
 
 
-def _work(rehearsals: Sequence[Rehearsal], workers: int, told: Callable[[int], None]) -> Iterator[list[Outcome]]:
-    if workers <= 1 or len(rehearsals) <= 1:
-        for one in rehearsals:
-            yield rehearse(one, told)
+def _work(trials: Sequence[TrialRun], workers: int, told: Callable[[int], None]) -> Iterator[list[TrialOutcome]]:
+    if workers <= 1 or len(trials) <= 1:
+        for one in trials:
+            yield run_trial(one, told)
         return
     # spawned, not forked: a fork would copy the state of threads and generators
-    with ProcessPoolExecutor(min(workers, len(rehearsals)), mp_context=get_context("spawn")) as pool:
-        for future in [pool.submit(rehearse, one) for one in rehearsals]:
+    with ProcessPoolExecutor(min(workers, len(trials)), mp_context=get_context("spawn")) as pool:
+        for future in [pool.submit(run_trial, one) for one in trials]:
             yield future.result()

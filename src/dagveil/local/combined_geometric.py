@@ -37,7 +37,7 @@ MOST_WRITTEN_OUT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
+class ChannelLaw:
     """The law of distances from one record.
 
     Attributes
@@ -75,7 +75,7 @@ class CombinedGeometric:
     levels: tuple[int, ...]
     truth_probability: float
     norm: Norm
-    _laws: dict[tuple[int, ...], Law] = field(default_factory=dict, repr=False)
+    _laws: dict[tuple[int, ...], ChannelLaw] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         check_truth(check_product(self.levels), self.truth_probability)
@@ -203,7 +203,7 @@ class CombinedGeometric:
     def _rate(self, counts: Integers) -> float:
         return find_rate(self._distances(counts), counts.astype(np.float64), self.truth_probability)
 
-    def _law(self, record: tuple[int, ...]) -> Law:
+    def _law(self, record: tuple[int, ...]) -> ChannelLaw:
         if record not in self._laws:
             counts = [np.ones(1, dtype=np.int64)]
             for value, levels in zip(record, self.levels, strict=True):
@@ -214,10 +214,10 @@ class CombinedGeometric:
             spare = counts[-1] == 0
             weights[0] += int(weights[spare].sum())
             weights[spare] = 0
-            self._laws[record] = Law(weights, tuple(counts))
+            self._laws[record] = ChannelLaw(weights, tuple(counts))
         return self._laws[record]
 
-    def _law_of_class(self, record: Integers) -> Law:
+    def _law_of_class(self, record: Integers) -> ChannelLaw:
         """Return the law of a record's class: the same weights by distance, counted over other columns first."""
         middle = np.minimum(record, np.array(self.levels) - 1 - record).tolist()
         left = {k: sorted(v for v, of in zip(middle, self.levels, strict=True) if of == k) for k in self.levels}
@@ -231,7 +231,7 @@ class CombinedGeometric:
         """Numbers of levels, and how many columns have them."""
         return sorted({(k, self.levels.count(k)) for k in self.levels})
 
-    def _classes(self) -> Iterator[tuple[tuple[int, ...], Law]]:
+    def _classes(self) -> Iterator[tuple[tuple[int, ...], ChannelLaw]]:
         """Go through records up to symmetry: mirrored values, and exchanged columns with the same number of levels."""
         if self.n_classes > MOST_CLASSES:
             raise BudgetError(

@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 import numpy as np
 
-from dagveil.curator import Curator, Interview, Question
+from dagveil.curator import Curator, Question, QuestionSession
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.data.table import MAX_CELLS
@@ -127,8 +127,8 @@ class Asked:
     reported: tuple[float, float] | None = None
 
 
-class Desk:
-    """An interview with its public thresholds.
+class ThresholdedQuestions:
+    """An questions with its public thresholds.
 
     Parameters
     ----------
@@ -162,7 +162,9 @@ class Desk:
         if statistic in (*RANK_STATISTICS, EXACT_DISTANCE) or not self.rows:
             self._measure_margins(curator)
         self.share = 1.0 - sum(stage.share for stage in self.plan)
-        self.interview: Interview = curator.interview(make_statistic(statistic, max(1, round(self.rows)), level))
+        self.questions: QuestionSession = curator.ask_questions(
+            make_statistic(statistic, max(1, round(self.rows)), level)
+        )
         if statistic in MEDIANS and isinstance(curator.accounting, ApproximateZcdpFilter):
             self._median_delta = curator.accounting.total_failure / most_questions(schema, largest_order)
 
@@ -170,7 +172,7 @@ class Desk:
         """Return the score, in records, that an independent pair exceeds with probability `level`, without noise."""
         x, y, _ = question
         ties = self._evenness.get(x, 1.0) * self._evenness.get(y, 1.0)
-        return self.interview.critical_score(question, self._level, max(1.0, self.rows * rate), ties)
+        return self.questions.critical_score(question, self._level, max(1.0, self.rows * rate), ties)
 
     def measure(self, question: Question, epsilon: Fraction, label: str, slack: float) -> tuple[float, float]:
         """Return a noisy score and its threshold, eased by so many noise scales; above it speaks for dependence.
@@ -178,9 +180,9 @@ class Desk:
         For medians the score is 1 − the median p-value. Their noise has a secret scale, so nothing is eased.
         """
         if self._median_delta is not None:
-            p_value = self.interview.answer_by_median(question, epsilon, self._median_delta, label)
+            p_value = self.questions.answer_by_median(question, epsilon, self._median_delta, label)
             return 1.0 - p_value, MEDIAN_THRESHOLD
-        score = self.interview.answer(question, epsilon, label).score
+        score = self.questions.answer(question, epsilon, label).score
         return score, self.threshold(question) + slack / float(epsilon)
 
     def _measure_margins(self, curator: Curator) -> None:

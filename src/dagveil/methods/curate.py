@@ -20,11 +20,11 @@ from dagveil.methods.asking import (
     Asked,
     AskingSettings,
     Count,
-    Desk,
     Level,
     Needs,
     NotNegative,
     Positive,
+    ThresholdedQuestions,
     asking_filter,
     count_pairs,
     tell_sweep,
@@ -181,9 +181,11 @@ def accounting(budget: Budget, schema: Schema, settings: CurateSettings, knowled
 def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progress: Progress) -> Asked:
     """Run the sound method: every question is charged, whatever its answer."""
     columns = tuple(curator.schema.columns)
-    desk = Desk(curator, settings.statistic, settings.level, settings.largest_order, Needs.NOISY_VALUE)
+    session = ThresholdedQuestions(
+        curator, settings.statistic, settings.level, settings.largest_order, Needs.NOISY_VALUE
+    )
     pairs = [(x, y) for i, x in enumerate(columns) for y in columns[i + 1 :]]
-    distance = median(desk.threshold((x, y, ())) for x, y in pairs)
+    distance = median(session.threshold((x, y, ())) for x, y in pairs)
     pure = isinstance(curator.accounting, PureFilter)
     low, high = 1.0 - settings.margins[0], 1.0 + settings.margins[1]
     planned: list[tuple[int, Fraction]] = []
@@ -214,9 +216,9 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
 
     def is_independent(question: Question) -> bool:
         label = f"question of order {len(question[2])}"
-        score, threshold = desk.measure(question, epsilon, label, settings.slack)
+        score, threshold = session.measure(question, epsilon, label, settings.slack)
         if low * threshold <= score <= high * threshold:
-            return desk.interview.flip_coin()
+            return session.questions.flip_coin()
         return score < threshold
 
     sweep = prune(
@@ -225,9 +227,9 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
     graph, findings = tell_sweep(columns, sweep, knowledge)
     return Asked(
         graph,
-        (*desk.plan, *_tell_orders(curator, planned, sweep.asked)),
+        (*session.plan, *_tell_orders(curator, planned, sweep.asked)),
         (*findings, *declined),
-        desk.interview.asked,
+        session.questions.asked,
         sweep.unanswered,
     )
 

@@ -16,7 +16,17 @@ from dagveil.data.schema import Schema
 from dagveil.errors import BudgetExceededError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import Asked, Count, Desk, Level, Needs, Part, Positive, asking_filter, tell_sweep
+from dagveil.methods.asking import (
+    Asked,
+    Count,
+    Level,
+    Needs,
+    Part,
+    Positive,
+    ThresholdedQuestions,
+    asking_filter,
+    tell_sweep,
+)
 from dagveil.methods.published import PublishedTests, g_p_value, g_test, tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import ExponentialChoice
@@ -87,7 +97,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: EmPcSettings, progress
     """Run the sound method."""
     columns = tuple(curator.schema.columns)
     largest_order = len(settings.order_shares) - 1
-    desk = Desk(curator, settings.statistic, settings.level, largest_order, Needs.FIXED_NOISE)
+    session = ThresholdedQuestions(curator, settings.statistic, settings.level, largest_order, Needs.FIXED_NOISE)
     graph = Pruning(columns, knowledge)
     room = curator.accounting.remaining
     number_share = Fraction(settings.number_share).limit_denominator(1000)
@@ -106,40 +116,46 @@ def ask(curator: Curator, knowledge: Knowledge, settings: EmPcSettings, progress
         epsilon = epsilon_for(curator.accounting, amount * number_share, ExponentialChoice)
         why = f"{len(nodes)} nodes, epsilon {float(epsilon):.3g} for how many neighbours go and as much for which"
         stages.append(
-            Stage(f"order {order}", len(nodes), len(nodes), desk.share * share / whole, 2.0 / float(epsilon), why)
+            Stage(f"order {order}", len(nodes), len(nodes), session.share * share / whole, 2.0 / float(epsilon), why)
         )
         for place, x in enumerate(nodes):
             progress(f"order {order}", place, len(nodes))
             if len(graph.neighbours(x)) <= order or not graph.removable(x):
                 continue
             try:
-                asked[-1] += _treat_node(desk, curator, graph, x, order, amount, number_share)
+                asked[-1] += _treat_node(session, curator, graph, x, order, amount, number_share)
             except BudgetExceededError:
                 unanswered += [(x, y, order) for y in graph.removable(x)]
     sweep = Sweep(graph.skeleton(), tuple(asked), tuple(unanswered))
     found, findings = tell_sweep(columns, sweep, knowledge)
-    return Asked(found, (*desk.plan, *stages), findings, sweep.questions, sweep.unanswered)
+    return Asked(found, (*session.plan, *stages), findings, sweep.questions, sweep.unanswered)
 
 
 def _treat_node(
-    desk: Desk, curator: Curator, graph: Pruning, x: str, order: int, amount: Fraction, number_share: Fraction
+    session: ThresholdedQuestions,
+    curator: Curator,
+    graph: Pruning,
+    x: str,
+    order: int,
+    amount: Fraction,
+    number_share: Fraction,
 ) -> int:
     """Drop neighbours of x; returns the number of questions that were scored."""
     options: dict[str, list[tuple[Question, float]]] = {}
     others = graph.neighbours(x)
     for y in graph.removable(x):
         questions: list[Question] = [(x, y, given) for given in combinations([z for z in others if z != y], order)]
-        options[y] = [(question, desk.threshold(question)) for question in questions]
+        options[y] = [(question, session.threshold(question)) for question in questions]
     options = {y: asked for y, asked in options.items() if asked}
     if not options:
         return 0
     scored = sum(map(len, options.values()))
     epsilon = epsilon_for(curator.accounting, amount * number_share, ExponentialChoice)
-    number = desk.interview.choose_number(list(options.values()), epsilon, f"number at order {order}")
+    number = session.questions.choose_number(list(options.values()), epsilon, f"number at order {order}")
     for _ in range(number):
         epsilon = epsilon_for(curator.accounting, amount * (1 - number_share) / number, ExponentialChoice)
         rest = [asked for questions in options.values() for asked in questions]
-        chosen = desk.interview.choose_separation(rest, epsilon, f"separation at order {order}")
+        chosen = session.questions.choose_separation(rest, epsilon, f"separation at order {order}")
         _, y, given = rest[chosen][0]
         graph.remove(x, y, given)
         del options[y]

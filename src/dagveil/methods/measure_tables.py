@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 
 from dagveil.curator import Curator
-from dagveil.curator.door import MAX_RELEASED_CELLS
+from dagveil.curator.curator import MAX_RELEASED_CELLS
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage, independence_from
 from dagveil.evidence.pairs import PairEvidence

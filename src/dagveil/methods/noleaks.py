@@ -310,7 +310,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progr
     levels = {table.columns[0]: read_shares(table) for table in release_levels(curator, LEVELS_SHARE)}
     whole = 0.999 - (float(LEVELS_SHARE) if levels else 0.0)
     plan = row_plan(schema, levels)
-    descent = curator.descent(plan)
+    descent = curator.ask_gradients(plan)
     rising = settings if isinstance(settings, CurateScoreSettings) else None
     schedule = rising.schedule if rising is not None else Schedule.UNIFORM
     initial = min(max(float(curator.accounting.budget.epsilon) / settings.iterations, 0.001), 1000.0)

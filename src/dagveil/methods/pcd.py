@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.curator import Curator, PublishedAccess, Question
-from dagveil.curator.laboratory import HsicTest, Laboratory, Regression, Ridge, check_permutations
-from dagveil.data.levelled import MOST_SLOTS
+from dagveil.curator.kernel_questions import HsicTest, KernelQuestions, Regression, Ridge, check_permutations
+from dagveil.data.fixed_slots import MOST_SLOTS
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
@@ -222,9 +222,9 @@ def ask(curator: Curator, knowledge: Knowledge, settings: PcdSettings, progress:
     if settings.regression is RegressionRule.RELEASED:
         functions, stage = release_functions(curator, MOMENTS_SHARE)
         stages.append(stage)
-    laboratory = curator.laboratory(slots)
+    kernels = curator.ask_kernels(slots)
     questions = count_questions(settings, columns, knowledge)
-    deviation, decide = divide_rest(curator, laboratory, functions, questions, settings)
+    deviation, decide = divide_rest(curator, kernels, functions, questions, settings)
     answers = _Answers(decide)
     sweep = prune(columns, answers.is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
     graph, findings = tell_sweep(columns, sweep, knowledge)
@@ -249,7 +249,7 @@ class _Answers:
 
 def divide_rest(
     curator: Curator,
-    laboratory: Laboratory,
+    kernels: KernelQuestions,
     functions: ReleasedFunctions | None,
     questions: int,
     settings: PcdSettings,
@@ -264,16 +264,16 @@ def divide_rest(
         share = price / curator.accounting.total
         # in millionths, since deviations are whole numbers
         deviation = deviation_for(curator.accounting, Fraction(10**12), price) / 1e6
-        return deviation, _decide_by_moments(curator, share, functions, laboratory.slots, settings)
+        return deviation, _decide_by_moments(curator, share, functions, kernels.slots, settings)
     if settings.test is ResidualTest.GCM and functions is not None:
         shares = (1 - SQUARES_SHARE - RESIDUALS_SHARE, SQUARES_SHARE, RESIDUALS_SHARE)
         epsilon, squares, residuals = (epsilon_for(curator.accounting, price * part) for part in shares)
-        decide = _decide_by_products(laboratory, (epsilon, squares, residuals), functions, settings)
+        decide = _decide_by_products(kernels, (epsilon, squares, residuals), functions, settings)
         return 2**0.5 / float(epsilon), decide
     epsilon = epsilon_for(curator.accounting, price)
-    penalty = settings.penalty or default_penalty(laboratory.slots)
+    penalty = settings.penalty or default_penalty(kernels.slots)
     regression = functions or Ridge(penalty, settings.bandwidth)
-    return 2**0.5 / float(epsilon), _decide_by_kernels(laboratory, epsilon, regression, settings)
+    return 2**0.5 / float(epsilon), _decide_by_kernels(kernels, epsilon, regression, settings)
 
 
 def _decide_by_moments(
@@ -288,27 +288,27 @@ def _decide_by_moments(
 
 
 def _decide_by_products(
-    laboratory: Laboratory,
+    kernels: KernelQuestions,
     epsilons: tuple[Fraction, Fraction, Fraction],
     functions: ReleasedFunctions,
     settings: PcdSettings,
 ) -> Callable[[Question], bool]:
     def is_independent(question: Question) -> bool:
-        sums = laboratory.gcm(question, epsilons, functions, CLIP, _label(question))
-        total, variance = sums.centre(laboratory.slots, MEAN_SPREAD * CLIP)
-        p_value = gcm_p_value(total, sums.squares, laboratory.slots, variance, sums.variance_squares)
+        sums = kernels.gcm(question, epsilons, functions, CLIP, _label(question))
+        total, variance = sums.centre(kernels.slots, MEAN_SPREAD * CLIP)
+        p_value = gcm_p_value(total, sums.squares, kernels.slots, variance, sums.variance_squares)
         return p_value > settings.level
 
     return is_independent
 
 
 def _decide_by_kernels(
-    laboratory: Laboratory, epsilon: Fraction, regression: Regression, settings: PcdSettings
+    kernels: KernelQuestions, epsilon: Fraction, regression: Regression, settings: PcdSettings
 ) -> Callable[[Question], bool]:
     test = HsicTest(regression, settings.level, settings.permutations, settings.bandwidth)
 
     def is_independent(question: Question) -> bool:
-        return not laboratory.permutation_bit(question, epsilon, test, _label(question))
+        return not kernels.permutation_bit(question, epsilon, test, _label(question))
 
     return is_independent
 

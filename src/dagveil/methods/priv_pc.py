@@ -17,12 +17,12 @@ from dagveil.methods.asking import (
     Asked,
     AskingSettings,
     Count,
-    Desk,
     Level,
     Needs,
     Part,
     Positive,
     Rate,
+    ThresholdedQuestions,
     asking_filter,
     count_pairs,
     tell_sweep,
@@ -195,33 +195,35 @@ def default_rounds(pairs: int) -> int:
 def ask(curator: Curator, knowledge: Knowledge, settings: PrivPcSettings, progress: Progress) -> Asked:
     """Run the sound method."""
     columns = tuple(curator.schema.columns)
-    desk = Desk(curator, settings.statistic, settings.level, settings.largest_order, Needs.NOISY_VALUE)
+    session = ThresholdedQuestions(
+        curator, settings.statistic, settings.level, settings.largest_order, Needs.NOISY_VALUE
+    )
     rounds = settings.rounds or default_rounds(count_pairs(columns, knowledge))
     amount = curator.accounting.remaining / rounds
     sieve_share = Fraction(settings.sieve_share).limit_denominator(1000)
     rate = Fraction(settings.rate).limit_denominator(1000)
     sieve_epsilon = epsilon_for(curator.accounting, amount * sieve_share)
     epsilon = epsilon_for(curator.accounting, amount * (1 - sieve_share))
-    sieve = desk.interview.open_sieve(sieve_epsilon, THRESHOLD_SHARE, rate, "sieve round")
+    sieve = session.questions.open_rounds(sieve_epsilon, THRESHOLD_SHARE, rate, "sieve round")
     tweak = settings.tweak * (sieve.question_scale + sieve.threshold_scale)
 
     def is_independent(question: Question) -> bool:
-        if not sieve.looks_independent(question, desk.threshold(question, settings.rate) + tweak):
+        if not sieve.looks_independent(question, session.threshold(question, settings.rate) + tweak):
             return False
-        score, threshold = desk.measure(question, epsilon, "examination", settings.slack)
+        score, threshold = session.measure(question, epsilon, "examination", settings.slack)
         return score <= threshold
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
     graph, findings = tell_sweep(columns, sweep, knowledge)
     stage = Stage(
         "sieve and examine",
-        desk.interview.asked,
-        desk.interview.asked,
-        desk.share,
+        session.questions.asked,
+        session.questions.asked,
+        session.share,
         sieve.question_scale * 2**0.5,
         f"{rounds} rounds: a sieve of epsilon {float(sieve_epsilon):.3g}, then an examination of {float(epsilon):.3g}",
     )
-    return Asked(graph, (*desk.plan, stage), findings, desk.interview.asked, sweep.unanswered)
+    return Asked(graph, (*session.plan, stage), findings, session.questions.asked, sweep.unanswered)
 
 
 def publish(

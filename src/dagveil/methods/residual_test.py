@@ -16,7 +16,7 @@ from scipy import special
 
 from dagveil.curator import Question
 from dagveil.data.column import Numeric
-from dagveil.data.levelled import unit_scale
+from dagveil.data.fixed_slots import unit_scale
 from dagveil.data.residuals import RESIDUAL_SPREAD, ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.methods.regressions import ReleasedFunctions

@@ -16,10 +16,10 @@ from dagveil.methods.asking import (
     Asked,
     AskingSettings,
     Count,
-    Desk,
     Level,
     Needs,
     Rate,
+    ThresholdedQuestions,
     check_countable,
     count_pairs,
     tell_sweep,
@@ -100,7 +100,9 @@ def accounting(
 def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSettings, progress: Progress) -> Asked:
     """Run the sound method."""
     columns = tuple(curator.schema.columns)
-    desk = Desk(curator, settings.statistic, settings.level, settings.largest_order, Needs.FIXED_NOISE)
+    session = ThresholdedQuestions(
+        curator, settings.statistic, settings.level, settings.largest_order, Needs.FIXED_NOISE
+    )
     rate = _rate(settings.rate)
     questions = settings.questions or 3 * count_pairs(columns, knowledge)
     spent = curator.accounting.spent / curator.accounting.total
@@ -110,15 +112,15 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSetting
     slack = settings.slack * math.sqrt(ratio)
 
     def is_independent(question: Question) -> bool:
-        answer = desk.interview.answer_from_sample(question, rate, ratio, "question on a sub-sample")
-        return answer.score <= desk.threshold(question, settings.rate) + slack
+        answer = session.questions.answer_from_sample(question, rate, ratio, "question on a sub-sample")
+        return answer.score <= session.threshold(question, settings.rate) + slack
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
     graph, findings = tell_sweep(columns, sweep, knowledge)
     why = f"fresh sub-samples of {float(rate):.3g} of the records, Renyi order {order}"
-    asked = desk.interview.asked
-    stage = Stage("questions on sub-samples", asked, asked, desk.share, math.sqrt(ratio), why)
-    return Asked(graph, (*desk.plan, stage), findings, asked, sweep.unanswered)
+    asked = session.questions.asked
+    stage = Stage("questions on sub-samples", asked, asked, session.share, math.sqrt(ratio), why)
+    return Asked(graph, (*session.plan, stage), findings, asked, sweep.unanswered)
 
 
 def publish(

@@ -14,10 +14,10 @@ from dagveil.methods.asking import (
     Asked,
     AskingSettings,
     Count,
-    Desk,
     Level,
     Needs,
     Positive,
+    ThresholdedQuestions,
     asking_filter,
     count_pairs,
     tell_sweep,
@@ -80,21 +80,23 @@ def accounting(budget: Budget, schema: Schema, settings: SvtPcSettings, knowledg
 def ask(curator: Curator, knowledge: Knowledge, settings: SvtPcSettings, progress: Progress) -> Asked:
     """Run the sound method."""
     columns = tuple(curator.schema.columns)
-    desk = Desk(curator, settings.statistic, settings.level, settings.largest_order, Needs.FIXED_NOISE)
+    session = ThresholdedQuestions(
+        curator, settings.statistic, settings.level, settings.largest_order, Needs.FIXED_NOISE
+    )
     rounds = settings.rounds or count_pairs(columns, knowledge)
     epsilon = epsilon_for(curator.accounting, curator.accounting.remaining / rounds)
-    sieve = desk.interview.open_sieve(epsilon, THRESHOLD_SHARE, Fraction(1), "sparse vector round")
+    sieve = session.questions.open_rounds(epsilon, THRESHOLD_SHARE, Fraction(1), "sparse vector round")
     slack = settings.slack * (sieve.question_scale + sieve.threshold_scale)
 
     def is_independent(question: Question) -> bool:
-        return sieve.looks_independent(question, desk.threshold(question) + slack)
+        return sieve.looks_independent(question, session.threshold(question) + slack)
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
     graph, findings = tell_sweep(columns, sweep, knowledge)
     why = f"{rounds} rounds of epsilon {float(epsilon):.3g}; each removed edge ends one"
-    asked = desk.interview.asked
-    stage = Stage("sparse vector", asked, asked, desk.share, sieve.question_scale * 2**0.5, why)
-    return Asked(graph, (*desk.plan, stage), findings, asked, sweep.unanswered)
+    asked = session.questions.asked
+    stage = Stage("sparse vector", asked, asked, session.share, sieve.question_scale * 2**0.5, why)
+    return Asked(graph, (*session.plan, stage), findings, asked, sweep.unanswered)
 
 
 def publish(

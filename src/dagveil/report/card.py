@@ -11,12 +11,12 @@ from dagveil.errors import DataError
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.guessing import PER_PERSON
 from dagveil.privacy.receipt import Trust
-from dagveil.report.attempts import Attempts, read_attempts
+from dagveil.report.audit_section import Attempts, read_attempts
 from dagveil.report.fields import Record
 from dagveil.report.graph import read_graph
+from dagveil.report.guarantee_status import Standing
 from dagveil.report.model import ReportModel, build_model, check_result
 from dagveil.report.spending import read_accounting
-from dagveil.report.standing import Standing
 from dagveil.runs.result import Result
 from dagveil.text import clean_text
 

@@ -10,11 +10,11 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from dagveil.forecast.explore import Exploration
 from dagveil.forecast.recommendation import Curve
+from dagveil.report.formatting import write_epsilon, write_number
 from dagveil.report.labels import FONT_SIZE, measure, shorten
 from dagveil.report.layout import Point
-from dagveil.report.strokes import PAPER, RIM, write_length, write_text
 from dagveil.report.svg import FONT
-from dagveil.report.wording import write_epsilon, write_number
+from dagveil.report.svg_lines import PAPER, RIM, write_length, write_text
 from dagveil.text import clean_text
 
 SHEET: Final = (460.0, 300.0)
@@ -90,12 +90,12 @@ def draw_exploration(found: Exploration) -> str:
             "style": f"--graph-width: {write_length(width)}px",
         },
     )
-    title = clean_text(f"Expected skeleton F1 of {found.dataset} over epsilon, on made-up tables")
+    title = clean_text(f"Expected skeleton F1 of {found.dataset} over epsilon, on synthetic tables")
     SubElement(root, "title", {"id": "dagveil-curve-title"}).text = title
     SubElement(root, "desc", {"id": "dagveil-curve-desc"}).text = clean_text(describe_exploration(found))
     SubElement(root, "style").text = STYLE
     SubElement(root, "rect", {"class": "paper", "width": "100%", "height": "100%", "fill": PAPER})
-    head = f"{found.columns} columns, {found.nominal_rows} rows, {found.models} made-up tables"
+    head = f"{found.columns} columns, {found.nominal_rows} rows, {found.models} synthetic tables"
     root.append(write_text(head, Point(LEFT, TOP / 2), anchor="start"))
     _draw_axes(root, axes, epsilons)
     _draw_wish(root, axes, found)

@@ -7,8 +7,8 @@ from markupsafe import Markup
 from dagveil.forecast.explore import Exploration
 from dagveil.forecast.recommendation import Curve, Point
 from dagveil.report.curve import draw_exploration
+from dagveil.report.formatting import write_epsilon, write_number
 from dagveil.report.html import open_templates, read_template
-from dagveil.report.wording import write_epsilon, write_number
 from dagveil.text import clean_text
 
 

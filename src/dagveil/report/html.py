@@ -14,12 +14,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dagveil.errors import DataError
-from dagveil.report.attempts import read_attempts
+from dagveil.report.audit_section import read_attempts
 from dagveil.report.card import encode_card, fill_card
+from dagveil.report.guarantee_status import Standing
 from dagveil.report.labels import split_words
 from dagveil.report.legend import Legend, draw_samples
 from dagveil.report.model import build_model, check_result
-from dagveil.report.standing import Standing
 from dagveil.report.svg import draw_graph
 from dagveil.runs.result import Result
 from dagveil.text import clean_text

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from dagveil.report.graph import DrawnEdge, DrawnGraph, EdgeKind
 from dagveil.report.labels import measure
 from dagveil.report.layout import Point
-from dagveil.report.strokes import INK, draw_line, write_length, write_text
+from dagveil.report.svg_lines import INK, draw_line, write_length, write_text
 
 SAMPLE: Final = 34.0
 """Length of a sample line."""

@@ -10,13 +10,7 @@ from typing import Any, Final
 from dagveil.errors import DataError
 from dagveil.privacy.receipt import Trust
 from dagveil.report.fields import Record
-from dagveil.report.graph import DrawnGraph, EdgeKind, read_graph, read_line
-from dagveil.report.sentences import tell_first
-from dagveil.report.snippets import Snippet, write_snippets
-from dagveil.report.spending import Spending, itemise
-from dagveil.report.standing import Alarm, Promise, Standing, find_alarms, judge, list_limits, read_promise
-from dagveil.report.thresholds import Thresholds, read_thresholds
-from dagveil.report.wording import (
+from dagveil.report.formatting import (
     write_count,
     write_date,
     write_delta,
@@ -26,6 +20,12 @@ from dagveil.report.wording import (
     write_plural,
     write_share,
 )
+from dagveil.report.graph import DrawnGraph, EdgeKind, read_graph, read_line
+from dagveil.report.guarantee_status import Alarm, Promise, Standing, find_alarms, judge, list_limits, read_promise
+from dagveil.report.sentences import tell_first
+from dagveil.report.snippets import Snippet, write_snippets
+from dagveil.report.spending import Spending, itemise
+from dagveil.report.thresholds import Thresholds, read_thresholds
 from dagveil.runs.result import RESULT_VERSION, Result
 
 JOINS: Final = ("→", "←", "—", "none")

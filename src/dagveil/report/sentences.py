@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from dagveil.report.fields import Record
+from dagveil.report.formatting import write_delta, write_epsilon, write_share
 from dagveil.report.graph import DrawnEdge, DrawnGraph
-from dagveil.report.standing import Promise, Standing
-from dagveil.report.wording import write_delta, write_epsilon, write_share
+from dagveil.report.guarantee_status import Promise, Standing
 from dagveil.runs.assemble import SOLID
 
 MOST_NAMED: Final = 3

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.exchange import to_dot
 from dagveil.graphs.extension import find_extension
+from dagveil.report.formatting import write_plural
 from dagveil.report.graph import DrawnEdge, DrawnGraph
-from dagveil.report.wording import write_plural
 from dagveil.text import clean_text
 
 

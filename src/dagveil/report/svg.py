@@ -8,12 +8,12 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 import msgspec
 
+from dagveil.report.formatting import write_percent, write_plural, write_share
 from dagveil.report.graph import DrawnEdge, DrawnGraph, EdgeKind, read_graph
 from dagveil.report.labels import FONT_SIZE, break_lines
 from dagveil.report.layout import Layout, Point, place_graph
 from dagveil.report.legend import Legend, draw_legend
-from dagveil.report.strokes import BOX, PAPER, RIM, draw_line, write_length, write_lines, write_text
-from dagveil.report.wording import write_percent, write_plural, write_share
+from dagveil.report.svg_lines import BOX, PAPER, RIM, draw_line, write_length, write_lines, write_text
 from dagveil.text import clean_text
 
 MARGIN: Final = 18.0

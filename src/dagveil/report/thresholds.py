@@ -8,8 +8,8 @@ from typing import Final
 
 from dagveil.errors import DataError
 from dagveil.report.fields import Record
+from dagveil.report.formatting import write_share
 from dagveil.report.graph import DrawnGraph
-from dagveil.report.wording import write_share
 
 CUTS: Final = (0.5, 0.75, 0.9, 0.95)
 """Confidences at which the graph is cut."""

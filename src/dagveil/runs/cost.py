@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dagveil.data.bundles import bundle_columns
 from dagveil.data.column import Numeric
 from dagveil.data.engine import Engine
 from dagveil.data.products import pays
 from dagveil.data.schema import Schema
+from dagveil.data.shared_counts import bundle_columns
 from dagveil.data.streamed import HELD_BYTES
 from dagveil.evidence.covariance import LEVELS_KEPT
 from dagveil.privacy.noise.kind import NoiseKind

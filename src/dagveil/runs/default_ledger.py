@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from dagveil.data.schema import Schema
-from dagveil.privacy.ledger.book import WAIT_SECONDS, Ledger
+from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger
 
 LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dagveil._version import __version__
 from dagveil.curator import Curator
-from dagveil.curator.laboratory import COLUMN_REACH, RESIDUAL_REACH, NoisyDifference, Ridge
+from dagveil.curator.kernel_questions import COLUMN_REACH, RESIDUAL_REACH, NoisyDifference, Ridge
 from dagveil.data.column import Numeric
 from dagveil.data.engine import choose_engine
 from dagveil.data.schema import Schema, load_schema
@@ -247,7 +247,7 @@ def _compare(
 ) -> tuple[NoisyDifference | None, str | None, tuple[Stage, ...]]:
     """Release what regressions need, then the difference of both ways unless the model visibly fails."""
     slots, stages = count_slots(curator, settings.rows)
-    laboratory = curator.laboratory(slots)
+    kernels = curator.ask_kernels(slots)
     functions: ReleasedFunctions | None = None
     ways = {(x, y): False, (y, x): False}
     if settings.regression is RegressionRule.RELEASED:
@@ -274,10 +274,10 @@ def _compare(
     epsilon = epsilon_for(curator.accounting, curator.accounting.remaining)
     label = f"{settings.score.value} both ways"
     if settings.score is Score.SPEARMAN and functions is not None:
-        found = laboratory.rank_difference(x, y, epsilon, functions, label)
+        found = kernels.rank_difference(x, y, epsilon, functions, label)
     else:
         regression = functions or Ridge(settings.penalty or default_penalty(slots), settings.bandwidth)
-        found = laboratory.hsic_difference(x, y, epsilon, regression, settings.bandwidth, label)
+        found = kernels.hsic_difference(x, y, epsilon, regression, settings.bandwidth, label)
     share = 1.0 - sum(stage.share for stage in stages)
     why = f"difference of two scores on {slots} rows, epsilon {float(epsilon):.3g}"
     stages.append(Stage("direction", 1, 1, share, 2**0.5 * found.scale, why))

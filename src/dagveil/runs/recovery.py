@@ -24,7 +24,7 @@ from dagveil.privacy.events import Event
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.fraction_json import write_fraction
 from dagveil.privacy.ledger.account import RunState
-from dagveil.privacy.ledger.book import Ledger, LedgerRun, closed_run
+from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, closed_run
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.result import now
 from dagveil.runs.run import PreparedRun

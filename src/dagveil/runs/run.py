@@ -18,7 +18,7 @@ from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.events import Event, ExponentialChoice
 from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.book import Ledger, LedgerRun
+from dagveil.privacy.ledger.ledger import Ledger, LedgerRun
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.opendp import OpendpNoise

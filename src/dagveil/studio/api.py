@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dagveil.studio.body import check_type, read_json, read_query, read_text, store_body
-from dagveil.studio.desk import Desk
 from dagveil.studio.openapi import describe_api
+from dagveil.studio.request_body import check_type, read_json, read_query, read_text, store_body
 from dagveil.studio.requests import (
     ComparisonQuery,
     ExportQuery,
@@ -22,6 +21,7 @@ from dagveil.studio.requests import (
     PlanQuery,
     UploadQuery,
 )
+from dagveil.studio.service import StudioService
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -38,12 +38,12 @@ def answer(status: int, content: object) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
-def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
+def list_routes(service: StudioService, most_uploaded: int) -> list[Route]:
     """Return the routes of the API.
 
     Parameters
     ----------
-    desk
+    service
         Does what is asked.
     most_uploaded
         Bytes of an upload, at most.
@@ -77,76 +77,76 @@ def list_routes(desk: Desk, most_uploaded: int) -> list[Route]:
     async def upload(request: Request) -> Response:
         asked = read_query(request, UploadQuery)
         check_type(request, "application/octet-stream")
-        with desk.folder.incoming(asked.name, asked.ending) as handle:
+        with service.folder.incoming(asked.name, asked.ending) as handle:
             await store_body(request, handle, most_uploaded)
-        return answer(201, await run_in_threadpool(desk.uploaded, asked.name + asked.ending))
+        return answer(201, await run_in_threadpool(service.uploaded, asked.name + asked.ending))
 
     async def declare_text(request: Request) -> Response:
         text = await read_text(request)
-        return answer(200, await run_in_threadpool(desk.declare_text, request.path_params["dataset"], text))
+        return answer(200, await run_in_threadpool(service.declare_text, request.path_params["dataset"], text))
 
     async def schema_text(request: Request) -> Response:
-        text = await run_in_threadpool(desk.schema_text, request.path_params["dataset"])
+        text = await run_in_threadpool(service.schema_text, request.path_params["dataset"])
         return Response(text, media_type="text/plain")
 
     async def plan(request: Request) -> Response:
         query = read_query(request, PlanQuery)
         facts = await run_in_threadpool(
-            desk.plan, request.path_params["dataset"], query.method, query.epsilon, query.delta, query.redraws
+            service.plan, request.path_params["dataset"], query.method, query.epsilon, query.delta, query.redraws
         )
         return answer(200, facts)
 
     async def result(request: Request) -> Response:
-        found = await run_in_threadpool(desk.result, request.path_params["job"])
+        found = await run_in_threadpool(service.result, request.path_params["job"])
         return Response(found.to_json(), media_type="application/json")
 
     async def evidence(request: Request) -> Response:
-        place = await run_in_threadpool(desk.evidence, request.path_params["job"])
+        place = await run_in_threadpool(service.evidence, request.path_params["job"])
         return Response(await run_in_threadpool(place.read_bytes), media_type="application/json")
 
     async def export(request: Request) -> Response:
         query = read_query(request, ExportQuery)
-        text = await run_in_threadpool(desk.export, request.path_params["job"], query.to, query.extend)
+        text = await run_in_threadpool(service.export, request.path_params["job"], query.to, query.extend)
         return Response(text, media_type="text/plain")
 
     async def exploration(request: Request) -> Response:
-        found = await run_in_threadpool(desk.exploration, request.path_params["job"])
+        found = await run_in_threadpool(service.exploration, request.path_params["job"])
         return Response(found.to_json(), media_type="application/json")
 
     async def compare(request: Request) -> Response:
         query = read_query(request, ComparisonQuery)
-        return answer(200, await run_in_threadpool(desk.compare, query.here, query.there))
+        return answer(200, await run_in_threadpool(service.compare, query.here, query.there))
 
     async def cancel(request: Request) -> Response:
-        return answer(202, await run_in_threadpool(desk.cancel, request.path_params["job"]))
+        return answer(202, await run_in_threadpool(service.cancel, request.path_params["job"]))
 
     async def finish(request: Request) -> Response:
-        return answer(202, await run_in_threadpool(desk.finish, request.path_params["job"]))
+        return answer(202, await run_in_threadpool(service.finish, request.path_params["job"]))
 
     table, job = "/api/datasets/{dataset}", "/api/jobs/{job}"
     return [
         Route("/api/openapi.json", describe),
-        Route("/api/datasets", reading(desk.datasets)),
+        Route("/api/datasets", reading(service.datasets)),
         Route("/api/datasets", upload, methods=["POST"]),
-        Route(table, reading(desk.dataset, "dataset")),
-        Route(f"{table}/draft", asking(desk.draft, NewDraft, 201, "dataset"), methods=["POST"]),
-        Route(f"{table}/schema", asking(desk.declare, NewSchema, 200, "dataset"), methods=["PUT"]),
+        Route(table, reading(service.dataset, "dataset")),
+        Route(f"{table}/draft", asking(service.draft, NewDraft, 201, "dataset"), methods=["POST"]),
+        Route(f"{table}/schema", asking(service.declare, NewSchema, 200, "dataset"), methods=["PUT"]),
         Route(f"{table}/schema.toml", schema_text),
         Route(f"{table}/schema.toml", declare_text, methods=["PUT"]),
-        Route(f"{table}/budget", asking(desk.set_budget, NewBudget, 200, "dataset"), methods=["PUT"]),
+        Route(f"{table}/budget", asking(service.set_budget, NewBudget, 200, "dataset"), methods=["PUT"]),
         Route(f"{table}/plan", plan),
-        Route(f"{table}/exploration", asking(desk.explore, NewExploration, 201, "dataset"), methods=["POST"]),
-        Route("/api/methods", reading(desk.methods)),
-        Route("/api/jobs", reading(desk.jobs)),
-        Route("/api/jobs", asking(desk.start, NewJob, 201), methods=["POST"]),
-        Route(job, reading(desk.job, "job")),
+        Route(f"{table}/exploration", asking(service.explore, NewExploration, 201, "dataset"), methods=["POST"]),
+        Route("/api/methods", reading(service.methods)),
+        Route("/api/jobs", reading(service.jobs)),
+        Route("/api/jobs", asking(service.start, NewJob, 201), methods=["POST"]),
+        Route(job, reading(service.job, "job")),
         Route(f"{job}/cancel", cancel, methods=["POST"]),
         Route(f"{job}/finish", finish, methods=["POST"]),
-        Route(f"{job}/search", asking(desk.search, NewSearch, 201, "job"), methods=["POST"]),
+        Route(f"{job}/search", asking(service.search, NewSearch, 201, "job"), methods=["POST"]),
         Route(f"{job}/result", result),
         Route(f"{job}/evidence", evidence),
         Route(f"{job}/export", export),
         Route(f"{job}/exploration", exploration),
         Route("/api/comparison", compare),
-        Route("/api/history", reading(desk.history)),
+        Route("/api/history", reading(service.history)),
     ]

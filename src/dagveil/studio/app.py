@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 from dagveil.errors import DagveilError, MissingExtraError
 from dagveil.local.collector import listen
 from dagveil.local.serving import Quiet, run_server
-from dagveil.privacy.ledger.book import Ledger
-from dagveil.studio.body import MOST_UPLOADED
-from dagveil.studio.crew import MOST_RUNNING, Crew
-from dagveil.studio.desk import Desk
-from dagveil.studio.door import ENTERED, Door, Keys, Place
+from dagveil.privacy.ledger.ledger import Ledger
+from dagveil.studio.access import ENTERED, AccessControl, Keys, Place
 from dagveil.studio.folder import Folder
+from dagveil.studio.job_runner import MOST_RUNNING, JobRunner
 from dagveil.studio.jobs import JobStore
+from dagveil.studio.process_lock import holding
 from dagveil.studio.refusal import WITHHELD, Refused, refuse
-from dagveil.studio.vitality import holding
+from dagveil.studio.request_body import MOST_UPLOADED
+from dagveil.studio.service import StudioService
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -38,8 +38,8 @@ class Limits:
     running: int = MOST_RUNNING
 
 
-def open_desk(folder: Folder, ledger: str, limits: Limits | None = None) -> Desk:
-    """Open everything behind the studio; the caller closes `desk.books`.
+def open_desk(folder: Folder, ledger: str, limits: Limits | None = None) -> StudioService:
+    """Open everything behind the studio; the caller closes `service.books`.
 
     Parameters
     ----------
@@ -56,17 +56,21 @@ def open_desk(folder: Folder, ledger: str, limits: Limits | None = None) -> Desk
     books = Ledger.open(ledger)
     store = JobStore(folder.jobs_path)
     running = (limits or Limits()).running
-    return Desk(
-        folder, store, Crew(folder, store, ledger if "://" in ledger else shown, shown, books, running), books, shown
+    return StudioService(
+        folder,
+        store,
+        JobRunner(folder, store, ledger if "://" in ledger else shown, shown, books, running),
+        books,
+        shown,
     )
 
 
-def make_app(desk: Desk, place: Place, keys: Keys, limits: Limits | None = None) -> Door:
+def make_app(service: StudioService, place: Place, keys: Keys, limits: Limits | None = None) -> AccessControl:
     """Return the application.
 
     Parameters
     ----------
-    desk
+    service
         Does what is asked.
     place
         Where it listens.
@@ -100,7 +104,7 @@ def make_app(desk: Desk, place: Place, keys: Keys, limits: Limits | None = None)
 
     @contextlib.asynccontextmanager
     async def live(app: Starlette) -> AsyncIterator[None]:
-        task = asyncio.create_task(_patrol(desk.crew))
+        task = asyncio.create_task(_patrol(service.runner))
         try:
             yield
         finally:
@@ -109,17 +113,17 @@ def make_app(desk: Desk, place: Place, keys: Keys, limits: Limits | None = None)
                 await task
 
     static = Mount("/static", StaticFiles(packages=[("dagveil.studio", "static")]))
-    routes = [*api.list_routes(desk, limits.upload_bytes), *pages.list_routes(desk, keys.base), static]
+    routes = [*api.list_routes(service, limits.upload_bytes), *pages.list_routes(service, keys.base), static]
     handlers = {HTTPException: refused, DagveilError: refused, Exception: refused}
     inner = Starlette(routes=routes, exception_handlers=handlers, lifespan=live)
     inner.router.redirect_slashes = False  # an address is right or wrong; nobody is sent elsewhere
-    return Door(Quiet(inner), place, keys)
+    return AccessControl(Quiet(inner), place, keys)
 
 
-async def _patrol(crew: Crew) -> None:
+async def _patrol(runner: JobRunner) -> None:
     while True:
         with contextlib.suppress(Exception):  # a ledger that is away for a while must not end the watch
-            await asyncio.to_thread(crew.patrol)
+            await asyncio.to_thread(runner.tick)
         await asyncio.sleep(PATROL_SECONDS)
 
 
@@ -151,12 +155,12 @@ def serve(
     folder = Folder.open(place)
     with holding(folder.lock_path, f"another studio serves {folder.root}; stop it, or choose another folder"):
         folder.sweep()
-        desk = open_desk(folder, ledger, limits)
-        with contextlib.closing(desk.books), listen(host, port) as listener:
+        service = open_desk(folder, ledger, limits)
+        with contextlib.closing(service.books), listen(host, port) as listener:
             keys = Keys()
             bound = Place(host, listener.getsockname()[1])
-            app = make_app(desk, bound, keys, limits)
-            ready(f"{bound.address}/?token={keys.token}", desk.shown)
+            app = make_app(service, bound, keys, limits)
+            ready(f"{bound.address}/?token={keys.token}", service.shown)
             run_server(app, listener)
 
 

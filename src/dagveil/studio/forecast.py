@@ -15,7 +15,7 @@ from dagveil.runs.cost import Cost, estimate_cost, tell_bytes, tell_seconds
 from dagveil.runs.machine_speed import load_speed
 from dagveil.runs.run import schema_knowledge
 from dagveil.runs.work import work_of_run
-from dagveil.studio.answers import PlanFacts, PlannedStage, PlannedStep
+from dagveil.studio.responses import PlanFacts, PlannedStage, PlannedStep
 
 SHORTEST = 0.01
 """Seconds below which nobody cares."""

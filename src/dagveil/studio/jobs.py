@@ -59,7 +59,7 @@ class JobKind(enum.Enum):
     SEARCH = "search"
     """Searches evidence that was released before; free."""
     EXPLORATION = "exploration"
-    """Tries methods on made-up tables of the same schema; free, and reads no row."""
+    """Tries methods on synthetic tables of the same schema; free, and reads no row."""
 
 
 class JobOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from dagveil._version import __version__
-from dagveil.studio import answers, requests
+from dagveil.studio import requests, responses
 from dagveil.studio.folder import DATASET_ID, JOB_ID
 
 REFUSALS: Final = {
@@ -28,16 +28,16 @@ REFUSALS: Final = {
 }
 
 _ANSWERS: Final = (
-    answers.Account,
-    answers.ComparisonFacts,
-    answers.Dataset,
-    answers.Datasets,
-    answers.History,
-    answers.JobFacts,
-    answers.Jobs,
-    answers.Methods,
-    answers.PlanFacts,
-    answers.Refusal,
+    responses.Account,
+    responses.ComparisonFacts,
+    responses.Dataset,
+    responses.Datasets,
+    responses.History,
+    responses.JobFacts,
+    responses.Jobs,
+    responses.Methods,
+    responses.PlanFacts,
+    responses.Refusal,
 )
 _ASKED: Final = (
     requests.NewBudget,
@@ -127,7 +127,7 @@ def describe_api() -> dict[str, Any]:
         },
         "/api/datasets/{dataset}/exploration": {
             "post": route(
-                "Try methods on made-up tables. Reads no row, and is free.", "JobFacts", 201,
+                "Try methods on synthetic tables. Reads no row, and is free.", "JobFacts", 201,
                 requestBody=body("NewExploration"),
             ),
             "parameters": [dataset],

@@ -17,12 +17,12 @@ from dagveil.graphs.exchange.extending import Extension
 from dagveil.graphs.exchange.formats import Format
 from dagveil.report.html import render_report
 from dagveil.search.settings import SearchSettings
-from dagveil.studio.body import read_query
-from dagveil.studio.desk import Desk
 from dagveil.studio.drawing import draw_differences, list_differing
 from dagveil.studio.folder import ENDINGS
 from dagveil.studio.refusal import Refused, refuse
+from dagveil.studio.request_body import read_query
 from dagveil.studio.requests import ComparisonQuery, ExportQuery, PlanQuery
+from dagveil.studio.service import StudioService
 from dagveil.text import clean_text
 
 if TYPE_CHECKING:
@@ -77,12 +77,12 @@ def show_refusal(told: Refused, base: str) -> Response:
     return show_page(base, "refusal.html.j2", told.status, told=told)
 
 
-def list_routes(desk: Desk, base: str) -> list[Route]:
+def list_routes(service: StudioService, base: str) -> list[Route]:
     """Return the pages.
 
     Parameters
     ----------
-    desk
+    service
         Knows everything that they show.
     base
         What the paths in their links begin with.
@@ -94,43 +94,45 @@ def list_routes(desk: Desk, base: str) -> list[Route]:
     show = partial(show_page, base)
 
     def home(request: Request) -> Response:
-        return show("datasets.html.j2", found=desk.datasets(), endings=ENDINGS)
+        return show("datasets.html.j2", found=service.datasets(), endings=ENDINGS)
 
     def dataset(request: Request) -> Response:
-        return show("dataset.html.j2", dataset=desk.dataset(request.path_params["dataset"]), jobs=_jobs_of(request))
+        return show("dataset.html.j2", dataset=service.dataset(request.path_params["dataset"]), jobs=_jobs_of(request))
 
     def _jobs_of(request: Request) -> list[Any]:
-        return [job for job in desk.jobs().jobs if job.dataset == request.path_params["dataset"]]
+        return [job for job in service.jobs().jobs if job.dataset == request.path_params["dataset"]]
 
     def schema(request: Request) -> Response:
-        return show("schema.html.j2", dataset=desk.dataset(request.path_params["dataset"]))
+        return show("schema.html.j2", dataset=service.dataset(request.path_params["dataset"]))
 
     def plan(request: Request) -> Response:
-        found = desk.dataset(request.path_params["dataset"])
-        desk.folder.table(found.id).reviewed_schema()
+        found = service.dataset(request.path_params["dataset"])
+        service.folder.table(found.id).reviewed_schema()
         query = read_query(request, PlanQuery) if request.url.query else PlanQuery(epsilon="1")
         facts, told = None, None
         try:
-            facts = desk.plan(found.id, query.method, query.epsilon, query.delta, query.redraws)
+            facts = service.plan(found.id, query.method, query.epsilon, query.delta, query.redraws)
         except DagveilError as error:
             told = refuse(error)
         return show(
             "plan.html.j2", 200 if told is None else told.status, dataset=found, query=query, plan=facts, told=told,
-            methods=desk.methods().methods, **explored(found.id),
+            methods=service.methods().methods, **explored(found.id),
         )  # fmt: skip
 
     def explored(table: str) -> dict[str, Any]:
-        last = desk.latest_exploration(table)
-        done = None if last is None or not last.has_exploration else desk.exploration(last.id)
+        last = service.latest_exploration(table)
+        done = None if last is None or not last.has_exploration else service.exploration(last.id)
         return {"exploring": last, "explored": done, "epsilons": EPSILONS}
 
     def jobs(request: Request) -> Response:
-        return show("jobs.html.j2", jobs=desk.jobs().jobs)
+        return show("jobs.html.j2", jobs=service.jobs().jobs)
 
     def job(request: Request) -> Response:
-        found = desk.job(request.path_params["job"])
-        others = [one for one in desk.jobs().jobs if one.has_result and one.id != found.id and one.name == found.name]
-        explored = desk.exploration(found.id) if found.has_exploration else None
+        found = service.job(request.path_params["job"])
+        others = [
+            one for one in service.jobs().jobs if one.has_result and one.id != found.id and one.name == found.name
+        ]
+        explored = service.exploration(found.id) if found.has_exploration else None
         return show(
             "job.html.j2", job=found, others=others, explored=explored, settings=_list_settings(found.redraws),
             formats=[form.value for form in Format], extensions=EXTENSIONS,
@@ -138,32 +140,32 @@ def list_routes(desk: Desk, base: str) -> list[Route]:
 
     def export(request: Request) -> Response:
         query = read_query(request, ExportQuery)
-        text = desk.export(request.path_params["job"], query.to, query.extend)
+        text = service.export(request.path_params["job"], query.to, query.extend)
         named = {"content-disposition": f'attachment; filename="graph-{query.to.value}{ENDS.get(query.to, ".txt")}"'}
         return Response(text, media_type="text/plain", headers=named)
 
     def report(request: Request) -> Response:
-        page = render_report(desk.result(request.path_params["job"]))
+        page = render_report(service.result(request.path_params["job"]))
         return Response(page, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
 
     def graph(request: Request) -> Response:
         job_id = request.path_params["job"]
         beside = request.query_params.get("beside")
-        differing = set() if beside is None else list_differing(desk.compare_results(job_id, beside))
-        drawing = draw_differences(desk.result(job_id), differing, f"Causal graph of {desk.job(job_id).name}")
+        differing = set() if beside is None else list_differing(service.compare_results(job_id, beside))
+        drawing = draw_differences(service.result(job_id), differing, f"Causal graph of {service.job(job_id).name}")
         return Response(drawing, media_type="image/svg+xml", headers={"content-security-policy": DRAWING_POLICY})
 
     def curve(request: Request) -> Response:
-        drawing = desk.exploration(request.path_params["job"]).to_svg()
+        drawing = service.exploration(request.path_params["job"]).to_svg()
         return Response(drawing, media_type="image/svg+xml", headers={"content-security-policy": DRAWING_POLICY})
 
     def compare(request: Request) -> Response:
         query = read_query(request, ComparisonQuery)
-        found = desk.compare(query.here, query.there)
+        found = service.compare(query.here, query.there)
         return show("compare.html.j2", found=found)
 
     def history(request: Request) -> Response:
-        return show("history.html.j2", runs=desk.history().runs, ledger=desk.shown)
+        return show("history.html.j2", runs=service.history().runs, ledger=service.shown)
 
     async def answer_nothing(request: Request) -> Response:
         return await run_in_threadpool(Response, b"", 204)

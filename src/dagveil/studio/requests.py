@@ -58,7 +58,7 @@ class NewSearch(Request, frozen=True, kw_only=True):
 
 
 class NewExploration(Request, frozen=True, kw_only=True):
-    """A look at what each budget would buy, on made-up tables of the same schema."""
+    """A look at what each budget would buy, on synthetic tables of the same schema."""
 
     epsilons: Annotated[tuple[Amount, ...], Meta(min_length=1, max_length=8)] = EPSILONS
     delta: Amount = "1e-6"

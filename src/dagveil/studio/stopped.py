@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from dagveil.privacy.ledger.account import RunRecord
-from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.ledger import Ledger
 
 RECOVERY: Final = "recovery.jsonl"
 """Keeps what a run released until it is saved, as at the command line."""

@@ -22,7 +22,7 @@ from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.forecast.explore import explore
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
-from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.ledger.watched import WatchedLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import discover, measure_source

@@ -30,7 +30,7 @@ from dagveil_bench.scale import run_scale, scale_page
 def scale(
     rows: int, columns: int, engine: str, memory_limit: str, folder: str | None, epsilon: float, output: str | None
 ) -> None:
-    """Write a made-up table to disk in pieces, count it where it is, and discover its graph.
+    """Write a synthetic table to disk in pieces, count it where it is, and discover its graph.
 
     The times stand beside those of a plain DuckDB query that scans the files once and groups by all columns.
     """

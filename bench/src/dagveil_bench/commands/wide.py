@@ -28,10 +28,10 @@ _METHODS_TOLD = ", ".join(WIDE_METHODS)
 @click.option(
     "--method", "methods", metavar="NAMES", default="measure", show_default=True, help=f"Some of {_METHODS_TOLD}."
 )
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the made-up tables.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the synthetic tables.")
 @output_option
 def wide(levels: str, numbers: str, rows: str, epsilons: str, methods: str, seed: int, output: str | None) -> None:
-    """Run methods that release evidence on made-up tables of more and more columns.
+    """Run methods that release evidence on synthetic tables of more and more columns.
 
     Write none for a kind of columns to leave it out.
     """

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from dagveil_bench.studies.axis import Axis, choose_axis
-from dagveil_bench.studies.champion import tell_defeats
+from dagveil_bench.studies.losses import tell_defeats
 from dagveil_bench.studies.machine import list_changes
 from dagveil_bench.studies.metrics import OF_ANSWERS, OF_BUDGETS, Metric
 from dagveil_bench.studies.plan import QUICK, Entry, Role, Study

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from dagveil.methods.catalogue import METHODS, method_plugins
 from dagveil_bench.local_data import PACKAGES
 from dagveil_bench.local_source import read_source
-from dagveil_bench.studies.crew import Crew, Lost
 from dagveil_bench.studies.datasets import plugin_origin
+from dagveil_bench.studies.dry_run import check_first
 from dagveil_bench.studies.jobs import Job, choose_jobs, list_jobs
 from dagveil_bench.studies.machine import describe_hardware, describe_packages, describe_software, list_changes
 from dagveil_bench.studies.plan import Study
-from dagveil_bench.studies.rehearsal import rehearse
 from dagveil_bench.studies.store import COLUMNS, Store
 from dagveil_bench.studies.task import Task
 from dagveil_bench.studies.trial import Outcome, run_job
+from dagveil_bench.studies.worker_pool import Lost, WorkerPool
 
 Told = Callable[[str, int, int], None]
 
@@ -79,7 +79,7 @@ def run_plan(
     planned = list_jobs(study)
     chosen = choose_jobs(planned, only or {})
     waiting = store.pending(chosen, retry=retry)
-    rehearse(waiting, planned)
+    check_first(waiting, planned)
     store.put_study(study)
     done = 0
     changes: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def run_plan(
         changes = list_changes([*(session.software for session in store.sessions()), software])
         session = store.begin_session(workers, software, describe_hardware())
         told("runs", 0, len(waiting))
-        finished = Crew[Job, Outcome](run_job, min(workers, len(waiting)), study.limit).do(waiting)
+        finished = WorkerPool[Job, Outcome](run_job, min(workers, len(waiting)), study.limit).do(waiting)
         for number, (job, product) in enumerate(finished, start=1):
             outcome = Outcome(error=product.reason) if isinstance(product, Lost) else product
             done += store.add(job, outcome, session)

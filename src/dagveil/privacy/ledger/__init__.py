@@ -6,7 +6,7 @@ share one schema, and PostgreSQL adds roles; MemoryLedger keeps nothing.
 """
 
 from dagveil.privacy.ledger.account import Account, RunRecord, RunState
-from dagveil.privacy.ledger.book import Ledger, LedgerRun
+from dagveil.privacy.ledger.ledger import Ledger, LedgerRun
 from dagveil.privacy.ledger.memory import MemoryLedger
 
 __all__ = ["Account", "Ledger", "LedgerRun", "MemoryLedger", "RunRecord", "RunState"]

@@ -221,10 +221,9 @@ def tell_left(allowance: Allowance, spending: Spending) -> str:
     left = allowance.left_after(counted)
     if left is None:
         return f"left nothing for a run with delta {round_up(COMMON_DELTA, 4)}"
-    return (
-        f"left a run of epsilon {round_down(left.epsilon, 4)} with Gaussian noise, delta {round_up(left.delta, 4)} "
-        "(runs compose, so this is no plain difference)"
-    )
+    said = f"left a run of epsilon {round_down(left.epsilon, 4)} with Gaussian noise, delta {round_up(left.delta, 4)}"
+    composed = left.epsilon > allowance.budget.epsilon - counted.epsilon
+    return f"{said} (runs compose: this is no plain difference)" if composed else said
 
 
 def _tell_spent(allowance: Allowance | None, spending: Spending) -> str:

@@ -13,8 +13,7 @@ from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.ledger.account import Account, RunRecord, RunState, Terms, admit, admit_lifetime, admit_limit
-from dagveil.privacy.ledger.book import Ledger, LedgerRun, allow, allow_analyst, closed_run, no_roles, system_user
-from dagveil.privacy.ledger.books import Books
+from dagveil.privacy.ledger.accounts import Books
 from dagveil.privacy.ledger.composition import Composition, price_run
 from dagveil.privacy.ledger.engine import LedgerEngine, open_engine
 from dagveil.privacy.ledger.entries import (
@@ -29,6 +28,7 @@ from dagveil.privacy.ledger.entries import (
     reservation_body,
 )
 from dagveil.privacy.ledger.heads import lost_ledger, recall_head, remember_head
+from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, allow, allow_analyst, closed_run, no_roles, system_user
 from dagveil.privacy.ledger.names import check_name, tidy_name
 from dagveil.privacy.ledger.schema import (
     ENTRIES,

@@ -14,7 +14,7 @@ from dagveil.privacy.accounting import filter_named
 from dagveil.privacy.events import decode_event
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.ledger.account import RunState, admit, admit_lifetime, admit_limit
-from dagveil.privacy.ledger.books import BookedRun, Books, nonsense
+from dagveil.privacy.ledger.accounts import BookedRun, Books, nonsense
 from dagveil.privacy.ledger.composition import price_run
 from dagveil.privacy.ledger.entries import NOTHING_BEFORE, Entry, EntryKind
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dagveil.errors import BudgetError
 from dagveil.privacy.noise import source
 from dagveil.privacy.noise.bits import BitSource
-from dagveil.privacy.noise.block_law import BlockLaw
 from dagveil.privacy.noise.intervals import exp_bounds
+from dagveil.privacy.noise.sampler_tables import BlockLaw
 
 LOOK: Final = 62
 """Bits of the first look: edges up to 2^62 and their sums fit signed 64-bit integers."""

@@ -18,7 +18,7 @@ from scipy import optimize
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.score.acyclicity import Acyclicity, measure_by_exponential, measure_by_log_determinant
-from dagveil.search.score.quasi_newton import minimise
+from dagveil.search.score.owl_qn import minimise
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""Noise that is noted; on a replay it is zero, and random choices are those of the tape."""
+"""Noise that is noted; on a replay it is zero, and random choices are those of the recording."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from dagveil.privacy.noise.source import NoiseSource
 
 
 class Divergence(DagveilError):
-    """A replayed run left the tape: something other than an answer told it which rows it had."""
+    """A replayed run left the recording: something other than an answer told it which rows it had."""
 
 
-class Law(enum.Enum):
+class NoiseLaw(enum.Enum):
     """The laws that noise is drawn from."""
 
     GAUSSIAN = "discrete Gaussian"
@@ -31,13 +31,13 @@ class Law(enum.Enum):
 class Draw:
     """One request for noise: the law, its variance or scale, and how many numbers."""
 
-    law: Law
+    law: NoiseLaw
     width: Fraction
     size: int
 
 
-class TapeNoise:
-    """Noise that is noted. On a replay it is zero, and random choices are the ones on the tape.
+class RecordedNoise:
+    """Noise that is noted. On a replay it is zero, and random choices are the ones on the recording.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class TapeNoise:
         return self._source.private
 
     def begin(self, luck: Sequence[NDArray[Any]] | None) -> None:
-        """Start an exchange; on a replay with the random choices of the tape."""
+        """Start an exchange; on a replay with the random choices of the recording."""
         self.draws, self.luck = [], []
         self._waiting = None if luck is None else iter(luck)
 
@@ -86,12 +86,12 @@ class TapeNoise:
 
     def discrete_gaussian(self, variance: Fraction, size: int) -> NDArray[np.int64]:
         """Draw Gaussian integers."""
-        self.draws.append(Draw(Law.GAUSSIAN, variance, size))
+        self.draws.append(Draw(NoiseLaw.GAUSSIAN, variance, size))
         return self._zeros(size) if self._waiting is not None else self._source.discrete_gaussian(variance, size)
 
     def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """Draw Laplace integers."""
-        self.draws.append(Draw(Law.LAPLACE, scale, size))
+        self.draws.append(Draw(NoiseLaw.LAPLACE, scale, size))
         return self._zeros(size) if self._waiting is not None else self._source.discrete_laplace(scale, size)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
@@ -111,10 +111,10 @@ class TapeNoise:
 
     def _play(self, size: int, new: int | bool) -> NDArray[Any]:
         assert self._waiting is not None
-        taped = next(self._waiting, None)
-        if taped is None or abs(len(taped) - size) > 1:
-            raise Divergence(f"the run asked for {size} random choices that the tape does not have")
-        return np.append(taped, taped.dtype.type(new))[:size] if len(taped) < size else taped[:size].copy()
+        recorded = next(self._waiting, None)
+        if recorded is None or abs(len(recorded) - size) > 1:
+            raise Divergence(f"the run asked for {size} random choices that the recording does not have")
+        return np.append(recorded, recorded.dtype.type(new))[:size] if len(recorded) < size else recorded[:size].copy()
 
     @staticmethod
     def _zeros(size: int) -> NDArray[np.int64]:

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 import tomli_w
 
-from dagveil.data.doubts import find_doubts
 from dagveil.data.draft import draft_schema
+from dagveil.data.draft_warnings import find_doubts
 from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
 from dagveil.evaluation.comparison import Comparison, compare_graphs
 from dagveil.evidence.bundle import load_evidence
@@ -20,8 +20,8 @@ from dagveil.methods.catalogue import METHODS, method_named, method_plugins
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger import account as books_account
 from dagveil.privacy.ledger.account import RunRecord
-from dagveil.privacy.ledger.book import Ledger
 from dagveil.privacy.ledger.composition import price_run
+from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.runs.knowledge_file import knowledge_from_toml
@@ -29,7 +29,13 @@ from dagveil.runs.result import Result, load_result
 from dagveil.runs.run import schema_knowledge
 from dagveil.runs.search import check_search
 from dagveil.search.settings import SearchSettings
-from dagveil.studio.answers import (
+from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
+from dagveil.studio.forecast import foresee
+from dagveil.studio.job_runner import JobRunner
+from dagveil.studio.jobs import Job, JobKind, JobOrder, JobState, JobStore
+from dagveil.studio.refusal import Refused
+from dagveil.studio.requests import NewBudget, NewDraft, NewExploration, NewJob, NewSchema, NewSearch, Noise
+from dagveil.studio.responses import (
     Account,
     ComparisonFacts,
     Dataset,
@@ -41,25 +47,19 @@ from dagveil.studio.answers import (
     Methods,
     PlanFacts,
 )
-from dagveil.studio.crew import Crew
-from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
-from dagveil.studio.forecast import foresee
-from dagveil.studio.jobs import Job, JobKind, JobOrder, JobState, JobStore
-from dagveil.studio.refusal import Refused
-from dagveil.studio.requests import NewBudget, NewDraft, NewExploration, NewJob, NewSchema, NewSearch, Noise
 from dagveil.studio.schema_text import is_same_text, outline_draft, read_schema, write_draft
-from dagveil.studio.showing import show_account, show_dataset, show_differences, show_job, show_run
+from dagveil.studio.views import show_account, show_dataset, show_differences, show_job, show_run
 
 KEPT: Final = ("file", "tiers", "forbidden", "required")
 """What a schema may say and its form does not ask for: it stays as it is, and the schema's text can change it."""
 
 
-class Desk:
+class StudioService:
     """Everything that a visitor can ask for.
 
     Parameters
     ----------
-    folder, store, crew
+    folder, store, runner
         Files, jobs and their processes.
     books
         The ledger.
@@ -67,8 +67,8 @@ class Desk:
         The ledger's place without a password.
     """
 
-    def __init__(self, folder: Folder, store: JobStore, crew: Crew, books: Ledger, shown: str) -> None:
-        self.folder, self.store, self.crew, self.books, self.shown = folder, store, crew, books, shown
+    def __init__(self, folder: Folder, store: JobStore, runner: JobRunner, books: Ledger, shown: str) -> None:
+        self.folder, self.store, self.runner, self.books, self.shown = folder, store, runner, books, shown
 
     def datasets(self) -> Datasets:
         """List the data sets with their budgets."""
@@ -189,7 +189,7 @@ class Desk:
             ledger=self.shown,
             options=dict(asked.options),
         )
-        return self._tell(self.crew.queue(order))
+        return self._tell(self.runner.queue(order))
 
     def explore(self, table_id: str, asked: NewExploration) -> JobFacts:
         """Queue a look at what each budget would buy: it reads no row and costs nothing."""
@@ -198,7 +198,7 @@ class Desk:
         for epsilon in asked.epsilons:
             Budget.of(epsilon, asked.delta)
         if schema.nominal_rows is None:
-            raise Refused(409, "no nominal rows", "made-up tables need a public number of rows; declare nominal rows")
+            raise Refused(409, "no nominal rows", "synthetic tables need a public number of rows; declare nominal rows")
         order = JobOrder(
             table=table.id,
             file=table.file,
@@ -214,7 +214,7 @@ class Desk:
             kind=JobKind.EXPLORATION,
             epsilons=asked.epsilons,
         )
-        return self._tell(self.crew.queue(order))
+        return self._tell(self.runner.queue(order))
 
     def exploration(self, job_id: str) -> Exploration:
         """Return what a job has explored."""
@@ -248,7 +248,7 @@ class Desk:
             settings=asked.settings,
             knowledge=asked.knowledge,
         )
-        return self._tell(self.crew.queue(order))
+        return self._tell(self.runner.queue(order))
 
     def evidence(self, job_id: str) -> Path:
         """Return the file of a job's evidence."""
@@ -275,7 +275,7 @@ class Desk:
 
     def cancel(self, job_id: str) -> JobFacts:
         """Stop a job."""
-        return self._tell(self.crew.cancel(self._job(job_id)))
+        return self._tell(self.runner.cancel(self._job(job_id)))
 
     def finish(self, job_id: str) -> JobFacts:
         """Queue a run that stopped after it was charged: it goes on at no further charge, whatever budget is left."""
@@ -288,7 +288,7 @@ class Desk:
             )
         if self.folder.table(job.order.table).reviewed_schema().digest() != job.order.schema_digest:
             raise Refused(409, "schema changed", "a run is finished with the schema that it began with; put that back")
-        return self._tell(self.crew.finish(job))
+        return self._tell(self.runner.finish(job))
 
     def result(self, job_id: str) -> Result:
         """Return a job's result."""

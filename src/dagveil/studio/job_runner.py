@@ -17,12 +17,12 @@ import time
 from typing import Final
 
 from dagveil.errors import LedgerError
-from dagveil.privacy.ledger.book import Ledger
+from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.studio.folder import Folder
 from dagveil.studio.jobs import Job, JobOrder, JobState, JobStore
+from dagveil.studio.process_lock import is_held, take_lock
 from dagveil.studio.refusal import Refused
 from dagveil.studio.stopped import settle_run
-from dagveil.studio.vitality import is_held, take_lock
 from dagveil.studio.worker import FOUND, LEDGER_VARIABLE
 
 MOST_RUNNING: Final = 2
@@ -40,7 +40,7 @@ OTHER_LEDGER: Final = (
 )
 
 
-class Crew:
+class JobRunner:
     """The processes of one folder; used by one server at a time.
 
     Parameters
@@ -72,7 +72,7 @@ class Crew:
         with self._turn:
             self._check_room()
             job = self.store.add(order)
-            self.patrol()
+            self.tick()
             return self.store.get(job.id) or job
 
     def finish(self, job: Job) -> Job:
@@ -82,7 +82,7 @@ class Crew:
             if not self.store.requeue(job.id):
                 raise Refused(409, "not stopped", "this job waits, runs or is done; there is nothing to finish")
             self._asked.pop(job.id, None)
-            self.patrol()
+            self.tick()
             return self.store.get(job.id) or job
 
     def _check_room(self) -> None:
@@ -98,7 +98,7 @@ class Crew:
                 self._stop(job.id)
             return self.store.get(job.id) or job
 
-    def patrol(self) -> None:
+    def tick(self) -> None:
         """Look after all jobs: bury the dead, hurry the cancelled, start those that wait."""
         with self._turn:
             for job_id, child in list(self._children.items()):
@@ -111,7 +111,7 @@ class Crew:
                     if job.cancelling:
                         self._stop(job.id)
                 else:
-                    self._bury(job.id)
+                    self._finish_dead(job.id)
             for job in self.store.all(JobState.QUEUED)[: max(0, self._most - running)]:
                 self._start(job)
 
@@ -166,7 +166,7 @@ class Crew:
             else:
                 os.kill(job.pid, number)
 
-    def _bury(self, job_id: str) -> None:
+    def _finish_dead(self, job_id: str) -> None:
         """End a job whose process is gone, and give back what it reserved and never touched."""
         job = self.store.get(job_id)  # once more: it may have ended well in the meantime
         if job is None or job.state is not JobState.RUNNING:

@@ -1,7 +1,7 @@
 """Adaptive questions about conditional independence, each charged before its noise is drawn.
 
 Every statistic is turned into a *score in records*: its exact integer value divided by its sensitivity. So one record
-moves any score by at most 1 (docs/proofs/interview.md), whatever the statistic and the columns, and every mechanism
+moves any score by at most 1 (docs/proofs/session.md), whatever the statistic and the columns, and every mechanism
 needs to know one sensitivity only. Scores live on a grid of 2⁻²⁰ records.
 """
 
@@ -55,7 +55,7 @@ class Sample:
         return f"Sample({len(self.parts)} parts)"
 
 
-class Interview:
+class QuestionSession:
     """Questions to one table with one statistic.
 
     Parameters
@@ -77,11 +77,11 @@ class Interview:
         self._levels = {name: column.n_levels for name, column in table.schema.columns.items()}
         self.statistic = statistic
         self._whole = self._deal(table)
-        self._open: Sieve | None = None
+        self._open: ThresholdRounds | None = None
         self.asked = 0
 
     def __repr__(self) -> str:
-        return f"Interview({self.statistic.name}, {self.asked} questions)"
+        return f"QuestionSession({self.statistic.name}, {self.asked} questions)"
 
     def critical_score(self, question: Question, level: float, rows: float, ties: float = 1.0) -> float:
         """Return the score, in records, above which the exact statistic would say "dependent" at this level."""
@@ -136,7 +136,7 @@ class Interview:
         self.asked += 1
         return Answer(int(noisy[0]) / RECORD, math.sqrt(variance) / RECORD)
 
-    def open_sieve(self, epsilon: Fraction, threshold_share: Fraction, rate: Fraction, label: str) -> Sieve:
+    def open_rounds(self, epsilon: Fraction, threshold_share: Fraction, rate: Fraction, label: str) -> ThresholdRounds:
         """Return a sparse vector over questions, with a fresh sub-sample for every round.
 
         Parameters
@@ -151,12 +151,12 @@ class Interview:
             What the ledger calls these charges.
         """
         if not 0 < rate <= 1 or not 0 < threshold_share < 1:
-            raise BudgetError("a sieve needs a rate above 0 and at most 1, and a threshold share between 0 and 1.")
+            raise BudgetError("a rounds needs a rate above 0 and at most 1, and a threshold share between 0 and 1.")
         # the mechanism's own epsilon on the sub-sample, whose amplified price is `epsilon`
         inner = epsilon if rate == 1 else strengthen(epsilon, rate, _SAMPLING[self._relation], self._relation)
         own = (inner * threshold_share, inner * (1 - threshold_share))
         vector = self._gate.open_sparse_vector(own, RECORD, label, epsilon)
-        return Sieve(self, vector, own, rate)
+        return ThresholdRounds(self, vector, own, rate)
 
     def choose_number(self, options: Sequence[Sequence[tuple[Question, float]]], epsilon: Fraction, label: str) -> int:
         """Choose, by the exponential mechanism, how many neighbours of a column look independent of it.
@@ -218,7 +218,7 @@ class Interview:
         self.asked += 1
         return chosen
 
-    def _check_no_round(self, asking: Sieve | None = None) -> None:
+    def _check_no_round(self, asking: ThresholdRounds | None = None) -> None:
         """Refuse a question in the middle of a round: the proof of rounds on sub-samples does not cover it."""
         if self._open is not None and self._open is not asking:
             raise BudgetError("a round of the sparse vector is open; nothing else may be asked until it has ended.")
@@ -239,12 +239,12 @@ class Interview:
         return Sample(table, table.split(parts, lambda n_rows: self._gate.deal(parts, n_rows)))
 
 
-class Sieve:
+class ThresholdRounds:
     """A sparse vector over questions: tells which ones look independent; a round ends with the first that does.
 
     Parameters
     ----------
-    interview
+    session
         Scores the questions.
     vector
         Charges the rounds and draws the noise.
@@ -255,9 +255,9 @@ class Sieve:
     """
 
     def __init__(
-        self, interview: Interview, vector: SparseVector, own_epsilons: tuple[Fraction, Fraction], rate: Fraction
+        self, session: QuestionSession, vector: SparseVector, own_epsilons: tuple[Fraction, Fraction], rate: Fraction
     ) -> None:
-        self._interview = interview
+        self._interview = session
         self._vector = vector
         self._rate = rate
         self._sample: Sample | None = None

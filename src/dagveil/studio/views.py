@@ -12,9 +12,9 @@ from dagveil.evaluation.comparison import Difference
 from dagveil.privacy.budget import round_down, round_up
 from dagveil.privacy.ledger import account as books
 from dagveil.privacy.ledger.account import RunRecord
-from dagveil.studio.answers import Account, Charge, Dataset, DeclaredColumn, Differing, JobFacts, LedgerEntry
 from dagveil.studio.folder import DataFile, SchemaState
 from dagveil.studio.jobs import STOPPED, Job, JobKind, JobState
+from dagveil.studio.responses import Account, Charge, Dataset, DeclaredColumn, Differing, JobFacts, LedgerEntry
 from dagveil.studio.schema_text import read_doubts
 from dagveil.studio.stopped import is_kept
 
@@ -22,7 +22,7 @@ NOTHING: Final = Charge(epsilon="0", delta="0", releases=[], words="nothing was 
 
 _FREE: Final = {
     JobKind.SEARCH: "a search over released evidence costs nothing",
-    JobKind.EXPLORATION: "made-up tables cost nothing, and no row was read",
+    JobKind.EXPLORATION: "synthetic tables cost nothing, and no row was read",
 }
 
 

@@ -2,7 +2,7 @@
 
 Records fill the slots, as `dagveil.data.selection` chooses them; where there are fewer, public filler takes the slots
 that are left. Then two neighbours, whether a record was added, removed or replaced, differ in one slot only, up to the
-order of the slots (docs/proofs/levelled.md).
+order of the slots (docs/proofs/fixed-slots.md).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.curator import Curator
-from dagveil.curator.descent import Descent
+from dagveil.curator.gradients import GradientQuestions
 from dagveil.data.column import Numeric
 from dagveil.data.gradients import GradientPlan
 from dagveil.data.memory import MemoryTable
@@ -90,14 +90,14 @@ def make_table() -> MemoryTable:
 
 def make_descent(
     fails: bool = False, relation: Relation = Relation.ADD_REMOVE
-) -> tuple[Descent, Curator, list[str], SpyRun]:
+) -> tuple[GradientQuestions, Curator, list[str], SpyRun]:
     log: list[str] = []
     run = SpyRun(log, fails)
     curator = Curator(make_table(), relation, SpyFilter(log), run, SpyNoise(log, run))  # type: ignore[arg-type]
-    return curator.descent(ROWS), curator, log, run
+    return curator.ask_gradients(ROWS), curator, log, run
 
 
-QUESTIONS: dict[str, Callable[[Descent, Fraction], object]] = {
+QUESTIONS: dict[str, Callable[[GradientQuestions, Fraction], object]] = {
     "gradient": lambda descent, share: descent.gradient(WEIGHTS, CLIP, share, "gradient"),
     "curvature": lambda descent, share: descent.curvature(DIRECTION, CAP, share, "curvature"),
 }
@@ -110,18 +110,18 @@ def clipped_rows() -> np.ndarray:
 
 
 @every_question
-def test_charge_then_record_then_draw(ask: Callable[[Descent, Fraction], object]) -> None:
+def test_charge_then_record_then_draw(ask: Callable[[GradientQuestions, Fraction], object]) -> None:
     descent, curator, log, run = make_descent()
     for number in (1, 2, 3):
         ask(descent, Fraction(1, 10))
         assert log == ["charge", "record", "draw"] * number
         assert descent.asked == number
     assert tuple(run.events) == curator.events
-    assert str(descent) == "Descent(3 columns, 3 questions)"
+    assert str(descent) == "GradientQuestions(3 columns, 3 questions)"
 
 
 @every_question
-def test_what_would_overspend_is_refused(ask: Callable[[Descent, Fraction], object]) -> None:
+def test_what_would_overspend_is_refused(ask: Callable[[GradientQuestions, Fraction], object]) -> None:
     descent, curator, log, run = make_descent()
     ask(descent, Fraction(2, 3))
     spent = curator.accounting.spent
@@ -132,7 +132,7 @@ def test_what_would_overspend_is_refused(ask: Callable[[Descent, Fraction], obje
 
 
 @every_question
-def test_nothing_is_drawn_when_the_ledger_fails(ask: Callable[[Descent, Fraction], object]) -> None:
+def test_nothing_is_drawn_when_the_ledger_fails(ask: Callable[[GradientQuestions, Fraction], object]) -> None:
     descent, curator, log, _ = make_descent(fails=True)
     with pytest.raises(LedgerError):
         ask(descent, Fraction(1, 2))
@@ -144,7 +144,7 @@ def test_nothing_is_drawn_when_the_ledger_fails(ask: Callable[[Descent, Fraction
 
 @every_question
 @pytest.mark.parametrize("share", [Fraction(0), Fraction(-1, 2)])
-def test_no_share_no_answer(ask: Callable[[Descent, Fraction], object], share: Fraction) -> None:
+def test_no_share_no_answer(ask: Callable[[GradientQuestions, Fraction], object], share: Fraction) -> None:
     descent, _, log, _ = make_descent()
     with pytest.raises(BudgetError, match="above 0"):
         ask(descent, share)
@@ -195,11 +195,11 @@ def test_without_noise_the_answers_are_the_clipped_sums() -> None:
 
 
 @every_question
-def test_answers_carry_the_noise_that_they_state(ask: Callable[[Descent, Fraction], object]) -> None:
+def test_answers_carry_the_noise_that_they_state(ask: Callable[[GradientQuestions, Fraction], object]) -> None:
     run = SpyRun([])
     noise = noise_source(NoiseKind.SEEDED, 0)
     curator = Curator(make_table(), Relation.ADD_REMOVE, GaussianFilter(Budget.of(1, 1e-6)), run, noise)
-    descent = curator.descent(ROWS)
+    descent = curator.ask_gradients(ROWS)
     answers, deviations = zip(*(ask(descent, Fraction(1, 500)) for _ in range(400)), strict=True)  # type: ignore[misc]
     (stated,) = set(deviations)
     values = np.stack([np.asarray(answer) for answer in answers])
@@ -210,10 +210,10 @@ def test_answers_carry_the_noise_that_they_state(ask: Callable[[Descent, Fractio
 
 
 @every_question
-def test_pure_accounting_cannot_pay(ask: Callable[[Descent, Fraction], object]) -> None:
+def test_pure_accounting_cannot_pay(ask: Callable[[GradientQuestions, Fraction], object]) -> None:
     run = SpyRun([])
     accounting: Filter = PureFilter(Budget.of(1, 0))
     curator = Curator(make_table(), Relation.ADD_REMOVE, accounting, run, noise_source(NoiseKind.SEEDED, 0))
     with pytest.raises(BudgetError, match="give a delta above 0"):
-        ask(curator.descent(ROWS), Fraction(1, 2))
+        ask(curator.ask_gradients(ROWS), Fraction(1, 2))
     assert run.events == []

@@ -18,7 +18,7 @@ from dagveil_bench.studies.task import Task
 from dagveil_bench.studies.trial import tell_error
 
 
-def rehearse(jobs: Sequence[Job], study: Sequence[Job]) -> None:
+def check_first(jobs: Sequence[Job], study: Sequence[Job]) -> None:
     """Refuse jobs of which some could never succeed; the error names data set and method.
 
     Data sets are drawn with the fewest rows that the study wants of them, done or not. What goes wrong with more rows,

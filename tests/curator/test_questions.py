@@ -11,9 +11,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from dagveil.curator import Interview, gate
+from dagveil.curator import QuestionSession, gate
 from dagveil.curator.gate import Gate
-from dagveil.curator.interview import RECORD, Question, Sample
+from dagveil.curator.questions import RECORD, Question, Sample
 from dagveil.data.column import Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -70,13 +70,13 @@ def open_gate() -> Gate:
     return Gate(PureFilter(Budget.of(10**9, 0)), Mock(), noise_source(NoiseKind.SEEDED, 0))
 
 
-def ask_about(statistic: Statistic, schema: Schema, relation: Relation) -> Interview:
+def ask_about(statistic: Statistic, schema: Schema, relation: Relation) -> QuestionSession:
     empty = MemoryTable.from_codes({name: np.empty(0, dtype=np.uint8) for name in schema.columns}, schema)
-    return Interview(empty, relation, statistic, open_gate())
+    return QuestionSession(empty, relation, statistic, open_gate())
 
 
 class TestScores:
-    """Theorem 1 of docs/proofs/interview.md, by a search for neighbours that break it."""
+    """Theorem 1 of docs/proofs/scores-in-records.md, by a search for neighbours that break it."""
 
     @both_relations
     @pytest.mark.parametrize("name", STATISTIC_NAMES)
@@ -155,7 +155,7 @@ class TestScores:
 
     def test_the_order_of_columns_does_not_matter(self) -> None:
         schema = make_schema(a=2, b=3, c=2, d=3)
-        asked = Interview(
+        asked = QuestionSession(
             make_rows(schema, 200),
             Relation.ADD_REMOVE,
             KENDALL,
@@ -175,7 +175,7 @@ class TestScores:
         shape = TableShape(2, 3, 2)
         for name in STATISTIC_NAMES:
             statistic = statistic_named(name, ROWS)
-            asked = Interview(table, relation, statistic, open_gate())
+            asked = QuestionSession(table, relation, statistic, open_gate())
             value = int(statistic.values(table.counts(("s", "x", "y"))))
             scored = asked._score(("x", "y", ("s",)), asked._draw_sample(Fraction(1)))
             assert scored == value * RECORD // statistic.sensitivity(relation, shape)

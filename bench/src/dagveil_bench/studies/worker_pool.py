@@ -55,7 +55,7 @@ class _Worker:
     began: float = 0.0
 
 
-class Crew(Generic[Job, Product]):
+class WorkerPool(Generic[Job, Product]):
     """Processes that do one job at a time.
 
     Parameters
@@ -76,25 +76,25 @@ class Crew(Generic[Job, Product]):
     def do(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Product | Lost]]:
         """Yield each job with what came of it, in the order in which they end."""
         waiting = list(reversed(jobs))
-        crew: list[_Worker] = []
+        workers: list[_Worker] = []
         try:
-            while waiting or any(worker.state is _State.BUSY for worker in crew):
-                free = sum(worker.state is not _State.BUSY for worker in crew)
-                crew += [self._hire() for _ in range(min(self._size - len(crew), len(waiting) - free))]
-                for worker in crew:
+            while waiting or any(worker.state is _State.BUSY for worker in workers):
+                free = sum(worker.state is not _State.BUSY for worker in workers)
+                workers += [self._hire() for _ in range(min(self._size - len(workers), len(waiting) - free))]
+                for worker in workers:
                     if waiting and worker.state is _State.IDLE:
                         self._hand(worker, waiting.pop())
-                for worker in self._await([worker for worker in crew if worker.state is not _State.IDLE]):
+                for worker in self._await([worker for worker in workers if worker.state is not _State.IDLE]):
                     if worker.state is _State.STARTING:
                         self._greet(worker)
                         continue
                     job, product = worker.job, self._collect(worker)
                     if isinstance(product, Lost):
-                        crew.remove(worker)
+                        workers.remove(worker)
                         _end(worker)
                     yield job, product
         finally:
-            for worker in crew:
+            for worker in workers:
                 _end(worker)
 
     def _hire(self) -> _Worker:

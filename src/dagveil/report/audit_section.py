@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dagveil.errors import DataError
 from dagveil.report.fields import Record
-from dagveil.report.wording import write_epsilon
+from dagveil.report.formatting import write_epsilon
 
 CERTIFICATE_VERSION: Final = 2
 """Version of certificates that this page reads."""

@@ -1,8 +1,8 @@
 """Kernel questions about numeric columns, each charged before its noise is drawn.
 
 Rows are levelled to a public number of slots, so neighbours differ in one slot whatever the relation
-(docs/proofs/levelled.md). Every statistic is divided by what one slot can move it, which makes scores of sensitivity 1
-as in an interview, on the same grid. What leaves is a bit, or a score with Laplace noise.
+(docs/proofs/fixed-slots.md). Every statistic is divided by what one slot can move it, which makes scores of
+sensitivity 1 as in a question session, on the same grid. What leaves is a bit, or a score with Laplace noise.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.curator.gate import Gate
-from dagveil.curator.interview import RECORD, Question
+from dagveil.curator.questions import RECORD, Question
 from dagveil.curator.residual_sums import NoisySums
 from dagveil.data.additive import AdditiveFunction
-from dagveil.data.levelled import check_slots
+from dagveil.data.fixed_slots import check_slots
 from dagveil.data.table import Table
 from dagveil.errors import MethodError
 from dagveil.privacy.events import DiscreteLaplace
@@ -100,7 +100,7 @@ class NoisyDifference:
     scale: float
 
 
-class Laboratory:
+class KernelQuestions:
     """Questions to one table by kernels and residuals.
 
     Parameters
@@ -128,7 +128,7 @@ class Laboratory:
         self.asked = 0
 
     def __repr__(self) -> str:
-        return f"Laboratory({self.slots} slots, {self.relation.value}, {self.asked} questions)"
+        return f"KernelQuestions({self.slots} slots, {self.relation.value}, {self.asked} questions)"
 
     def permutation_bit(self, question: Question, epsilon: Fraction, test: HsicTest, label: str) -> bool:
         """Tell whether x and y look dependent given the set, by a private permutation test.

@@ -22,7 +22,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from dagveil.local.serving import knows_host
-from dagveil.studio.answers import Refusal
+from dagveil.studio.responses import Refusal
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -93,7 +93,7 @@ class Place:
         return knows_host(host, self.host, self.port)
 
 
-class Door:
+class AccessControl:
     """Lets requests in or refuses them, and gives every answer its headers."""
 
     def __init__(self, app: ASGIApp, place: Place, keys: Keys) -> None:

@@ -14,12 +14,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.curator.descent import Descent
 from dagveil.curator.gate import Gate, Record
-from dagveil.curator.interview import Interview
+from dagveil.curator.gradients import GradientQuestions
 from dagveil.curator.journal import Journal
-from dagveil.curator.laboratory import Laboratory
+from dagveil.curator.kernel_questions import KernelQuestions
 from dagveil.curator.published import PublishedAccess
+from dagveil.curator.questions import QuestionSession
 from dagveil.data.features import FeaturePlan
 from dagveil.data.moments import MomentPlan
 from dagveil.data.residuals import ResidualPlan
@@ -203,23 +203,23 @@ class Curator:
             rows.columns, rows.centers, rows.spreads, rows.radius_squared, rows.constant, rows.bits, *noisy
         )
 
-    def interview(self, statistic: Statistic) -> Interview:
-        """Return an interview: adaptive questions, each charged to this curator's filter.
+    def ask_questions(self, statistic: Statistic) -> QuestionSession:
+        """Return a question session: adaptive questions, each charged to this curator's filter.
 
         A statistic whose sensitivity makes it useless is refused with the reason.
         """
         reason = statistic.refusal(self.relation)
         if reason is not None:
             raise MethodError(f"{statistic.name} cannot be asked about with noise: {reason}")
-        return Interview(self._table, self.relation, statistic, self._gate)
+        return QuestionSession(self._table, self.relation, statistic, self._gate)
 
-    def descent(self, rows: MomentPlan) -> Descent:
-        """Return a descent: adaptive gradients, each charged to this curator's filter."""
-        return Descent(self._table, self.relation, rows, self.accounting, self._gate)
+    def ask_gradients(self, rows: MomentPlan) -> GradientQuestions:
+        """Return gradient questions: adaptive gradients, each charged to this curator's filter."""
+        return GradientQuestions(self._table, self.relation, rows, self.accounting, self._gate)
 
-    def laboratory(self, slots: int) -> Laboratory:
-        """Return a laboratory: kernel questions on levelled rows, each charged to this curator's filter."""
-        return Laboratory(self._table, self.relation, slots, self._gate)
+    def ask_kernels(self, slots: int) -> KernelQuestions:
+        """Return kernel questions: kernel questions on levelled rows, each charged to this curator's filter."""
+        return KernelQuestions(self._table, self.relation, slots, self._gate)
 
     def open_as_published(self, reason: str, rng: np.random.Generator) -> PublishedAccess:
         """Give exact access to a `paper` calibration, after the ledger knows that it is unbounded.

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from dagveil.curator import Curator
 from dagveil.curator.gate import Gate
-from dagveil.curator.interview import RECORD
-from dagveil.curator.laboratory import HsicTest, Laboratory, Ridge
+from dagveil.curator.kernel_questions import HsicTest, KernelQuestions, Ridge
+from dagveil.curator.questions import RECORD
 from dagveil.data.additive import AdditiveFunction
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
@@ -107,16 +107,16 @@ def make_values(n: int = 60, seed: int = 0) -> np.ndarray:
     return np.stack([np.clip(z**2 + rng.normal(0, 0.2, n), -1, 1), np.sin(2 * z), z], axis=1)
 
 
-def make_laboratory(fails: bool = False) -> tuple[Laboratory, Curator, list[str], SpyRun]:
+def make_laboratory(fails: bool = False) -> tuple[KernelQuestions, Curator, list[str], SpyRun]:
     log: list[str] = []
     run = SpyRun(log, fails)
     curator = Curator(make_table(make_values()), Relation.ADD_REMOVE, SpyFilter(log), run, ScriptedNoise(log))  # type: ignore[arg-type]
-    return curator.laboratory(60), curator, log, run
+    return curator.ask_kernels(60), curator, log, run
 
 
 QUESTION = ("x", "y", ("z",))
 TESTS = {"public": HsicTest(PUBLIC), "ridge": HsicTest(RIDGE)}
-QUESTIONS: dict[str, Callable[[Laboratory, Fraction], object]] = {
+QUESTIONS: dict[str, Callable[[KernelQuestions, Fraction], object]] = {
     "bit": lambda lab, epsilon: lab.permutation_bit(("x", "y", ()), epsilon, TESTS["public"], "q"),
     "bit given z": lambda lab, epsilon: lab.permutation_bit(QUESTION, epsilon, TESTS["public"], "q"),
     "bit given z by ridge": lambda lab, epsilon: lab.permutation_bit(QUESTION, epsilon, TESTS["ridge"], "q"),
@@ -138,7 +138,7 @@ class TestOrder:
             assert laboratory.asked == number
         assert tuple(run.events) == curator.events
         assert curator.accounting.spent == 2 * EPSILON
-        assert str(laboratory) == "Laboratory(60 slots, add-remove, 2 questions)"
+        assert str(laboratory) == "KernelQuestions(60 slots, add-remove, 2 questions)"
 
     @every_question
     def test_what_would_overspend_is_refused(self, name: str) -> None:
@@ -173,9 +173,9 @@ class TestOrder:
         assert sum(curator.accounting.cost(event) for event in curator.events) == curator.accounting.spent
 
 
-def open_laboratory(values: np.ndarray, slots: int, noise: Any) -> Laboratory:
+def open_laboratory(values: np.ndarray, slots: int, noise: Any) -> KernelQuestions:
     gate = Gate(PureFilter(Budget.of(10**9, 0)), Mock(), noise)
-    return Laboratory(make_table(values), Relation.ADD_REMOVE, slots, gate)
+    return KernelQuestions(make_table(values), Relation.ADD_REMOVE, slots, gate)
 
 
 def threshold(values: np.ndarray, test: HsicTest, question: Any, others: tuple[int, ...]) -> tuple[int, Fraction]:

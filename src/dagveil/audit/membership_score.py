@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from dagveil.audit.likelihood import weigh_choice, weigh_rounds
-from dagveil.audit.tape import Exchange, Rule
+from dagveil.audit.recording import Exchange, Rule
 
 Floats = NDArray[np.float64]
 Replays = Sequence[Sequence[Exchange]]

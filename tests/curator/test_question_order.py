@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from dagveil.curator import Curator, Interview, gate
+from dagveil.curator import Curator, QuestionSession, gate
 from dagveil.curator.gate import Gate
-from dagveil.curator.interview import RECORD, Question, Sample
+from dagveil.curator.questions import RECORD, Question, Sample
 from dagveil.data.column import Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -89,7 +89,7 @@ class SpyNoise:
 
 def make_spied(
     accounting: Filter, statistic: Statistic = KENDALL, relation: Relation = Relation.ADD_REMOVE, fails: bool = False
-) -> tuple[Curator, Interview, list[str]]:
+) -> tuple[Curator, QuestionSession, list[str]]:
     log: list[str] = []
     charge = accounting.charge
 
@@ -100,7 +100,7 @@ def make_spied(
     accounting.charge = spied
     table = make_rows(make_schema(a=2, b=2, c=2), ROWS)
     curator = Curator(table, relation, accounting, SpyRun(log, fails), SpyNoise(log))
-    asked = curator.interview(statistic)
+    asked = curator.ask_questions(statistic)
     log.clear()  # records that were dealt out to parts
     return curator, asked, log
 
@@ -116,7 +116,7 @@ def pure(epsilon: object = 1) -> Filter:
 AB: Question = ("a", "b", ())
 AC: Question = ("a", "c", ("b",))
 VOTES = Reconciled(PartTest.G, 5)
-ASKING: dict[str, tuple[Callable[[Interview, Fraction], object], Callable[[], Filter], Statistic, list[str]]] = {
+ASKING: dict[str, tuple[Callable[[QuestionSession, Fraction], object], Callable[[], Filter], Statistic, list[str]]] = {
     "answer": (lambda asked, epsilon: asked.answer(AB, epsilon, "one"), pure, KENDALL, ["discrete_laplace"]),
     "median": (
         lambda asked, epsilon: asked.answer_by_median(AB, epsilon, Fraction(1, 10**7), "one"),
@@ -131,7 +131,7 @@ ASKING: dict[str, tuple[Callable[[Interview, Fraction], object], Callable[[], Fi
         ["discrete_gaussian"],
     ),
     "sieve": (
-        lambda asked, epsilon: asked.open_sieve(epsilon, HALF, Fraction(1), "one").looks_independent(AB, 3.0),
+        lambda asked, epsilon: asked.open_rounds(epsilon, HALF, Fraction(1), "one").looks_independent(AB, 3.0),
         pure,
         KENDALL,
         ["discrete_laplace", "discrete_laplace"],
@@ -201,15 +201,15 @@ class TestOrder:
             asked.answer_by_median(AB, HALF, Fraction(1, 10**7), "one")
         for rate, share in [(Fraction(0), HALF), (Fraction(2), HALF), (HALF, Fraction(0)), (HALF, Fraction(1))]:
             with pytest.raises(BudgetError, match="rate above 0"):
-                asked.open_sieve(HALF, share, rate, "one")
+                asked.open_rounds(HALF, share, rate, "one")
         with pytest.raises(MethodError, match="reconciled-chi-square"):
-            curator.interview(statistic_named("chi-square", ROWS))
+            curator.ask_questions(statistic_named("chi-square", ROWS))
         assert log == []
         assert curator.accounting.spent == 0
 
     def test_an_interview_shows_no_rows(self) -> None:
         _, asked, _ = make_spied(pure())
-        assert repr(asked) == "Interview(kendall, 0 questions)"
+        assert repr(asked) == "QuestionSession(kendall, 0 questions)"
         assert repr(asked._draw_sample(Fraction(1))) == "Sample(1 parts)"
 
 
@@ -218,7 +218,7 @@ class TestSieve:
 
     def test_a_round_is_charged_when_it_starts_and_ends_with_a_hit(self) -> None:
         curator, asked, log = make_spied(pure(1))
-        sieve = asked.open_sieve(Fraction(1, 4), HALF, Fraction(1), "round")
+        sieve = asked.open_rounds(Fraction(1, 4), HALF, Fraction(1), "round")
         spent = []
         for threshold in (self.LOW, self.LOW, self.HIGH, self.HIGH, self.LOW):
             assert sieve.looks_independent(AB, threshold) == (threshold == self.HIGH)
@@ -231,7 +231,7 @@ class TestSieve:
 
     def test_a_refused_round_answers_nothing(self) -> None:
         curator, asked, _ = make_spied(pure(1))
-        sieve = asked.open_sieve(Fraction(3, 4), HALF, Fraction(1), "round")
+        sieve = asked.open_rounds(Fraction(3, 4), HALF, Fraction(1), "round")
         assert sieve.looks_independent(AB, self.HIGH)
         for _ in range(2):
             with pytest.raises(BudgetExceededError):
@@ -255,7 +255,7 @@ class TestSieve:
 
         monkeypatch.setattr(asked, "_draw_sample", noting_draw)
         monkeypatch.setattr(asked, "_score", noting_score)
-        sieve = asked.open_sieve(Fraction(1, 10), HALF, Fraction(1, 3), "round")
+        sieve = asked.open_rounds(Fraction(1, 10), HALF, Fraction(1, 3), "round")
         answers = [self.LOW, self.HIGH, self.LOW, self.LOW, self.HIGH, self.HIGH, self.LOW]
         for threshold in answers:
             sieve.looks_independent(AB, threshold)
@@ -275,7 +275,7 @@ class TestSieve:
     def test_the_price_is_the_amplified_one(self, relation: Relation, rate: Fraction) -> None:
         curator, asked, _ = make_spied(pure(10), relation=relation)
         epsilon, share = Fraction(1, 10), Fraction(2, 5)
-        sieve = asked.open_sieve(epsilon, share, rate, "round")
+        sieve = asked.open_rounds(epsilon, share, rate, "round")
         sieve.looks_independent(AB, 0.0)
         (event,) = curator.events
         assert event == SparseVectorRound("round", epsilon)
@@ -290,7 +290,7 @@ class TestSieve:
 
     def test_the_noise_has_the_scales_that_it_names(self) -> None:
         _, asked, _ = make_spied(pure(10**6))
-        sieve = asked.open_sieve(Fraction(1), Fraction(2, 5), Fraction(1), "round")
+        sieve = asked.open_rounds(Fraction(1), Fraction(2, 5), Fraction(1), "round")
         exact = asked._score(AB, asked._draw_sample(Fraction(1))) / RECORD
         tries = 3000
         # every question starts a round with this threshold, or goes on in one; only first questions count

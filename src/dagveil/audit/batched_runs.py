@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.audit.tape import Exchange, Rule, Tape
-from dagveil.audit.taped_noise import Draw, Law
+from dagveil.audit.recorded_noise import Draw, NoiseLaw
+from dagveil.audit.recording import Exchange, Recording, Rule
 from dagveil.audit.transcript import Attacker, Course, read_course
 from dagveil.privacy.noise.bits import SeededBits
 from dagveil.privacy.noise.exact import ExactNoise
@@ -91,7 +91,7 @@ class FixedRun:
         source = noise_source(NoiseKind.SEEDED, seed)
         drawn = []
         for draw in self.draws:
-            take = source.discrete_gaussian if draw.law is Law.GAUSSIAN else source.discrete_laplace
+            take = source.discrete_gaussian if draw.law is NoiseLaw.GAUSSIAN else source.discrete_laplace
             drawn.append(take(draw.width, draw.size * runs).reshape(runs, draw.size))
         told = self.exact[table] + np.hstack(drawn)[:, self.places]
         first, second = (told - exact for exact in self.exact)
@@ -123,7 +123,7 @@ def find_fixed_run(attacker: Attacker) -> FixedRun | None:
     for table in (0, 1):
         for number in range(CHECKED):
             source = NotedNoise(2 * number + table)
-            told = attacker.run_from(attacker.tables[table], Tape(source))[1]
+            told = attacker.run_from(attacker.tables[table], Recording(source))[1]
             here, drawn = read_course(told), tuple(draw for exchange in told for draw in exchange.draws)
             if not known:
                 course, draws, known = here, drawn, list(attacker.replay(told))

@@ -19,7 +19,7 @@ from dagveil.privacy.relation import Relation
 from dagveil.statistics.gradients import curvature_squared_sensitivity, gradient_squared_sensitivity
 
 
-class Descent:
+class GradientQuestions:
     """Gradients of the linear model's loss on clipped rows.
 
     Parameters
@@ -45,7 +45,7 @@ class Descent:
         self.asked = 0
 
     def __repr__(self) -> str:
-        return f"Descent({len(self._rows.columns)} columns, {self.asked} questions)"
+        return f"GradientQuestions({len(self._rows.columns)} columns, {self.asked} questions)"
 
     def gradient(
         self, weights: NDArray[np.float64], clip: float, share: Fraction, label: str

@@ -1,7 +1,7 @@
-"""A tape of one run: every question to the curator, what was charged, which noise was drawn, what was answered.
+"""A recording of one run: every question to the curator, what was charged, which noise was drawn, what was answered.
 
-A tape can be played back. Then the questions must be the same ones, the answers are those on the tape, and the noise is
-zero, so that each door tells its exact answer.
+A recording can be played back. Then the questions must be the same ones, the answers are the recorded ones, and the
+noise is zero, so that each door tells its exact answer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 
 from numpy.typing import NDArray
 
-from dagveil.audit.taped_noise import Divergence, Draw, TapeNoise
+from dagveil.audit.recorded_noise import Divergence, Draw, RecordedNoise
 from dagveil.errors import BudgetError
 from dagveil.privacy.events import Event, Unbounded
 from dagveil.privacy.noise.source import NoiseSource
@@ -25,11 +25,11 @@ class End(enum.Enum):
     """When a replay ends."""
 
     RESULT = "with the result"
-    LAST_ANSWER = "after the last answer on the tape"
+    LAST_ANSWER = "after the last answer on the recording"
 
 
 class Finished(Exception):
-    """A replay has come to the last answer on the tape, and more is not wanted."""
+    """A replay has come to the last answer on the recording, and more is not wanted."""
 
 
 class Rule(enum.Enum):
@@ -100,7 +100,7 @@ class Exchange:
         return f"Exchange({self.door}, {len(self.events)} charges, {len(self.draws)} draws)"
 
 
-class Tape:
+class Recording:
     """Exchanges in their order. It also stands for the ledger, and sees every charge before noise is drawn.
 
     Parameters
@@ -114,7 +114,7 @@ class Tape:
     """
 
     def __init__(self, source: NoiseSource, played: Sequence[Exchange] | None = None, end: End = End.RESULT) -> None:
-        self.noise = TapeNoise(source)
+        self.noise = RecordedNoise(source)
         self.exchanges: list[Exchange] = []
         self.touched: list[str] = []
         self._played = played
@@ -124,7 +124,7 @@ class Tape:
         self._is_open = False
 
     def __repr__(self) -> str:
-        return f"Tape({len(self.exchanges)} exchanges)"
+        return f"Recording({len(self.exchanges)} exchanges)"
 
     @property
     def is_played(self) -> bool:
@@ -133,7 +133,7 @@ class Tape:
 
     @property
     def expected(self) -> Exchange | None:
-        """The exchange on the tape that comes next, on a replay."""
+        """The exchange on the recording that comes next, on a replay."""
         place = len(self.exchanges)
         return self._played[place] if self._played is not None and place < len(self._played) else None
 
@@ -156,9 +156,9 @@ class Tape:
         door: str,
         asked: tuple[Any, ...],
         compute: Callable[[], Answer],
-        read: Callable[[Answer, Tape], Exact],
+        read: Callable[[Answer, Recording], Exact],
     ) -> Answer:
-        """Put one question through a door; on a replay return the answer on the tape.
+        """Put one question through a door; on a replay return the answer on the recording.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class Tape:
         compute
             The call itself.
         read
-            Reads numbers from an answer, with the help of this tape's notes and draws.
+            Reads numbers from an answer, with the help of this recording's notes and draws.
         """
         expected = self._start(door, asked)
         try:
@@ -187,7 +187,7 @@ class Tape:
         return answer if expected is None else cast(Answer, expected.answer)
 
     def open(self, door: str, asked: tuple[Any, ...], make: Callable[[], Answer]) -> Answer:
-        """Open an interview or its like: it may draw parts, but answers nothing, so nothing is frozen."""
+        """Open a question session or its like: it may draw parts, but answers nothing, so nothing is frozen."""
         self._start(door, asked)
         made = make()
         self._close(door, asked, None, Exact(Rule.NOTHING), None)

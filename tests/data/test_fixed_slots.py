@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.data.column import Boolean, Categorical, Column, Numeric
-from dagveil.data.levelled import MOST_SLOTS, fill_slots, scale_to_unit
+from dagveil.data.fixed_slots import MOST_SLOTS, fill_slots, scale_to_unit
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, SchemaError
