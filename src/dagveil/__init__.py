@@ -26,23 +26,43 @@ if TYPE_CHECKING:
     from dagveil.data.schema import Schema, load_schema, save_schema
     from dagveil.errors import DagveilError
     from dagveil.evidence.bundle import Evidence, load_evidence
+    from dagveil.evidence.questions import Questions
     from dagveil.forecast.explore import Exploration, explore
     from dagveil.graphs.cpdag import Cpdag
     from dagveil.graphs.dag import Dag
     from dagveil.graphs.knowledge import Knowledge
+    from dagveil.methods.asking import (
+        Asked,
+        AskingSettings,
+        Needs,
+        ThresholdedQuestions,
+        asking_filter,
+        check_countable,
+    )
+    from dagveil.methods.measured import Measured
+    from dagveil.methods.method import Method, SharpCase
+    from dagveil.plans.combine import combine_evidence
+    from dagveil.plans.planning import plan_measurement
+    from dagveil.plans.site_run import measure_planned
     from dagveil.privacy.budget import Budget
     from dagveil.privacy.ledger.ledger import Ledger
+    from dagveil.privacy.mechanisms.laplace import epsilon_for
     from dagveil.privacy.noise.kind import NoiseKind
     from dagveil.privacy.receipt import Calibration, Receipt
     from dagveil.report.html import write_report
+    from dagveil.runs.bounds import find_bounds
     from dagveil.runs.default_ledger import default_ledger
+    from dagveil.runs.direction import DirectionSettings, find_direction
     from dagveil.runs.discovery import discover, measure_source
+    from dagveil.runs.local import discover_reports
     from dagveil.runs.result import Result, load_result
     from dagveil.runs.search import search_evidence
     from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
 __all__ = [
     "ArrowRule",
+    "Asked",
+    "AskingSettings",
     "Boolean",
     "Budget",
     "Calibration",
@@ -51,31 +71,47 @@ __all__ = [
     "Dag",
     "DagveilError",
     "DatabaseTable",
+    "DirectionSettings",
     "Engine",
     "Evidence",
     "Exploration",
     "Knowledge",
     "Ledger",
+    "Measured",
+    "Method",
+    "Needs",
     "NoiseKind",
     "Numeric",
     "Ordinal",
+    "Questions",
     "Receipt",
     "Result",
     "Schema",
     "SearchRule",
     "SearchSettings",
+    "SharpCase",
+    "ThresholdedQuestions",
     "__version__",
+    "asking_filter",
+    "check_countable",
     "check_source",
     "choose_engine",
+    "combine_evidence",
     "default_ledger",
     "discover",
+    "discover_reports",
     "draft_schema",
+    "epsilon_for",
     "explore",
+    "find_bounds",
+    "find_direction",
     "find_doubts",
     "load_evidence",
     "load_result",
     "load_schema",
+    "measure_planned",
     "measure_source",
+    "plan_measurement",
     "save_schema",
     "search_evidence",
     "write_report",
@@ -83,6 +119,8 @@ __all__ = [
 
 _MODULES: Final = {
     "ArrowRule": "dagveil.search.settings",
+    "Asked": "dagveil.methods.asking",
+    "AskingSettings": "dagveil.methods.asking",
     "Boolean": "dagveil.data.column",
     "Budget": "dagveil.privacy.budget",
     "Calibration": "dagveil.privacy.receipt",
@@ -91,30 +129,46 @@ _MODULES: Final = {
     "Dag": "dagveil.graphs.dag",
     "DagveilError": "dagveil.errors",
     "DatabaseTable": "dagveil.data.engine",
+    "DirectionSettings": "dagveil.runs.direction",
     "Engine": "dagveil.data.engine",
     "Evidence": "dagveil.evidence.bundle",
     "Exploration": "dagveil.forecast.explore",
     "Knowledge": "dagveil.graphs.knowledge",
     "Ledger": "dagveil.privacy.ledger.ledger",
+    "Measured": "dagveil.methods.measured",
+    "Method": "dagveil.methods.method",
+    "Needs": "dagveil.methods.asking",
     "NoiseKind": "dagveil.privacy.noise.kind",
     "Numeric": "dagveil.data.column",
     "Ordinal": "dagveil.data.column",
+    "Questions": "dagveil.evidence.questions",
     "Receipt": "dagveil.privacy.receipt",
     "Result": "dagveil.runs.result",
     "Schema": "dagveil.data.schema",
     "SearchRule": "dagveil.search.settings",
     "SearchSettings": "dagveil.search.settings",
+    "SharpCase": "dagveil.methods.method",
+    "ThresholdedQuestions": "dagveil.methods.asking",
+    "asking_filter": "dagveil.methods.asking",
+    "check_countable": "dagveil.methods.asking",
     "check_source": "dagveil.data.check",
     "choose_engine": "dagveil.data.engine",
+    "combine_evidence": "dagveil.plans.combine",
     "default_ledger": "dagveil.runs.default_ledger",
     "discover": "dagveil.runs.discovery",
+    "discover_reports": "dagveil.runs.local",
     "draft_schema": "dagveil.data.draft",
+    "epsilon_for": "dagveil.privacy.mechanisms.laplace",
     "explore": "dagveil.forecast.explore",
+    "find_bounds": "dagveil.runs.bounds",
+    "find_direction": "dagveil.runs.direction",
     "find_doubts": "dagveil.data.draft_warnings",
     "load_evidence": "dagveil.evidence.bundle",
     "load_result": "dagveil.runs.result",
     "load_schema": "dagveil.data.schema",
+    "measure_planned": "dagveil.plans.site_run",
     "measure_source": "dagveil.runs.discovery",
+    "plan_measurement": "dagveil.plans.planning",
     "save_schema": "dagveil.data.schema",
     "search_evidence": "dagveil.runs.search",
     "write_report": "dagveil.report.html",

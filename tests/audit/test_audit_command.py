@@ -28,7 +28,8 @@ from dagveil.audit.sensitivity import audited_statistics
 from dagveil.cli import audit as command
 from dagveil.cli.main import group
 from dagveil.errors import DataError
-from dagveil.methods.catalogue import Method, method_named
+from dagveil.methods.catalogue import method_named
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation

@@ -20,7 +20,8 @@ from dagveil.audit.replay import RepeatableRun, run_method
 from dagveil.audit.runs import AttackBlock, AttackJob, choose_conduct, collect_runs, run_block
 from dagveil.audit.search import Effort
 from dagveil.audit.transcript import Attacker, read_course
-from dagveil.methods.catalogue import METHODS, Method, method_named
+from dagveil.methods.catalogue import METHODS, method_named
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source

@@ -18,7 +18,7 @@ from dagveil.curator import Curator, Question
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
-from dagveil.methods.catalogue import Method
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector

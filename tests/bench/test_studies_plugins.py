@@ -179,7 +179,7 @@ odd = broken:raises
     assert all(name in listed.stdout for name in METHODS)
     for words in (
         "'gone' (dagveil.methods) of broken 1.2 cannot be imported from 'no_such_module:method': ModuleNotFoundError",
-        "'number' (dagveil.methods) of broken 1.2 cannot be used: it is of type int, not a dagveil.methods.catalogue.M",
+        "'number' (dagveil.methods) of broken 1.2 cannot be used: it is of type int, not a dagveil Method",
         "'renamed' (dagveil.methods) of broken 1.2 cannot be used: the method calls itself 'pairs-only'",
         "'measure' (dagveil.methods) of broken 1.2 cannot be used: dagveil has a method of this name",
         "'missing' (dagveil.methods) of broken 1.2 cannot be imported from 'broken:nothing': AttributeError",

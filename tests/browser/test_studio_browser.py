@@ -237,7 +237,7 @@ def test_a_run_that_was_killed_is_finished_by_its_button(chromium: Any, screensh
     dead = open_studio(tmp_path)
     job = order_job(dead)
     kill_worker(dead, job, KILLED["before it is saved"])
-    dead.desk.books.close()
+    dead.service.books.close()
     server = Server(tmp_path)
     try:
         visitor = Visitor(chromium, screenshots)

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from dagveil.errors import MethodError
-from dagveil.methods.catalogue import METHODS, Method, method_named
+from dagveil.methods.catalogue import METHODS, method_named
+from dagveil.methods.method import Method
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover, measure_source

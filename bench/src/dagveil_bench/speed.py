@@ -30,7 +30,8 @@ from dagveil.errors import MissingExtraError
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
-from dagveil.methods.catalogue import METHODS, Method
+from dagveil.methods.catalogue import METHODS
+from dagveil.methods.method import Method
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover

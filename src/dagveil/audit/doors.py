@@ -37,7 +37,7 @@ class WatchedTable:
 
 
 class AuditedCurator(Curator):
-    """A curator whose every door is on recording."""
+    """A curator whose every door is recorded."""
 
     def __init__(self, table: Table, relation: Relation, accounting: Filter, recording: Recording) -> None:
         super().__init__(cast(Table, WatchedTable(table, recording)), relation, accounting, recording, recording.noise)
@@ -115,7 +115,7 @@ class AuditedCurator(Curator):
         )
 
     def ask_questions(self, statistic: Statistic) -> QuestionSession:
-        """Return a question session on recording, after the curator's own checks."""
+        """Return a recorded question session, after the curator's own checks."""
         call = super().ask_questions
 
         def make() -> QuestionSession:
@@ -125,7 +125,7 @@ class AuditedCurator(Curator):
         return self._recording.open("ask_questions", (statistic,), make)
 
     def ask_gradients(self, rows: MomentPlan) -> GradientQuestions:
-        """Return gradient questions on recording."""
+        """Return recorded gradient questions."""
         return self._recording.open(
             "ask_gradients",
             (rows,),
@@ -133,7 +133,7 @@ class AuditedCurator(Curator):
         )
 
     def ask_kernels(self, slots: int) -> KernelQuestions:
-        """Return kernel questions on recording."""
+        """Return recorded kernel questions."""
         return self._recording.open(
             "ask_kernels",
             (slots,),

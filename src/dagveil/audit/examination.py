@@ -31,7 +31,7 @@ from dagveil.audit.search import AuditedStatistic, Effort
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.audit.store import BlockStore
 from dagveil.audit.transcript import Attacker
-from dagveil.methods.catalogue import Method
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation

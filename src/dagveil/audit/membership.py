@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.audit.cases import SHARP, Setting
+from dagveil.audit.cases import Setting
 from dagveil.audit.membership_score import weigh_transcript
 from dagveil.audit.neighbours import ROWS, DataKind, draw_rows, fitting_kinds, make_schema, odd_record, read_rows
 from dagveil.audit.parallel import work_through
@@ -31,7 +31,8 @@ from dagveil.audit.transcript import Course, read_course, read_graph
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import DataError
 from dagveil.methods.asking import Asked
-from dagveil.methods.catalogue import Method, method_named
+from dagveil.methods.catalogue import method_named
+from dagveil.methods.method import Method
 from dagveil.privacy.guessing import bound_advantage
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
@@ -168,7 +169,7 @@ def run_trials(block: MemberBlock) -> Trials:
 
 def membership_options(method: Method, options: Mapping[str, Setting]) -> dict[str, Setting]:
     """Return the settings of the trials: those that concentrate the budget, below those that are given."""
-    sharp = next((dict(chosen) for _, chosen in SHARP.get(method.name, ())), {})
+    sharp = next((dict(case.options) for case in method.sharp), {})
     return {**sharp, **options}
 
 

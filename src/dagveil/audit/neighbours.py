@@ -20,7 +20,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import Method
+from dagveil.methods.method import Method
 from dagveil.privacy.relation import Relation
 
 Rows = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]

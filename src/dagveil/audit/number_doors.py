@@ -29,7 +29,7 @@ from dagveil.privacy.relation import Relation
 
 
 class AuditedGradients(GradientQuestions):
-    """Gradient questions on recording."""
+    """Recorded gradient questions."""
 
     def __init__(
         self, table: Table, relation: Relation, rows: MomentPlan, accounting: Filter, gate: Gate, recording: Recording
@@ -61,7 +61,7 @@ class AuditedGradients(GradientQuestions):
 
 
 class AuditedKernels(KernelQuestions):
-    """Kernel questions on recording. It notes the exact statistics that the permutation test compares."""
+    """Recorded kernel questions. They note the exact statistics that the permutation test compares."""
 
     def __init__(self, table: Table, relation: Relation, slots: int, gate: Gate, recording: Recording) -> None:
         super().__init__(table, relation, slots, gate)

@@ -22,7 +22,7 @@ from dagveil.data.table import Table
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
-from dagveil.methods.catalogue import Method
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration

@@ -21,7 +21,7 @@ _FAR: Final = 2**60
 
 
 class AuditedQuestions(QuestionSession):
-    """A question session on recording. It notes the exact scores that its mechanisms are given."""
+    """A recorded question session. It notes the exact scores that its mechanisms are given."""
 
     def __init__(
         self, table: Table, relation: Relation, statistic: Statistic, gate: Gate, recording: Recording
@@ -58,7 +58,7 @@ class AuditedQuestions(QuestionSession):
         )
 
     def open_rounds(self, epsilon: Fraction, threshold_share: Fraction, rate: Fraction, label: str) -> ThresholdRounds:
-        """Return a rounds on recording."""
+        """Return recorded rounds."""
         call = super().open_rounds
         # what a round may cost on its sub-sample
         sampling = Sampling.POISSON if self._relation is Relation.ADD_REMOVE else Sampling.WITHOUT_REPLACEMENT
@@ -107,7 +107,7 @@ class AuditedQuestions(QuestionSession):
 
 
 class AuditedRounds(ThresholdRounds):
-    """A rounds on recording. On a replay its rounds start and end as on the recording."""
+    """Recorded rounds. On a replay they start and end as on the recording."""
 
     def __init__(
         self, session: AuditedQuestions, rounds: ThresholdRounds, allowed: float, recording: Recording

@@ -22,8 +22,8 @@ from dagveil.data.table import Table
 from dagveil.errors import DagveilError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
-from dagveil.methods.catalogue import Method
 from dagveil.methods.measured import Measured
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
@@ -146,7 +146,7 @@ class RepeatableRun:
         return f"RepeatableRun({self.method.name}, {self.relation.value})"
 
     def run(self, table: Table, recording: Recording) -> Asked | Measured:
-        """Run the sound calibration at a curator that is on recording."""
+        """Run the sound calibration at a curator that is recorded."""
         knowledge = Knowledge.none()
         curator = AuditedCurator(table, self.relation, self._open_filter(table.schema, knowledge), recording)
         if self.method.ask is not None:
@@ -191,7 +191,7 @@ def run_method(
     options: Mapping[str, Any] | None,
     recording: Recording,
 ) -> Asked | Measured:
-    """Run the sound calibration of a method once, at a curator that is on recording."""
+    """Run the sound calibration of a method once, at a curator that is recorded."""
     return RepeatableRun(method, relation, budget, options).run(table, recording)
 
 

@@ -19,7 +19,7 @@ from dagveil.curator.gate import Gate
 from dagveil.data.table import Table
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.methods.asking import Asked
-from dagveil.methods.catalogue import Method
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.filter import PureFilter
@@ -94,7 +94,7 @@ class Attacker:
         return self.run_from(table, Recording(noise_source(NoiseKind.SEEDED, seed)))
 
     def run_from(self, table: Table, recording: Recording) -> tuple[object, list[Exchange]]:
-        """Do the same with a recording of one's own."""
+        """Do the same with its own recording."""
         return self._repeatable.run(table, recording), recording.exchanges
 
     def replay(self, told: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:

@@ -21,7 +21,8 @@ from dagveil.cli.options import read_options
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
 from dagveil.cli.terminal import open_console, print_written
-from dagveil.methods.catalogue import METHODS, Method, method_named
+from dagveil.methods.catalogue import METHODS, method_named
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.result import Result

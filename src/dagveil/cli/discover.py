@@ -10,10 +10,7 @@ from typing import Any
 
 import click
 
-from dagveil.audit.certificate import encode_certificate, show_certificate
-from dagveil.audit.search import Effort
 from dagveil.cli.account import tell_account
-from dagveil.cli.audit import audit_result
 from dagveil.cli.options import (
     find_rows,
     has_search_options,
@@ -28,17 +25,16 @@ from dagveil.cli.options import (
     search_settings,
 )
 from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_output, write_paid
-from dagveil.cli.planned import measure_by_plan
 from dagveil.cli.progress import show_progress
 from dagveil.cli.stopping import open_watched_ledger, stoppable
 from dagveil.cli.terminal import count, print_receipt, print_result, print_written
 from dagveil.data.engine import Rows
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Evidence, load_evidence
-from dagveil.evidence.choice import Choice
-from dagveil.forecast.choose import AUTO, check_auto, choose_method
+from dagveil.evidence.choice import AUTO, Choice
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import Method, method_named
+from dagveil.methods.catalogue import method_named
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
@@ -90,6 +86,8 @@ def measure(
     path = Path(output)
     recovery = name_recovery(path)
     if plan_path is not None:
+        from dagveil.cli.planned import measure_by_plan
+
         measured = measure_by_plan(context, file, path, recovery, plan_path, site, dataset, run)
     elif site is not None or dataset is not None:
         raise click.UsageError("--site and --dataset say which part of a plan this is; give --plan PLAN.json with them")
@@ -123,7 +121,7 @@ def measure(
 @click.option(
     "--audit",
     "effort",
-    type=click.Choice([Effort.QUICK.value]),
+    type=click.Choice(["quick"]),
     help="Audit the method at this budget, on synthetic tables, and show in the report what came of it.",
 )
 @click.pass_context
@@ -197,6 +195,10 @@ def discover(
     write_output(folder / "graph.svg", lambda part: write_svg(result, part))
     write_output(folder / "report.html", lambda part: write_report(result, part))
     if effort is not None:
+        from dagveil.audit.certificate import encode_certificate, show_certificate
+        from dagveil.audit.search import Effort
+        from dagveil.cli.audit import audit_result
+
         found = audit_result(result, options, Effort(effort))
         write_output(folder / "certificate.json", encode_certificate(found))
         written.append(folder / "certificate.json")
@@ -222,6 +224,8 @@ def _settle(
     """Return the method by its name; or, after everything that could be refused was, let public facts choose one."""
     if method != AUTO:
         return method_named(method), None
+    from dagveil.forecast.choose import check_auto, choose_method
+
     check_auto(bool(options), calibration)
     order = _check_order(file, places, **run)
     with show_progress() as progress:

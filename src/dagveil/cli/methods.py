@@ -11,7 +11,8 @@ import msgspec
 from rich.table import Table
 
 from dagveil.cli.terminal import open_console
-from dagveil.methods.catalogue import METHODS, Method, method_named, method_plugins
+from dagveil.methods.catalogue import METHODS, method_named, method_plugins
+from dagveil.methods.method import Method
 from dagveil.text import clean_text
 
 

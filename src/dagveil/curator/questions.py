@@ -1,8 +1,8 @@
 """Adaptive questions about conditional independence, each charged before its noise is drawn.
 
 Every statistic is turned into a *score in records*: its exact integer value divided by its sensitivity. So one record
-moves any score by at most 1 (docs/proofs/session.md), whatever the statistic and the columns, and every mechanism
-needs to know one sensitivity only. Scores live on a grid of 2⁻²⁰ records.
+moves any score by at most 1 (docs/proofs/scores-in-records.md), whatever the statistic and the columns, and every
+mechanism needs to know one sensitivity only. Scores live on a grid of 2⁻²⁰ records.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class QuestionSession:
             What the ledger calls these charges.
         """
         if not 0 < rate <= 1 or not 0 < threshold_share < 1:
-            raise BudgetError("a rounds needs a rate above 0 and at most 1, and a threshold share between 0 and 1.")
+            raise BudgetError("rounds need a rate above 0 and at most 1, and a threshold share between 0 and 1.")
         # the mechanism's own epsilon on the sub-sample, whose amplified price is `epsilon`
         inner = epsilon if rate == 1 else strengthen(epsilon, rate, _SAMPLING[self._relation], self._relation)
         own = (inner * threshold_share, inner * (1 - threshold_share))
@@ -257,7 +257,7 @@ class ThresholdRounds:
     def __init__(
         self, session: QuestionSession, vector: SparseVector, own_epsilons: tuple[Fraction, Fraction], rate: Fraction
     ) -> None:
-        self._interview = session
+        self._session = session
         self._vector = vector
         self._rate = rate
         self._sample: Sample | None = None
@@ -266,14 +266,14 @@ class ThresholdRounds:
 
     def looks_independent(self, question: Question, threshold: float) -> bool:
         """Ask whether the score on the round's sub-sample lies below a public threshold, in records."""
-        self._interview._check_no_round(self)
+        self._session._check_no_round(self)
         if self._sample is None:
-            self._sample = self._interview._draw_sample(self._rate)
-        exact = self._interview._score(question, self._sample)
-        gate = self._interview._gate
+            self._sample = self._session._draw_sample(self._rate)
+        exact = self._session._score(question, self._sample)
+        gate = self._session._gate
         below = gate.is_above(self._vector, -exact, -math.floor(threshold * RECORD), question)
-        self._interview.asked += 1
-        self._interview._open = None if below else self
+        self._session.asked += 1
+        self._session._open = None if below else self
         if below:
             self._sample = None
         return below

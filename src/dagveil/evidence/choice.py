@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+AUTO = "auto"
+"""Stands for a method where one may be chosen."""
+
 
 class Candidate(msgspec.Struct, frozen=True):
     """A method that was tried: the mean of its skeleton's F1 on synthetic tables."""

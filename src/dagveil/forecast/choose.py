@@ -14,14 +14,12 @@ from dagveil.forecast.synthetic import SyntheticLaw
 from dagveil.forecast.time_limit import fit_time_limit
 from dagveil.forecast.trial_runs import TrialRun, run_trials
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import METHODS, Method
+from dagveil.methods.catalogue import METHODS
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress, silent
 from dagveil.runs.run import check_reviewed, schema_knowledge
-
-AUTO = "auto"
-"""Stands for a method where one may be chosen."""
 
 AUTO_SEED = 1
 """The seed of every choice: public, so that anyone can repeat it."""
@@ -133,7 +131,6 @@ def choose_method(
 
 
 def settle_method(
-    method: str | Choice,
     schema: Schema | str | Path,
     epsilon: Amount,
     delta: Amount,
@@ -144,29 +141,20 @@ def settle_method(
     knowledge: Knowledge | None,
     releasing_only: bool,
     progress: Progress,
-) -> tuple[str, Choice | None]:
-    """Return the name of the method that runs, and the choice behind it where a name was not given.
+) -> Choice:
+    """Choose the method of a run that was asked for `AUTO`.
 
     Parameters
     ----------
-    method
-        A name, `AUTO`, or what `choose_method` chose.
     schema, epsilon, delta, options, calibration, accept_draft, knowledge, progress
         Of the run.
     releasing_only
         As in `choose_method`.
     """
-    if isinstance(method, Choice):
-        return method.method, method
-    if method != AUTO:
-        return method, None
     check_auto(bool(options), calibration)
     schema = schema if isinstance(schema, Schema) else load_schema(schema)
     check_reviewed(schema, accept_draft=accept_draft)
-    choice = choose_method(
-        schema, epsilon, delta, knowledge=knowledge, releasing_only=releasing_only, progress=progress
-    )
-    return choice.method, choice
+    return choose_method(schema, epsilon, delta, knowledge=knowledge, releasing_only=releasing_only, progress=progress)
 
 
 def check_auto(has_options: bool, calibration: Calibration) -> None:

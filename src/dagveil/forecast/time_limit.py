@@ -5,35 +5,21 @@ Shipped constants of a machine serve, not measured ones: what is tried must not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from dagveil.data.schema import Schema
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import METHODS, Method
+from dagveil.methods.catalogue import METHODS
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.cost import estimate_cost
 from dagveil.runs.machine_speed import Speed
 from dagveil.runs.work import work_of_run
-
-ASKING_WEIGHT: Mapping[str, float] = {
-    "em-pc": 2.0,
-    "svt-pc": 2.0,
-    "curate": 2.0,
-    "priv-pc": 3.0,
-    "sampled-gaussian-pc": 10.0,
-    "noleaks": 25.0,
-    "curate-score": 25.0,
-    "pcd": 60.0,
-}
-"""About how many times as long as `measure` a method takes that asks adaptively."""
-
-OTHER_WEIGHT = 10.0
-"""The same for methods of other packages."""
 
 MADE_CELL = 1.5e-7
 """Seconds to make one cell up."""
@@ -115,7 +101,7 @@ def foresee_run(schema: Schema, knowledge: Knowledge, method: Method, budget: Bu
     """Return the processor seconds of one run on a table in memory, without redraws."""
     weight = 1.0
     if method.release is None or method.name not in METHODS:
-        weight = ASKING_WEIGHT.get(method.name, OTHER_WEIGHT)
+        weight = method.relative_time
         method = METHODS["measure"]
     settings = method.read_settings(Calibration.SOUND, None)
     accounting = method.accounting(budget, schema, settings, knowledge)

@@ -29,6 +29,15 @@ from dagveil.methods.asking import (
     count_pairs,
     tell_sweep,
 )
+from dagveil.methods.method import (
+    BHATTACHARJEE_2024,
+    COUNTED,
+    FROM_PUBLIC_ROWS,
+    TWO_COLUMNS,
+    Method,
+    SharpCase,
+    check_counts,
+)
 from dagveil.methods.published import PublishedTests, tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteLaplace
@@ -281,3 +290,21 @@ def publish(
     sweep = prune(columns, is_independent, d - 2, knowledge, Traversal.PUBLISHED, start_order, progress=progress)
     left -= price()
     return tell_published(access.schema, sweep, knowledge, (total - left, settings.total_delta))
+
+
+METHOD = Method(
+    name="curate",
+    title="PC with an optimised budget for each order",
+    paper=BHATTACHARJEE_2024,
+    data=COUNTED,
+    cost="every question",
+    settings=CurateSettings,
+    accounting=accounting,
+    check=check_counts,
+    ask=ask,
+    published=CuratePublished,
+    publish=publish,
+    flaw=FLAW,
+    relative_time=2.0,
+    sharp=(SharpCase(TWO_COLUMNS, FROM_PUBLIC_ROWS),),
+)

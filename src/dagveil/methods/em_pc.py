@@ -27,6 +27,7 @@ from dagveil.methods.asking import (
     asking_filter,
     tell_sweep,
 )
+from dagveil.methods.method import COUNTED, TWO_COLUMNS, XU_2017, Method, SharpCase, check_counts
 from dagveil.methods.published import PublishedTests, g_p_value, g_test, tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import ExponentialChoice
@@ -253,3 +254,24 @@ def number_scores(best: list[int], whole_domain: bool) -> list[int]:
 def _draw(scores: list[int], epsilon: float, rng: np.random.Generator) -> int:
     weights = np.exp(epsilon / 2.0 * (np.array(scores, dtype=np.float64) - max(scores)))
     return int(rng.choice(len(scores), p=weights / weights.sum()))
+
+
+METHOD = Method(
+    name="em-pc",
+    title="exponential mechanism: how many neighbours of each node go, and which",
+    paper=XU_2017,
+    data=COUNTED,
+    cost="about two choices per node and order",
+    settings=EmPcSettings,
+    accounting=accounting,
+    check=check_counts,
+    ask=ask,
+    published=EmPcPublished,
+    publish=publish,
+    flaw=FLAW,
+    relative_time=2.0,
+    # one neighbour: how many go is the only choice, and a threshold far away makes one outcome rare
+    sharp=(
+        SharpCase(TWO_COLUMNS, {"statistic": "g", "order_shares": ("1",), "number_share": "0.999", "level": "1e-8"}),
+    ),
+)

@@ -17,6 +17,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Level, Order, check_countable
 from dagveil.methods.measure import measure_jointly
 from dagveil.methods.measured import Measured
+from dagveil.methods.method import COUNTED, TWO_COLUMNS, XU_2017, Method, SharpCase
 from dagveil.methods.published import sum_logarithms, tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter, PureFilter
@@ -134,3 +135,20 @@ def publish(
     largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
     sweep = prune(columns, is_independent, largest, knowledge, progress=progress)
     return tell_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
+
+
+METHOD = Method(
+    name="lap-mech",
+    title="Laplace noise on the table of all columns",
+    paper=XU_2017,
+    data=COUNTED + "; small domains",
+    cost="one release",
+    settings=LapMechSettings,
+    accounting=accounting,
+    check=check,
+    release=release,
+    published=LapMechPublished,
+    publish=publish,
+    flaw=FLAW,
+    sharp=(SharpCase(TWO_COLUMNS),),
+)

@@ -24,6 +24,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure_moments import measure_moments
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, measure_tables, warn_of_noise
 from dagveil.methods.measured import Measured
+from dagveil.methods.method import TWO_COLUMNS, TWO_NUMBERS, Method, SharpCase
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import mu_squared_of
 from dagveil.privacy.events import DiscreteGaussian
@@ -232,3 +233,22 @@ def measure(curator: Curator, knowledge: Knowledge, progress: Progress) -> Measu
     share = 1 - (ROWS_SHARE if plan else Fraction(0))
     measured = measure_moments(curator, knowledge, rows, share, TABLE_SEARCH, progress)
     return Measured((*releases, *measured.releases), (*plan, *measured.plan), measured.findings)
+
+
+def release(curator: Curator, knowledge: Knowledge, settings: MeasureSettings, progress: Progress) -> Measured:
+    """Release what `measure` does: its settings are in the filter that `accounting` chose."""
+    return measure(curator, knowledge, progress)
+
+
+METHOD = Method(
+    name="measure",
+    title="noisy small tables or moments once, then any search for free",
+    paper=None,
+    data="any",
+    cost="one to three releases",
+    settings=MeasureSettings,
+    accounting=accounting,
+    check=check_measurable,
+    release=release,
+    sharp=(SharpCase(TWO_COLUMNS), SharpCase(TWO_NUMBERS)),
+)

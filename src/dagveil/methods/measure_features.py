@@ -33,6 +33,7 @@ from dagveil.methods.measure_moments import (
     warn_of_moment_noise,
 )
 from dagveil.methods.measured import Measured
+from dagveil.methods.method import TWO_NUMBERS, Method, SharpCase
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter
@@ -250,3 +251,17 @@ def tell_features(plan: FeaturePlan, settings: MeasureFeaturesSettings) -> list[
             "joins independent columns a little."
         )
     return findings
+
+
+METHOD = Method(
+    name="measure-features",
+    title="noisy moments of nonlinear features once, then any search for free",
+    paper=None,
+    data="numeric",
+    cost="one to three releases",
+    settings=MeasureFeaturesSettings,
+    accounting=accounting,
+    check=check,
+    release=release,
+    sharp=(SharpCase(TWO_NUMBERS),),
+)

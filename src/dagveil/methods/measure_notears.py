@@ -22,6 +22,7 @@ from dagveil.methods.asking import Asked, NotNegative
 from dagveil.methods.measure import TABLE_SEARCH, check_measurable, release_rows
 from dagveil.methods.measure_moments import measure_moments
 from dagveil.methods.measured import Measured
+from dagveil.methods.method import TWO_NUMBERS, ZHENG_2018, Method, SharpCase
 from dagveil.methods.noleaks import BITS, read_graph, row_plan
 from dagveil.methods.scores import LEVELS_SHARE, read_shares, release_levels, scale_levels
 from dagveil.privacy.budget import Budget
@@ -31,6 +32,7 @@ from dagveil.progress import Progress
 from dagveil.search.score.acyclicity import Acyclicity
 from dagveil.search.score.linear import find_linear_dag
 from dagveil.search.score.notears import NotearsSettings, find_weights, forbidden_entries
+from dagveil.search.settings import SearchRule
 
 WHOLE_RADIUS = 100.0
 """Squared radius per column, in squared spreads, within which hardly any row is shrunk."""
@@ -170,3 +172,21 @@ def publish(
     graph = read_graph(columns, weights.matrix, settings.threshold, knowledge)
     told = f"{weights.rounds} rounds and {weights.evaluations} evaluations; the rows were read once, without noise."
     return Asked(graph, (), (told,), 1)
+
+
+METHOD = Method(
+    name="measure-notears",
+    title="noisy second moments once, then a linear model without cycles",
+    paper=ZHENG_2018,
+    data="numeric, and levels by their scores",
+    cost="one to three releases",
+    settings=MeasureNotearsSettings,
+    accounting=accounting,
+    check=check,
+    release=release,
+    published=ExactNotearsSettings,
+    publish=publish,
+    flaw=NOT_PRIVATE,
+    search=SearchRule.NOTEARS,
+    sharp=(SharpCase(TWO_NUMBERS),),
+)

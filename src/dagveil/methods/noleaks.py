@@ -29,6 +29,7 @@ from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive, Rate
 from dagveil.methods.measure import check_measurable, release_rows
+from dagveil.methods.method import MA_2022, TWO_NUMBERS, Method, SharpCase
 from dagveil.methods.schedules import Schedule, epsilon_at, shares, tell_direction
 from dagveil.methods.scores import LEVELS_SHARE, read_shares, release_levels, scale_levels
 from dagveil.privacy.budget import Budget
@@ -394,3 +395,21 @@ def publish(
     )
     graph = read_graph(columns, weights, settings.threshold, knowledge)
     return Asked(graph, (), findings, settings.iterations, (), (reported, total_delta))
+
+
+METHOD = Method(
+    name="noleaks",
+    title="NOTEARS with a private gradient in every iteration",
+    paper=MA_2022,
+    data="numeric, and levels by their scores",
+    cost="every gradient",
+    settings=NoleaksSettings,
+    accounting=accounting,
+    check=check,
+    ask=ask,
+    published=NoleaksPublished,
+    publish=publish,
+    flaw=FLAW,
+    relative_time=25.0,
+    sharp=(SharpCase(TWO_NUMBERS, {"iterations": "1", "outer": "1"}),),
+)

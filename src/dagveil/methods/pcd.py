@@ -21,6 +21,7 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Positive, count_pairs, tell_sweep
 from dagveil.methods.measure import check_measurable, release_rows
+from dagveil.methods.method import ONE_QUESTION, TWO_NUMBERS, ZHANG_2023, Method, SharpCase
 from dagveil.methods.published import tell_published
 from dagveil.methods.regressions import ReleasedFunctions, release_functions
 from dagveil.methods.residual_test import partial_p_value, plan_residuals
@@ -381,3 +382,23 @@ def publish(
     largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
     sweep = prune(columns, decision.is_independent, largest, knowledge, Traversal.ONCE, progress=progress)
     return tell_published(access.schema, sweep, knowledge, (decision.noisy_answers * epsilon, 0.0))
+
+
+METHOD = Method(
+    name="pcd",
+    title="PC by kernel tests of regression residuals",
+    paper=ZHANG_2023,
+    data="numeric, and levels by their scores",
+    cost="every question",
+    settings=PcdSettings,
+    accounting=accounting,
+    check=check,
+    ask=ask,
+    published=PcdPublished,
+    publish=publish,
+    flaw=FLAW,
+    relative_time=60.0,
+    sharp=tuple(
+        SharpCase(TWO_NUMBERS, {**ONE_QUESTION, "questions": "1", "test": test}) for test in ("partial", "gcm")
+    ),
+)

@@ -27,6 +27,7 @@ from dagveil.methods.asking import (
     count_pairs,
     tell_sweep,
 )
+from dagveil.methods.method import COUNTED, FROM_PUBLIC_ROWS, TWO_COLUMNS, WANG_2020, Method, SharpCase, check_counts
 from dagveil.methods.published import PublishedTests, advanced_composition, largest_published_order, tell_published
 from dagveil.methods.svt_pc import THRESHOLD_SHARE
 from dagveil.privacy.budget import Budget
@@ -258,3 +259,22 @@ def publish(
     )
     reported = (2.0 * advanced_composition(epsilon / 2.0, hits, settings.delta), 2.0 * settings.delta)
     return tell_published(access.schema, sweep, knowledge, reported, sweep.questions + hits)
+
+
+METHOD = Method(
+    name="priv-pc",
+    title="sieve on a sub-sample, examine on all rows",
+    paper=WANG_2020,
+    data=COUNTED,
+    cost="one round per examined question, and one more",
+    settings=PrivPcSettings,
+    accounting=accounting,
+    check=check_counts,
+    ask=ask,
+    published=PrivPcPublished,
+    publish=publish,
+    flaw=FLAW,
+    relative_time=3.0,
+    # the sieve lets everything pass, and nearly all of the budget examines one question
+    sharp=(SharpCase(TWO_COLUMNS, {**FROM_PUBLIC_ROWS, "rounds": "1", "sieve_share": "0.001", "tweak": "20"}),),
+)

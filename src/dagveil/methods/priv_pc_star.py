@@ -17,6 +17,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Level, Order
 from dagveil.methods.measure import check_measurable, is_numeric, measure
 from dagveil.methods.measured import Measured
+from dagveil.methods.method import TWO_NUMBERS, XU_2017, Method, SharpCase
 from dagveil.methods.published import tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
@@ -118,3 +119,20 @@ def _correlations(access: PublishedAccess) -> NDArray[np.float64]:
     covariance = moments[1:, 1:] / n - np.outer(mean, mean)
     deviation = np.sqrt(np.maximum(np.diag(covariance), 1e-12))
     return np.asarray(covariance / np.outer(deviation, deviation))
+
+
+METHOD = Method(
+    name="priv-pc-star",
+    title="noise on the covariance matrix",
+    paper=XU_2017,
+    data="numeric",
+    cost="one or two releases",
+    settings=PrivPcStarSettings,
+    accounting=accounting,
+    check=check,
+    release=release,
+    published=PrivPcStarPublished,
+    publish=publish,
+    flaw=FLAW,
+    sharp=(SharpCase(TWO_NUMBERS),),
+)

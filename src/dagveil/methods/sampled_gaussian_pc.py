@@ -24,6 +24,7 @@ from dagveil.methods.asking import (
     count_pairs,
     tell_sweep,
 )
+from dagveil.methods.method import COUNTED, FROM_PUBLIC_ROWS, ONE_QUESTION, TWO_COLUMNS, WANG_2020, Method, SharpCase
 from dagveil.methods.published import PublishedTests, largest_published_order, tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter
@@ -156,3 +157,24 @@ def _rate(rate: float) -> Fraction:
     if not 0.0 < rate <= 1.0:
         raise MethodError(f"the rate of a sub-sample is {rate:g}; choose a number above 0 and at most 1")
     return Fraction(rate).limit_denominator(1000)
+
+
+METHOD = Method(
+    name="sampled-gaussian-pc",
+    title="Gaussian noise on fresh sub-samples, a baseline",
+    paper=WANG_2020,
+    data=COUNTED,
+    cost="every question",
+    settings=SampledGaussianSettings,
+    accounting=accounting,
+    check=check,
+    ask=ask,
+    published=SampledGaussianPublished,
+    publish=publish,
+    flaw=FLAW,
+    # a quarter of the rows moves G by less than is declared for all, and Kendall's sum hardly
+    sharp=(
+        SharpCase(TWO_COLUMNS, {**ONE_QUESTION, "questions": "1"}),
+        SharpCase(TWO_COLUMNS, {**FROM_PUBLIC_ROWS, "questions": "1", "rate": "1"}),
+    ),
+)

@@ -22,6 +22,7 @@ from dagveil.methods.asking import (
     count_pairs,
     tell_sweep,
 )
+from dagveil.methods.method import BLOCK, COUNTED, FROM_PUBLIC_ROWS, WANG_2020, Method, SharpCase, check_counts
 from dagveil.methods.published import PublishedTests, advanced_composition, largest_published_order, tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter
@@ -124,3 +125,23 @@ def publish(
     )
     reported = (advanced_composition(epsilon, hits, settings.delta), settings.delta)
     return tell_published(access.schema, sweep, knowledge, reported)
+
+
+METHOD = Method(
+    name="svt-pc",
+    title="PC's questions through the sparse vector technique",
+    paper=WANG_2020,
+    data=COUNTED,
+    cost="one round per removed edge, and one more",
+    settings=SvtPcSettings,
+    accounting=accounting,
+    check=check_counts,
+    ask=ask,
+    published=SvtPcPublished,
+    publish=publish,
+    flaw=FLAW,
+    relative_time=2.0,
+    # one round of many questions: those that a record moves look like a threshold that moved, until one comes that the
+    # record does not move
+    sharp=(SharpCase(BLOCK, {**FROM_PUBLIC_ROWS, "rounds": "1", "level": "0.999", "slack": "0.17"}),),
+)

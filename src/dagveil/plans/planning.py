@@ -17,10 +17,11 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError, SchemaError, UnreviewedSchemaError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import METHODS, Method, method_named
+from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.measure_features import MeasureFeaturesSettings, choose_degree, plan_features
 from dagveil.methods.measure_moments import declared_scales, plan_moments
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, pays_for_triples
+from dagveil.methods.method import Method
 from dagveil.plans.plan_file import (
     PLAN_VERSION,
     Ask,

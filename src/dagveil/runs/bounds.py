@@ -23,7 +23,7 @@ from dagveil.data.schema import DRAFT_HEADER, Schema, load_schema, schema_from_t
 from dagveil.data.toml import load_toml
 from dagveil.errors import EvidenceError, MethodError, SchemaError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.catalogue import Method
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter
 from dagveil.privacy.noise.kind import NoiseKind

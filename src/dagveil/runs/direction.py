@@ -26,7 +26,7 @@ from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage, independence_from
 from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.catalogue import Method
+from dagveil.methods.method import Method
 from dagveil.methods.pcd import Bandwidth, RegressionRule, Rows, count_slots, default_penalty
 from dagveil.methods.regressions import ReleasedFunctions, functions_from_table
 from dagveil.privacy import fraction_json

@@ -16,9 +16,10 @@ from dagveil.data.engine import Engine, choose_engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence
-from dagveil.evidence.choice import Choice
+from dagveil.evidence.choice import AUTO, Choice
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import Method, method_named, method_origin
+from dagveil.methods.catalogue import method_named, method_origin
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.noise.kind import NoiseKind
@@ -333,11 +334,13 @@ def ask_source(
 def _settle(
     method: str | Choice, schema: Schema | str | Path, *budget: Amount, **rest: Any
 ) -> tuple[str, Choice | None]:
+    if isinstance(method, Choice):
+        return method.method, method
+    if method != AUTO:
+        return method, None
     # a choice rests on trial runs, so its module lies above this one
-    settled: tuple[str, Choice | None] = import_module("dagveil.forecast.choose").settle_method(
-        method, schema, *budget, **rest
-    )
-    return settled
+    choice: Choice = import_module("dagveil.forecast.choose").settle_method(schema, *budget, **rest)
+    return choice.method, choice
 
 
 def _tell_choice(choice: Choice | None) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from dagveil.curator import Curator
 from dagveil.curator.gate import Record
 from dagveil.curator.journal import Journal, Order
 from dagveil.errors import BudgetError, DataError, LedgerError
-from dagveil.methods.catalogue import Method
+from dagveil.methods.method import Method
 from dagveil.privacy.events import Event
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.fraction_json import write_fraction

@@ -13,7 +13,7 @@ from dagveil.data.schema import Schema, load_schema
 from dagveil.data.table import Table
 from dagveil.errors import MethodError, UnreviewedSchemaError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import Method
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.events import Event, ExponentialChoice
 from dagveil.privacy.filter import Filter, PureFilter

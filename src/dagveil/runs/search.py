@@ -46,9 +46,6 @@ from dagveil.search.score.linear import find_linear_dag
 from dagveil.search.score.notears import forbidden_entries
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
-METHOD_RULES = {"measure-ges": SearchRule.SCORE, "measure-notears": SearchRule.NOTEARS}
-"""What the search over a method's evidence goes by, where it is not by tests."""
-
 
 def search_evidence(
     evidence: Evidence | str | Path,
@@ -103,7 +100,7 @@ def _search(
 ) -> Result:
     schema = evidence.schema
     columns = tuple(schema.columns)
-    rule = settings.search or METHOD_RULES.get(evidence.method, SearchRule.TESTS)
+    rule = settings.search or (METHODS[evidence.method].search if evidence.method in METHODS else SearchRule.TESTS)
     tests = evidence.independence()
     progress("searching", 0, 1)
     variations: tuple[Variation, ...] = ()

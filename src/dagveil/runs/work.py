@@ -9,9 +9,10 @@ from itertools import combinations, islice
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import METHODS, Method
+from dagveil.methods.catalogue import METHODS
 from dagveil.methods.measure_features import MeasureFeaturesSettings
 from dagveil.methods.measure_tables import pays_for_triples
+from dagveil.methods.method import Method
 from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.cost import Search, Work

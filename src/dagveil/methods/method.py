@@ -1,0 +1,147 @@
+"""What a method is: one object that its file ends in, and everything else reads."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from dagveil.curator import Curator, PublishedAccess
+from dagveil.data.schema import Schema
+from dagveil.errors import MethodError
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.asking import Asked, check_countable
+from dagveil.methods.measured import Measured
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.filter import Filter
+from dagveil.privacy.receipt import Calibration
+from dagveil.progress import Progress
+from dagveil.search.settings import SearchRule
+
+XU_2017 = "Xu, Yuan and Wu, Differential privacy preserving causal graph discovery, PAC 2017"
+WANG_2020 = "Wang, Pang and Song, Towards practical differentially private causal graph discovery, NeurIPS 2020"
+BHATTACHARJEE_2024 = "Bhattacharjee and Tandon, CURATE: scaling-up differentially private causal graph discovery, 2024"
+MA_2022 = "Ma, Ji, Pang and Wang, NoLeaks: differentially private causal discovery under functional causal model, 2022"
+ZHENG_2018 = (
+    "Zheng, Aragam, Ravikumar and Xing, DAGs with NO TEARS: continuous optimization for structure learning, 2018"
+)
+ZHANG_2023 = (
+    "Zhang, Xia, Ren, Guan and Zhou, Differentially private nonlinear causal discovery from numerical data, 2023"
+)
+COUNTED = "categorical, ordinal, yes/no, and numeric with bins"
+
+ONE_QUESTION: Mapping[str, str] = {"largest_order": "0"}
+FROM_PUBLIC_ROWS: Mapping[str, str] = {**ONE_QUESTION, "statistic": "g"}
+"""Sharp settings. G needs no one-way tables where the number of rows is public, so all of the budget goes into the
+questions."""
+
+TWO_COLUMNS, BLOCK, TWO_NUMBERS = "two columns of levels", "a block of columns", "two columns of numbers"
+"""Kinds of sharp pairs, as the audit names them."""
+
+Release = Callable[[Curator, Knowledge, Any, Progress], Measured]
+Ask = Callable[[Curator, Knowledge, Any, Progress], Asked]
+Publish = Callable[[PublishedAccess, Budget, Knowledge, Any, Progress], Asked]
+
+
+@dataclass(frozen=True, slots=True)
+class SharpCase:
+    """A kind of pair, by its name in the audit, and the settings that a method runs with on it."""
+
+    kind: str
+    options: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One named method; it either releases evidence once or asks adaptively.
+
+    Parameters
+    ----------
+    name
+        As in `--method`.
+    title
+        One line about it.
+    paper
+        Where it comes from; None for our own.
+    data
+        What tables it takes.
+    cost
+        How it spends the budget.
+    settings
+        Settings of the sound calibration.
+    accounting
+        Chooses the filter from budget, schema, settings and knowledge, before a row is touched.
+    check
+        Refuses a schema that the method cannot take.
+    release
+        Releases evidence that is then searched for free; None for an asking method.
+    ask
+        Asks adaptively; None for a releasing method.
+    published
+        Constants of the paper calibration; None if there is none.
+    publish
+        Runs the paper calibration.
+    flaw
+        Why the publication's guarantee does not hold.
+    search
+        What the search over its evidence goes by, unless it is told.
+    relative_time
+        About how many times as long as `measure` it takes, if it asks adaptively.
+    sharp
+        Pairs and settings under which one record moves most of what the budget pays for: the audit attacks them.
+    """
+
+    name: str
+    title: str
+    paper: str | None
+    data: str
+    cost: str
+    settings: type[msgspec.Struct]
+    accounting: Callable[[Budget, Schema, Any, Knowledge], Filter]
+    check: Callable[[Schema, Knowledge], None]
+    release: Release | None = None
+    ask: Ask | None = None
+    published: type[msgspec.Struct] | None = None
+    publish: Publish | None = None
+    flaw: str = ""
+    search: SearchRule = SearchRule.TESTS
+    relative_time: float = 10.0
+    sharp: tuple[SharpCase, ...] = ()
+
+    def read_settings(self, calibration: Calibration, options: Mapping[str, Any] | None) -> msgspec.Struct:
+        """Read settings from names and values, as `--set` gives them; unknown names are refused."""
+        kind = self.settings if calibration is Calibration.SOUND else self.published
+        if kind is None:
+            raise MethodError(f"{self.name} is not from a publication and has no paper calibration; leave it out")
+        options = dict(options or {})
+        known = kind.__struct_fields__
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise MethodError(
+                f"{self.name} ({calibration.value}) has no setting {unknown[0]!r}; it has "
+                f"{', '.join(known) if known else 'none'}"
+            )
+        try:
+            settings = msgspec.convert(options, kind, strict=False)
+        except msgspec.ValidationError as error:
+            place = re.fullmatch(r"(.*) - at `\$\.(\w+)[^`]*`", str(error))
+            what = f"{place[2]}: {place[1].lower()}" if place else str(error)
+            raise MethodError(
+                f"a setting of {self.name} cannot be read: {what}; `dagveil methods {self.name}` lists the settings"
+            ) from error
+        for name in known:
+            value = getattr(settings, name)
+            numbers = value if isinstance(value, tuple) else (value,)
+            if not all(math.isfinite(number) for number in numbers if isinstance(number, float)):
+                raise MethodError(f"a setting of {self.name} cannot be read: {name} must be a finite number")
+        return settings
+
+
+def check_counts(schema: Schema, knowledge: Knowledge) -> None:
+    """Refuse columns that have no levels, and knowledge about others."""
+    check_countable(schema)
+    knowledge.check(schema.columns)
