@@ -17,7 +17,7 @@ from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.studio.access import AccessControl, Keys, Place
-from dagveil.studio.app import Limits, make_app, open_studio
+from dagveil.studio.app import Limits, make_app, open_service
 from dagveil.studio.folder import Folder, file_id
 from dagveil.studio.service import StudioService
 from dagveil.studio.worker import Worker
@@ -129,7 +129,7 @@ def open_studio(folder: Path, limits: Limits | None = None) -> Caller:
     """Open a studio; by default no job is ever started."""
     limits = limits or Limits(upload_bytes=2000, running=0)
     place = Folder.open(folder)
-    service = open_studio(place, str(place.root / "ledger.sqlite"), limits)
+    service = open_service(place, str(place.root / "ledger.sqlite"), limits)
     keys = Keys()
     return Caller(service, make_app(service, Place("127.0.0.1", 8123), keys, limits), keys, place.root)
 

@@ -38,7 +38,7 @@ class Limits:
     running: int = MOST_RUNNING
 
 
-def open_studio(folder: Folder, ledger: str, limits: Limits | None = None) -> StudioService:
+def open_service(folder: Folder, ledger: str, limits: Limits | None = None) -> StudioService:
     """Open everything behind the studio; the caller closes `service.books`.
 
     Parameters
@@ -155,7 +155,7 @@ def serve(
     folder = Folder.open(place)
     with holding(folder.lock_path, f"another studio serves {folder.root}; stop it, or choose another folder"):
         folder.sweep()
-        service = open_studio(folder, ledger, limits)
+        service = open_service(folder, ledger, limits)
         with contextlib.closing(service.books), listen(host, port) as listener:
             keys = Keys()
             bound = Place(host, listener.getsockname()[1])
