@@ -162,7 +162,7 @@ def _pc(matrix: NDArray[np.float64]) -> Callable[[], object]:
     try:
         from causallearn.search.ConstraintBased.PC import pc
     except ImportError as error:
-        raise MissingExtraError("the comparison needs causal-learn: pip install 'dagveil[peers]'") from error
+        raise MissingExtraError("the comparison needs causal-learn: pip install './bench[peers]'") from error
     return lambda: pc(matrix, alpha=0.01, indep_test="fisherz", show_progress=False)
 
 
@@ -170,7 +170,7 @@ def _causal_learn(name: str, sample: NDArray[np.float64]) -> Callable[[], object
     try:
         from causallearn.utils.cit import CIT
     except ImportError as error:
-        raise MissingExtraError("the comparison needs causal-learn: pip install 'dagveil[peers]'") from error
+        raise MissingExtraError("the comparison needs causal-learn: pip install './bench[peers]'") from error
     # a new object for each try, since it remembers answers
     return lambda: CIT(sample, name)(0, 1, tuple(range(2, sample.shape[1])))
 

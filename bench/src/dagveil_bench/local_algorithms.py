@@ -237,5 +237,5 @@ def _import(module: str) -> Any:
 
 def _missing_peers() -> MissingExtraError:
     return MissingExtraError(
-        "PC, FCI, GES and χ² tests of the study need causal-learn; install it with: pip install 'dagveil[peers]'"
+        "PC, FCI, GES and χ² tests of the study need causal-learn; install it with: pip install './bench[peers]'"
     )

@@ -93,7 +93,7 @@ def _panels(count: int) -> tuple[Any, Any]:
         backend = import_module("matplotlib.figure")
         settings = import_module("matplotlib").rcParams
     except ImportError as error:
-        raise MissingExtraError("figures need matplotlib: pip install 'dagveil[plots]'") from error
+        raise MissingExtraError("figures need matplotlib: pip install './bench[plots]'") from error
     settings["svg.hashsalt"] = "dagveil"
     settings["svg.fonttype"] = "none"
     figure = backend.Figure(figsize=(2.2 * count, 2.6))

@@ -165,4 +165,4 @@ def _load() -> tuple[Any, Any]:
         matplotlib.use("svg")
         return import_module("matplotlib.pyplot"), matplotlib
     except ImportError as error:
-        raise MissingExtraError("figures need matplotlib: pip install 'dagveil[plots]'") from error
+        raise MissingExtraError("figures need matplotlib: pip install './bench[plots]'") from error

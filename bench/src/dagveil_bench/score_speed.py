@@ -108,7 +108,7 @@ def run_peer(name: str, n_rows: int) -> Outcome:
         from causallearn.search.ScoreBased.GES import ges
     except ImportError as error:
         raise MissingExtraError(
-            "the comparison needs causal-learn: pip install 'dagveil[peers]', or leave it out with --peer none"
+            "the comparison needs causal-learn: pip install './bench[peers]', or leave it out with --peer none"
         ) from error
     network = load_network(name)
     codes = sample_codes(network, n_rows, np.random.default_rng(SEED))

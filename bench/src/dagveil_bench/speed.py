@@ -258,7 +258,7 @@ def _causal_learn(name: str, codes: Codes) -> Callable[[], object]:
     try:
         from causallearn.search.ConstraintBased.PC import pc
     except ImportError as error:
-        raise MissingExtraError("the comparison needs causal-learn: pip install 'dagveil[peers]'") from error
+        raise MissingExtraError("the comparison needs causal-learn: pip install './bench[peers]'") from error
     rows = np.column_stack(list(codes.values())).astype(np.int64)
     return lambda: pc(rows, LEVEL, "chisq", show_progress=False)
 
@@ -268,7 +268,7 @@ def _pgmpy(name: str, codes: Codes) -> Callable[[], object]:
         import pandas as pd
         from pgmpy.causal_discovery import PC
     except ImportError as error:
-        raise MissingExtraError("the comparison needs pgmpy: pip install 'dagveil[peers]'") from error
+        raise MissingExtraError("the comparison needs pgmpy: pip install './bench[peers]'") from error
     frame = pd.DataFrame(codes).astype("category")
     return lambda: PC(ci_test="chi_square", significance_level=LEVEL, show_progress=False, n_jobs=1).fit(frame)
 

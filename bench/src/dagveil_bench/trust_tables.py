@@ -181,7 +181,7 @@ def _import(module: str) -> Any:
 def _missing(package: str) -> MissingExtraError:
     return MissingExtraError(
         f"`dagveil bench trust` needs the package {package!r}, which is not installed; install all that it needs with: "
-        "pip install 'dagveil[tables]'"
+        "pip install './bench[tables]'"
     )
 
 

@@ -60,7 +60,7 @@ def trust(
     """Ask of real tables how far their graphs may be believed.
 
     Edges when every column is shuffled; precision against non-private PC; stability of the strongest edges; confidence
-    beside fresh runs. Needs dagveil[tables].
+    beside fresh runs. Needs dagveil-bench[tables].
     """
     contenders = [name.strip() for name in methods.split(",")]
     for contender in contenders:
