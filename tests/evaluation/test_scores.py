@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dagveil.errors import GraphError
 from dagveil.evaluation.arrows import arrow_precision, arrow_recall, marked_edge_f1
 from dagveil.evaluation.distance import cpdag_shd
-from dagveil.evaluation.skeleton import rate_skeleton, skeleton_f1, skeleton_precision, skeleton_recall
+from dagveil.evaluation.skeleton import rate_skeleton, skeleton_f1
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 
@@ -38,9 +38,9 @@ def test_every_score_against_the_marks_pair_by_pair(found: tuple[str, ...], trut
     assert rates.absent == sum(f == t == " " for f, t in both)
     assert rates.hits + rates.extra + rates.missed + rates.absent == 6
     if n_found:
-        assert skeleton_precision(graph, real) == rates.tdr == hits / n_found
+        assert rates.tdr == hits / n_found
     if n_true:
-        assert skeleton_recall(graph, real) == rates.tpr == hits / n_true
+        assert rates.tpr == hits / n_true
     if n_true < 6:
         assert rates.fpr == (n_found - hits) / (6 - n_true)
     if n_found < 6:

@@ -7,7 +7,7 @@ import pytest
 
 from dagveil.errors import GraphError
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.separation import SeparationOracle, is_separated
+from dagveil.graphs.separation import is_separated
 
 
 def iterate_paths(dag: Dag, path: tuple[str, ...], end: str) -> Iterator[tuple[str, ...]]:
@@ -56,10 +56,3 @@ def test_a_descendant_opens_a_collider() -> None:
 def test_refuses_questions_without_sense(x: str, y: str, given: tuple[str, ...]) -> None:
     with pytest.raises(GraphError):
         is_separated(Dag(("a", "b"), frozenset()), x, y, given)
-
-
-def test_oracle_counts_its_questions() -> None:
-    oracle = SeparationOracle(Dag(("a", "b", "c"), frozenset({("a", "b"), ("b", "c")})))
-    assert not oracle.is_independent("a", "c", ())
-    assert oracle.is_independent("a", "c", ("b",))
-    assert oracle.questions == 2

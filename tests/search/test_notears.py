@@ -38,7 +38,6 @@ from dagveil.search.score.threshold import (
     Units,
     acyclic_threshold,
     is_acyclic,
-    noise_threshold,
     pose,
     read_moments,
     weights_to_dag,
@@ -387,7 +386,6 @@ def test_the_rule_on_released_moments_finds_the_graph() -> None:
     covariance = covariance_of(model)
     release = release_of(covariance, 100_000, 100.0, np.sqrt(np.diag(covariance)).round(1), seed=1)
     problem = read_moments(release)
-    assert noise_threshold(release) == (problem.penalty, problem.threshold)
     found = find_weights(problem.covariance, NotearsSettings(penalty=problem.penalty))
     assert set(weights_to_dag(found, problem.threshold, problem.scales)) == edges_of(model)
 

@@ -101,16 +101,6 @@ def skeleton_f1(found: HasSkeleton, truth: HasSkeleton) -> float:
     return rate_skeleton(found, truth).f1
 
 
-def skeleton_precision(found: HasSkeleton, truth: HasSkeleton) -> float:
-    """Return the share of the found pairs that are true; 1 when none is found."""
-    return rate_skeleton(found, truth).precision
-
-
-def skeleton_recall(found: HasSkeleton, truth: HasSkeleton) -> float:
-    """Return the share of the true pairs that are found; 1 when there is none."""
-    return rate_skeleton(found, truth).recall
-
-
 def check_same_nodes(found: HasSkeleton, truth: HasSkeleton) -> None:
     """Refuse to compare graphs over different nodes."""
     lone = sorted(set(found.nodes) ^ set(truth.nodes))

@@ -43,23 +43,3 @@ def is_separated(dag: Dag, x: str, y: str, given: Iterable[str] = ()) -> bool:
         if from_parent == (node in known):
             walks.extend((parent, False) for parent in dag.parents(node))
     return True
-
-
-class SeparationOracle:
-    """Answers conditional independence questions from a known DAG, and counts them.
-
-    Examples
-    --------
-    >>> oracle = SeparationOracle(Dag(("a", "b"), frozenset({("a", "b")})))
-    >>> oracle.is_independent("a", "b", ()), oracle.questions
-    (False, 1)
-    """
-
-    def __init__(self, dag: Dag) -> None:
-        self.dag = dag
-        self.questions = 0
-
-    def is_independent(self, x: str, y: str, given: Iterable[str] = ()) -> bool:
-        """Return whether x and y are independent given the nodes of `given` in every distribution of the DAG."""
-        self.questions += 1
-        return is_separated(self.dag, x, y, given)

@@ -19,7 +19,6 @@ from dagveil.local.geometric import bounded_geometric, geometric_with_epsilon
 from dagveil.local.randomised_response import (
     HAIR,
     check_truth,
-    epsilon_of_response,
     lower,
     randomised_response,
     response_with_truth,
@@ -340,11 +339,6 @@ def geometric_of_truth(levels: Sequence[int], truth: float, split: Split) -> Com
     """
     truths = truths_of_columns(levels, truth, split)
     return ComponentWise(tuple(bounded_geometric(k, p) for k, p in zip(levels, truths, strict=True)))
-
-
-def equal_epsilon(levels: Sequence[int], truth: float) -> float:
-    """Return the ε of combined randomised response that tells the true record with this probability."""
-    return epsilon_of_response(math.prod(levels), truth)
 
 
 def invert(matrix: Floats) -> Floats:

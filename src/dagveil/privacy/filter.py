@@ -56,10 +56,6 @@ class Filter(Protocol):
     def remaining(self) -> Fraction:
         """What may still be charged."""
 
-    @property
-    def guarantee_words(self) -> str:
-        """The promise in one sentence."""
-
     def cost(self, event: Event) -> Fraction:
         """Price of an event; BudgetError if this accounting cannot charge it."""
 
@@ -94,10 +90,6 @@ class _SumFilter(abc.ABC):
     @property
     def remaining(self) -> Fraction:
         return self._total - self._spent
-
-    @property
-    def guarantee_words(self) -> str:
-        return f"{self._budget.words}, enforced by {self.name} before every draw"
 
     def cost(self, event: Event) -> Fraction:
         price = self._price_of(event)

@@ -108,14 +108,3 @@ def one_sided_p_value_slope() -> float:
     0.3989
     """
     return math.nextafter(1.0 / math.sqrt(2.0 * math.pi), 1.0)
-
-
-def two_sided_p_value_slope() -> float:
-    """Return the Lipschitz constant of the p-value 2 sf(|T|) in T: √(2/π), twice the one-sided one.
-
-    Examples
-    --------
-    >>> round(two_sided_p_value_slope(), 4)
-    0.7979
-    """
-    return 2.0 * one_sided_p_value_slope()

@@ -32,7 +32,7 @@ def to_networkx(graph: Dag | Cpdag) -> Any:
     >>> to_networkx(Dag(("a", "b"), frozenset({("a", "b")}))).edges["a", "b"]
     {'kind': 'directed'}
     """
-    networkx = _import("networkx", "graphs")
+    networkx = _import("networkx")
     answer = networkx.DiGraph(family=name_family(graph))
     answer.add_nodes_from(graph.nodes)
     answer.add_edges_from((tail, head, {"kind": kind}) for tail, head, kind in list_arcs(graph))
@@ -69,7 +69,7 @@ def to_dowhy(graph: Dag | Cpdag, extension: Extension = Extension.REFUSE) -> Any
         Which DAG of a CPDAG to take. The choice is arbitrary, so it is never made silently.
     """
     dag = choose_dag(graph, extension)
-    answer = _import("networkx", "graphs").DiGraph()
+    answer = _import("networkx").DiGraph()
     answer.add_nodes_from(dag.nodes)
     answer.add_edges_from(sorted(dag.edges))
     return answer
@@ -77,7 +77,7 @@ def to_dowhy(graph: Dag | Cpdag, extension: Extension = Extension.REFUSE) -> Any
 
 def to_pgmpy(graph: Dag | Cpdag) -> Any:
     """Return a ``pgmpy.base.DAG``, or a ``pgmpy.base.PDAG`` for a CPDAG."""
-    base = _import("pgmpy.base", "peers")
+    base = _import("pgmpy.base")
     arcs, pairs = split_edges(graph)
     answer = base.DAG(arcs) if isinstance(graph, Dag) else base.PDAG(directed_ebunch=arcs, undirected_ebunch=pairs)
     answer.add_nodes_from(graph.nodes)
@@ -105,10 +105,10 @@ def write_pgmpy(graph: Dag | Cpdag) -> str:
 
 def to_causal_learn(graph: Dag | Cpdag | MixedGraph) -> Any:
     """Return a ``causallearn.graph.GeneralGraph.GeneralGraph`` with the same marks."""
-    general = _import("causallearn.graph.GeneralGraph", "peers")
-    endpoint = _import("causallearn.graph.Endpoint", "peers").Endpoint
-    make_edge = _import("causallearn.graph.Edge", "peers").Edge
-    make_node = _import("causallearn.graph.GraphNode", "peers").GraphNode
+    general = _import("causallearn.graph.GeneralGraph")
+    endpoint = _import("causallearn.graph.Endpoint").Endpoint
+    make_edge = _import("causallearn.graph.Edge").Edge
+    make_node = _import("causallearn.graph.GraphNode").GraphNode
     mixed = MixedGraph.of(graph)
     nodes = {name: make_node(name) for name in mixed.nodes}
     answer = general.GeneralGraph(list(nodes.values()))
@@ -127,11 +127,9 @@ def from_causal_learn(graph: Any) -> Dag | Cpdag | MixedGraph:
     return simplify(MixedGraph(tuple(graph.get_node_names()), frozenset(edges)))
 
 
-def _import(module: str, extra: str) -> Any:
+def _import(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
-        raise MissingExtraError(
-            f"the package {package!r} is not installed; install it with: pip install 'dagveil[{extra}]'"
-        ) from error
+        package = module.partition(".")[0].replace("causallearn", "causal-learn")
+        raise MissingExtraError(f"{package} is not installed; install it with: pip install {package}") from error

@@ -147,16 +147,6 @@ def is_acyclic(adjacency: Bools) -> bool:
     return True
 
 
-def noise_threshold(release: NoisyMoments, units: Units = Units.ORIGINAL) -> tuple[float, float]:
-    """Return the penalty and the threshold that fit the noise of released moments.
-
-    The penalty is meant for a covariance in the chosen units, the threshold for weights in spreads per spread
-    (`weights_to_dag` with the release's spreads as scales).
-    """
-    problem = read_moments(release, units)
-    return problem.penalty, problem.threshold
-
-
 def read_moments(release: NoisyMoments, units: Units = Units.ORIGINAL) -> NoisyProblem:
     """Return what NOTEARS needs to know about released moments."""
     spreads = np.array(release.spreads) if units is Units.ORIGINAL else np.ones(len(release.columns))
