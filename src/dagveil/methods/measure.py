@@ -41,6 +41,9 @@ ROWS_SHARE = Fraction(1, 100)
 TABLE_SEARCH = SkeletonSettings()
 """Search constants for tables of counts."""
 
+ROUND_SEARCH = replace(TABLE_SEARCH, conditional_level=0.001)
+"""The same between rounds, where an edge that is cut is not measured again: so fewer are cut."""
+
 MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
 """Search constants for numeric columns: their marginal tests have one degree of freedom and more power."""
 
@@ -228,10 +231,10 @@ def measure(curator: Curator, knowledge: Knowledge, progress: Progress) -> Measu
     if isinstance(curator.accounting, PureFilter):
         return measure_jointly(curator, progress)
     if not is_numeric(schema):
-        return measure_tables(curator, knowledge, TABLE_SEARCH, progress)
+        return measure_tables(curator, knowledge, ROUND_SEARCH, progress)
     rows, releases, plan = release_rows(curator)
     share = 1 - (ROWS_SHARE if plan else Fraction(0))
-    measured = measure_moments(curator, knowledge, rows, share, TABLE_SEARCH, progress)
+    measured = measure_moments(curator, knowledge, rows, share, ROUND_SEARCH, progress)
     return Measured((*releases, *measured.releases), (*plan, *measured.plan), measured.findings)
 
 

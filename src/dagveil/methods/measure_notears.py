@@ -19,7 +19,7 @@ from dagveil.evidence.moments import NoisyCovariance
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, NotNegative
-from dagveil.methods.measure import TABLE_SEARCH, check_measurable, release_rows
+from dagveil.methods.measure import ROUND_SEARCH, check_measurable, release_rows
 from dagveil.methods.measure_moments import measure_moments
 from dagveil.methods.measured import Measured
 from dagveil.methods.method import TWO_NUMBERS, ZHENG_2018, Method, SharpCase
@@ -115,7 +115,7 @@ def release(curator: Curator, knowledge: Knowledge, settings: MeasureNotearsSett
         cells = sum(len(table.values) for table in tables)
         deviation = tables[0].count_variance ** 0.5
         plan.append(Stage("one-way tables", len(tables), cells, float(LEVELS_SHARE), deviation, why))
-    measured = measure_moments(curator, knowledge, rows, share, TABLE_SEARCH, progress, levels)
+    measured = measure_moments(curator, knowledge, rows, share, ROUND_SEARCH, progress, levels)
     findings = measured.findings
     if levels:
         findings = (*findings, "Columns with levels took part by public scores: 0, 1, 2, … where none are declared.")
