@@ -111,7 +111,7 @@ def test_no_server(desk: Desk, words: tuple[object, ...], monkeypatch: pytest.Mo
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has /proc, which even root cannot write")
 def test_a_folder_that_nobody_can_write(desk: Desk, words: tuple[object, ...]) -> None:
     result = desk.run(*words, "--ledger", "/proc/ledger.sqlite")
-    desk.check_refused(result, "ledger /proc/ledger.sqlite cannot be written", "mend its permissions")
+    desk.check_refused(result, "ledger /proc/ledger.sqlite cannot be written", "fix its permissions")
 
 
 @pytest.mark.skipif(not hasattr(os, "setresuid"), reason="this system has no users to switch between")
@@ -132,4 +132,4 @@ def test_read_only(desk: Desk, open_folder: Path, words: tuple[object, ...], pla
             *("discover", books.path("t.csv"), "--schema", books.path("schema.toml"), "--epsilon", 1),
             *("--noise", "exact", "-o", books.out),
         )
-    books.check_refused(result, "cannot be written", "mend its permissions")
+    books.check_refused(result, "cannot be written", "fix its permissions")

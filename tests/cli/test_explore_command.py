@@ -75,7 +75,7 @@ class TestExplore:
             (("SCHEMA", "--explore", "--method", "measure"), "leave out --method"),
             (("SCHEMA", "--explore", "--site", "a=5"), "leave out --site"),
             (("SCHEMA", "--epsilon", 1, "--models", 3), "add it, or leave out --models"),
-            (("SCHEMA", "--schema", "SCHEMA", "--explore"), "named twice"),
+            (("SCHEMA", "--schema", "SCHEMA", "--explore"), "given twice"),
             (("SCHEMA", "--explore", "--epsilons", "1,x"), "epsilon is 'x'"),
             (("SCHEMA", "--explore", "--epsilons", ","), "no epsilon is named"),
             (("SCHEMA", "--explore", "--methods", "none"), "no method is called 'none'"),
@@ -85,7 +85,7 @@ class TestExplore:
             (("SCHEMA", "--explore", "--strength", 2), "strength is 2"),
             (("SCHEMA", "--explore", "-o", "out.pdf"), "written as .svg"),
             (("SCHEMA", "--explore", "-o", "/dev/null/x.svg"), "cannot write"),
-            (("ROWLESS", "--explore"), "declare nominal_rows"),
+            (("ROWLESS", "--explore"), "set nominal_rows"),
             (("SCHEMA", "--epsilon", 1, "--method", "auto"), "a plan names its method"),
         ],
     )

@@ -129,7 +129,7 @@ def test_the_legend_names_only_what_occurs() -> None:
 
 def test_undirected_edges_do_not_look_like_cause_and_effect() -> None:
     (legend,) = part(parse(draw_graph({"nodes": ["a", "b"], "edges": [edge("a", "b", "undirected")]})), "legend")
-    assert "joined, direction open, whichever end stands above" in [text.text for text in legend]
+    assert "joined; the direction is open, whichever end is on top" in [text.text for text in legend]
 
 
 def test_an_edge_below_one_half_is_not_drawn_solid() -> None:

@@ -78,7 +78,7 @@ def measure_growth(sizes: Sizes, tries: int, told: Callable[[str, int, int], Non
     sizes
         What to try.
     tries
-        The best of so many counts.
+        Number of timing attempts; the fastest is reported.
     told
         Told after each size.
     """

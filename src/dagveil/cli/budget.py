@@ -98,7 +98,7 @@ def grant(analyst: str, ledger: str) -> None:
 @click.argument("analyst")
 @ledger_option
 def revoke(analyst: str, ledger: str) -> None:
-    """Take back what `grant` gave. A run of theirs that goes on stops before its next noise."""
+    """Take back what `grant` gave. A run in progress stops before it draws any more noise."""
     open_ledger(ledger).revoke(analyst)
     click.echo(f"{analyst} may not spend any more")
 

@@ -53,7 +53,12 @@ _OPTIONS = (
     ),
     click.option("--rows", type=int, metavar="INTEGER", help="Rows to expect.  [default: the schema's nominal rows]"),
     click.option(
-        "--seed", type=click.IntRange(0), default=0, metavar="INTEGER", show_default=True, help="Of synthetic tables."
+        "--seed",
+        type=click.IntRange(0),
+        default=0,
+        metavar="INTEGER",
+        show_default=True,
+        help="Random seed for the synthetic tables.",
     ),
     click.option(
         "--seconds",

@@ -41,7 +41,7 @@ _HINTS = {
     "--extend-nearest",
     "extension",
     flag_value=Extension.NEAREST.value,
-    help="The same for a graph that no DAG has exactly: take one that is near.",
+    help="Like --extend, but accept the closest DAG if no exact extension exists.",
 )
 @click.option("-o", "--output", metavar="FILE", type=click.Path(), help="File to write; otherwise it is printed.")
 def export(result: str, form: str, extension: str | None, output: str | None) -> None:

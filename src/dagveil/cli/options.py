@@ -44,7 +44,7 @@ _RUN_OPTIONS = (
         default="1e-6",
         metavar="NUMBER",
         show_default=True,
-        help="Probability that is added on top of epsilon's factor: above 0, and far below 1/rows.",
+        help="Probability with which the epsilon bound may fail; greater than 0 and much smaller than 1/rows.",
     ),
     ledger_option,
     click.option(
@@ -62,7 +62,7 @@ _RUN_OPTIONS = (
         default=Engine.AUTO.value,
         show_default=True,
         help="Where rows are held and counted: in memory, or where they are, by DuckDB or Spark; answers are the same. "
-        "auto takes memory while the files are small.",
+        "`auto` uses memory for small files.",
     ),
     click.option("--memory-limit", metavar="SIZE", help="For DuckDB, such as 8GB.  [default: half of what is free]"),
     click.option(
@@ -127,7 +127,7 @@ _SEARCH_OPTIONS = (
         "--largest-order",
         type=int,
         metavar="INTEGER",
-        help="Most columns to condition on, 0 to 5.  [default: by kind of evidence]",
+        help="Maximum size of the conditioning set (0 to 5).  [default: by kind of evidence]",
     ),
     click.option(
         "--arrows",
@@ -139,7 +139,7 @@ _SEARCH_OPTIONS = (
     click.option(
         "--search",
         type=click.Choice([rule.value for rule in SearchRule]),
-        help="What the search goes by: independence tests (PC), a noise-aware score (GES), or NOTEARS, for moments "
+        help="Search strategy: independence tests (PC), a noise-aware score (GES), or NOTEARS, for moments "
         "only.  [default: by method]",
     ),
     click.option(

@@ -73,7 +73,7 @@ from dagveil.text import clean_text
     show_default=True,
     help="Where rows will be counted, for the forecast.",
 )
-@click.option("--calibrate", is_flag=True, help="First time this machine, and keep its constants for later plans.")
+@click.option("--calibrate", is_flag=True, help="Benchmark this machine first, and save the results for later plans.")
 @click.option(
     "-o",
     "--output",
@@ -111,7 +111,7 @@ def plan(
     which epsilon would reach the wanted accuracy. No row is ever read.
     """
     if schema_file is not None and schema_path is not None:
-        raise click.UsageError("the schema is named twice; leave out --schema, or what stands alone")
+        raise click.UsageError("the schema is given twice; drop either --schema or the positional argument")
     schema_path = schema_path or schema_file
     check_options(context, exploring)
     if calibrate:

@@ -96,7 +96,7 @@ def draft(
     )
 
 
-@schema.command(short_help="Find bounds of numeric columns privately, where nobody knows any.")
+@schema.command(short_help="Privately estimate bounds for numeric columns that have none.")
 @click.argument("file")
 @run_options
 @click.option(
@@ -191,7 +191,7 @@ def bounds(
         context.exit(1)
 
 
-@schema.command(short_help="Tell the custodian what in a table does not fit its schema.")
+@schema.command(short_help="Report values that do not match the schema (for the data custodian only).")
 @click.argument("file")
 @click.option(
     "--schema", "schema_path", metavar="SCHEMA.toml", default="schema.toml", show_default=True, help="The schema."

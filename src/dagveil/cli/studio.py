@@ -14,7 +14,12 @@ from dagveil.errors import DataError
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 takes a free one.")
 @ledger_option
 @click.option(
-    "--largest-upload", type=click.IntRange(1), default=2048, show_default=True, metavar="MB", help="Of one table."
+    "--largest-upload",
+    type=click.IntRange(1),
+    default=2048,
+    show_default=True,
+    metavar="MB",
+    help="Maximum upload size.",
 )
 @click.option("--jobs", type=click.IntRange(1, 64), default=2, show_default=True, help="Runs at the same time.")
 @click.option("--allow-remote", is_flag=True, help="Let other machines reach the studio; needed for any other --host.")

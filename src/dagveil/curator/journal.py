@@ -92,7 +92,7 @@ class Journal:
         try:
             handle = os.open(path, os.O_RDWR)
         except OSError as error:
-            raise DataError(f"cannot open the recovery file {path}: {error.strerror}; mend its permissions") from error
+            raise DataError(f"cannot open the recovery file {path}: {error.strerror}; fix its permissions") from error
         try:
             _lock(handle, path)
             with os.fdopen(os.dup(handle), "rb") as file:
@@ -151,7 +151,7 @@ def read_order(path: Path) -> tuple[Order, int]:
     try:
         order, answers, _, _ = _read(path.read_bytes(), path)
     except OSError as error:
-        raise DataError(f"cannot read the recovery file {path}: {error.strerror}; mend its permissions") from error
+        raise DataError(f"cannot read the recovery file {path}: {error.strerror}; fix its permissions") from error
     return order, len(answers)
 
 

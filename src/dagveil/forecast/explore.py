@@ -275,8 +275,7 @@ def _check(
     nominal = schema.nominal_rows if rows is None else rows
     if nominal is None:
         raise SchemaError(
-            "nobody has said how many rows there are: declare nominal_rows in the schema, or give a number (--rows); "
-            "none is read"
+            "the number of rows is unknown: set nominal_rows in the schema, or give a number (--rows); none is read"
         )
     if nominal < 1:
         raise MethodError(f"rows is {nominal}; give at least 1")

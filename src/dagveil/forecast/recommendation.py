@@ -204,9 +204,9 @@ def tell_attacker(epsilon: Fraction, delta: Fraction, schema: Schema) -> str:
     guessing = tell_guessing(epsilon, delta, Relation(schema.relation))
     advantage = bound_advantage(float(epsilon), float(delta))
     return (
-        f"What an attacker gains at most at {Budget(epsilon, delta).words}: {guessing} His membership advantage, true "
-        f"positives less false ones, is at most {math.ceil(advantage * 1000 - 1e-9) / 1000:g}. That is for one record: "
-        f"{PER_PERSON}."
+        f"What an attacker gains at most at {Budget(epsilon, delta).words}: {guessing} Their membership advantage, "
+        f"true positives less false ones, is at most {math.ceil(advantage * 1000 - 1e-9) / 1000:g}. That is for one "
+        f"record: {PER_PERSON}."
     )
 
 

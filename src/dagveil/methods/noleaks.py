@@ -391,7 +391,7 @@ def publish(
     findings = (
         f"{settings.iterations} gradients were asked.",
         tell_direction(settings.schedule, initial),
-        f"The publication would report epsilon {reported:.4g} and delta {total_delta:.3g} here; that is not true.",
+        f"The paper would report epsilon {reported:.4g} and delta {total_delta:.3g}; that claim does not hold.",
     )
     graph = read_graph(columns, weights, settings.threshold, knowledge)
     return Asked(graph, (), findings, settings.iterations, (), (reported, total_delta))

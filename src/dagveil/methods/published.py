@@ -98,7 +98,7 @@ def tell_published(
     graph, findings = tell_sweep(tuple(schema.columns), sweep, knowledge)
     # JSON has no infinity
     epsilon, delta = reported = (min(reported[0], sys.float_info.max), reported[1])
-    report = f"The publication would report epsilon {epsilon:.4g} and delta {delta:.3g} for this run; that is not true."
+    report = f"The paper would report epsilon {epsilon:.4g} and delta {delta:.3g}; that claim does not hold."
     return Asked(
         graph, (), (*findings, report), sweep.questions if asked is None else asked, sweep.unanswered, reported
     )

@@ -169,12 +169,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             return (f"Public facts: {facts}.{rows}",)
         if self.trust is Trust.NOBODY:
             return (
-                f"Public facts that it relies on: {facts}.{rows}",
+                f"Assumed public: {facts}.{rows}",
                 "Not promised: secrecy of these public facts, of patterns that hold without any single record, or of "
                 "who reported, from where and when. Whoever reports again spends epsilon again.",
             )
         return (
-            f"Public facts that it relies on: {facts}.{rows}",
+            f"Assumed public: {facts}.{rows}",
             "Not promised: secrecy of these public facts, or of patterns that hold without any single record. Other "
             "releases from the same data add to this epsilon.",
         )

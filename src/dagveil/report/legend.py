@@ -75,7 +75,7 @@ def _list_items(graph: DrawnGraph) -> list[tuple[str, list[DrawnEdge]]]:
     items: list[tuple[str, list[DrawnEdge]]] = []
     words = {
         EdgeKind.DIRECTED: "direction found",
-        EdgeKind.UNDIRECTED: "joined, direction open, whichever end stands above",
+        EdgeKind.UNDIRECTED: "joined; the direction is open, whichever end is on top",
     }
     for kind in EdgeKind:
         if any(edge.kind is kind for edge in graph.edges):

@@ -92,7 +92,7 @@ def make_app(service: StudioService, place: Place, keys: Keys, limits: Limits | 
 
     async def refused(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
-            words = {404: "there is no such page", 405: "not with this method"}
+            words = {404: "there is no such page", 405: "method not allowed"}
             told = Refused(error.status_code, error.detail.lower(), words.get(error.status_code, error.detail))
         elif isinstance(error, DagveilError):
             told = refuse(error)

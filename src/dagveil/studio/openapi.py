@@ -15,7 +15,7 @@ REFUSALS: Final = {
     401: "no token, or a wrong one",
     403: "the request comes from another page",
     404: "there is no such thing",
-    405: "not with this method",
+    405: "method not allowed",
     408: "the body came too slowly",
     409: "it does not fit what is there: budget, schema, name or state",
     413: "the body is too large",

@@ -50,7 +50,7 @@ def read_query(request: Request, kind: type[Asked]) -> Asked:
     """Read the question mark's part of an address."""
     pairs = request.query_params.multi_items()
     if len({name for name, _ in pairs}) < len(pairs):
-        raise Refused(422, "wrong query", "a name stands there more than once")
+        raise Refused(422, "wrong query", "a query parameter is repeated")
     try:
         return msgspec.convert(dict(pairs), kind, strict=False)
     except msgspec.ValidationError as error:

@@ -99,7 +99,7 @@ def numeric(
     )
 
 
-@bench.command(short_help="Score every method, sound, beside each other.")
+@bench.command(short_help="Compare all methods in their sound calibration.")
 @click.option(
     "--methods",
     "names",
@@ -162,7 +162,13 @@ def faithful(names: str, networks: str, samples: int, runs: int, seed: int, work
 
 
 @bench.command(short_help="Time private runs beside non-private peers, and loading.")
-@click.option("--tries", type=click.IntRange(1), default=5, show_default=True, help="The best of so many counts.")
+@click.option(
+    "--tries",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Number of timing attempts; the fastest is reported.",
+)
 @click.option(
     "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
 )
@@ -206,7 +212,13 @@ def speed(
 
 
 @bench.command("methods-speed", short_help="Time every method beside a non-private peer.")
-@click.option("--tries", type=click.IntRange(1), default=5, show_default=True, help="The best of so many counts.")
+@click.option(
+    "--tries",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Number of timing attempts; the fastest is reported.",
+)
 @click.option(
     "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
 )
@@ -296,7 +308,13 @@ def notears(
 @click.option(
     "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
 )
-@click.option("--tries", type=click.IntRange(1), default=5, show_default=True, help="The best of so many counts.")
+@click.option(
+    "--tries",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Number of timing attempts; the fastest is reported.",
+)
 @click.option(
     "--peer",
     type=click.Choice([peer.value for peer in Peer]),

@@ -24,7 +24,13 @@ BUDGETS = "0.1,0.2,0.4,0.8,1,2,4,8"
 @click.option("--given", metavar="NUMBERS", default="1,5", show_default=True, help="Numbers of conditioning columns.")
 @click.option("--network", default="alarm", show_default=True, help="Graph of the rows for whole searches.")
 @click.option("--graph-rows", type=click.IntRange(10), default=50_000, show_default=True, help="How many.")
-@click.option("--tries", type=click.IntRange(1), default=7, show_default=True, help="The best of so many counts.")
+@click.option(
+    "--tries",
+    type=click.IntRange(1),
+    default=7,
+    show_default=True,
+    help="Number of timing attempts; the fastest is reported.",
+)
 @output_option
 def kernel_speed(
     rows: int, permutations: int, given: str, network: str, graph_rows: int, tries: int, output: str | None

@@ -51,7 +51,7 @@ def list_studies() -> None:
         click.echo(f"Warning: {reason}.", err=True)
 
 
-@bench.command(short_help="Run a study; a killed one goes on where it was.")
+@bench.command(short_help="Run a study; an interrupted study resumes where it stopped.")
 @click.argument("study")
 @click.option(
     "--store", metavar="FILE", help="SQLite file that keeps every run. The study's name with .sqlite if not given."

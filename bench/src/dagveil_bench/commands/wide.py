@@ -53,7 +53,13 @@ def wide(levels: str, numbers: str, rows: str, epsilons: str, methods: str, seed
 @click.option("--rows", metavar="NUMBERS", default="25000,50000,100000,200000", show_default=True, help="Rows to try.")
 @click.option("--columns", metavar="NUMBERS", default="10,20,40,80", show_default=True, help="Columns to try.")
 @click.option("--levels", metavar="NUMBERS", default="2,4,8,16", show_default=True, help="Levels to try.")
-@click.option("--tries", type=click.IntRange(1), default=3, show_default=True, help="The best of so many counts.")
+@click.option(
+    "--tries",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Number of timing attempts; the fastest is reported.",
+)
 @click.option("--plot", metavar="FILE", help="Also draw the times into this SVG file.")
 @output_option
 def growth(rows: str, columns: str, levels: str, tries: int, plot: str | None, output: str | None) -> None:

@@ -46,7 +46,7 @@ def choose_dag(graph: Dag | Cpdag, extension: Extension = Extension.REFUSE) -> D
     if graph.undirected:
         raise GraphError(
             f"{len(graph.undirected)} edges of this graph have no direction, because the data do not tell it, and a "
-            "DAG has none such. Choose one of the DAGs that fit (--extend, or Extension.CONSISTENT), and remember that "
-            "the choice is arbitrary: an effect that is computed from it may not hold in another one."
+            "DAG has no undirected edges. Choose one of the DAGs that fit (--extend, or Extension.CONSISTENT), and "
+            "remember that the choice is arbitrary: an effect that is computed from it may not hold in another one."
         )
     return Dag(graph.nodes, graph.directed)

@@ -43,7 +43,7 @@ def to_node_link(graph: Dag | Cpdag, facts: Mapping[Pair, Mapping[str, Any]] | N
     try:
         return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
     except UnicodeEncodeError:
-        raise GraphError("a node's name has half a character, which JSON cannot hold; rename it") from None
+        raise GraphError("a node name contains an unpaired surrogate, which JSON cannot represent; rename it") from None
 
 
 def from_node_link(text: str | bytes) -> Dag | Cpdag:

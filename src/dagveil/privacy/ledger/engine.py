@@ -104,7 +104,7 @@ class LedgerEngine:
                 "`dagveil budget grant ROLE`."
             )
         if "readonly" in text or "read-only" in text or "unable to open" in text:
-            return f"the ledger {self.place} cannot be written ({text}); mend its permissions or choose another place."
+            return f"the ledger {self.place} cannot be written ({text}); fix its permissions or move it."
         if "not a database" in text or "malformed" in text:
             return f"{self.place} is not a ledger ({text}); choose another file, or restore a backup."
         return f"the ledger {self.place} cannot be used: {text}. Check that the database runs and the address is right."
@@ -171,7 +171,7 @@ def _open_sqlite(path: Path, wait_seconds: float) -> LedgerEngine:
     # the folder too: SQLite keeps its journal beside the file
     for place in (path, path.parent):
         if place.exists() and not os.access(place, os.R_OK | os.W_OK):
-            raise LedgerError(f"{place} cannot be written; mend its permissions or put the ledger elsewhere.")
+            raise LedgerError(f"{place} cannot be written; fix its permissions or put the ledger elsewhere.")
     engine = sqlalchemy.create_engine(
         sqlalchemy.URL.create("sqlite", database=str(path)), poolclass=NullPool, connect_args={"timeout": wait_seconds}
     )

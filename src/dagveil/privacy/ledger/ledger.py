@@ -75,7 +75,7 @@ class Ledger(abc.ABC):
 
     @abc.abstractmethod
     def revoke(self, analyst: str) -> None:
-        """Take a grant back; a run of theirs that goes on stops before its next noise. For the owner only."""
+        """Take a grant back; a run in progress stops before it draws any more noise. For the owner only."""
 
     @abc.abstractmethod
     def account(self, dataset: str) -> Account:
