@@ -31,7 +31,7 @@ from dagveil.runs.result import RESULT_VERSION, Result
 JOINS: Final = ("→", "←", "—", "none")
 """What a redraw may say about two columns."""
 MOST_EVENTS: Final = 200
-"""The technical receipt lists this many events; the others stand in result.json."""
+"""The technical receipt lists this many events; the others are in result.json."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ class Result(msgspec.Struct, frozen=True):
     """A causal graph with its receipt.
 
     `questions`, `unanswered` and `reported` are for methods that ask adaptively, the last for `paper` calibrations.
-    `variations` are for searches over evidence by levels; empty if nothing was redrawn, and in results of before.
+    `variations` are for searches over evidence by levels; empty if nothing was redrawn.
     `parts` are for evidence of several custodians: each one's own receipt.
     `choice` says why this method ran, where `auto` chose it.
     `false_edges` is how many edges would appear on average if nothing depended on anything; `summary` says in a few
