@@ -126,6 +126,6 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
         raise ImportError(name)
 
     monkeypatch.setattr(plots, "import_module", refuse)
-    with pytest.raises(MissingExtraError, match=r"figures need matplotlib: pip install 'dagveil\[plots\]'"):
+    with pytest.raises(MissingExtraError, match=r"figures need matplotlib: pip install './bench\[plots\]'"):
         draw_panels(PANELS, ["1"], "x", "y", tmp_path / "f.svg")
     assert list(tmp_path.iterdir()) == []

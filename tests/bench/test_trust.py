@@ -361,7 +361,7 @@ def test_a_missing_package_is_named(table: str, package: str, monkeypatch: pytes
         raise MissingExtraError(name)
 
     monkeypatch.setattr(trust_tables, "folder_of", refuse)
-    with pytest.raises(MissingExtraError, match=rf"{package}.*dagveil\[tables\]"):
+    with pytest.raises(MissingExtraError, match=rf"{package}.*bench\[tables\]"):
         load_table(table)
 
 
@@ -370,5 +370,5 @@ def test_a_missing_causal_learn_is_named(twins: TrustTable, monkeypatch: pytest.
         raise ImportError(name)
 
     monkeypatch.setattr(trust_tables, "import_module", refuse)
-    with pytest.raises(MissingExtraError, match=r"causallearn.*dagveil\[tables\]"):
+    with pytest.raises(MissingExtraError, match=r"causallearn.*bench\[tables\]"):
         run_pc(twins, 0.01)

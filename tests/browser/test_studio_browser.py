@@ -30,10 +30,11 @@ PATIENCE = 180
 
 
 def wait_for(visitor: Visitor, what: Callable[[], Any]) -> Any:
-    from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+    from selenium.common.exceptions import WebDriverException
     from selenium.webdriver.support.ui import WebDriverWait
 
-    ignored = (NoSuchElementException, StaleElementReferenceException, ValueError)
+    # while a page is being replaced its elements are gone, stale, or unknown to the browser
+    ignored = (WebDriverException, ValueError)
     return WebDriverWait(visitor.driver, PATIENCE, 0.2, ignored).until(lambda _: what())
 
 
@@ -131,14 +132,14 @@ def test_from_the_token_to_two_results_side_by_side(visitor: Visitor, server: Se
     for width in (1400, 390):
         check_graph_in_view(visitor, f"{server.home}/jobs/{first}", width)
     visitor.click("#report")
-    assert visitor.driver.title.startswith("Causal graph of asia-sample")
+    wait_for(visitor, lambda: visitor.driver.title.startswith("Causal graph of asia-sample"))
     visitor.click("#zoom-in")
     assert [words for words in visitor.complaints() if "favicon" not in words] == []
     second = run_once(visitor, server, "0.25")
     visitor.open(f"{server.home}/jobs")
     visitor.shoot("studio-jobs-1280")
     visitor.click("#compare")
-    assert f"here={first}&there={second}" in visitor.driver.current_url
+    wait_for(visitor, lambda: f"here={first}&there={second}" in visitor.driver.current_url)
     wait_for(visitor, lambda: visitor.run("return [...document.images].every((image) => image.naturalWidth > 100)"))
     assert len(visitor.all("#differences tbody tr")) >= 1
     assert visitor.all("#differences td.differs")
