@@ -14,19 +14,18 @@ from dagveil_bench.ledger_load import Fire, run_fire, write_page
 from dagveil_bench.postgres_server import find_binaries
 
 
-def check(fire: Fire, charges: int, wasted: int) -> None:
-    """Look at a load of runs with five charges each, of which kills and cuts may have wasted so many."""
+def check(fire: Fire, least: int) -> None:
+    """Look at a load; which of its runs are pure is chance, so its budget has room for the least if all of them are."""
     assert fire.holds, fire
     assert fire.missing == 0
-    # which runs are pure is chance; a budget for runs of both kinds has room for half as many that are all pure
-    assert fire.draws >= ((charges // 5 + wasted) // 2 - wasted) * 5
+    assert fire.draws >= least
     assert fire.charges >= fire.draws
     assert fire.composed <= fire.lifetime < fire.spent
 
 
 def test_sqlite_with_kills() -> None:
-    fire = run_fire("sqlite", 60, processes=3, charges_a_run=5, kills=2)
-    check(fire, 60, wasted=2)
+    fire = run_fire("sqlite", 80, processes=3, charges_a_run=5, kills=2)
+    check(fire, 30)
     assert "| **drawings without a charge** | **0** |" in write_page([fire], 1.0, "command")
 
 
@@ -34,8 +33,8 @@ def test_sqlite_with_kills() -> None:
 def test_postgresql_with_kills_and_cuts() -> None:
     if find_binaries() is None:
         pytest.skip("PostgreSQL is not installed")
-    fire = run_fire("postgresql", 80, processes=4, charges_a_run=5, kills=2, cuts=3)
-    check(fire, 80, wasted=2 + 3 * 4 // 2)
+    fire = run_fire("postgresql", 120, processes=4, charges_a_run=5, kills=2, cuts=3)
+    check(fire, 40)
 
 
 def test_a_file_has_no_line() -> None:
