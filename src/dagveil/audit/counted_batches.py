@@ -15,7 +15,7 @@ from dagveil.audit.tables import Measure, Tables
 from dagveil.curator.questions import RECORD
 from dagveil.privacy.mechanisms.smooth_median import DECAY_BITS, _weights
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.distance import _SIGNS, REACH, _product
+from dagveil.statistics.distance import _SIGNS, REACH, n_log_n
 from dagveil.statistics.reconciled import Reconciled, part_p_values
 from dagveil.statistics.statistic import Statistic, TableShape
 
@@ -62,7 +62,7 @@ def tabulate_distances(level: float) -> NDArray[np.int8]:
     shifting the marks along each axis. Ways beyond REACH do not count, so cells up to MOST_ROWS + REACH suffice.
     """
     size = MOST_ROWS + REACH + 1
-    products = np.array([_product(count) for count in range(4 * size)])
+    products = np.array([n_log_n(count) for count in range(4 * size)])
     a, b, c, d = np.ogrid[:size, :size, :size, :size]
     statistic = np.zeros((size,) * 4)
     # in the order of the statistic itself, so that sums round in the same way

@@ -15,14 +15,14 @@ from dagveil.audit.doors import WatchedTable
 from dagveil.audit.neighbours import BOUND, DataKind, Pair, read_rows
 from dagveil.audit.recording import Recording
 from dagveil.audit.transcript import read_graph
-from dagveil.curator import PublishedAccess
 from dagveil.data.column import Boolean, Column, Numeric
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table
-from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.method import Method
+from dagveil.papers.access import PublishedAccess
+from dagveil.papers.publication import read_settings, require_publication
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
@@ -121,8 +121,7 @@ record is replaced."""
 
 def published_case(method: Method, options: Mapping[str, Setting]) -> Case:
     """Return what is attacked of a published program; settings that are given stand above those of the case."""
-    if method.publish is None:
-        raise MethodError(f"{method.name} is not from a publication and has no paper calibration; leave it out")
+    require_publication(method)
     pair = _pair_of(method.name)
     return Case(pair.kind, Relation.REPLACE_ONE, {**pair.options, **options})
 
@@ -194,10 +193,6 @@ class PublishedAttacker:
         return tuple(dict.fromkeys(recording.touched))
 
     def _run(self, table: Table, seed: int) -> Asked:
-        if self.method.publish is None:
-            raise MethodError(
-                f"{self.method.name} is not from a publication and has no paper calibration; leave it out"
-            )
-        settings = self.method.read_settings(Calibration.PAPER, self.options)
+        settings = read_settings(self.method, Calibration.PAPER, self.options)
         access = PublishedAccess(table, np.random.default_rng(seed))
-        return self.method.publish(access, self.budget, Knowledge.none(), settings, silent)
+        return require_publication(self.method).publish(access, self.budget, Knowledge.none(), settings, silent)

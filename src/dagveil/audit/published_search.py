@@ -12,20 +12,19 @@ from scipy.special import chdtri
 from dagveil.audit.records import Domain, RecordSearch
 from dagveil.audit.search import AuditedStatistic, Floats, Found, Look, Norm
 from dagveil.audit.tables import Tables, TableSearch
-from dagveil.methods.priv_pc_star import published_sensitivity
-from dagveil.privacy.relation import Relation
-from dagveil.statistics.distance import greedy_distance
-from dagveil.statistics.gradients import published_gradient_sensitivity
-from dagveil.statistics.hsic import published_hsic_bound
-from dagveil.statistics.kendall import (
-    CURATE_P_VALUE_CONSTANT,
+from dagveil.papers.bhattacharjee2024 import CURATE_P_VALUE_CONSTANT
+from dagveil.papers.common import (
     PUBLISHED_KENDALL_CONSTANT,
     published_p_value_sensitivity,
     published_p_values,
     published_scores,
 )
+from dagveil.papers.ma2022 import published_gradient_sensitivity
+from dagveil.papers.xu2017 import greedy_distance, published_covariance_sensitivity
+from dagveil.papers.zhang2023 import published_hsic_bound, published_residual_bound
+from dagveil.privacy.relation import Relation
 from dagveil.statistics.rcit import RcitSettings, exact_rcit
-from dagveil.statistics.residuals import published_residual_bound, ridge_residuals
+from dagveil.statistics.residuals import ridge_residuals
 
 ROWS: Final = 200
 """Rows that the stated sensitivities of rank statistics are computed for; smaller tables are not tried."""
@@ -136,7 +135,7 @@ PUBLISHED_STATISTICS: Final[Mapping[str, tuple[AuditedStatistic, ...]]] = {
         AuditedStatistic(
             "correlation matrix",
             "as published",
-            _look_at_records(_correlations, 2, 6.0, published_sensitivity(2, ROWS), Norm.SIZES, ROWS),
+            _look_at_records(_correlations, 2, 6.0, published_covariance_sensitivity(2, ROWS), Norm.SIZES, ROWS),
             REPLACED,
         ),
     ),

@@ -27,7 +27,6 @@ from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.renyi_filter import RenyiFilter
 from dagveil.progress import silent
@@ -140,7 +139,7 @@ class RepeatableRun:
     _filters: dict[int, tuple[Schema, Filter]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "settings", self.method.read_settings(Calibration.SOUND, self.options))
+        object.__setattr__(self, "settings", self.method.read_settings(self.options))
 
     def __repr__(self) -> str:
         return f"RepeatableRun({self.method.name}, {self.relation.value})"

@@ -35,6 +35,7 @@ from dagveil.evidence.choice import AUTO, Choice
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.method import Method
+from dagveil.papers.publication import read_settings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
@@ -254,7 +255,7 @@ def _measure(
 ) -> tuple[Evidence, Callable[[], None]]:
     """Refuse what can be refused without the ledger, then spend; return also what tells the account."""
     given = read_options(options)
-    method.read_settings(Calibration.SOUND, given)
+    method.read_settings(given)
     order = _check_order(file, places, **run)
     check_search(method.name, order.schema, search)
     with show_progress() as progress:
@@ -285,7 +286,7 @@ def _ask(
 ) -> tuple[Result, Callable[[], None]]:
     """Refuse what can be refused without the ledger, then ask; return also what tells the account."""
     given = read_options(options)
-    method.read_settings(calibration, given)
+    read_settings(method, calibration, given)
     order = _check_order(file, places, **run)
     with show_progress() as progress:
         result = run_discovery(

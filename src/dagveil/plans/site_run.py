@@ -167,7 +167,7 @@ def _tell_asks(plan: MeasurementPlan) -> list[str]:
         if isinstance(ask, AskMoments):
             told.append(tell_moments(ask.rows))
         elif isinstance(ask, AskFeatures):
-            settings = method_named(plan.method).read_settings(Calibration.SOUND, plan.settings)
+            settings = method_named(plan.method).read_settings(plan.settings)
             assert isinstance(settings, MeasureFeaturesSettings)
             told += tell_features(ask.rows, settings)
     return told

@@ -20,6 +20,8 @@ from dagveil.evidence.choice import AUTO, Choice
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named, method_origin
 from dagveil.methods.method import Method
+from dagveil.papers.access import PublishedAccess
+from dagveil.papers.publication import read_settings, require_publication, settings_of
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.noise.kind import NoiseKind
@@ -131,7 +133,7 @@ def measure_source(
     chosen = method_named(method)
     if chosen.release is None:
         raise MethodError(f"{method} asks adaptively and leaves no evidence to search; use `discover` with it")
-    settings = chosen.read_settings(Calibration.SOUND, options)
+    settings = chosen.read_settings(options)
     origin = method_origin(method)
     rows = choose_engine(source, engine, memory_limit)
     run = prepare_run(
@@ -260,7 +262,7 @@ def discover(
         Budget.of(epsilon, delta),
         chosen,
         calibration,
-        chosen.read_settings(calibration, options),
+        read_settings(chosen, calibration, options),
         ledger=ledger,
         noise=noise,
         seed=seed,
@@ -295,8 +297,8 @@ def ask_source(
     origin = method_origin(method.name)
     run = prepare_run(source, schema, budget, method, ledger, noise, seed, accept_draft, knowledge, origin)
     run.check_guarded(calibration, accept_no_guarantee=accept_no_guarantee)
-    published = calibration is Calibration.PAPER
-    if published:
+    publication = require_publication(method) if calibration is Calibration.PAPER else None
+    if publication is not None:
         accounting: Filter = PureFilter(budget)
     else:
         accounting = method.accounting(budget, run.schema, options, run.knowledge)
@@ -304,9 +306,10 @@ def ask_source(
     work = work_of_reading(run.schema, held=run.source.held)
     check_fits(replace(work, engine=run.source.engine), Speed())
     with open_curator(run, method, accounting, options, recovery, calibration) as curator:
-        if published and method.publish is not None:
-            access = curator.open_as_published(f"{method.name}: {method.flaw}.", np.random.default_rng(seed))
-            asked = method.publish(access, budget, run.knowledge, options, progress)
+        if publication is not None:
+            table = curator.open_as_published(f"{method.name}: {publication.flaw}.")
+            access = PublishedAccess(table, np.random.default_rng(seed))
+            asked = publication.publish(access, budget, run.knowledge, options, progress)
         elif method.ask is not None:
             asked = method.ask(curator, run.knowledge, options, progress)
         else:
@@ -348,5 +351,4 @@ def _tell_choice(choice: Choice | None) -> tuple[str, ...]:
 
 
 def _tell_settings(method: Method, calibration: Calibration) -> str:
-    kind = method.settings if calibration is Calibration.SOUND else method.published
-    return ", ".join(kind.__struct_fields__) if kind is not None and kind.__struct_fields__ else "it has none"
+    return ", ".join(settings_of(method, calibration).__struct_fields__) or "it has none"
