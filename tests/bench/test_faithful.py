@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dagveil.methods.catalogue import METHODS
-from dagveil.papers.publication import PAPERS
+from dagveil.papers.publication import PAPERS, require_publication
 from dagveil.privacy.receipt import Calibration
 from dagveil_bench import faithful
 from dagveil_bench.faithful import FIGURES, LARGE, PER_ROUND, TOTALS, Comparison, compare, run_without_noise
@@ -42,7 +42,7 @@ class TestStudy:
             assert method in PAPERS
             assert all(len(row) == len(TOTALS) for row in figures.values())
             if method in PER_ROUND:
-                published = METHODS[method].published
+                published = require_publication(METHODS[method]).settings
                 assert published is not None
                 assert PER_ROUND[method] in published.__struct_fields__
 
