@@ -20,7 +20,11 @@ from dagveil.papers.publication import PAPERS, require_publication
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-ROOT_PAGES = [page for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md") if (page := ROOT / name).exists()]
+ROOT_PAGES = [
+    page
+    for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")
+    if (page := ROOT / name).exists()
+]
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
