@@ -14,7 +14,7 @@ from dagveil.errors import BudgetExceededError, LedgerError
 from dagveil.privacy.accounting import filter_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import epsilon_of_rho, mu_squared_of, rho_of
-from dagveil.privacy.events import NoisyMax
+from dagveil.privacy.events import SparseVectorRound
 from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.ledger import Ledger, MemoryLedger
 from dagveil.privacy.ledger.account import Terms
@@ -30,7 +30,7 @@ from dagveil.privacy.ledger.names import check_name
 from dagveil.privacy.relation import Relation
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
-EVENT = NoisyMax("edge", Fraction(1, 1000))
+EVENT = SparseVectorRound("edge", Fraction(1, 1000))
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -149,7 +149,7 @@ class TestComposition:
         budget = Budget.of(1, 0 if accounting == "pure accounting" else "1e-6")
         inside = filter_named(accounting, budget)
         spent = Fraction(0)
-        event = NoisyMax("edge", Fraction(1, 100))
+        event = SparseVectorRound("edge", Fraction(1, 100))
         while inside.cost(event) <= inside.remaining:
             inside.charge(event)
             spent += event.epsilon**2 / 2

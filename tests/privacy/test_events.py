@@ -14,7 +14,6 @@ from dagveil.privacy.events import (
     DiscreteGaussian,
     DiscreteLaplace,
     ExponentialChoice,
-    NoisyMax,
     RandomisedResponse,
     SmoothLaplace,
     SparseVectorRound,
@@ -30,7 +29,7 @@ from dagveil.privacy.events import (
 
 POSITIVE = st.fractions(min_value="1/1000000", max_value=10**6)
 DRAWS = st.integers(1, 10**9)
-SINGLE = (ExponentialChoice, NoisyMax, SparseVectorRound, RandomisedResponse)
+SINGLE = (ExponentialChoice, SparseVectorRound, RandomisedResponse)
 EVENTS = st.one_of(
     st.builds(DiscreteGaussian, st.text(), DRAWS, POSITIVE, POSITIVE, st.none() | DRAWS),
     st.builds(DiscreteLaplace, st.text(), DRAWS, POSITIVE),
@@ -54,8 +53,8 @@ def test_fractions_are_written_exactly():
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: NoisyMax("x", Fraction(0)),
-        lambda: NoisyMax("x", 0.5),
+        lambda: SparseVectorRound("x", Fraction(0)),
+        lambda: SparseVectorRound("x", 0.5),
         lambda: SmoothLaplace("x", Fraction(1), Fraction(0)),
         lambda: SmoothLaplace("x", Fraction(1), Fraction(1)),
         lambda: SmoothLaplace("x", Fraction(1), 1e-6),
@@ -71,7 +70,7 @@ def test_impossible_events_are_refused(build):
 
 def test_impossible_events_are_refused_in_json():
     with pytest.raises(msgspec.ValidationError):
-        decode_event('{"kind":"noisy-max","label":"x","epsilon":"-1"}')
+        decode_event('{"kind":"sparse-vector-round","label":"x","epsilon":"-1"}')
 
 
 def test_costs():
@@ -80,7 +79,7 @@ def test_costs():
     assert gaussian_cost(DiscreteGaussian("cells", 3, Fraction(2), Fraction(99))) is None
     choice = ExponentialChoice("edge", Fraction(1, 2))
     assert (pure_cost(choice), zcdp_cost(choice)) == (Fraction(1, 2), Fraction(1, 32))
-    assert zcdp_cost(NoisyMax("edge", Fraction(1, 2))) == Fraction(1, 8)
+    assert zcdp_cost(SparseVectorRound("edge", Fraction(1, 2))) == Fraction(1, 8)
     paper = Unbounded("edge", "as published")
     assert (pure_cost(paper), zcdp_cost(paper), gaussian_cost(paper)) == (None, None, None)
     assert approximate_zcdp_cost(paper) is None
@@ -113,7 +112,7 @@ def test_pure_events_cost_at_least_what_randomised_response_needs(epsilon):
 def test_concentrated_costs_cover_two_point_mechanisms(epsilon):
     # all pairs of two-point laws whose loss has range epsilon; epsilon-DP ones have range 2 epsilon
     for charged, span in ((zcdp_cost(ExponentialChoice("x", Fraction(epsilon))), epsilon),
-                          (zcdp_cost(NoisyMax("x", Fraction(epsilon))), 2 * epsilon)):  # fmt: skip
+                          (zcdp_cost(SparseVectorRound("x", Fraction(epsilon))), 2 * epsilon)):  # fmt: skip
         for top in np.linspace(0.02, 0.98, 25) * span:
             q = (1 - math.exp(top - span)) / (math.exp(top) - math.exp(top - span))
             p = q * math.exp(top)

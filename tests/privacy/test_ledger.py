@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dagveil.errors import BudgetExceededError, LedgerError, MissingExtraError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, NoisyMax, Unbounded
+from dagveil.privacy.events import DiscreteGaussian, SparseVectorRound, Unbounded
 from dagveil.privacy.ledger import Ledger, MemoryLedger, RunState, store
 from dagveil.privacy.ledger.account import Terms, admit
 from dagveil.privacy.ledger.composition import Composition
@@ -23,7 +23,7 @@ from dagveil.privacy.relation import Relation
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
-EVENT = NoisyMax("edge", Fraction(1, 3))
+EVENT = SparseVectorRound("edge", Fraction(1, 3))
 
 
 @pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -62,7 +62,7 @@ class TestContract:
         ledger.set_budget(name, Budget.of(3, "1e-5"), Composition.SUM)
         run = reserve(ledger, name, "1/3", "1e-6")
         assert ledger.account(name).reserved_epsilon == Fraction(1, 3)
-        run.record(NoisyMax("edge", Fraction(1, 100)))
+        run.record(SparseVectorRound("edge", Fraction(1, 100)))
         account = ledger.account(name)
         assert (account.spent_epsilon, account.reserved_epsilon) == (Fraction(1, 3), 0)
         run.close()

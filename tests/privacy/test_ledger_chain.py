@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dagveil.errors import BudgetExceededError, LedgerError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import NoisyMax, Unbounded, encode_event
+from dagveil.privacy.events import SparseVectorRound, Unbounded, encode_event
 from dagveil.privacy.ledger import Ledger, LedgerRun, MemoryLedger, schema
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.composition import Allowance, Composition
@@ -24,8 +24,8 @@ from dagveil.privacy.relation import Relation
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
-EVENT = NoisyMax("edge", Fraction(1, 3))
-LARGE = NoisyMax("edge", Fraction(5))
+EVENT = SparseVectorRound("edge", Fraction(1, 3))
+LARGE = SparseVectorRound("edge", Fraction(5))
 BUDGET = budget_body(Allowance.of(Budget.of(10, "1e-5"), Composition.CONCENTRATED))
 RUN = reservation_body(Budget.of(1, 0), TERMS, "pure accounting", "pc", "test")
 MORE = reservation_body(Budget.of(6, 0), TERMS, "pure accounting", "pc", "test")

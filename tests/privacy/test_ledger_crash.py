@@ -22,7 +22,7 @@ CHILD = textwrap.dedent(
     import os, signal, sys
     from fractions import Fraction
     from dagveil.privacy.budget import Budget
-    from dagveil.privacy.events import NoisyMax
+    from dagveil.privacy.events import SparseVectorRound
     from dagveil.privacy.ledger import Ledger
     from dagveil.privacy.ledger.account import Terms
     from dagveil.privacy.ledger.engine import LedgerEngine
@@ -51,7 +51,7 @@ CHILD = textwrap.dedent(
     reach("reserved")
     if moment == "recording":
         strike_before_commit()
-    run.record(NoisyMax("edge", Fraction(1, 2)))
+    run.record(SparseVectorRound("edge", Fraction(1, 2)))
     reach("recorded")
     with open(leak, "w") as out:
         out.write("noise was drawn")

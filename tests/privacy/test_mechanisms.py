@@ -11,8 +11,8 @@ from scipy.special import chdtri
 
 from dagveil.errors import BudgetError, BudgetExceededError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import ExponentialChoice, NoisyMax, RandomisedResponse, SparseVectorRound
-from dagveil.privacy.mechanisms import exponential, noisy_max, randomised_response
+from dagveil.privacy.events import ExponentialChoice, SparseVectorRound
+from dagveil.privacy.mechanisms import exponential
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.mechanisms.lazy_choice import choose_by_loss
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
@@ -63,61 +63,6 @@ def test_the_exponential_mechanism_has_its_probabilities():
     assert misfit(counts, softmax(floats, 1.1)) > 1
 
 
-def noisy_max_probabilities(scores, scale, reach=70):
-    y = np.arange(-reach, reach + 1)
-    p = np.exp(-np.abs(y) / scale)
-    p /= p.sum()
-    grid = np.array(np.meshgrid(*(y + score for score in scores), indexing="ij"))
-    mass = np.prod(np.meshgrid(*(p for _ in scores), indexing="ij"), axis=0)
-    top = grid == grid.max(axis=0)
-    return ((top / top.sum(axis=0)) * mass).reshape(len(scores), -1).sum(axis=1)
-
-
-def test_noisy_max_has_its_probabilities():
-    noise = noise_source(NoiseKind.SEEDED, 6)
-    drawn = [noisy_max.choose([0, 4], Fraction(1), noise, free) for _ in range(20_000)]
-    counts = np.bincount(drawn, minlength=2)
-    assert misfit(counts, noisy_max_probabilities([0, 4], 2.0)) < 1
-    assert misfit(counts, noisy_max_probabilities([0, 4], 2.2)) > 1
-    assert misfit(counts, noisy_max_probabilities([0, 4], 1.8)) > 1
-
-
-def test_noisy_max_draws_ties_by_lot():
-    # coarse noise makes ties common
-    noise = noise_source(NoiseKind.SEEDED, 6)
-    drawn = [noisy_max.choose([1, 1, 0], Fraction(3), noise, free) for _ in range(4_000)]
-    counts = np.bincount(drawn, minlength=3)
-    assert misfit(counts, noisy_max_probabilities([1, 1, 0], 2 / 3)) < 1
-    assert misfit(counts, [0.55, 0.3, 0.15]) > 1
-
-
-def test_noisy_max_keeps_its_epsilon_exactly():
-    # a bad pair of neighbours, computed from the law itself
-    losses = np.log(noisy_max_probabilities([0, 3, 3], 2.0, 50) / noisy_max_probabilities([1, 2, 2], 2.0, 50))
-    assert np.abs(losses).max() <= 1
-    assert np.abs(losses).max() > 0.6
-
-
-def test_randomised_response_has_its_probabilities():
-    noise = noise_source(NoiseKind.SEEDED, 7)
-    epsilon, levels = Fraction(1), 4
-    drawn = randomised_response.respond(np.full(60_000, 2), levels, epsilon, noise, free)
-    counts = np.bincount(drawn, minlength=levels)
-
-    def probabilities(e):
-        return np.where(np.arange(levels) == 2, math.exp(e), 1) / (math.exp(e) + levels - 1)
-
-    assert misfit(counts, probabilities(1.0)) < 1
-    assert misfit(counts, probabilities(0.9)) > 1
-    assert misfit(counts, probabilities(1.1)) > 1
-
-
-def test_randomised_response_checks_its_values():
-    for values, levels in (([0], 1), ([3], 3), ([-1], 3)):
-        with pytest.raises(BudgetError):
-            randomised_response.respond(np.array(values), levels, Fraction(1), Untouchable(), free)
-
-
 def test_one_sparse_vector_question_has_its_probability():
     noise = noise_source(NoiseKind.SEEDED, 8)
     rounds, above = 12_000, 0
@@ -152,8 +97,6 @@ def test_sparse_vector_charges_each_round_when_it_starts():
     "run",
     [
         lambda: exponential.choose([0, 1], Fraction(1), Untouchable(), refuse),
-        lambda: noisy_max.choose([0, 1], Fraction(1), Untouchable(), refuse),
-        lambda: randomised_response.respond(np.array([0]), 2, Fraction(1), Untouchable(), refuse),
         lambda: SparseVector(Fraction(1), Fraction(1), Untouchable(), refuse).is_above(0, 0),
     ],
 )
@@ -162,13 +105,10 @@ def test_a_refused_charge_draws_nothing(run):
         run()
 
 
-def test_each_mechanism_charges_its_own_event():
-    noise, paid = noise_source(NoiseKind.EXACT), []
-    exponential.choose([1], Fraction(1), noise, paid.append, "a")
-    noisy_max.choose([1], Fraction(2), noise, paid.append, label="b")
-    randomised_response.respond(np.array([0, 1]), 2, Fraction(3), noise, paid.append, "c")
-    charged = [ExponentialChoice("a", Fraction(1)), NoisyMax("b", Fraction(2)), RandomisedResponse("c", Fraction(3))]
-    assert paid == charged
+def test_a_choice_charges_its_own_event():
+    paid = []
+    exponential.choose([1], Fraction(1), noise_source(NoiseKind.EXACT), paid.append, "a")
+    assert paid == [ExponentialChoice("a", Fraction(1))]
 
 
 class Script:

@@ -26,8 +26,8 @@ from dagveil.privacy.events import (
     DiscreteGaussian,
     DiscreteLaplace,
     Event,
-    NoisyMax,
     SmoothLaplace,
+    SparseVectorRound,
     SubsampledGaussian,
     Unbounded,
 )
@@ -50,7 +50,7 @@ QUICK = SearchSettings(redraws=0)
 
 CASES: list[tuple[Filter, Event]] = [
     (PureFilter(Budget.of(1, 0)), DiscreteLaplace("counts", 4, Fraction(1, 3))),
-    (ZcdpFilter(BUDGET), NoisyMax("edge", Fraction(1, 20))),
+    (ZcdpFilter(BUDGET), SparseVectorRound("edge", Fraction(1, 20))),
     (ApproximateZcdpFilter(BUDGET), SmoothLaplace("median", Fraction(1, 20), Fraction(1, 10**7))),
     (GaussianFilter(BUDGET), DiscreteGaussian("counts", 4, Fraction(1), Fraction(200))),
     (RenyiFilter(BUDGET, 24), SubsampledGaussian("pair", Fraction(1, 10), Fraction(1), Fraction(400))),
@@ -113,7 +113,7 @@ class TestArithmetic:
             check_receipt(bare)
 
     def test_long_fractions_are_not_added_for_hours(self) -> None:
-        events = tuple(NoisyMax("edge", Fraction(1, 10**3000 + 2 * k + 1)) for k in range(1000))
+        events = tuple(SparseVectorRound("edge", Fraction(1, 10**3000 + 2 * k + 1)) for k in range(1000))
         receipt = write_receipt(PureFilter(Budget.of(1, 0)), events[0])
         with pytest.raises(DataError, match="too many digits"):
             check_receipt(replace(receipt, events=events))

@@ -18,8 +18,8 @@ from dagveil.privacy.events import (
     DiscreteGaussian,
     DiscreteLaplace,
     ExponentialChoice,
-    NoisyMax,
     SmoothLaplace,
+    SparseVectorRound,
     SubsampledGaussian,
     Unbounded,
     decode_event,
@@ -156,7 +156,7 @@ def test_extreme_figures_are_charged_from_above():
 
 def test_prices_of_other_events():
     assert renyi_cost(DiscreteGaussian("t", 3, Fraction(2), Fraction(100)), 5) == Fraction(1, 20)
-    assert renyi_cost(NoisyMax("t", Fraction(1, 10)), 5) == Fraction(1, 40)
+    assert renyi_cost(SparseVectorRound("t", Fraction(1, 10)), 5) == Fraction(1, 40)
     assert renyi_cost(DiscreteLaplace("t", 4, Fraction(3)), 5) == 3
     assert renyi_cost(ExponentialChoice("t", Fraction(1)), 4) == Fraction(1, 2)
     assert renyi_cost(Unbounded("t", "as published"), 4) is None
@@ -167,7 +167,9 @@ def test_prices_of_other_events():
 def test_pure_prices_cover_randomised_response(order, epsilon):
     p = 1 / (1 + math.exp(-epsilon))
     log_p, log_q = np.log([p, 1 - p]), np.log([1 - p, p])
-    assert divergence(log_p, log_q, order) <= float(renyi_cost(NoisyMax("t", Fraction(epsilon)), order)) + 1e-12
+    assert (
+        divergence(log_p, log_q, order) <= float(renyi_cost(SparseVectorRound("t", Fraction(epsilon)), order)) + 1e-12
+    )
 
 
 # --- conversion -------------------------------------------------------------------------------------------------------
@@ -306,7 +308,7 @@ def test_other_accountings_never_count_on_the_sub_sample():
                 st.just(Fraction(1)),
                 st.fractions(min_value=10, max_value=10**5),
             ),
-            st.builds(NoisyMax, st.just("q"), st.fractions(min_value="1/1000", max_value=1)),
+            st.builds(SparseVectorRound, st.just("q"), st.fractions(min_value="1/1000", max_value=1)),
             st.builds(
                 DiscreteGaussian,
                 st.just("q"),

@@ -21,7 +21,6 @@ from dagveil.privacy.events import (
     DiscreteGaussian,
     DiscreteLaplace,
     ExponentialChoice,
-    NoisyMax,
     RandomisedResponse,
     SmoothLaplace,
     SparseVectorRound,
@@ -41,7 +40,7 @@ TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 pytestmark = pytest.mark.postgres
 psycopg = pytest.importorskip("psycopg")
 
-EVENT = NoisyMax("edge", Fraction(1, 3))
+EVENT = SparseVectorRound("edge", Fraction(1, 3))
 
 
 class Team:
@@ -327,12 +326,12 @@ def test_the_server_writes_the_digest_of_any_text(team: Team) -> None:
     for name in ("ключ 鍵 é", 'say "hi"', "back\\slash", "tab\tand\nline", "emoji 🜲"):
         ledger = team.open("owner")
         with ledger.reserve("visits", Budget.of("1/3", 0), TERMS, "pure accounting", name, name) as run:
-            run.record(NoisyMax(name, Fraction(1, 3)))
+            run.record(SparseVectorRound(name, Fraction(1, 3)))
         ledger.close()
     ledger = team.open("owner")
     assert ledger.verify().problem is None
     first = next(entry for entry in ledger.entries() if entry.kind is EntryKind.CHARGE)
-    assert first.body == encode_event(NoisyMax("ключ 鍵 é", Fraction(1, 3))).decode()
+    assert first.body == encode_event(SparseVectorRound("ключ 鍵 é", Fraction(1, 3))).decode()
 
 
 def test_limits_bind_within_the_budget(team: Team) -> None:
@@ -430,14 +429,14 @@ class TestAttacks:
         "content",
         [
             "{}",
-            '{"kind":"noisy-max","label":"a"}',
-            '{"kind":"noisy-max","label":"a","epsilon":"0"}',
-            '{"kind":"noisy-max","label":"a","epsilon":0.5}',
+            '{"kind":"sparse-vector-round","label":"a"}',
+            '{"kind":"sparse-vector-round","label":"a","epsilon":"0"}',
+            '{"kind":"sparse-vector-round","label":"a","epsilon":0.5}',
             '{"kind":"smooth-laplace","label":"a","epsilon":"1","delta":"1"}',
             '{"kind":"discrete-gaussian","label":"a","draws":1.5,"squared_sensitivity":"1","variance":"9"}',
             '{"kind":"wrong","label":"a"}',
             '{"kind":"unbounded","label":"a","reason":"b"}',
-            '{"kind":"noisy-max","label":"a","epsilon":"1","epsilon":"2"}',
+            '{"kind":"sparse-vector-round","label":"a","epsilon":"1","epsilon":"2"}',
         ],
     )
     def test_a_charge_that_cannot_be_read_is_refused(self, team: Team, content: str) -> None:
@@ -455,7 +454,7 @@ class TestAttacks:
             SubsampledGaussian("c", half, half, half),
             DiscreteLaplace("d", 2, half),
             ExponentialChoice("e", half),
-            NoisyMax("f", half),
+            SparseVectorRound("f", half),
             SparseVectorRound("g", half),
             RandomisedResponse("h", half),
             SmoothLaplace("i", half, Fraction(1, 10**7)),

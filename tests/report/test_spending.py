@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, NoisyMax, encode_event
+from dagveil.privacy.events import DiscreteGaussian, SparseVectorRound, encode_event
 from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.report.fields import Record
 from dagveil.report.formatting import write_delta, write_epsilon, write_share
@@ -36,7 +36,7 @@ BUDGET = Budget.of(1, 1e-6)
     [
         (GaussianFilter(BUDGET), DiscreteGaussian("pairs", 4, Fraction(2), Fraction(5000))),
         (ZcdpFilter(BUDGET), DiscreteGaussian("pairs", 4, Fraction(2), Fraction(5000))),
-        (PureFilter(BUDGET), NoisyMax("pairs", Fraction(1, 10))),
+        (PureFilter(BUDGET), SparseVectorRound("pairs", Fraction(1, 10))),
     ],
 )
 def test_slices_are_the_prices_of_the_filter(accounting: Any, event: Any) -> None:
@@ -51,7 +51,7 @@ def test_slices_are_the_prices_of_the_filter(accounting: Any, event: Any) -> Non
 
 def test_many_labels_are_told_together_and_nothing_is_lost() -> None:
     accounting = PureFilter(Budget.of(100, 0))
-    events = [NoisyMax(f"question {i}", Fraction(1 + i, 10)) for i in range(30)]
+    events = [SparseVectorRound(f"question {i}", Fraction(1 + i, 10)) for i in range(30)]
     spending = itemise(Record(receipt_of(accounting, events), "receipt"))
     assert len(spending.slices) == MOST_SLICES
     assert sum(part.amount for part in spending.slices) == accounting.spent
@@ -61,7 +61,7 @@ def test_many_labels_are_told_together_and_nothing_is_lost() -> None:
 
 
 def test_unknown_accounting_or_events_are_told_as_not_itemised() -> None:
-    receipt = receipt_of(PureFilter(BUDGET), [NoisyMax("pairs", Fraction(1, 4))])
+    receipt = receipt_of(PureFilter(BUDGET), [SparseVectorRound("pairs", Fraction(1, 4))])
     for change in ({"accounting": "a new accounting"}, {"events": [{"kind": "a new kind", "label": "pairs"}]}):
         spending = itemise(Record(receipt | change, "receipt"))
         assert [(part.label, part.share) for part in spending.slices] == [("not itemised", 0.25)]
@@ -69,13 +69,13 @@ def test_unknown_accounting_or_events_are_told_as_not_itemised() -> None:
 
 
 def test_amounts_beyond_all_floats_are_a_contradiction_and_no_crash() -> None:
-    receipt = receipt_of(PureFilter(BUDGET), [NoisyMax("pairs", Fraction(1, 4))])
+    receipt = receipt_of(PureFilter(BUDGET), [SparseVectorRound("pairs", Fraction(1, 4))])
     spending = itemise(Record(receipt | {"accounting_total": "1/" + "9" * 400}, "receipt"))
     assert spending.contradictions == ("The receipt says that more was spent than there was.",)
 
 
 def test_short_field_names_are_read_too() -> None:
-    receipt = receipt_of(PureFilter(BUDGET), [NoisyMax("pairs", Fraction(1, 4))])
+    receipt = receipt_of(PureFilter(BUDGET), [SparseVectorRound("pairs", Fraction(1, 4))])
     short = {"total": receipt.pop("accounting_total"), "spent": receipt.pop("accounting_spent")}
     assert itemise(Record(receipt | short, "receipt")).unspent == 0.75
 

@@ -18,7 +18,7 @@ from live_server import Server
 from dagveil.cancellation import Cancelled, CancelSignal
 from dagveil.graphs.exchange.formats import Format
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import NoisyMax
+from dagveil.privacy.events import SparseVectorRound
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.watched import WatchedLedger
 from dagveil.privacy.relation import Relation
@@ -220,7 +220,7 @@ def test_the_bell_never_cuts_through_the_ledger(tmp_path: Path) -> None:
     cancel, noted = CancelSignal(), []
     books = open_books(tmp_path)
     watched = WatchedLedger(books, cancel, noted.append)
-    event = NoisyMax("edge", Fraction(1, 10))
+    event = SparseVectorRound("edge", Fraction(1, 10))
 
     def charge_and_ring() -> None:
         with watched.reserve("visits", Budget.of(1, 0), TERMS, "pure accounting", "pc", "test") as run:

@@ -27,7 +27,7 @@ from sqlalchemy.engine import make_url
 from dagveil.errors import DataError, LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import epsilon_of_rho
-from dagveil.privacy.events import NoisyMax
+from dagveil.privacy.events import SparseVectorRound
 from dagveil.privacy.ledger.account import RunState
 from dagveil.privacy.ledger.composition import CONVERSION_SHARE, price_run
 from dagveil.privacy.ledger.ledger import Ledger
@@ -201,7 +201,7 @@ def run_fire(
         for analyst in ANALYSTS:
             books.set_limit(DATASET, analyst, share)
         with books.reserve(DATASET, PURE_BUDGET, TERMS, "pure accounting", "load", "dagveil load") as first:
-            first.record(NoisyMax("first", Fraction(1, 5000)))
+            first.record(SparseVectorRound("first", Fraction(1, 5000)))
         begun = time.perf_counter()
         crew = LoadWorkers(place, Path(name), processes, charges_a_run)
         overspent = 0

@@ -13,7 +13,7 @@ from typing import Final
 
 from dagveil.errors import BudgetExceededError, LedgerError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import NoisyMax
+from dagveil.privacy.events import SparseVectorRound
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.relation import Relation
@@ -68,7 +68,7 @@ def work(place: str, analyst: str, log: str, charges: int, wait_seconds: float) 
             try:
                 for _ in range(charges):
                     name = uuid.uuid4().hex
-                    run.record(NoisyMax(name, Fraction(1, 5000)))
+                    run.record(SparseVectorRound(name, Fraction(1, 5000)))
                     drawn.write(b"%010d %b\n" % (run.id, name.encode()))  # here a method would draw its noise
                 run.close()
             except LedgerError:

@@ -100,12 +100,6 @@ class ExponentialChoice(_Event, frozen=True, tag="exponential-choice"):
     epsilon: Fraction
 
 
-class NoisyMax(_Event, frozen=True, tag="noisy-max"):
-    """One choice by the largest noisy score."""
-
-    epsilon: Fraction
-
-
 class SparseVectorRound(_Event, frozen=True, tag="sparse-vector-round"):
     """One round of the sparse vector technique, threshold and questions together."""
 
@@ -136,7 +130,6 @@ Event: TypeAlias = (
     | SubsampledGaussian
     | DiscreteLaplace
     | ExponentialChoice
-    | NoisyMax
     | SparseVectorRound
     | RandomisedResponse
     | SmoothLaplace
@@ -190,7 +183,7 @@ def failure_probability(event: Event) -> Fraction:
 
     Examples
     --------
-    >>> failure_probability(NoisyMax("edge", Fraction(1, 10)))
+    >>> failure_probability(SparseVectorRound("edge", Fraction(1, 10)))
     Fraction(0, 1)
     """
     return event.delta if isinstance(event, SmoothLaplace) else Fraction(0)
@@ -220,8 +213,8 @@ def encode_event(event: Event) -> bytes:
 
     Examples
     --------
-    >>> encode_event(NoisyMax("edge", Fraction(1, 10)))
-    b'{"kind":"noisy-max","label":"edge","epsilon":"1/10"}'
+    >>> encode_event(SparseVectorRound("edge", Fraction(1, 10)))
+    b'{"kind":"sparse-vector-round","label":"edge","epsilon":"1/10"}'
     """
     return fraction_json.encode(event)
 

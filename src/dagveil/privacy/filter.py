@@ -128,9 +128,9 @@ class PureFilter(_SumFilter):
 
     Examples
     --------
-    >>> from dagveil.privacy.events import NoisyMax
+    >>> from dagveil.privacy.events import SparseVectorRound
     >>> f = PureFilter(Budget.of(1, 0))
-    >>> f.charge(NoisyMax("edge", Fraction(1, 4)))
+    >>> f.charge(SparseVectorRound("edge", Fraction(1, 4)))
     >>> f.remaining
     Fraction(3, 4)
     """

@@ -37,12 +37,12 @@ def check_receipt(receipt: Receipt, *, asked: bool = True) -> None:
 
     Examples
     --------
-    >>> from dagveil.privacy.events import NoisyMax
+    >>> from dagveil.privacy.events import SparseVectorRound
     >>> from dagveil.privacy.relation import Relation
     >>> receipt = Receipt(
     ...     calibration=Calibration.SOUND, epsilon="1/1000", delta="0", spent="1", relation=Relation.ADD_REMOVE,
     ...     unit="patient", nominal_rows=1000, accounting="pure accounting", accounting_total="1", accounting_spent="1",
-    ...     dataset="visits", software="dagveil 0", noise="OpenDP", events=(NoisyMax("edge", Fraction(1)),))
+    ...     dataset="visits", software="dagveil 0", noise="OpenDP", events=(SparseVectorRound("edge", Fraction(1)),))
     >>> check_receipt(receipt)
     Traceback (most recent call last):
     dagveil.errors.DataError: the receipt does not follow from its events: its events cost more ...

@@ -43,9 +43,11 @@ def renyi_cost(event: Event, order: int) -> Fraction | None:
 
     Examples
     --------
-    >>> from dagveil.privacy.events import DiscreteGaussian, NoisyMax
-    >>> renyi_cost(DiscreteGaussian("counts", 4, Fraction(1), Fraction(50)), 8), renyi_cost(NoisyMax("edge", 1), 8)
-    (Fraction(2, 25), Fraction(1, 1))
+    >>> from dagveil.privacy.events import DiscreteGaussian, SparseVectorRound
+    >>> renyi_cost(DiscreteGaussian("counts", 4, Fraction(1), Fraction(50)), 8)
+    Fraction(2, 25)
+    >>> renyi_cost(SparseVectorRound("edge", 1), 8)
+    Fraction(1, 1)
     """
     checked_order(order)
     if isinstance(event, SubsampledGaussian):

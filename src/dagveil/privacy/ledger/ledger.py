@@ -28,14 +28,14 @@ class Ledger(abc.ABC):
     Examples
     --------
     >>> from fractions import Fraction
-    >>> from dagveil.privacy.events import NoisyMax
+    >>> from dagveil.privacy.events import SparseVectorRound
     >>> from dagveil.privacy.ledger.memory import MemoryLedger
     >>> from dagveil.privacy.relation import Relation
     >>> ledger = MemoryLedger()
     >>> ledger.set_budget("visits", Budget.of(3, 0))
     >>> terms = Terms.of(Relation.ADD_REMOVE, "one row")
     >>> with ledger.reserve("visits", Budget.of(1, 0), terms, "pure accounting", "pc", "dagveil 0") as run:
-    ...     run.record(NoisyMax("edge", Fraction(1, 2)))
+    ...     run.record(SparseVectorRound("edge", Fraction(1, 2)))
     >>> ledger.account("visits").left.epsilon
     Fraction(2, 1)
     >>> ledger.verify().problem is None

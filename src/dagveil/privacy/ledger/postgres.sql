@@ -162,7 +162,7 @@ BEGIN
             PERFORM {schema}.dagveil_check_body(
                 body, ARRAY['epsilon'], ARRAY[]::text[], ARRAY['draws'], ARRAY[]::text[], ARRAY['kind', 'label']
             );
-        WHEN 'exponential-choice', 'noisy-max', 'sparse-vector-round', 'randomised-response' THEN
+        WHEN 'exponential-choice', 'sparse-vector-round', 'randomised-response' THEN
             PERFORM {schema}.dagveil_check_body(
                 body, ARRAY['epsilon'], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY['kind', 'label']
             );
