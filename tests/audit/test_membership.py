@@ -15,21 +15,19 @@ from dagveil.audit.membership import (
     GRAPH,
     REFERENCES,
     Suspect,
+    bound_auc,
+    choose_threshold,
+    fit_logistic,
     infer_membership,
     judge_scores,
+    measure_advantage,
+    measure_auc,
     membership_kind,
     membership_options,
 )
 from dagveil.audit.neighbours import ROWS, DataKind
-from dagveil.audit.roc import (
-    bound_auc,
-    choose_threshold,
-    fit_logistic,
-    measure_advantage,
-    measure_auc,
-)
+from dagveil.audit.parallel import BlockStore
 from dagveil.audit.runs import AttackJob
-from dagveil.audit.store import BlockStore
 from dagveil.errors import DataError
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.privacy.guessing import bound_advantage

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from dagveil.audit.examination import Plan, examine_method
-from dagveil.audit.published_runs import (
+from dagveil.audit.published import (
     PUBLISHED_PAIRS,
+    PUBLISHED_STATISTICS,
     PublishedAttacker,
     make_published_pair,
     published_case,
+    published_statistics,
 )
-from dagveil.audit.published_search import PUBLISHED_STATISTICS, published_statistics
 from dagveil.audit.sensitivity import search_statistic
 from dagveil.errors import MethodError
 from dagveil.methods.catalogue import METHODS, method_named

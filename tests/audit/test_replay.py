@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 from twins import NoSettings, make_method, tell
 
-from dagveil.audit.doors import AuditedCurator
+from dagveil.audit.doors import AuditedCurator, AuditedGradients, AuditedKernels, AuditedQuestions, AuditedRounds
 from dagveil.audit.neighbours import AlignedTable, DataKind, Pair, fitting_kinds, fitting_relations, make_pair
-from dagveil.audit.number_doors import AuditedGradients, AuditedKernels
-from dagveil.audit.question_doors import AuditedQuestions, AuditedRounds
-from dagveil.audit.recorded_noise import Divergence
-from dagveil.audit.recording import Exact, Recording, Rule
+from dagveil.audit.recording import Divergence, Exact, Recording, Rule
 from dagveil.audit.replay import Replay, replay_method, run_method
 from dagveil.curator import Curator
 from dagveil.curator.kernel_questions import Ridge

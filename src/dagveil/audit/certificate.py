@@ -8,12 +8,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from dagveil.audit.batched_runs import Conduct
-from dagveil.audit.cases import Case, Setting
 from dagveil.audit.distinguish import Attack
 from dagveil.audit.membership import Membership
-from dagveil.audit.neighbours import DataKind
+from dagveil.audit.neighbours import Case, DataKind, Setting
 from dagveil.audit.replay import Replay
+from dagveil.audit.runs import Conduct
 from dagveil.audit.search import Effort, Finding
 from dagveil.errors import DataError
 from dagveil.privacy.budget import Budget

@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from dagveil._version import __version__
-from dagveil.audit.cases import Case, Setting, attack_cases, count_runs, is_slow
 from dagveil.audit.certificate import (
     CERTIFICATE_VERSION,
     AttackLine,
@@ -18,18 +17,31 @@ from dagveil.audit.certificate import (
     ReplayLine,
     SensitivityLine,
 )
-from dagveil.audit.distinguish import Attack, distinguish
+from dagveil.audit.distinguish import Attack, distinguish, find_reachable
 from dagveil.audit.membership import infer_membership, membership_kind, membership_options
-from dagveil.audit.neighbours import DataKind, fitting_kinds, fitting_relations, make_pair
-from dagveil.audit.parallel import work_through
-from dagveil.audit.published_runs import PUBLISHED_PAIRS, PublishedAttacker, make_published_pair, published_case
-from dagveil.audit.published_search import published_statistics
-from dagveil.audit.reachable import find_reachable
+from dagveil.audit.neighbours import (
+    Case,
+    DataKind,
+    Setting,
+    attack_cases,
+    count_runs,
+    fitting_kinds,
+    fitting_relations,
+    is_slow,
+    make_pair,
+)
+from dagveil.audit.parallel import BlockStore, work_through
+from dagveil.audit.published import (
+    PUBLISHED_PAIRS,
+    PublishedAttacker,
+    make_published_pair,
+    published_case,
+    published_statistics,
+)
 from dagveil.audit.replay import Replay, replay_method
 from dagveil.audit.runs import AttackJob, attacker_for, choose_conduct, collect_runs
 from dagveil.audit.search import AuditedStatistic, Effort
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
-from dagveil.audit.store import BlockStore
 from dagveil.audit.transcript import Attacker
 from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -10,24 +11,26 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logsumexp, ndtri
+from scipy.stats import rankdata
 
-from dagveil.audit.cases import Setting
-from dagveil.audit.membership_score import weigh_transcript
-from dagveil.audit.neighbours import ROWS, DataKind, draw_rows, fitting_kinds, make_schema, odd_record, read_rows
-from dagveil.audit.parallel import work_through
-from dagveil.audit.recording import Exchange, Recording
-from dagveil.audit.replay import RepeatableRun
-from dagveil.audit.roc import (
-    Interval,
-    bound_auc,
-    choose_threshold,
-    fit_logistic,
-    measure_advantage,
-    measure_auc,
+from dagveil.audit.distinguish import CONFIDENCE, find_rates
+from dagveil.audit.neighbours import (
+    ROWS,
+    DataKind,
+    Setting,
+    draw_rows,
+    fitting_kinds,
+    make_schema,
+    odd_record,
+    read_rows,
 )
+from dagveil.audit.parallel import BlockStore, work_through
+from dagveil.audit.recording import Exchange, Recording, Rule
+from dagveil.audit.replay import RepeatableRun
 from dagveil.audit.runs import AttackJob, seed_run
-from dagveil.audit.store import BlockStore
-from dagveil.audit.transcript import Course, read_course, read_graph
+from dagveil.audit.search import Floats
+from dagveil.audit.transcript import Course, read_course, read_graph, weigh_choice, weigh_rounds
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import DataError
 from dagveil.methods.asking import Asked
@@ -38,7 +41,158 @@ from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress, silent
 
-Floats = NDArray[np.float64]
+RIDGE: Final = 1.0
+"""Penalty of the logistic score, on standardised features."""
+
+_ROUNDS: Final = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A value, and the ends between which it lies with 95 % confidence."""
+
+    value: float
+    low: float
+    high: float
+
+
+def bound_auc(epsilon: float, delta: float) -> float:
+    """Return the largest area under a curve of both rates that (epsilon, delta) allows.
+
+    Examples
+    --------
+    >>> round(bound_auc(1.0, 0.0), 4)
+    0.7311
+    """
+    # the region's upper edge: (0, delta), (f, 1 − f), (1 − delta, 1), (1, 1)
+    f = (1.0 - delta) * float(expit(-epsilon))
+    return min(1.0, (delta + 1.0 - f) * f / 2.0 + (2.0 - f) * (1.0 - delta - f) / 2.0 + delta)
+
+
+def measure_auc(members: Floats, others: Floats, confidence: float = CONFIDENCE) -> Interval:
+    """Return the area under the curve with DeLong's interval.
+
+    Examples
+    --------
+    >>> measure_auc(np.array([2.0, 3.0, 4.0]), np.array([0.0, 1.0, 2.5])).value
+    0.8888888888888888
+    """
+    m, n = len(members), len(others)
+    both = rankdata(np.concatenate([members, others]))
+    over_others = (both[:m] - rankdata(members)) / n
+    under_members = 1.0 - (both[m:] - rankdata(others)) / m
+    area = float(over_others.mean())
+    spread = math.sqrt(_variance(over_others) / m + _variance(under_members) / n)
+    reach = float(ndtri(0.5 + confidence / 2.0)) * spread
+    return Interval(area, max(0.0, area - reach), min(1.0, area + reach))
+
+
+def _variance(values: Floats) -> float:
+    return float(values.var(ddof=1)) if len(values) > 1 else 0.25
+
+
+def choose_threshold(members: Floats, others: Floats) -> float:
+    """Return the score from which on a record is best called a member.
+
+    Examples
+    --------
+    >>> choose_threshold(np.array([2.0, 3.0]), np.array([0.0, 1.0]))
+    2.0
+    """
+    thresholds = np.unique(np.concatenate([members, others]))
+    gains = _share_above(members, thresholds) - _share_above(others, thresholds)
+    return float(thresholds[int(gains.argmax())])
+
+
+def _share_above(scores: Floats, thresholds: Floats) -> Floats:
+    return 1.0 - np.searchsorted(np.sort(scores), thresholds, side="left") / len(scores)
+
+
+def measure_advantage(members: Floats, others: Floats, threshold: float, confidence: float = CONFIDENCE) -> Interval:
+    """Return true less false positive rate at a threshold that was chosen elsewhere, by Clopper and Pearson's bounds.
+
+    Examples
+    --------
+    >>> found = measure_advantage(np.ones(100), np.zeros(100), 0.5)
+    >>> found.value, 0.9 < found.low < 1.0
+    (1.0, True)
+    """
+    rates, lows, highs = [], [], []
+    for scores in (members, others):
+        hits = int((scores >= threshold).sum())
+        low, high = find_rates(hits, len(scores), (1.0 + confidence) / 2.0)
+        rates.append(hits / len(scores))
+        lows.append(float(low))
+        highs.append(float(high))
+    return Interval(rates[0] - rates[1], lows[0] - highs[1], highs[0] - lows[1])
+
+
+def fit_logistic(features: Floats, is_member: NDArray[np.bool_]) -> Floats:
+    """Return the weights of a logistic score, fitted with a ridge penalty; more speaks for a member.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.0], [0.2], [0.9], [1.0]])
+    >>> bool(fit_logistic(rows, np.array([False, False, True, True]))[0] > 0.0)
+    True
+    """
+    scale = np.maximum(features.std(axis=0), 1e-12)
+    x = np.column_stack([np.ones(len(features)), (features - features.mean(axis=0)) / scale])
+    penalty = RIDGE * np.eye(x.shape[1])
+    weights = np.zeros(x.shape[1])
+    for _ in range(_ROUNDS):
+        chance = expit(x @ weights)
+        slope = x.T @ (is_member - chance) - penalty @ weights
+        curvature = (x * (chance * (1.0 - chance))[:, None]).T @ x + penalty
+        weights = weights + np.linalg.solve(curvature, slope)
+    # constant features carry no weight
+    return np.asarray(np.where(features.std(axis=0) > 0.0, weights[1:] / scale, 0.0))
+
+
+Replays = Sequence[Sequence[Exchange]]
+
+_GAUSSIAN: Final = frozenset({Rule.WEIGHTED_SQUARES, Rule.SAMPLED})
+_LAPLACE: Final = frozenset({Rule.SCALED_SIZES, Rule.SMOOTH})
+
+
+def weigh_transcript(told: Sequence[Exchange], without: Replays, with_record: Replays) -> float:
+    """Return the score of a run: the larger, the more its answers look as if the record had been there.
+
+    Parameters
+    ----------
+    told
+        The run.
+    without, with_record
+        Its replays on reference tables. Their means say where an answer is to be expected, their spread how far the
+        unknown rest of the table moves it.
+    """
+    score = 0.0
+    for place, exchange in enumerate(told):
+        if exchange.refusal is None:
+            score += _weigh(exchange, [run[place] for run in without], [run[place] for run in with_record])
+    rounds = [[weigh_rounds(told, run) for run in runs] for runs in (without, with_record)]
+    return score + float(logsumexp(rounds[1]) - logsumexp(rounds[0]))
+
+
+def _weigh(told: Exchange, without: Sequence[Exchange], with_record: Sequence[Exchange]) -> float:
+    rule = without[0].exact.rule
+    if rule is Rule.RECORDS:
+        likelihoods = [[weigh_choice(told, one.exact.values) for one in runs] for runs in (without, with_record)]
+        return float(logsumexp(likelihoods[1]) - logsumexp(likelihoods[0]))
+    if rule not in _GAUSSIAN | _LAPLACE or not told.exact.values:
+        return 0.0
+    answer = np.array(told.exact.values)
+    lengths = {len(one.exact.values) for one in (*without, *with_record)} | {len(answer)}
+    if len(lengths) != 1:
+        return 0.0
+    low, high = (np.array([one.exact.values for one in runs]) for runs in (without, with_record))
+    width = np.mean([one.exact.widths for one in without], axis=0)
+    noise = 2.0 * width**2 if rule in _LAPLACE else width
+    shift = (high - low).mean(axis=0)
+    spread = np.vstack([low - low.mean(axis=0), high - high.mean(axis=0)]).var(axis=0)
+    middle = (high.mean(axis=0) + low.mean(axis=0)) / 2.0
+    return float(((answer - middle) * shift / (noise + spread)).sum())
+
 
 REFERENCES: Final = 4
 """Tables of the model from which an attacker learns what answers are to be expected, with the record and without."""
