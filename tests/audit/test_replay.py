@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from twins import NoSettings, make_method, tell
 
-from dagveil.audit.doors import AuditedCurator, AuditedGradients, AuditedKernels, AuditedQuestions, AuditedRounds
+from dagveil.audit.doors import (
+    AuditedCurator,
+    AuditedGradients,
+    AuditedKernels,
+    AuditedQuestions,
+    AuditedRounds,
+    recorded,
+)
 from dagveil.audit.neighbours import AlignedTable, DataKind, Pair, fitting_kinds, fitting_relations, make_pair
 from dagveil.audit.recording import Divergence, Exact, Recording, Rule
 from dagveil.audit.replay import Replay, replay_method, run_method
@@ -120,6 +127,24 @@ def test_every_door_is_on_tape(audited: type) -> None:
     public = {name for name, member in vars(door).items() if callable(member) and not name.startswith("_")}
     # a paper calibration has no guarantee to audit; a critical score is computed from public facts alone
     assert public - set(vars(audited)) - FREE <= {"open_as_published", "critical_score"}
+
+
+def test_a_door_without_a_reader_is_an_error_when_the_class_is_made() -> None:
+    class WiderCurator(Curator):
+        def largest_value(self, column: str) -> float:
+            return 1.0
+
+    class AuditedWiderCurator(WiderCurator):
+        pass
+
+    opened = {"ask_questions": AuditedQuestions, "ask_gradients": AuditedGradients, "ask_kernels": AuditedKernels}
+    with pytest.raises(TypeError, match=r"WiderCurator\.largest_value would go unaudited"):
+        recorded(**opened)(AuditedWiderCurator)
+    del WiderCurator.largest_value
+    assert recorded(**opened)(AuditedWiderCurator) is AuditedWiderCurator
+    del opened["ask_kernels"]
+    with pytest.raises(TypeError, match=r"WiderCurator\.ask_kernels"):
+        recorded(**opened)(AuditedWiderCurator)
 
 
 class TestNotices:

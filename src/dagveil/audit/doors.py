@@ -1,18 +1,23 @@
-"""The curator's doors with a recording behind them: the same code, every call noted."""
+"""The curator's doors with a recording behind them: the same code, every call noted, every exact answer read.
+
+A door is a public method of the curator or of what it opens. `READERS` has a row for each door that answers: how the
+exact numbers are read, in the unit in which noise meets them. A door without a row is an error on import.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Final, cast
+from functools import lru_cache, wraps
+from inspect import getmembers, signature
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dagveil.audit.recording import Exact, NoiseLaw, Recording, Rule
+from dagveil.audit.search import Floats
 from dagveil.curator import Answer, Curator, Question, QuestionSession, ThresholdRounds
-from dagveil.curator.gate import Gate
 from dagveil.curator.gradients import GradientQuestions
 from dagveil.curator.kernel_questions import (
     COLUMN_REACH,
@@ -21,46 +26,44 @@ from dagveil.curator.kernel_questions import (
     KernelQuestions,
     NoisyDifference,
     NoisySums,
-    PublicFunctions,
-    Regression,
     Ridge,
 )
 from dagveil.curator.questions import RECORD, Sample
-from dagveil.data.features import FeaturePlan
-from dagveil.data.moments import MomentPlan
-from dagveil.data.residuals import ResidualPlan
 from dagveil.data.table import Table
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.release import (
-    NoisyCounts,
-    NoisyFeatureMoments,
-    NoisyInteractions,
-    NoisyMagnitudes,
-    NoisyMoments,
-    Release,
-)
+from dagveil.privacy.release import NoisyFeatureMoments, NoisyMoments, Release
 from dagveil.statistics.hsic import root_hsic_sensitivity
 from dagveil.statistics.kernels import kernel_features
 from dagveil.statistics.reconciled import GRID
 from dagveil.statistics.residuals import residual_sensitivity
-from dagveil.statistics.statistic import Statistic
+
+Kind = TypeVar("Kind", bound=type)
+
+Reader = Callable[..., Exact]
+"""Reads the exact numbers, from the answer, the recording, the object that was asked, and the arguments."""
+
+_FAR: Final = 2**60
+"""A score, in grid steps, that no noise brings back across a threshold."""
 
 
-def read_releases(releases: Sequence[Release], recording: Recording) -> Exact:
+def _read_releases(answer: Release | tuple[Release, ...], recording: Recording, *rest: Any) -> Exact:
     """Read released integers, and the noise that was drawn for them; those with no noise claim to be public."""
+    if answer == ():
+        return Exact(Rule.NOTHING)
+    releases = answer if isinstance(answer, tuple) else (answer,)
     public = tuple(float(value) for release in releases if release.variance == 0 for value in release.values)
-    releases = [release for release in releases if release.variance != 0]
-    values = tuple(float(value) for release in releases for value in release.values)
+    noisy = [release for release in releases if release.variance != 0]
+    values = tuple(float(value) for release in noisy for value in release.values)
     draws = recording.noise.draws
     if any(draw.law is NoiseLaw.LAPLACE for draw in draws):
         enough = sum(draw.size for draw in draws) >= len(values)
         scale = float(min(draw.width for draw in draws)) if enough else 0.0
         return Exact(Rule.SCALED_SIZES, values, (scale,) * len(values))
-    told = [width for release in releases for width in _variances(release)]
+    told = [width for release in noisy for width in _variances(release)]
     return Exact(Rule.WEIGHTED_SQUARES, values, _see_through(told, recording), public)
 
 
@@ -78,72 +81,88 @@ def _variances(release: Release) -> list[float]:
     if not isinstance(release, NoisyMoments | NoisyFeatureMoments):
         return [float(release.variance)] * len(release.values)
     # the upper triangle of a square of this size
-    size = (math.isqrt(8 * len(release.values) + 1) - 1) // 2
-    rows, columns = np.triu_indices(size)
+    rows, columns = np.triu_indices((math.isqrt(8 * len(release.values) + 1) - 1) // 2)
     off, on = float(release.variance), float(release.diagonal_variance)
     return [on if row == column else off for row, column in zip(rows, columns, strict=True)]
 
 
-def scales_in_records(recording: Recording) -> list[float]:
+def _scales_in_records(recording: Recording) -> list[float]:
     """Return the scales of the Laplace noise of this exchange, in records."""
     return [float(draw.width) / RECORD for draw in recording.noise.draws if draw.law is NoiseLaw.LAPLACE]
 
 
-def read_answer(answer: Answer, drawn: Sequence[float]) -> Exact:
+def _read_answer(answer: Answer, recording: Recording, *rest: Any) -> Exact:
     """Read a score with Laplace noise, in records.
 
-    Draws come in blocks, so the answer tells the scale. If nothing of that scale was drawn so far, the smallest that
-    was drawn counts.
+    Draws come in blocks, so the answer tells the scale. If nothing of that scale was drawn for answers so far, the
+    smallest that was drawn counts.
     """
+    drawn = recording.answer_scales
+    drawn += _scales_in_records(recording)
     told = answer.deviation / math.sqrt(2.0)
     scale = told if any(math.isclose(told, width, rel_tol=1e-9) for width in drawn) else min(drawn, default=0.0)
     return Exact(Rule.SCALED_SIZES, (answer.score,), (scale,))
 
 
-def read_sampled(answer: Answer, recording: Recording) -> Exact:
+def _read_sampled(answer: Answer, recording: Recording, *rest: Any) -> Exact:
     """Read the score of a sub-sample, in grid steps."""
     return Exact(Rule.SAMPLED, (answer.score * RECORD,), _see_through([(answer.deviation * RECORD) ** 2], recording))
 
 
-def read_median(answer: float, recording: Recording) -> Exact:
+def _read_median(answer: float, recording: Recording, *rest: Any) -> Exact:
     """Read a median p-value, in steps of its grid; the scale of its noise is a secret that a recording sees."""
     return Exact(Rule.SMOOTH, (answer * GRID,), tuple(float(draw.width) for draw in recording.noise.draws))
 
 
-def read_notes(answer: int, recording: Recording) -> Exact:
+def _read_notes(answer: int, recording: Recording, *rest: Any) -> Exact:
     """Read the scores that a choice was made from, in records."""
     return Exact(Rule.RECORDS, recording.notes)
 
 
-def read_gradient(answer: tuple[NDArray[np.float64], float], bits: int, recording: Recording) -> Exact:
-    """Read a sum of gradients, in fixed point."""
-    total, deviation = answer
-    values = tuple((total * 4.0**bits).reshape(-1).tolist())
-    return Exact(Rule.WEIGHTED_SQUARES, values, _see_through([(deviation * 4.0**bits) ** 2] * len(values), recording))
+def _read_round(answer: bool, recording: Recording, rounds: AuditedRounds, given: tuple[Any, ...]) -> Exact:
+    """Read a score that met a threshold, and the scales of threshold and questions, in records, as they were drawn.
+
+    Draws come in blocks: the first question draws one for the threshold and then one for the questions.
+    """
+    drawn = _scales_in_records(recording)
+    if rounds.scales is None:
+        rounds.scales = (drawn[0], drawn[-1]) if drawn else (0.0, 0.0)
+    elif drawn and min(drawn) < min(rounds.scales):
+        rounds.scales = (min(drawn), min(drawn))
+    epsilon, _, rate, _ = rounds.opened_with
+    return Exact(Rule.ROUND, recording.notes, (*rounds.scales, _allow(epsilon, rate, rounds._session._relation)))
 
 
-def read_curvature(answer: tuple[float, float], bits: int, recording: Recording) -> Exact:
-    """Read a sum of curvatures, in fixed point."""
-    total, deviation = answer
-    return Exact(Rule.WEIGHTED_SQUARES, (total * 2.0**bits,), _see_through([(deviation * 2.0**bits) ** 2], recording))
+@lru_cache(maxsize=64)
+def _allow(epsilon: Fraction, rate: Fraction, relation: Relation) -> float:
+    """Return what a round may cost on its sub-sample."""
+    sampling = Sampling.POISSON if relation is Relation.ADD_REMOVE else Sampling.WITHOUT_REPLACEMENT
+    return float(epsilon if rate == 1 else strengthen(epsilon, rate, sampling, relation))
 
 
-def read_difference(answer: NoisyDifference, recording: Recording) -> Exact:
+def _read_sum(base: float) -> Reader:
+    """Return the reader of a sum and its deviation, in fixed point: so many units for each of the rows' bits."""
+
+    def read(answer: tuple[Any, float], recording: Recording, asked: GradientQuestions, given: object) -> Exact:
+        unit = base**asked._rows.bits
+        values = tuple((np.asarray(answer[0]) * unit).reshape(-1).tolist())
+        widths = _see_through([(answer[1] * unit) ** 2] * len(values), recording)
+        return Exact(Rule.WEIGHTED_SQUARES, values, widths)
+
+    return read
+
+
+def _read_difference(answer: NoisyDifference, recording: Recording, *rest: Any) -> Exact:
     """Read a difference of scores, in its own unit; the scale that it tells of counts as far as it was drawn."""
     (wanted,) = _grid_scales(recording, (1,))
-    part = min(1.0, min(scales_in_records(recording), default=0.0) * RECORD / wanted)
+    part = min(1.0, min(_scales_in_records(recording), default=0.0) * RECORD / wanted)
     return Exact(Rule.SCALED_SIZES, (answer.value,), (answer.scale * part,))
 
 
-def read_sums(answer: NoisySums, recording: Recording) -> Exact:
+def _read_residual_sums(answer: NoisySums, recording: Recording, *rest: Any) -> Exact:
     """Read sums of residuals and products, in grid steps of each."""
     values = (answer.products, answer.squares, answer.first, answer.second)
-    variances = (
-        answer.variance_products,
-        answer.variance_squares,
-        answer.variance_first,
-        answer.variance_second,
-    )
+    variances = (answer.variance_products, answer.variance_squares, answer.variance_first, answer.variance_second)
     # one charge each for products and squares, one for both sums of residuals
     wanted = _grid_scales(recording, (1, 1, 2))
     steps = tuple(
@@ -166,91 +185,143 @@ def _grid_scales(recording: Recording, shares: Sequence[int]) -> list[float]:
     ]
 
 
-def read_permuted(recording: Recording, slots: int, test: HsicTest, question: Question) -> Exact:
+def _read_permuted(answer: bool, recording: Recording, asked: KernelQuestions, given: tuple[Any, ...]) -> Exact:
     """Read the statistic and the permuted ones, in records: in units of what one slot moves a permuted one by."""
-    kernel = kernel_features(test.bandwidth, RESIDUAL_REACH if question[2] else COLUMN_REACH)
-    ridge = test.regression if question[2] and isinstance(test.regression, Ridge) else None
-    residual = 0.0 if ridge is None else residual_sensitivity(slots, ridge.penalty)
-    unit = root_hsic_sensitivity(slots, kernel, kernel, residual, residual)
-    scale = min(scales_in_records(recording), default=0.0)
+    (_, _, conditions), _, test, _ = cast(tuple[Question, Fraction, HsicTest, str], given)
+    kernel = kernel_features(test.bandwidth, RESIDUAL_REACH if conditions else COLUMN_REACH)
+    ridge = test.regression if conditions and isinstance(test.regression, Ridge) else None
+    residual = 0.0 if ridge is None else residual_sensitivity(asked.slots, ridge.penalty)
+    unit = root_hsic_sensitivity(asked.slots, kernel, kernel, residual, residual)
+    scale = min(_scales_in_records(recording), default=0.0)
     return Exact(Rule.PERMUTED, tuple(value / unit for value in recording.notes), (scale,))
 
 
-_FAR: Final = 2**60
-"""A score, in grid steps, that no noise brings back across a threshold."""
+READERS: Final[Mapping[str, Reader]] = {
+    "count_rows": _read_releases,
+    "count_tables": _read_releases,
+    "interactions": _read_releases,
+    "margins": _read_releases,
+    "magnitudes": _read_releases,
+    "moments": _read_releases,
+    "features": _read_releases,
+    "residual_moments": _read_releases,
+    "answer": _read_answer,
+    "answer_by_median": _read_median,
+    "answer_from_sample": _read_sampled,
+    "choose_number": _read_notes,
+    "choose_separation": _read_notes,
+    "flip_coin": lambda *told: Exact(Rule.NOTHING),
+    "looks_independent": _read_round,
+    "gradient": _read_sum(4.0),
+    "curvature": _read_sum(2.0),
+    "permutation_bit": _read_permuted,
+    "gcm": _read_residual_sums,
+    "hsic_difference": _read_difference,
+    "rank_difference": _read_difference,
+}
+"""For each door that answers, how the exact numbers are read."""
+
+FREE: Final = frozenset({"open_as_published", "critical_score"})
+"""A paper calibration has no guarantee to audit; a critical score is computed from public facts alone."""
 
 
+def recorded(**opened: type) -> Callable[[Kind], Kind]:
+    """Put every door of the class above behind the recording; one that has no reader and opens nothing is an error.
+
+    Parameters
+    ----------
+    opened
+        For each door that opens a session or its like, the class that records what is asked there.
+    """
+
+    def record(kind: Kind) -> Kind:
+        above = kind.__mro__[1]
+        for door, call in getmembers(above, callable):
+            if door.startswith("_") or door in FREE:
+                continue
+            if door not in READERS and door not in opened:
+                raise TypeError(
+                    f"{above.__name__}.{door} would go unaudited; give it a row in the table READERS of audit/doors.py"
+                )
+            setattr(kind, door, _record(door, call, READERS.get(door), opened.get(door)))
+        return kind
+
+    return record
+
+
+def _record(door: str, call: Callable[..., Any], read: Reader | None, opened: type | None) -> Callable[..., Any]:
+    parameters = signature(call)
+
+    @wraps(call)
+    def ask(asked: Any, *arguments: Any, **named: Any) -> Any:
+        recording: Recording = asked._recording
+        given = parameters.bind(asked, *arguments, **named).args[1:] if named else arguments
+        facts = tuple(_freeze(value, given) for value in given)
+        if read is not None:
+            return recording.ask(
+                door, facts, lambda: call(asked, *given), lambda answer, _: read(answer, recording, asked, given)
+            )
+        made = recording.open(door, facts, lambda: call(asked, *given))
+        made.__class__ = opened  # of which it has all attributes but these
+        made._recording, made.opened_with = recording, given
+        return made
+
+    return ask
+
+
+def _freeze(value: Any, given: tuple[Any, ...]) -> Any:
+    """Return an argument as a value that can be compared: regression functions must come from answers alone."""
+    if isinstance(value, list | tuple):
+        return tuple(_freeze(part, given) for part in value)
+    if isinstance(value, dict):
+        return tuple(value.items())
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, HsicTest):
+        return value.level, value.permutations, value.bandwidth, _freeze(value.regression, given)
+    if not hasattr(value, "function"):
+        return value
+    if isinstance(given[0], str):
+        x, y = given[:2]
+        return value.function(y, (x,)), value.function(x, (y,))
+    x, y, conditions = given[0]
+    return value.function(x, conditions), value.function(y, conditions)
+
+
+@recorded()
+class AuditedRounds(ThresholdRounds):
+    """Recorded rounds."""
+
+    scales: tuple[float, float] | None = None
+    opened_with: tuple[Any, ...]
+
+
+@recorded()
+class AuditedGradients(GradientQuestions):
+    """Recorded gradient questions."""
+
+
+@recorded()
+class AuditedKernels(KernelQuestions):
+    """Recorded kernel questions. They note the exact statistics that the permutation test compares."""
+
+    _recording: Recording
+
+    def _permuted(self, u: Floats, v: Floats, count: int) -> Floats:
+        found = super()._permuted(u, v, count)
+        self._recording.note(*found.tolist())
+        return found
+
+
+@recorded(open_rounds=AuditedRounds)
 class AuditedQuestions(QuestionSession):
     """A recorded question session. It notes the exact scores that its mechanisms are given."""
 
-    def __init__(
-        self, table: Table, relation: Relation, statistic: Statistic, gate: Gate, recording: Recording
-    ) -> None:
-        super().__init__(table, relation, statistic, gate)
-        self._recording = recording
-        self._drawn: list[float] = []
-        self.steered: bool | None = None
-
-    def answer(self, question: Question, epsilon: Fraction, label: str) -> Answer:
-        """Return the score with Laplace noise."""
-        call = super().answer
-
-        def read(answer: Answer, recording: Recording) -> Exact:
-            self._drawn += scales_in_records(recording)
-            return read_answer(answer, self._drawn)
-
-        return self._recording.ask("answer", (question, epsilon, label), lambda: call(question, epsilon, label), read)
-
-    def answer_by_median(self, question: Question, epsilon: Fraction, delta: Fraction, label: str) -> float:
-        """Return the median p-value with smooth noise."""
-        call = super().answer_by_median
-        asked = (question, epsilon, delta, label)
-        return self._recording.ask(
-            "answer_by_median", asked, lambda: call(question, epsilon, delta, label), read_median
-        )
-
-    def answer_from_sample(self, question: Question, rate: Fraction, variance: Fraction, label: str) -> Answer:
-        """Return the score of a fresh sub-sample with Gaussian noise."""
-        call = super().answer_from_sample
-        asked = (question, rate, variance, label)
-        return self._recording.ask(
-            "answer_from_sample", asked, lambda: call(question, rate, variance, label), read_sampled
-        )
-
-    def open_rounds(self, epsilon: Fraction, threshold_share: Fraction, rate: Fraction, label: str) -> ThresholdRounds:
-        """Return recorded rounds."""
-        call = super().open_rounds
-        # what a round may cost on its sub-sample
-        sampling = Sampling.POISSON if self._relation is Relation.ADD_REMOVE else Sampling.WITHOUT_REPLACEMENT
-        allowed = epsilon if rate == 1 else strengthen(epsilon, rate, sampling, self._relation)
-        rounds = self._recording.open(
-            "open_rounds",
-            (epsilon, threshold_share, rate, label),
-            lambda: call(epsilon, threshold_share, rate, label),
-        )
-        return AuditedRounds(self, rounds, float(allowed), self._recording)
-
-    def choose_number(self, options: Sequence[Sequence[tuple[Question, float]]], epsilon: Fraction, label: str) -> int:
-        """Choose how many neighbours look independent."""
-        call = super().choose_number
-        asked = (tuple(tuple(questions) for questions in options), epsilon, label)
-        return self._recording.ask("choose_number", asked, lambda: call(options, epsilon, label), read_notes)
-
-    def choose_separation(self, options: Sequence[tuple[Question, float]], epsilon: Fraction, label: str) -> int:
-        """Choose the question that looks most independent."""
-        call = super().choose_separation
-        return self._recording.ask(
-            "choose_separation", (tuple(options), epsilon, label), lambda: call(options, epsilon, label), read_notes
-        )
-
-    def flip_coin(self) -> bool:
-        """Flip a fair coin; on a replay the same side comes up."""
-        call = super().flip_coin
-        return self._recording.ask("flip_coin", (), call, lambda given, recording: Exact(Rule.NOTHING))
+    _recording: Recording
 
     def _score(self, question: Question, sample: Sample) -> int:
         exact = super()._score(question, sample)
-        if self.steered is None:
+        if self._recording.door != "looks_independent":
             return exact
         self._recording.note(exact / RECORD)
         expected = self._recording.expected
@@ -260,161 +331,18 @@ class AuditedQuestions(QuestionSession):
         return -_FAR if expected.answer else _FAR
 
     def _choose(self, scores: Sequence[int], epsilon: Fraction, label: str, asked: object) -> int:
-        for score in scores:
-            self._recording.note(score / RECORD)
+        self._recording.note(*(score / RECORD for score in scores))
         with self._recording.noise.free():
             return super()._choose(scores, epsilon, label, asked)
 
 
-class AuditedRounds(ThresholdRounds):
-    """Recorded rounds. On a replay they start and end as on the recording."""
+@recorded(ask_questions=AuditedQuestions, ask_gradients=AuditedGradients, ask_kernels=AuditedKernels)
+class AuditedCurator(Curator):
+    """A curator whose every door is recorded."""
 
-    def __init__(
-        self, session: AuditedQuestions, rounds: ThresholdRounds, allowed: float, recording: Recording
-    ) -> None:
-        own = (1 / Fraction(rounds.threshold_scale), 2 / Fraction(rounds.question_scale))
-        super().__init__(session, rounds._vector, own, rounds._rate)
-        self._audited = session
-        self._allowed = allowed
+    def __init__(self, table: Table, relation: Relation, accounting: Filter, recording: Recording) -> None:
+        super().__init__(cast(Table, WatchedTable(table, recording)), relation, accounting, recording, recording.noise)
         self._recording = recording
-        self._scales = (rounds.threshold_scale, rounds.question_scale)
-        self._is_fresh = True
-
-    def looks_independent(self, question: Question, threshold: float) -> bool:
-        """Ask whether the score lies below a public threshold."""
-        call = super().looks_independent
-
-        def compute() -> bool:
-            self._audited.steered = True
-            try:
-                return call(question, threshold)
-            finally:
-                self._audited.steered = None
-
-        return self._recording.ask(
-            "looks_independent",
-            (question, threshold),
-            compute,
-            lambda given, recording: Exact(Rule.ROUND, recording.notes, (*self._observe(recording), self._allowed)),
-        )
-
-    def _observe(self, recording: Recording) -> tuple[float, float]:
-        """Return the scales of threshold and questions, in records, as they were drawn and not as they are told.
-
-        Draws come in blocks: the first question draws one for the threshold and then one for the questions.
-        """
-        drawn = scales_in_records(recording)
-        if self._is_fresh:
-            self._scales = (drawn[0], drawn[-1]) if drawn else (0.0, 0.0)
-            self._is_fresh = False
-        elif drawn and min(drawn) < min(self._scales):
-            self._scales = (min(drawn), min(drawn))
-        return self._scales
-
-
-class AuditedGradients(GradientQuestions):
-    """Recorded gradient questions."""
-
-    def __init__(
-        self, table: Table, relation: Relation, rows: MomentPlan, accounting: Filter, gate: Gate, recording: Recording
-    ) -> None:
-        super().__init__(table, relation, rows, accounting, gate)
-        self._recording = recording
-
-    def gradient(
-        self, weights: NDArray[np.float64], clip: float, share: Fraction, label: str
-    ) -> tuple[NDArray[np.float64], float]:
-        """Return the noisy sum of clipped gradients."""
-        call = super().gradient
-        return self._recording.ask(
-            "gradient",
-            (weights.tobytes(), clip, share, label),
-            lambda: call(weights, clip, share, label),
-            lambda given, recording: read_gradient(given, self._rows.bits, recording),
-        )
-
-    def curvature(self, direction: NDArray[np.float64], cap: float, share: Fraction, label: str) -> tuple[float, float]:
-        """Return the noisy sum of clipped curvatures."""
-        call = super().curvature
-        return self._recording.ask(
-            "curvature",
-            (direction.tobytes(), cap, share, label),
-            lambda: call(direction, cap, share, label),
-            lambda given, recording: read_curvature(given, self._rows.bits, recording),
-        )
-
-
-class AuditedKernels(KernelQuestions):
-    """Recorded kernel questions. They note the exact statistics that the permutation test compares."""
-
-    def __init__(self, table: Table, relation: Relation, slots: int, gate: Gate, recording: Recording) -> None:
-        super().__init__(table, relation, slots, gate)
-        self._recording = recording
-
-    def permutation_bit(self, question: Question, epsilon: Fraction, test: HsicTest, label: str) -> bool:
-        """Tell whether x and y look dependent, by a private permutation test."""
-        call = super().permutation_bit
-        tests = (test.level, test.permutations, test.bandwidth)
-        asked = (question, epsilon, tests, _tell_regression(test.regression, question), label)
-        return self._recording.ask(
-            "permutation_bit",
-            asked,
-            lambda: call(question, epsilon, test, label),
-            lambda given, recording: read_permuted(recording, self.slots, test, question),
-        )
-
-    def gcm(
-        self,
-        question: Question,
-        epsilons: tuple[Fraction, Fraction, Fraction],
-        functions: PublicFunctions,
-        bound: float,
-        label: str,
-    ) -> NoisySums:
-        """Return noisy sums of residual products."""
-        call = super().gcm
-        asked = (question, epsilons, _tell_regression(functions, question), bound, label)
-        return self._recording.ask("gcm", asked, lambda: call(question, epsilons, functions, bound, label), read_sums)
-
-    def hsic_difference(
-        self, x: str, y: str, epsilon: Fraction, regression: Regression, bandwidth: float, label: str
-    ) -> NoisyDifference:
-        """Return the difference of two root HSICs."""
-        call = super().hsic_difference
-        asked = (x, y, epsilon, _tell_pair(regression, x, y), bandwidth, label)
-        return self._recording.ask(
-            "hsic_difference", asked, lambda: call(x, y, epsilon, regression, bandwidth, label), read_difference
-        )
-
-    def rank_difference(
-        self, x: str, y: str, epsilon: Fraction, functions: PublicFunctions, label: str
-    ) -> NoisyDifference:
-        """Return the difference of two scores by ranks."""
-        call = super().rank_difference
-        asked = (x, y, epsilon, _tell_pair(functions, x, y), label)
-        return self._recording.ask(
-            "rank_difference", asked, lambda: call(x, y, epsilon, functions, label), read_difference
-        )
-
-    def _permuted(self, u: NDArray[np.float64], v: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-        found = super()._permuted(u, v, count)
-        for value in found.tolist():
-            self._recording.note(value)
-        return found
-
-
-def _tell_regression(regression: Regression, question: Question) -> tuple[Any, ...]:
-    """Return what a regression is, in values that can be compared: functions must come from answers alone."""
-    if isinstance(regression, Ridge):
-        return (regression,)
-    x, y, given = question
-    return tuple(regression.function(target, given) for target in (x, y))
-
-
-def _tell_pair(regression: Regression, x: str, y: str) -> tuple[Any, ...]:
-    if isinstance(regression, Ridge):
-        return (regression,)
-    return regression.function(y, (x,)), regression.function(x, (y,))
 
 
 class WatchedTable:
@@ -428,108 +356,3 @@ class WatchedTable:
         if name != "schema":
             self._recording.touch(name)
         return getattr(self._table, name)
-
-
-class AuditedCurator(Curator):
-    """A curator whose every door is recorded."""
-
-    def __init__(self, table: Table, relation: Relation, accounting: Filter, recording: Recording) -> None:
-        super().__init__(cast(Table, WatchedTable(table, recording)), relation, accounting, recording, recording.noise)
-        self._recording = recording
-
-    def count_rows(self, share: Fraction) -> NoisyCounts:
-        """Release the number of rows."""
-        call = super().count_rows
-        return self._recording.ask(
-            "count_rows", (share,), lambda: call(share), lambda given, recording: read_releases((given,), recording)
-        )
-
-    def count_tables(
-        self, column_sets: Sequence[tuple[str, ...]], share: Fraction, label: str
-    ) -> tuple[NoisyCounts, ...]:
-        """Release the tables of counts of several sets of columns."""
-        call = super().count_tables
-        if not column_sets:
-            return ()
-        asked = (tuple(column_sets), share, label)
-        return self._recording.ask("count_tables", asked, lambda: call(column_sets, share, label), read_releases)
-
-    def interactions(
-        self, pairs: Sequence[tuple[str, str]], share: Fraction, label: str
-    ) -> tuple[NoisyInteractions, ...]:
-        """Release what the tables of pairs of columns hold beyond their margins."""
-        call = super().interactions
-        return self._recording.ask(
-            "interactions", (tuple(pairs), share, label), lambda: call(pairs, share, label), read_releases
-        )
-
-    def margins(
-        self, columns: Sequence[str], share: Fraction, label: str
-    ) -> tuple[NoisyCounts | NoisyInteractions, ...]:
-        """Release the number of rows, and what the one-way tables of columns hold beyond it."""
-        call = super().margins
-        return self._recording.ask(
-            "margins", (tuple(columns), share, label), lambda: call(columns, share, label), read_releases
-        )
-
-    def magnitudes(self, centers: dict[str, float], exponents: range, share: Fraction) -> tuple[NoisyMagnitudes, ...]:
-        """Release how far values lie from public centres."""
-        call = super().magnitudes
-        asked = (tuple(centers.items()), exponents, share)
-        return self._recording.ask("magnitudes", asked, lambda: call(centers, exponents, share), read_releases)
-
-    def moments(self, plan: MomentPlan, share: Fraction, label: str) -> NoisyMoments:
-        """Release the second moments of clipped rows."""
-        call = super().moments
-        return self._recording.ask(
-            "moments",
-            (plan, share, label),
-            lambda: call(plan, share, label),
-            lambda given, recording: read_releases((given,), recording),
-        )
-
-    def features(self, plan: FeaturePlan, share: Fraction, label: str) -> NoisyFeatureMoments:
-        """Release the second moments of public features of clipped columns."""
-        call = super().features
-        return self._recording.ask(
-            "features",
-            (plan, share, label),
-            lambda: call(plan, share, label),
-            lambda given, recording: read_releases((given,), recording),
-        )
-
-    def residual_moments(self, plan: ResidualPlan, share: Fraction, label: str) -> NoisyMoments:
-        """Release the second moments of residuals of public functions."""
-        call = super().residual_moments
-        return self._recording.ask(
-            "residual_moments",
-            (plan, share, label),
-            lambda: call(plan, share, label),
-            lambda given, recording: read_releases((given,), recording),
-        )
-
-    def ask_questions(self, statistic: Statistic) -> QuestionSession:
-        """Return a recorded question session, after the curator's own checks."""
-        call = super().ask_questions
-
-        def make() -> QuestionSession:
-            call(statistic)  # refuses what the curator refuses
-            return AuditedQuestions(self._table, self.relation, statistic, self._gate, self._recording)
-
-        return self._recording.open("ask_questions", (statistic,), make)
-
-    def ask_gradients(self, rows: MomentPlan) -> GradientQuestions:
-        """Return recorded gradient questions."""
-        return self._recording.open(
-            "ask_gradients",
-            (rows,),
-            lambda: AuditedGradients(self._table, self.relation, rows, self.accounting, self._gate, self._recording),
-        )
-
-    def ask_kernels(self, slots: int) -> KernelQuestions:
-        """Return recorded kernel questions."""
-        return self._recording.open(
-            "ask_kernels",
-            (slots,),
-            lambda: AuditedKernels(self._table, self.relation, slots, self._gate, self._recording),
-        )

@@ -219,6 +219,13 @@ class Recording:
         The exchanges to play back; None for a first run.
     end
         When a replay ends: that of an attacker needs the answers only.
+
+    Attributes
+    ----------
+    door
+        Through which the current question goes; None outside of an exchange.
+    answer_scales
+        Of the Laplace noise that was drawn for single answers so far, in records: it comes in blocks.
     """
 
     def __init__(self, source: NoiseSource, played: Sequence[Exchange] | None = None, end: End = End.RESULT) -> None:
@@ -229,7 +236,8 @@ class Recording:
         self._end = end
         self._events: list[Event] = []
         self._notes: list[float] = []
-        self._is_open = False
+        self.door: str | None = None
+        self.answer_scales: list[float] = []
 
     def __repr__(self) -> str:
         return f"Recording({len(self.exchanges)} exchanges)"
@@ -250,13 +258,13 @@ class Recording:
         if not isinstance(event, Unbounded):
             self._events.append(event)
 
-    def note(self, value: float) -> None:
-        """Note an exact number that the mechanism of the current exchange was given."""
-        self._notes.append(value)
+    def note(self, *values: float) -> None:
+        """Note exact numbers that the mechanism of the current exchange was given."""
+        self._notes += values
 
     def touch(self, what: str) -> None:
         """Note that rows were read; outside of an exchange nobody may."""
-        if not self._is_open:
+        if self.door is None:
             self.touched.append(what)
 
     def ask(
@@ -319,11 +327,11 @@ class Recording:
             if expected.door != door or expected.asked != asked:
                 raise Divergence(f"question {len(self.exchanges) + 1} differs: {expected.door} first, then {door}")
         self.noise.begin(None if expected is None else expected.luck)
-        self._events, self._notes, self._is_open = [], [], True
+        self.door, self._events, self._notes = door, [], []
         return expected
 
     def _close(self, door: str, asked: tuple[Any, ...], answer: Any, exact: Exact, refusal: str | None) -> None:
-        self._is_open = False
+        self.door = None
         events, draws, luck = tuple(self._events), tuple(self.noise.draws), tuple(self.noise.luck)
         self.exchanges.append(Exchange(door, asked, answer, exact, events, draws, luck, refusal))
         if self._end is End.LAST_ANSWER and self._played is not None and len(self.exchanges) == len(self._played):
