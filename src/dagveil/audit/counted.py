@@ -223,13 +223,7 @@ def _look_at_votes(test: PartTest) -> Look:
     def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
         statistic = Reconciled(test, parts)
         shape = TableShape(1, 2, 2)
-        search = TableSearch(
-            batch_votes(statistic),
-            (parts, 2, 2),
-            Norm.LARGEST,
-            relation,
-            parts=parts,
-        )
+        search = TableSearch(batch_votes(statistic), (parts, 2, 2), Norm.LARGEST, relation, parts=parts)
         return search.run(pairs, (6, 30, 60), rng), float(statistic.sensitivity(relation, shape))
 
     return look

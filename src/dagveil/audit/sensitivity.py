@@ -21,10 +21,7 @@ from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import counts_sensitivity
 
 _SCHEMA: Final = Schema(
-    dataset="audit",
-    columns={name: Numeric(bounds=(-1.0, 1.0), bins=3) for name in "ab"},
-    reviewed=True,
-    public=True,
+    dataset="audit", columns={name: Numeric(bounds=(-1.0, 1.0), bins=3) for name in "ab"}, reviewed=True, public=True
 )
 _SLOTS: Final = 6
 _PARTS: Final = 3

@@ -274,12 +274,7 @@ def read_course(told: Sequence[Exchange]) -> Course | None:
     if any(exchange.luck and exchange.exact.rule is not Rule.SAMPLED for exchange in told):
         return None
     course = tuple(
-        (
-            exchange.door,
-            exchange.asked,
-            exchange.answer if isinstance(exchange.answer, int) else None,
-            exchange.refusal,
-        )
+        (exchange.door, exchange.asked, exchange.answer if isinstance(exchange.answer, int) else None, exchange.refusal)
         for exchange in told
     )
     try:

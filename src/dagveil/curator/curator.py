@@ -32,13 +32,7 @@ from dagveil.privacy.mechanisms.gaussian import lattice_for
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.release import (
-    NoisyCounts,
-    NoisyFeatureMoments,
-    NoisyInteractions,
-    NoisyMagnitudes,
-    NoisyMoments,
-)
+from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMagnitudes, NoisyMoments
 from dagveil.statistics.contingency import (
     centre_counts,
     changed_cells,

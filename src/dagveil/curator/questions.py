@@ -278,7 +278,4 @@ class ThresholdRounds:
         return below
 
 
-_SAMPLING = {
-    Relation.ADD_REMOVE: Sampling.POISSON,
-    Relation.REPLACE_ONE: Sampling.WITHOUT_REPLACEMENT,
-}
+_SAMPLING = {Relation.ADD_REMOVE: Sampling.POISSON, Relation.REPLACE_ONE: Sampling.WITHOUT_REPLACEMENT}
