@@ -68,7 +68,7 @@ def test_no_neighbour_exceeds_the_declared_sensitivity(name: str, relation: Rela
     assert finding.holds
     assert finding.ratio >= LOOSE.get(name, 0.9)
     assert finding.pairs >= 40
-    assert finding.words
+    assert finding.pair
 
 
 def test_a_smaller_bound_is_broken() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv, expit
@@ -91,8 +92,7 @@ CHOICE_CONFIDENCE: Final = 0.99
 """Events are chosen at this confidence, above that of the verdict: the best of many thresholds was also lucky."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attack:
+class Attack(msgspec.Struct, frozen=True):
     """What a distinguishing attack proved.
 
     Attributes

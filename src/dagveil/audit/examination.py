@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,12 +13,10 @@ from dagveil.audit.certificate import (
     CERTIFICATE_VERSION,
     AttackLine,
     Certificate,
-    MembershipLine,
     ReplayLine,
-    SensitivityLine,
 )
 from dagveil.audit.distinguish import Attack, distinguish, find_reachable
-from dagveil.audit.membership import infer_membership, membership_kind, membership_options
+from dagveil.audit.membership import Membership, infer_membership, membership_kind, membership_options
 from dagveil.audit.neighbours import (
     Case,
     DataKind,
@@ -40,7 +38,7 @@ from dagveil.audit.published import (
 )
 from dagveil.audit.replay import Replay, replay_method
 from dagveil.audit.runs import AttackJob, attacker_for, choose_conduct, collect_runs
-from dagveil.audit.search import AuditedStatistic, Effort
+from dagveil.audit.search import AuditedStatistic, Effort, Finding
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.audit.transcript import Attacker
 from dagveil.methods.method import Method
@@ -185,6 +183,23 @@ def examine_method(
     plan.progress("replays", len(places), len(places))
     statistics = statistics_behind(method, replays, chosen)
     attacks = [attack_case(method, budget, case, plan) for case in attack_cases(method, plan.effort, chosen)]
+    return _certify(
+        method,
+        budget,
+        chosen,
+        plan,
+        calibration,
+        relations=tuple(dict.fromkeys(relation for _, relation in places)),
+        replays=tuple(ReplayLine.of(replay) for replay in replays),
+        statistics=search_in_parallel([one.name for one in statistics], None, plan),
+        attacks=tuple(attacks),
+        memberships=tuple(_infer(method, budget, chosen, plan)),
+    )
+
+
+def _certify(
+    method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan, calibration: Calibration, **found: Any
+) -> Certificate:
     return Certificate(
         format="dagveil-audit",
         version=CERTIFICATE_VERSION,
@@ -192,15 +207,11 @@ def examine_method(
         created=now(),
         method=method.name,
         calibration=calibration,
-        options=chosen,
+        options=dict(options),
         effort=plan.effort,
         epsilon=str(budget.epsilon),
         delta=str(budget.delta),
-        relations=tuple(dict.fromkeys(relation for _, relation in places)),
-        replays=tuple(ReplayLine.of(replay) for replay in replays),
-        statistics=search_in_parallel([one.name for one in statistics], None, plan),
-        attacks=tuple(attacks),
-        memberships=tuple(_infer(method, budget, chosen, plan)),
+        **found,
     )
 
 
@@ -215,21 +226,16 @@ def examine_published(method: Method, budget: Budget, options: Mapping[str, Sett
     attack = distinguish(first, second, attacker.names, attacker.reported_delta())
     claimed = float(max(first[:, 0].max(), second[:, 0].max()))
     words = PUBLISHED_PAIRS[method.name].words if method.name in PUBLISHED_PAIRS else ""
-    return Certificate(
-        format="dagveil-audit",
-        version=CERTIFICATE_VERSION,
-        software=f"dagveil {__version__}",
-        created=now(),
-        method=method.name,
-        calibration=Calibration.PAPER,
-        options=dict(options),
-        effort=plan.effort,
-        epsilon=str(budget.epsilon),
-        delta=str(budget.delta),
+    return _certify(
+        method,
+        budget,
+        options,
+        plan,
+        Calibration.PAPER,
         relations=(case.relation,),
         replays=(),
         statistics=search_in_parallel([one.name for one in published_statistics(method.name)], method.name, plan),
-        attacks=(AttackLine.of(case, claimed, attack, pair=words),),
+        attacks=(_write_attack(case, claimed, attack, None, pair=words),),
         readings=attacker.list_readings(),
     )
 
@@ -250,7 +256,12 @@ def attack_case(method: Method, budget: Budget, case: Case, plan: Plan) -> Attac
     attacker = attacker_for(job)
     assert isinstance(attacker, Attacker)
     reachable = max(find_reachable(events, attack.runs, delta) for events in attacker.list_charges(CHARGED_RUNS))
-    return AttackLine.of(case, claimed, attack, reachable, conduct=choose_conduct(job, runs))
+    return _write_attack(case, claimed, attack, reachable, conduct=choose_conduct(job, runs))
+
+
+def _write_attack(case: Case, claimed: float, attack: Attack, reachable: float | None, **more: Any) -> AttackLine:
+    facts = {**msgspec.structs.asdict(attack), **more}
+    return AttackLine(case.kind, case.relation, dict(case.options), claimed, reachable=reachable, **facts)
 
 
 def _attack(job: AttackJob, runs: int, plan: Plan) -> Attack:
@@ -259,16 +270,15 @@ def _attack(job: AttackJob, runs: int, plan: Plan) -> Attack:
     return distinguish(first, second, attacker_for(job).names, float(job.budget.delta))
 
 
-def _infer(method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan) -> list[MembershipLine]:
+def _infer(method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan) -> list[Membership]:
     kind = membership_kind(method)
     trials = plan.trials or (plan.effort.slow_trials if is_slow(method) else plan.effort.trials)
-    lines = []
+    lines: list[Membership] = []
     for relation in fitting_relations(method, kind):
         case = Case(kind, relation, membership_options(method, options))
         job = _make_job(method, case, budget, plan.seed)
         tell = _named(plan.progress, kind, relation)
-        found = infer_membership(job, trials, plan.store, plan.workers, tell)
-        lines += [MembershipLine.of(kind, relation, outcome) for outcome in found]
+        lines += infer_membership(job, trials, plan.store, plan.workers, tell)
     return lines
 
 
@@ -301,14 +311,14 @@ class SearchTask(msgspec.Struct, frozen=True):
     seed: int
 
 
-def run_search(task: SearchTask) -> SensitivityLine:
+def run_search(task: SearchTask) -> Finding:
     """Do one search."""
     known = audited_statistics() if task.published is None else published_statistics(task.published)
     statistic = next(one for one in known if one.name == task.statistic)
-    return SensitivityLine.of(search_statistic(statistic, task.relation, task.pairs, task.seed))
+    return search_statistic(statistic, task.relation, task.pairs, task.seed)
 
 
-def search_in_parallel(names: Sequence[str], published: str | None, plan: Plan) -> tuple[SensitivityLine, ...]:
+def search_in_parallel(names: Sequence[str], published: str | None, plan: Plan) -> tuple[Finding, ...]:
     """Search the worst neighbours of several statistics, under every relation that they are declared for."""
     known = audited_statistics() if published is None else published_statistics(published)
     tasks = [
@@ -317,7 +327,7 @@ def search_in_parallel(names: Sequence[str], published: str | None, plan: Plan) 
         if statistic.name in names
         for relation in statistic.relations
     ]
-    done = work_through(tasks, run_search, SensitivityLine, plan.store, plan.workers, plan.progress, "neighbours")
+    done = work_through(tasks, run_search, Finding, plan.store, plan.workers, plan.progress, "neighbours")
     return tuple(done)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -47,8 +46,7 @@ RIDGE: Final = 1.0
 _ROUNDS: Final = 25
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """A value, and the ends between which it lies with 95 % confidence."""
 
     value: float
@@ -219,27 +217,23 @@ class MemberBlock(msgspec.Struct, frozen=True):
 Trials = tuple[tuple[float, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """What an attacker made of the trials.
+class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an attacker, who saw the answers or the graph only, made of the judged trials.
 
-    Attributes
-    ----------
-    attacker
-        What he saw: the answers, or the graph only.
-    trials
-        Judged ones.
-    auc, advantage
-        With 95 % intervals.
-    auc_bound, advantage_bound
-        The most that the claim allows.
+    Area and advantage come with 95 % intervals, and with the most that the claim allows.
     """
 
+    kind: DataKind
+    relation: Relation
     attacker: str
     trials: int
-    auc: Interval
+    auc: float
+    auc_low: float
+    auc_high: float
     auc_bound: float
-    advantage: Interval
+    advantage: float
+    advantage_low: float
+    advantage_high: float
     advantage_bound: float
 
 
@@ -372,11 +366,6 @@ def judge_scores(attacker: str, is_member: NDArray[np.bool_], scores: Floats, jo
     threshold = choose_threshold(scores[fitted & is_member], scores[fitted & ~is_member])
     members, others = scores[~fitted & is_member], scores[~fitted & ~is_member]
     epsilon, delta = float(job.budget.epsilon), float(job.budget.delta)
-    return Membership(
-        attacker,
-        len(members) + len(others),
-        measure_auc(members, others),
-        bound_auc(epsilon, delta),
-        measure_advantage(members, others, threshold),
-        bound_advantage(epsilon, delta),
-    )
+    area = *measure_auc(members, others), bound_auc(epsilon, delta)
+    advantage = *measure_advantage(members, others, threshold), bound_advantage(epsilon, delta)
+    return Membership(job.kind, job.relation, attacker, len(members) + len(others), *area, *advantage)

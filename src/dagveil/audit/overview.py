@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dagveil.audit.certificate import AttackLine, Certificate, SensitivityLine, read_amount
+from dagveil.audit.certificate import AttackLine, Certificate, read_amount
 from dagveil.audit.runs import Conduct
+from dagveil.audit.search import Finding
 
 
 def list_findings(certificate: Certificate) -> list[tuple[str, str]]:
@@ -102,14 +103,14 @@ def _tell_case(line: AttackLine, certificate: Certificate) -> str:
 
 def _tell_searches(certificates: Sequence[Certificate]) -> str:
     """List each search once, though methods share statistics."""
-    lines: dict[tuple[str, str, int], SensitivityLine] = {}
+    lines: dict[tuple[str, str, int], Finding] = {}
     for certificate in certificates:
         for line in certificate.statistics:
             lines.setdefault((line.statistic, line.relation.value, line.pairs), line)
     return write_searches(list(lines.values()))
 
 
-def write_searches(lines: Sequence[SensitivityLine]) -> str:
+def write_searches(lines: Sequence[Finding]) -> str:
     """Return what searches for neighbours found, as Markdown."""
     header = ("statistic", "neighbours", "pairs tried", "largest change / declared", "worst neighbours")
     rows = [

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -101,24 +101,17 @@ class Found:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The worst neighbours of a statistic, beside what it declares."""
+class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The worst neighbours of a statistic, beside what it declares: a ratio above 1 breaks the guarantee."""
 
     statistic: str
     function: str
     relation: Relation
     change: float
     declared: float
+    ratio: float
     pairs: int
-    words: str
-
-    @property
-    def ratio(self) -> float:
-        """The largest change as a part of the declared one: above 1 breaks the guarantee."""
-        if self.declared == 0:  # public: it must not move at all
-            return math.inf if self.change else 0.0
-        return self.change / self.declared
+    pair: str
 
     @property
     def holds(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -129,4 +130,7 @@ def search_statistic(statistic: AuditedStatistic, relation: Relation, pairs: int
     1.0
     """
     found, declared = statistic.look(relation, pairs, np.random.default_rng(seed))
-    return Finding(statistic.name, statistic.function, relation, found.change, declared, found.pairs, found.words)
+    # what is declared to be public must not move at all
+    ratio = found.change / declared if declared else math.inf if found.change else 0.0
+    facts = statistic.name, statistic.function, relation, found.change, declared, ratio, found.pairs, found.words
+    return Finding(*facts)

@@ -151,7 +151,7 @@ def _search_statistics(
     click.echo(text, nl=False)
     if table is not None:
         write_output(Path(table), text.encode())
-    if any(line.exceeds for line in found):
+    if not all(line.holds for line in found):
         raise click.exceptions.Exit(1)
 
 
