@@ -30,11 +30,10 @@ from dagveil.audit.neighbours import (
 )
 from dagveil.audit.parallel import BlockStore, work_through
 from dagveil.audit.published import (
-    PUBLISHED_PAIRS,
     PublishedAttacker,
     make_published_pair,
     published_case,
-    published_statistics,
+    published_claim,
 )
 from dagveil.audit.replay import Replay, replay_method
 from dagveil.audit.runs import AttackJob, attacker_for, choose_conduct, collect_runs
@@ -225,7 +224,7 @@ def examine_published(method: Method, budget: Budget, options: Mapping[str, Sett
     first, second = collect_runs(job, runs, plan.store, plan.workers, tell)
     attack = distinguish(first, second, attacker.names, attacker.reported_delta())
     claimed = float(max(first[:, 0].max(), second[:, 0].max()))
-    words = PUBLISHED_PAIRS[method.name].words if method.name in PUBLISHED_PAIRS else ""
+    claim = published_claim(method.name)
     return _certify(
         method,
         budget,
@@ -234,8 +233,8 @@ def examine_published(method: Method, budget: Budget, options: Mapping[str, Sett
         Calibration.PAPER,
         relations=(case.relation,),
         replays=(),
-        statistics=search_in_parallel([one.name for one in published_statistics(method.name)], method.name, plan),
-        attacks=(_write_attack(case, claimed, attack, None, pair=words),),
+        statistics=search_in_parallel([one.name for one in claim.statistics], method.name, plan),
+        attacks=(_write_attack(case, claimed, attack, None, pair=claim.words),),
         readings=attacker.list_readings(),
     )
 
@@ -313,14 +312,14 @@ class SearchTask(msgspec.Struct, frozen=True):
 
 def run_search(task: SearchTask) -> Finding:
     """Do one search."""
-    known = audited_statistics() if task.published is None else published_statistics(task.published)
+    known = audited_statistics() if task.published is None else published_claim(task.published).statistics
     statistic = next(one for one in known if one.name == task.statistic)
     return search_statistic(statistic, task.relation, task.pairs, task.seed)
 
 
 def search_in_parallel(names: Sequence[str], published: str | None, plan: Plan) -> tuple[Finding, ...]:
     """Search the worst neighbours of several statistics, under every relation that they are declared for."""
-    known = audited_statistics() if published is None else published_statistics(published)
+    known = audited_statistics() if published is None else published_claim(published).statistics
     tasks = [
         SearchTask(statistic.name, published, relation, plan.pairs_tried, plan.seed)
         for statistic in known

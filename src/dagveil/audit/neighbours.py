@@ -183,8 +183,13 @@ def make_schema(kind: DataKind, relation: Relation, rows: int) -> Schema:
     else:
         columns = {name: Numeric(bounds=(-BOUND, BOUND)) for name in "abc"}
         nominal = rows + SPARE_SLOTS
+    return declare_schema(columns, relation, nominal)
+
+
+def declare_schema(columns: dict[str, Column], relation: Relation, nominal_rows: int | None) -> Schema:
+    """Return the schema of an audit's own tables."""
     return Schema(
-        dataset="audit", columns=columns, reviewed=True, relation=relation.value, nominal_rows=nominal, public=True
+        dataset="audit", columns=columns, reviewed=True, relation=relation.value, nominal_rows=nominal_rows, public=True
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
@@ -179,8 +179,7 @@ class Attacker:
         """Names of the features of a run. A graph that is computed from releases adds nothing to them."""
         if self.method.ask is None:
             return ANSWER_FEATURES
-        edges = [f"{x} {mark} {y}" for x, y in combinations(self.pair.schema.columns, 2) for mark in ("→", "←", "–")]
-        return (*ANSWER_FEATURES, *edges)
+        return (*ANSWER_FEATURES, *name_edges(self.pair.schema.columns))
 
     def watch(self, table: Table, seed: int) -> tuple[float, ...]:
         """Let the method run on a table, and turn what it told into features."""
@@ -282,6 +281,11 @@ def read_course(told: Sequence[Exchange]) -> Course | None:
     except TypeError:
         return None  # a plug-in may ask with arguments that cannot be remembered
     return course
+
+
+def name_edges(columns: Iterable[str]) -> list[str]:
+    """Return names of the marks of `read_graph`."""
+    return [f"{x} {mark} {y}" for x, y in combinations(columns, 2) for mark in ("→", "←", "–")]
 
 
 def read_graph(graph: Cpdag, columns: Sequence[str]) -> list[float]:
