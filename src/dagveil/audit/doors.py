@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache, wraps
 from inspect import getmembers, signature
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -196,30 +196,46 @@ def _read_permuted(answer: bool, recording: Recording, asked: KernelQuestions, g
     return Exact(Rule.PERMUTED, tuple(value / unit for value in recording.notes), (scale,))
 
 
-READERS: Final[Mapping[str, Reader]] = {
-    "count_rows": _read_releases,
-    "count_tables": _read_releases,
-    "interactions": _read_releases,
-    "margins": _read_releases,
-    "magnitudes": _read_releases,
-    "moments": _read_releases,
-    "features": _read_releases,
-    "residual_moments": _read_releases,
-    "answer": _read_answer,
-    "answer_by_median": _read_median,
-    "answer_from_sample": _read_sampled,
-    "choose_number": _read_notes,
-    "choose_separation": _read_notes,
-    "flip_coin": lambda *told: Exact(Rule.NOTHING),
-    "looks_independent": _read_round,
-    "gradient": _read_sum(4.0),
-    "curvature": _read_sum(2.0),
-    "permutation_bit": _read_permuted,
-    "gcm": _read_residual_sums,
-    "hsic_difference": _read_difference,
-    "rank_difference": _read_difference,
+class Door(NamedTuple):
+    """How the exact numbers behind an answer are read, and the statistics whose sensitivity it relies on."""
+
+    read: Reader
+    statistics: tuple[str, ...] = ()
+
+
+_SCORE: Final = "score in records"
+_PARTS: Final = "parts of a source without an order"
+_SLOTS: Final = "slots of a source without an order"
+_PAIRED: Final = "root HSIC, pairs as they are"
+_RESIDUAL: Final = "residual of another slot"
+
+READERS: Final[Mapping[str, Door]] = {
+    "count_rows": Door(_read_releases, ("number of rows",)),
+    "count_tables": Door(_read_releases, ("tables of counts", "tables of counts, Laplace noise")),
+    "interactions": Door(_read_releases, ("interactions of pairs",)),
+    "margins": Door(_read_releases, ("margins",)),
+    "magnitudes": Door(_read_releases, ("counts by magnitude",)),
+    "moments": Door(_read_releases, ("second moments",)),
+    "features": Door(_read_releases, ("second moments of features",)),
+    "residual_moments": Door(_read_releases, ("second moments of residuals of public functions",)),
+    "answer": Door(_read_answer, (_SCORE, _PARTS)),
+    "answer_by_median": Door(_read_median, ("median of parts", _PARTS)),
+    "answer_from_sample": Door(_read_sampled, (_SCORE, _PARTS)),
+    "choose_number": Door(_read_notes, (_SCORE,)),
+    "choose_separation": Door(_read_notes, (_SCORE,)),
+    "flip_coin": Door(lambda *told: Exact(Rule.NOTHING)),
+    "looks_independent": Door(_read_round, (_SCORE, _PARTS)),
+    "gradient": Door(_read_sum(4.0), ("sum of clipped gradients",)),
+    "curvature": Door(_read_sum(2.0), ("sum of clipped curvatures",)),
+    "permutation_bit": Door(_read_permuted, ("root HSIC, permuted", _PAIRED, _RESIDUAL, _SLOTS)),
+    "gcm": Door(
+        _read_residual_sums,
+        ("sums of residual products and of their squares", "sums of clipped residuals", _SLOTS),
+    ),
+    "hsic_difference": Door(_read_difference, (_PAIRED, _RESIDUAL, _SLOTS)),
+    "rank_difference": Door(_read_difference, ("rank score of residuals", _SLOTS)),
 }
-"""For each door that answers, how the exact numbers are read."""
+"""A row for each door that answers."""
 
 FREE: Final = frozenset({"open_as_published", "critical_score"})
 """A paper calibration has no guarantee to audit; a critical score is computed from public facts alone."""
@@ -236,20 +252,20 @@ def recorded(**opened: type) -> Callable[[Kind], Kind]:
 
     def record(kind: Kind) -> Kind:
         above = kind.__mro__[1]
-        for door, call in getmembers(above, callable):
-            if door.startswith("_") or door in FREE:
+        for name, call in getmembers(above, callable):
+            if name.startswith("_") or name in FREE:
                 continue
-            if door not in READERS and door not in opened:
+            if name not in READERS and name not in opened:
                 raise TypeError(
-                    f"{above.__name__}.{door} would go unaudited; give it a row in the table READERS of audit/doors.py"
+                    f"{above.__name__}.{name} would go unaudited; give it a row in the table READERS of audit/doors.py"
                 )
-            setattr(kind, door, _record(door, call, READERS.get(door), opened.get(door)))
+            setattr(kind, name, _record(name, call, READERS.get(name), opened.get(name)))
         return kind
 
     return record
 
 
-def _record(door: str, call: Callable[..., Any], read: Reader | None, opened: type | None) -> Callable[..., Any]:
+def _record(name: str, call: Callable[..., Any], door: Door | None, opened: type | None) -> Callable[..., Any]:
     parameters = signature(call)
 
     @wraps(call)
@@ -257,11 +273,12 @@ def _record(door: str, call: Callable[..., Any], read: Reader | None, opened: ty
         recording: Recording = asked._recording
         given = parameters.bind(asked, *arguments, **named).args[1:] if named else arguments
         facts = tuple(_freeze(value, given) for value in given)
-        if read is not None:
+        if door is not None:
+            read = door.read
             return recording.ask(
-                door, facts, lambda: call(asked, *given), lambda answer, _: read(answer, recording, asked, given)
+                name, facts, lambda: call(asked, *given), lambda answer, _: read(answer, recording, asked, given)
             )
-        made = recording.open(door, facts, lambda: call(asked, *given))
+        made = recording.open(name, facts, lambda: call(asked, *given))
         made.__class__ = opened  # of which it has all attributes but these
         made._recording, made.opened_with = recording, given
         return made

@@ -16,6 +16,7 @@ from dagveil.audit.certificate import (
     ReplayLine,
 )
 from dagveil.audit.distinguish import Attack, distinguish, find_reachable
+from dagveil.audit.doors import READERS
 from dagveil.audit.membership import Membership, infer_membership, membership_kind, membership_options
 from dagveil.audit.neighbours import (
     Case,
@@ -52,43 +53,6 @@ CHARGED_RUNS: Final = 10
 
 AGAIN: Final = 1_000_000
 """Added to the seed of an attack that is done once more."""
-
-STATISTICS_OF_DOORS: Final[Mapping[str, tuple[str, ...]]] = {
-    "count_rows": ("number of rows",),
-    "count_tables": ("tables of counts", "tables of counts, Laplace noise"),
-    "magnitudes": ("counts by magnitude",),
-    "margins": ("margins",),
-    "interactions": ("interactions of pairs",),
-    "moments": ("second moments",),
-    "features": ("second moments of features",),
-    "residual_moments": ("second moments of residuals of public functions",),
-    "gradient": ("sum of clipped gradients",),
-    "curvature": ("sum of clipped curvatures",),
-    "answer": ("score in records", "parts of a source without an order"),
-    "answer_from_sample": ("score in records", "parts of a source without an order"),
-    "looks_independent": ("score in records", "parts of a source without an order"),
-    "choose_number": ("score in records",),
-    "choose_separation": ("score in records",),
-    "answer_by_median": ("median of parts", "parts of a source without an order"),
-    "permutation_bit": (
-        "root HSIC, permuted",
-        "root HSIC, pairs as they are",
-        "residual of another slot",
-        "slots of a source without an order",
-    ),
-    "gcm": (
-        "sums of residual products and of their squares",
-        "sums of clipped residuals",
-        "slots of a source without an order",
-    ),
-    "hsic_difference": (
-        "root HSIC, pairs as they are",
-        "residual of another slot",
-        "slots of a source without an order",
-    ),
-    "rank_difference": ("rank score of residuals", "slots of a source without an order"),
-}
-"""The statistics behind each door that answers."""
 
 NAMES_OF_STATISTICS: Final[Mapping[str, str]] = {
     "exact-distance": "exact distance",
@@ -293,7 +257,7 @@ def statistics_behind(
     method: Method, replays: list[Replay], options: Mapping[str, Setting]
 ) -> tuple[AuditedStatistic, ...]:
     """Return the statistics whose sensitivity the method relied on: those of its doors, and the one of its settings."""
-    wanted = {name for replay in replays for door, _ in replay.doors for name in STATISTICS_OF_DOORS[door]}
+    wanted = {name for replay in replays for door, _ in replay.doors for name in READERS[door].statistics}
     statistic = getattr(method.read_settings(Calibration.SOUND, options), "statistic", None)
     if isinstance(statistic, str):
         wanted.add(NAMES_OF_STATISTICS.get(statistic, statistic))

@@ -14,8 +14,8 @@ from dagveil.audit.doors import WatchedTable
 from dagveil.audit.neighbours import BOUND, Case, DataKind, Pair, Rows, Setting, declare_schema, read_rows
 from dagveil.audit.recording import Recording
 from dagveil.audit.records import Domain, look_at_records
-from dagveil.audit.search import AuditedStatistic, Floats, Found, Look, Norm
-from dagveil.audit.tables import Tables, TableSearch
+from dagveil.audit.search import AuditedStatistic, Floats, Look, Norm
+from dagveil.audit.tables import Tables, look_at_tables
 from dagveil.audit.transcript import name_edges, read_graph
 from dagveil.curator import PublishedAccess
 from dagveil.data.column import Boolean, Column, Numeric
@@ -115,12 +115,8 @@ def _state(name: str, look: Look) -> AuditedStatistic:
 
 
 def _state_rank(name: str, measure: Callable[[Tables], Floats], declared: float) -> AuditedStatistic:
-    def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        facts = (2, 2, 2), Norm.LARGEST, relation
-        search = TableSearch(lambda tables: measure(tables)[:, None], *facts, fewest_rows=ROWS, most_enumerated=0)
-        return search.run(pairs, (ROWS + 5,), rng), declared
-
-    return _state(name, look)
+    facts = (2, 2, 2), Norm.LARGEST, lambda relation: declared, (ROWS + 5,)
+    return _state(name, look_at_tables(lambda one: measure(one)[:, None], *facts, fewest_rows=ROWS, most_enumerated=0))
 
 
 def _state_rows(
@@ -133,26 +129,17 @@ def _state_rows(
     rows: int = ROWS,
     most_pairs: int = 200_000,
 ) -> AuditedStatistic:
-    search = look_at_records(measure, columns, reach, lambda relation: declared, norm, (rows - 1,), Domain.BOUNDED)
-    return _state(name, lambda relation, pairs, rng: search(relation, min(pairs, most_pairs), rng))
+    look = look_at_records(measure, columns, reach, lambda relation: declared, norm, (rows - 1,), Domain.BOUNDED)
+    return _state(name, _limit(look, most_pairs))
 
 
-def _look_at_greedy_distance(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
+def _limit(look: Look, most_pairs: int = 200_000) -> Look:
+    return lambda relation, pairs, rng: look(relation, min(pairs, most_pairs), rng)
+
+
+def _greedy_distances(tables: Tables) -> Floats:
     critical = float(chdtri(1, 0.1))
-
-    def measure(tables: Tables) -> Floats:
-        return np.array([[float(greedy_distance(table, critical))] for table in tables])
-
-    search = TableSearch(measure, (1, 2, 2), Norm.LARGEST, relation)
-    # the stated 1 is for a record that comes or goes; replaced, it would be twice that
-    return search.run(min(pairs, 200_000), (30, 60), rng), 2.0
-
-
-def _look_at_joint_table(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-    search = TableSearch(
-        lambda tables: tables.reshape(len(tables), -1).astype(np.float64), (2, 2), Norm.SIZES, relation
-    )
-    return search.run(pairs, (3, 30), rng), 1.0
+    return np.array([[float(greedy_distance(table, critical))] for table in tables])
 
 
 def _mean_gradient(rows: Floats) -> Floats:
@@ -184,6 +171,11 @@ _KENDALL: Final = (
 )
 _CURATE: Final = _state_rank(
     "p-value of the conditional Kendall test (CURATE)", published_p_values, CURATE_P_VALUE_CONSTANT / math.sqrt(ROWS)
+)
+# the stated 1 is for a record that comes or goes; replaced, it would be twice that
+_DISTANCE: Final = look_at_tables(_greedy_distances, (1, 2, 2), Norm.LARGEST, lambda relation: 2.0, (30, 60))
+_JOINT: Final = look_at_tables(
+    lambda tables: tables.reshape(len(tables), -1).astype(np.float64), (2, 2), Norm.SIZES, lambda relation: 1.0, (3, 30)
 )
 _GRADIENT: Final = _state_rows(
     "mean gradient, clipped as a whole",
@@ -232,14 +224,14 @@ PUBLISHED: Final[Mapping[str, PublishedClaim]] = {
         DataKind.TWO_COLUMNS,
         "60 equal records, and one with another level in one column or in both: the distance jumps by 62",
         {"node_epsilon": "0.5", "whole_domain": "true"},
-        (_state("greedy distance", _look_at_greedy_distance),),
+        (_state("greedy distance", _limit(_DISTANCE)),),
     ),
     "lap-mech": PublishedClaim(
         _make_small_counts,
         DataKind.TWO_COLUMNS,
         "nine records, of which the last counts for dependence or against it: two cells change, not one",
         {"level": "0.00053"},
-        (_state("table of all columns", _look_at_joint_table),),
+        (_state("table of all columns", _JOINT),),
     ),
     "priv-pc-star": _claim_outlier(_CORRELATIONS),
     "noleaks": _claim_outlier(_GRADIENT),

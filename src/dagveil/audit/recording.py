@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, TypeVar, cast
 
@@ -34,21 +34,16 @@ class NoiseLaw(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One request for noise: the law, its variance or scale, and how many numbers."""
+    """One request for noise: the law, its variance or scale, how many numbers, and which came."""
 
     law: NoiseLaw
     width: Fraction
     size: int
+    numbers: NDArray[np.int64] = field(compare=False, repr=False)
 
 
 class RecordedNoise:
-    """Noise that is noted. On a replay it is zero, and random choices are the ones on the recording.
-
-    Parameters
-    ----------
-    source
-        Where noise comes from in a first run.
-    """
+    """Noise that is noted. On a replay it is zero, and random choices are the ones on the recording."""
 
     def __init__(self, source: NoiseSource) -> None:
         self._source = source
@@ -91,13 +86,11 @@ class RecordedNoise:
 
     def discrete_gaussian(self, variance: Fraction, size: int) -> NDArray[np.int64]:
         """Draw Gaussian integers."""
-        self.draws.append(Draw(NoiseLaw.GAUSSIAN, variance, size))
-        return self._zeros(size) if self._waiting is not None else self._source.discrete_gaussian(variance, size)
+        return self._draw(NoiseLaw.GAUSSIAN, self._source.discrete_gaussian, variance, size)
 
     def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """Draw Laplace integers."""
-        self.draws.append(Draw(NoiseLaw.LAPLACE, scale, size))
-        return self._zeros(size) if self._waiting is not None else self._source.discrete_laplace(scale, size)
+        return self._draw(NoiseLaw.LAPLACE, self._source.discrete_laplace, scale, size)
 
     def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
         """Draw integers from 0 to bound − 1; a record that is new on a replay gets the middle one."""
@@ -121,9 +114,12 @@ class RecordedNoise:
             raise Divergence(f"the run asked for {size} random choices that the recording does not have")
         return np.append(recorded, recorded.dtype.type(new))[:size] if len(recorded) < size else recorded[:size].copy()
 
-    @staticmethod
-    def _zeros(size: int) -> NDArray[np.int64]:
-        return np.zeros(size, dtype=np.int64)
+    def _draw(
+        self, law: NoiseLaw, draw: Callable[[Fraction, int], NDArray[np.int64]], width: Fraction, size: int
+    ) -> NDArray[np.int64]:
+        drawn = draw(width, size) if self._waiting is None else np.zeros(size, dtype=np.int64)
+        self.draws.append(Draw(law, width, size, drawn.copy()))
+        return drawn
 
 
 Answer = TypeVar("Answer")
@@ -276,16 +272,7 @@ class Recording:
     ) -> Answer:
         """Put one question through a door; on a replay return the answer on the recording.
 
-        Parameters
-        ----------
-        door
-            What is called.
-        asked
-            With which arguments.
-        compute
-            The call itself.
-        read
-            Reads numbers from an answer, with the help of this recording's notes and draws.
+        The last argument reads numbers from an answer, with the help of this recording's notes and draws.
         """
         expected = self._start(door, asked)
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
@@ -16,13 +15,11 @@ from numpy.typing import NDArray
 from dagveil.audit.neighbours import DataKind, Setting, make_pair
 from dagveil.audit.parallel import BlockStore, work_through
 from dagveil.audit.published import PublishedAttacker, make_published_pair
-from dagveil.audit.recording import Draw, Exchange, NoiseLaw, Recording, Rule
+from dagveil.audit.recording import Draw, Exchange, NoiseLaw, Rule
 from dagveil.audit.search import Floats
 from dagveil.audit.transcript import Attacker, Course, read_course
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.noise.bits import SeededBits
-from dagveil.privacy.noise.exact import ExactNoise
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
@@ -43,24 +40,6 @@ class Conduct(enum.Enum):
 
     EACH = "each by itself"
     TOGETHER = "noise drawn for many runs at once"
-
-
-class NotedNoise(ExactNoise):
-    """Seeded noise that remembers its numbers."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(SeededBits(seed))
-        self.numbers: list[NDArray[np.int64]] = []
-
-    def discrete_gaussian(self, variance: Fraction, size: int) -> NDArray[np.int64]:
-        """Draw Gaussian integers."""
-        self.numbers.append(super().discrete_gaussian(variance, size))
-        return self.numbers[-1].copy()
-
-    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
-        """Draw Laplace integers."""
-        self.numbers.append(super().discrete_laplace(scale, size))
-        return self.numbers[-1].copy()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,15 +105,14 @@ def find_fixed_run(attacker: Attacker) -> FixedRun | None:
     numbers: list[Floats] = []
     for table in (0, 1):
         for number in range(CHECKED):
-            source = NotedNoise(2 * number + table)
-            told = attacker.run_from(attacker.tables[table], Recording(source))[1]
+            _, told = attacker.run(attacker.tables[table], 2 * number + table)
             here, drawn = read_course(told), tuple(draw for exchange in told for draw in exchange.draws)
             if not known:
                 course, draws, known = here, drawn, list(attacker.replay(told))
             if here is None or here != course or drawn != draws or not _only_adds(told):
                 return None
             noise.append(_read(told) - _read(known[table]))
-            numbers.append(np.concatenate([np.empty(0), *source.numbers]))
+            numbers.append(np.concatenate([np.empty(0), *(draw.numbers for draw in drawn)]))
     places = _match(np.stack(noise), np.stack(numbers))
     if places is None:
         return None
