@@ -20,7 +20,7 @@ from dagveil.audit.doors import (
 )
 from dagveil.audit.neighbours import AlignedTable, DataKind, Pair, fitting_kinds, fitting_relations, make_pair
 from dagveil.audit.recording import Divergence, Exact, Recording, Rule
-from dagveil.audit.replay import Replay, replay_method, run_method
+from dagveil.audit.replay import RepeatableRun, Replay, replay_method
 from dagveil.curator import Curator
 from dagveil.curator.kernel_questions import Ridge
 from dagveil.data.additive import AdditiveFunction
@@ -257,7 +257,7 @@ class TestTape:
         recording = Recording(noise_source(NoiseKind.SEEDED, 0))
         pair = make_pair(DataKind.LEVELS, Relation.ADD_REMOVE)
         for name in ("svt-pc", "em-pc"):
-            run_method(method_named(name), pair.first, pair.relation, Budget.of(3, 1e-6), None, recording)
+            RepeatableRun(method_named(name), pair.relation, Budget.of(3, 1e-6), None).run(pair.first, recording)
         secret = [one.exact for one in recording.exchanges if one.exact.rule in (Rule.ROUND, Rule.RECORDS)]
         assert len(secret) > 5
         assert all(exact.values == () for exact in secret)

@@ -14,10 +14,10 @@ from dagveil.audit import runs as runs_module
 from dagveil.audit.examination import Plan, attack_case
 from dagveil.audit.neighbours import DataKind, attack_cases, count_runs, make_pair
 from dagveil.audit.recording import End, Exchange, Finished, Recording
-from dagveil.audit.replay import RepeatableRun, run_method
+from dagveil.audit.replay import RepeatableRun, read_course
 from dagveil.audit.runs import AttackBlock, AttackJob, Conduct, choose_conduct, collect_runs, find_fixed_run, run_block
 from dagveil.audit.search import Effort
-from dagveil.audit.transcript import Attacker, read_course
+from dagveil.audit.transcript import Attacker
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
@@ -155,7 +155,7 @@ class TestRehearsal:
         recordings = [Recording(noise_source(NoiseKind.SEEDED, 3)) for _ in range(3)]
         results = [trial.run(pair.first, recording) for recording in recordings]
         assert results[0] == results[1] == results[2]
-        once = run_method(method_named("lap-mech"), pair.first, pair.relation, BUDGET, None, recordings[0])
+        once = RepeatableRun(method_named("lap-mech"), pair.relation, BUDGET, None).run(pair.first, recordings[0])
         assert once is not None
 
     def test_a_filter_of_another_kind_is_made_for_each_run(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -34,14 +35,10 @@ class AttackLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Which pair, and the settings that the method ran with there.
     claimed
         The epsilon that the bound is held against; for a published program the largest that a run reported.
-    bound
-        Lower bound on epsilon.
+    bound, ceiling, runs, hits, other_hits, event
+        As of an `Attack`.
     reachable
         What the best attack is expected to prove with so many runs, by the accounting; None where nothing is accounted.
-    ceiling
-        The largest bound that so many runs can prove at all.
-    runs, hits, other_hits, event
-        Judged runs on each table, and how often the event came there.
     pair
         The two tables, in words.
     conduct
@@ -174,8 +171,7 @@ def read_amount(text: str) -> float:
     >>> read_amount("1/4")
     0.25
     """
-    top, _, bottom = text.partition("/")
-    return float(top) / float(bottom or 1)
+    return float(Fraction(text))
 
 
 def encode_certificate(certificate: Certificate) -> bytes:

@@ -32,6 +32,29 @@ from dagveil.statistics.statistic import STATISTIC_NAMES, Statistic, TableShape,
 
 Integers = NDArray[np.int64]
 
+MOST_ROWS: Final = 31
+"""Rows of the largest tables whose exact distance is looked up."""
+
+SHAPES: Final = tuple(TableShape(*shape) for shape in ((1, 2, 2), (2, 2, 2), (1, 2, 3), (1, 3, 3), (2, 2, 3)))
+"""Declared shapes of the questions that are searched: one stratum and two, two levels and three."""
+
+SIZES: Final = (3, 30, 1000)
+"""Rows of the larger tables."""
+
+DISTANCE_ROWS: Final = MOST_ROWS - 1
+"""Rows that two tables share whose exact distance is searched."""
+
+DISTANCE_LEVEL: Final = 0.1
+
+LATTICE: Final = 7
+"""A public factor of counts."""
+
+MEDIAN_UPPER: Final = 12
+
+MEDIAN_BETA: Final = Fraction(1, 10)
+
+MEDIAN_BATCH: Final = 256
+
 
 def batch_votes(statistic: Reconciled) -> Measure:
     """Return the twin of votes: tables come as (batch, parts, levels of x, levels of y)."""
@@ -48,10 +71,6 @@ def batch_scores(statistic: Statistic, relation: Relation, shape: TableShape) ->
     """Return the twin of a question session's scores, in grid steps."""
     sensitivity = statistic.sensitivity(relation, shape)
     return lambda tables: (statistic.values(tables) * RECORD // sensitivity)[:, None].astype(np.float64)
-
-
-MOST_ROWS: Final = 31
-"""Rows of the largest tables whose exact distance is looked up."""
 
 
 def batch_distances(level: float) -> Measure:
@@ -134,27 +153,6 @@ def _decays(beta: float, count: int) -> Floats:
     return np.array([weight / 2**DECAY_BITS for weight in _weights(Fraction(beta), count)])
 
 
-SHAPES: Final = (
-    TableShape(1, 2, 2),
-    TableShape(2, 2, 2),
-    TableShape(1, 2, 3),
-    TableShape(1, 3, 3),
-    TableShape(2, 2, 3),
-)
-"""Declared shapes of the questions that are searched: one stratum and two, two levels and three."""
-
-SIZES: Final = (3, 30, 1000)
-"""Rows of the larger tables."""
-
-DISTANCE_ROWS: Final = MOST_ROWS - 1
-"""Rows that two tables share whose exact distance is searched."""
-
-DISTANCE_LEVEL: Final = 0.1
-
-LATTICE: Final = 7
-"""A public factor of counts."""
-
-
 def _look_at_statistic(statistic: Statistic, shape: TableShape) -> Look:
     """Return the search for a statistic of questions, by its own declared sensitivity."""
     return look_at_tables(
@@ -221,11 +219,6 @@ def _look_at_scores(name: str) -> Look:
         return look_at_tables(measure, *facts)(relation, pairs, rng)
 
     return look
-
-
-MEDIAN_UPPER: Final = 12
-MEDIAN_BETA: Final = Fraction(1, 10)
-MEDIAN_BATCH: Final = 256
 
 
 def _look_at_medians(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:

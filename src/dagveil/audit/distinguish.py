@@ -1,4 +1,7 @@
-"""Telling two tables apart by what runs on them gave out: an event is chosen on half of them, judged on the rest."""
+"""Telling two tables apart by what runs on them gave out, and what the best attack could prove with so many runs.
+
+An event is chosen on half of the runs and judged on the rest: counted there, it proves a lower bound on epsilon.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,19 @@ from dagveil.privacy.events import (
 CONFIDENCE: Final = 0.95
 """Probability, at least, with which a bound is below the true epsilon."""
 
+RIDGE: Final = 1e-3
+"""Added to the variances of standardised features, so that constant ones do no harm."""
+
+FEWEST_RUNS: Final = 8
+
+CHOICE_CONFIDENCE: Final = 0.99
+"""Events are chosen at this confidence, above that of the verdict: the best of many thresholds was also lucky."""
+
+DRAWS: Final = 200_000
+
+FEWEST_DRAWS: Final = 200
+"""Rarer events are left out: their probabilities would be guesses."""
+
 
 def find_rates(hits: ArrayLike, runs: int, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
     """Return Clopper and Pearson's bounds of a probability, each of which fails with half of 1 − confidence.
@@ -50,16 +66,7 @@ def bound_epsilon(
 ) -> Floats:
     """Return the epsilon that an event proves at least: ln((p − delta)/q), p and q at the unlucky ends.
 
-    Parameters
-    ----------
-    hits, other_hits
-        How often the event came in the runs on either table.
-    runs, other_runs
-        How many runs there were.
-    delta
-        Of the claim.
-    confidence
-        For both rates together.
+    The event came so often in the runs on either table. The confidence is that of both rates together.
 
     Examples
     --------
@@ -81,15 +88,6 @@ def find_ceiling(runs: int, delta: float, confidence: float = CONFIDENCE) -> flo
     (7.905, 7.902)
     """
     return float(bound_epsilon(runs, 0, runs, runs, delta, confidence)) if runs > 0 else 0.0
-
-
-RIDGE: Final = 1e-3
-"""Added to the variances of standardised features, so that constant ones do no harm."""
-
-FEWEST_RUNS: Final = 8
-
-CHOICE_CONFIDENCE: Final = 0.99
-"""Events are chosen at this confidence, above that of the verdict: the best of many thresholds was also lucky."""
 
 
 class Attack(msgspec.Struct, frozen=True):
@@ -132,14 +130,7 @@ def distinguish(first: Floats, second: Floats, names: tuple[str, ...], delta: fl
 
     Candidates are each feature, and a linear score of all of them, above or below any threshold.
 
-    Parameters
-    ----------
-    first, second
-        Features of independent runs on either table, one row each.
-    names
-        Of the features.
-    delta
-        Of the claim.
+    Rows are features of independent runs on either table, and delta is that of the claim.
 
     Examples
     --------
@@ -202,11 +193,6 @@ def _choose_threshold(first: Floats, second: Floats, weights: Floats, name: str,
     return best
 
 
-DRAWS: Final = 200_000
-FEWEST_DRAWS: Final = 200
-"""Rarer events are left out: their probabilities would be guesses."""
-
-
 def find_reachable(events: Sequence[Event], runs: int, delta: float, seed: int = 0) -> float:
     """Return the epsilon that the best attack is expected to prove with so many judged runs on each table.
 
@@ -214,16 +200,7 @@ def find_reachable(events: Sequence[Event], runs: int, delta: float, seed: int =
     declared change, and a randomised response for a charge of pure epsilon. Their composition is the worst that the
     accounting allows, so no attack on the method can be expected to do better.
 
-    Parameters
-    ----------
-    events
-        What one run charges.
-    runs
-        Judged runs on each table.
-    delta
-        Of the claim.
-    seed
-        Losses are drawn.
+    Events are what one run charges.
 
     Examples
     --------
@@ -248,7 +225,8 @@ def find_reachable(events: Sequence[Event], runs: int, delta: float, seed: int =
 def draw_losses(events: Sequence[Event], on_second: bool, mirrored: bool, rng: np.random.Generator) -> Floats:
     """Draw log-likelihood ratios of the worst composition, second table over first, from runs on either table."""
     sign = 1.0 if on_second else -1.0
-    squared = math.fsum(_squared_shift(event) for event in events if isinstance(event, DiscreteGaussian))
+    gaussian = [event for event in events if isinstance(event, DiscreteGaussian)]
+    squared = math.fsum(float(event.squared_sensitivity / event.variance) for event in gaussian)
     losses = sign * squared / 2.0 + math.sqrt(squared) * rng.standard_normal(DRAWS)
     for event in events:
         if isinstance(event, DiscreteLaplace | SparseVectorRound | ExponentialChoice | SmoothLaplace):
@@ -257,10 +235,6 @@ def draw_losses(events: Sequence[Event], on_second: bool, mirrored: bool, rng: n
         elif isinstance(event, SubsampledGaussian):
             losses += _draw_sampled(event, on_second, mirrored, rng)
     return losses
-
-
-def _squared_shift(event: DiscreteGaussian) -> float:
-    return float(event.squared_sensitivity / event.variance)
 
 
 def _draw_sampled(event: SubsampledGaussian, on_second: bool, mirrored: bool, rng: np.random.Generator) -> Floats:

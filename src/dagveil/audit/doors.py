@@ -229,8 +229,7 @@ READERS: Final[Mapping[str, Door]] = {
     "curvature": Door(_read_sum(2.0), ("sum of clipped curvatures",)),
     "permutation_bit": Door(_read_permuted, ("root HSIC, permuted", _PAIRED, _RESIDUAL, _SLOTS)),
     "gcm": Door(
-        _read_residual_sums,
-        ("sums of residual products and of their squares", "sums of clipped residuals", _SLOTS),
+        _read_residual_sums, ("sums of residual products and of their squares", "sums of clipped residuals", _SLOTS)
     ),
     "hsic_difference": Door(_read_difference, (_PAIRED, _RESIDUAL, _SLOTS)),
     "rank_difference": Door(_read_difference, ("rank score of residuals", _SLOTS)),

@@ -9,12 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from dagveil._version import __version__
-from dagveil.audit.certificate import (
-    CERTIFICATE_VERSION,
-    AttackLine,
-    Certificate,
-    ReplayLine,
-)
+from dagveil.audit.certificate import CERTIFICATE_VERSION, AttackLine, Certificate, ReplayLine
 from dagveil.audit.distinguish import Attack, distinguish, find_reachable
 from dagveil.audit.doors import READERS
 from dagveil.audit.membership import Membership, infer_membership, membership_kind, membership_options
@@ -30,12 +25,7 @@ from dagveil.audit.neighbours import (
     make_pair,
 )
 from dagveil.audit.parallel import BlockStore, work_through
-from dagveil.audit.published import (
-    PublishedAttacker,
-    make_published_pair,
-    published_case,
-    published_claim,
-)
+from dagveil.audit.published import PublishedAttacker, make_published_pair, published_case, published_claim
 from dagveil.audit.replay import Replay, replay_method
 from dagveil.audit.runs import AttackJob, attacker_for, choose_conduct, collect_runs
 from dagveil.audit.search import AuditedStatistic, Effort, Finding
@@ -113,18 +103,7 @@ def examine_method(
 ) -> Certificate:
     """Audit a method.
 
-    Parameters
-    ----------
-    method
-        Which one.
-    budget
-        The epsilon and delta that are claimed.
-    options
-        Settings of the method, by name.
-    plan
-        How hard, and with which means; None is a quick audit.
-    calibration
-        Sound, or as published: then the publication's own claims are tried.
+    Without a plan the audit is quick. Of a `paper` calibration the publication's own claims are tried.
 
     Examples
     --------
@@ -295,7 +274,4 @@ def search_in_parallel(names: Sequence[str], published: str | None, plan: Plan) 
 
 
 def _named(progress: Progress, kind: DataKind, relation: Relation) -> Progress:
-    def tell(stage: str, done: int, total: int) -> None:
-        progress(f"{stage}, {kind.value}, {relation.value}", done, total)
-
-    return tell
+    return lambda stage, done, total: progress(f"{stage}, {kind.value}, {relation.value}", done, total)

@@ -1,4 +1,7 @@
-"""Membership inference: was this record in the table? The rest of the table is unknown, but from a public model."""
+"""Membership inference: was this record in the table? The rest of the table is unknown, but from a public model.
+
+How well an (epsilon, delta) promise lets anyone tell is proved in docs/audit.md.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ from dagveil.audit.neighbours import (
 )
 from dagveil.audit.parallel import BlockStore, work_through
 from dagveil.audit.recording import Exchange, Recording, Rule
-from dagveil.audit.replay import RepeatableRun
-from dagveil.audit.runs import AttackJob, seed_run
+from dagveil.audit.replay import RepeatableRun, read_course
+from dagveil.audit.runs import AttackJob, Rows, seed_run
 from dagveil.audit.search import Floats
-from dagveil.audit.transcript import Course, read_course, read_graph, weigh_choice, weigh_rounds
+from dagveil.audit.transcript import read_graph, weigh_choice, weigh_rounds
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import DataError
 from dagveil.methods.asking import Asked
@@ -44,6 +47,24 @@ RIDGE: Final = 1.0
 """Penalty of the logistic score, on standardised features."""
 
 _ROUNDS: Final = 25
+
+Replays = Sequence[Sequence[Exchange]]
+
+_GAUSSIAN: Final = frozenset({Rule.WEIGHTED_SQUARES, Rule.SAMPLED})
+
+_LAPLACE: Final = frozenset({Rule.SCALED_SIZES, Rule.SMOOTH})
+
+REFERENCES: Final = 4
+"""Tables of the model from which an attacker learns what answers are to be expected, with the record and without."""
+
+BLOCK: Final = 20
+"""Trials that are done and kept together; in every other one the record is a member."""
+
+FEWEST_TRIALS: Final = 40
+
+ANSWERS: Final = "answers"
+
+GRAPH: Final = "graph"
 
 
 class Interval(NamedTuple):
@@ -147,22 +168,11 @@ def fit_logistic(features: Floats, is_member: NDArray[np.bool_]) -> Floats:
     return np.asarray(np.where(features.std(axis=0) > 0.0, weights[1:] / scale, 0.0))
 
 
-Replays = Sequence[Sequence[Exchange]]
-
-_GAUSSIAN: Final = frozenset({Rule.WEIGHTED_SQUARES, Rule.SAMPLED})
-_LAPLACE: Final = frozenset({Rule.SCALED_SIZES, Rule.SMOOTH})
-
-
 def weigh_transcript(told: Sequence[Exchange], without: Replays, with_record: Replays) -> float:
     """Return the score of a run: the larger, the more its answers look as if the record had been there.
 
-    Parameters
-    ----------
-    told
-        The run.
-    without, with_record
-        Its replays on reference tables. Their means say where an answer is to be expected, their spread how far the
-        unknown rest of the table moves it.
+    The replays on reference tables, without the record and with it, say by their means where an answer is to be
+    expected, and by their spread how far the unknown rest of the table moves it.
     """
     score = 0.0
     for place, exchange in enumerate(told):
@@ -192,29 +202,11 @@ def _weigh(told: Exchange, without: Sequence[Exchange], with_record: Sequence[Ex
     return float(((answer - middle) * shift / (noise + spread)).sum())
 
 
-REFERENCES: Final = 4
-"""Tables of the model from which an attacker learns what answers are to be expected, with the record and without."""
-
-BLOCK: Final = 20
-"""Trials that are done and kept together; in every other one the record is a member."""
-
-FEWEST_TRIALS: Final = 40
-
-MOST_KNOWN: Final = 1_000
-"""Courses of runs whose replays are remembered."""
-
-ANSWERS: Final = "answers"
-GRAPH: Final = "graph"
-
-
 class MemberBlock(msgspec.Struct, frozen=True):
     """Some trials of a job."""
 
     job: AttackJob
     number: int
-
-
-Trials = tuple[tuple[float, ...], ...]
 
 
 class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -238,18 +230,11 @@ class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Suspect:
-    """Someone who knows a record and the model of the population, and sees what a run told.
-
-    Parameters
-    ----------
-    job
-        What runs.
-    """
+    """Someone who knows a record and the model of the population, and sees what a run told."""
 
     def __init__(self, job: AttackJob) -> None:
         self._job = job
         self._repeatable = RepeatableRun(method_named(job.method), job.relation, job.budget, dict(job.options))
-        self._known: dict[Course, list[tuple[list[Exchange], list[Exchange]]]] = {}
         self._schema = make_schema(job.kind, job.relation, ROWS)
         self._target = odd_record(job.kind)
         self.columns = tuple(self._schema.columns)
@@ -269,15 +254,10 @@ class Suspect:
         return read_rows(rows, self._schema)
 
     @cached_property
-    def references(self) -> list[tuple[MemoryTable, MemoryTable]]:
+    def references(self) -> list[list[MemoryTable]]:
         """Tables of the attacker's own, without the record and with it."""
-        return [
-            (
-                self.make_table(np.random.default_rng((self._job.seed, 7, number)), False),
-                self.make_table(np.random.default_rng((self._job.seed, 7, number)), True),
-            )
-            for number in range(REFERENCES)
-        ]
+        seeds = [(self._job.seed, 7, number) for number in range(REFERENCES)]
+        return [[self.make_table(np.random.default_rng(seed), is_in) for is_in in (False, True)] for seed in seeds]
 
     def try_once(self, number: int) -> tuple[float, ...]:
         """Do one trial: whether the record was a member, how much the answers speak for it, and marks of the graph."""
@@ -285,23 +265,13 @@ class Suspect:
         table = self.make_table(np.random.default_rng((self._job.seed, 8, number)), is_member)
         recording = Recording(noise_source(NoiseKind.SEEDED, seed_run(self._job.seed, 2, number)))
         result = self._repeatable.run(table, recording)
-        known = self._replay(recording.exchanges)
-        score = weigh_transcript(recording.exchanges, [pair[0] for pair in known], [pair[1] for pair in known])
+        told = recording.exchanges
+        # runs that asked the same have the same replays, unless they rest on random choices
+        course = None if any(exchange.luck for exchange in told) else read_course(told)
+        known = self._repeatable.replay_all([table for pair in self.references for table in pair], told, course)
+        score = weigh_transcript(told, known[::2], known[1::2])
         marks = read_graph(result.graph, self.columns) if isinstance(result, Asked) else ()
         return (float(is_member), score, *marks)
-
-    def _replay(self, told: Sequence[Exchange]) -> list[tuple[list[Exchange], list[Exchange]]]:
-        """Return the replays on all references; runs that asked the same have the same ones."""
-        course = None if any(exchange.luck for exchange in told) else read_course(told)
-        if course is not None and course in self._known:
-            return self._known[course]
-        known = [
-            (self._repeatable.replay(without, told), self._repeatable.replay(with_record, told))
-            for without, with_record in self.references
-        ]
-        if course is not None and len(self._known) < MOST_KNOWN:
-            self._known[course] = known
-        return known
 
 
 @lru_cache(maxsize=2)
@@ -309,7 +279,7 @@ def _suspect_for(job: AttackJob) -> Suspect:
     return Suspect(job)
 
 
-def run_trials(block: MemberBlock) -> Trials:
+def run_trials(block: MemberBlock) -> Rows:
     """Do the trials of a block."""
     suspect = _suspect_for(block.job)
     return tuple(suspect.try_once(number) for number in range(block.number * BLOCK, (block.number + 1) * BLOCK))
@@ -332,20 +302,11 @@ def infer_membership(
     """Try so many times, half of them with the record, and say how well both attackers did.
 
     What an attacker fits, he fits on half of the trials. He is judged on the others.
-
-    Parameters
-    ----------
-    job
-        What runs, on which kind of tables.
-    trials
-        Rounded up to whole blocks.
-    store, workers, progress
-        As in `collect_runs`.
     """
     if trials < FEWEST_TRIALS:
         raise DataError(f"membership inference needs at least {FEWEST_TRIALS} trials, not {trials}")
     tasks = [MemberBlock(job, number) for number in range(-(-trials // BLOCK))]
-    done = work_through(tasks, run_trials, Trials, store, workers, progress, "membership")
+    done = work_through(tasks, run_trials, Rows, store, workers, progress, "membership")
     rows = np.array([row for block in done for row in block], dtype=np.float64)
     found = [judge_scores(ANSWERS, rows[:, 0] > 0.5, rows[:, 1], job)]
     if rows.shape[1] > 2:

@@ -1,7 +1,7 @@
-"""Pairs of neighbouring tables for runs of methods: small, so that one record weighs much, and unkind.
+"""Pairs of neighbouring tables, small, so that one record weighs much, and what is attacked on them.
 
-The record in which they differ stands last in both. Random choices that go row by row can then be the same for all rows
-that the two share.
+The record in which two tables differ stands last in both. Random choices that go row by row can then be the same for
+all rows that the two share.
 """
 
 from __future__ import annotations
@@ -161,28 +161,22 @@ def _accepts(method: Method, schema: Schema) -> bool:
 def make_schema(kind: DataKind, relation: Relation, rows: int) -> Schema:
     """Return the public schema of a pair that shares so many rows."""
     columns: dict[str, Column]
+    nominal: int | None = rows + 1
     if kind is DataKind.LEVELS:
-        columns = {
-            "a": Boolean("false"),
-            "b": Boolean("false"),
-            "c": Categorical(("low", "middle", "high"), "low"),
-            "d": Boolean("false"),
-        }
-        # under add/remove the number of rows is as secret as the rest
-        nominal = None if relation is Relation.ADD_REMOVE else rows + 1
+        columns = {name: Boolean("false") for name in "abcd"}
+        columns["c"] = Categorical(("low", "middle", "high"), "low")
     elif kind is DataKind.MANY_LEVELS:
         columns = {name: Categorical(tuple("vwxyz"), "v") for name in "abcdefgh"}
-        nominal = None if relation is Relation.ADD_REMOVE else rows + 1
     elif kind in (DataKind.TWO_COLUMNS, DataKind.BLOCK):
         columns = {name: Boolean("false") for name in ("ab" if kind is DataKind.TWO_COLUMNS else "abcdef")}
-        nominal = rows + 1
     elif kind is DataKind.TWO_NUMBERS:
         # centre and spread are public, so that all of the budget goes into what is asked
         columns = {name: Numeric(bounds=(-BOUND, BOUND), center=0.0, spread=1.0) for name in "ab"}
-        nominal = rows + 1
     else:
         columns = {name: Numeric(bounds=(-BOUND, BOUND)) for name in "abc"}
         nominal = rows + SPARE_SLOTS
+    if kind in (DataKind.LEVELS, DataKind.MANY_LEVELS) and relation is Relation.ADD_REMOVE:
+        nominal = None  # the number of rows is as secret as the rest
     return declare_schema(columns, relation, nominal)
 
 
@@ -249,28 +243,20 @@ def _make_numbers(rows: int) -> Rows:
     return core, np.array([[BOUND, -BOUND, BOUND]]), np.array([[BOUND, BOUND, -BOUND]])
 
 
-def _make_two_columns(rows: int) -> Rows:
-    """Return rows that are all the same, and records that agree with them nowhere and everywhere."""
-    return np.zeros((rows, 2)), np.array([[1.0, 1.0]]), np.array([[0.0, 0.0]])
-
-
-def _make_block(rows: int) -> Rows:
-    """Return rows that are all the same, a record that differs from them in all columns but one, and one more row."""
-    return np.zeros((rows, 6)), np.array([[1.0, 1, 1, 1, 1, 0]]), np.zeros((1, 6))
-
-
-def _make_two_numbers(rows: int) -> Rows:
-    """Return rows at the centre, and two records at the radius whose squares have little in common."""
-    return np.zeros((rows, 2)), np.array([[BOUND, 0.0]]), np.array([[-BOUND / 2.0, BOUND * 0.75**0.5]])
-
-
 _MAKERS: Final[dict[DataKind, Callable[[int], Rows]]] = {
     DataKind.LEVELS: _make_levels,
     DataKind.MANY_LEVELS: _make_many_levels,
     DataKind.NUMBERS: _make_numbers,
-    DataKind.TWO_COLUMNS: _make_two_columns,
-    DataKind.BLOCK: _make_block,
-    DataKind.TWO_NUMBERS: _make_two_numbers,
+    # rows that are all the same, and records that agree with them nowhere and everywhere
+    DataKind.TWO_COLUMNS: lambda rows: (np.zeros((rows, 2)), np.ones((1, 2)), np.zeros((1, 2))),
+    # the same, but the record agrees with the others in one column
+    DataKind.BLOCK: lambda rows: (np.zeros((rows, 6)), np.array([[1.0, 1, 1, 1, 1, 0]]), np.zeros((1, 6))),
+    # rows at the centre, and two records at the radius whose squares have little in common
+    DataKind.TWO_NUMBERS: lambda rows: (
+        np.zeros((rows, 2)),
+        np.array([[BOUND, 0.0]]),
+        np.array([[-BOUND / 2.0, BOUND * 0.75**0.5]]),
+    ),
 }
 
 

@@ -1,10 +1,11 @@
-"""Tasks of an audit, done in parallel and kept as they are done."""
+"""Tasks of an audit, done in parallel and kept as they are done, so that an audit that was killed goes on."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,15 @@ from dagveil.progress import Progress, silent
 
 APPLICATION: Final = 0x64764155
 """Marks the file as the store of an audit."""
+
+FORMAT: Final = "dagveil-audit-block-1"
+
+WAITING: Final = 4
+"""Tasks that are handed to each process ahead of time."""
+
+Task = TypeVar("Task", bound=msgspec.Struct)
+
+Content = TypeVar("Content")
 
 
 class BlockStore:
@@ -72,15 +82,6 @@ class BlockStore:
             self._connection.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?)", (task, content))
 
 
-FORMAT: Final = "dagveil-audit-block-1"
-
-WAITING: Final = 4
-"""Tasks that are handed to each process ahead of time."""
-
-Task = TypeVar("Task", bound=msgspec.Struct)
-Content = TypeVar("Content")
-
-
 def work_through(
     tasks: Sequence[Task],
     do: Callable[[Task], Content],
@@ -92,20 +93,8 @@ def work_through(
 ) -> list[Content]:
     """Do all tasks that the store does not have yet; return what each gave, in order.
 
-    Parameters
-    ----------
-    tasks
-        What is to be done; two that are equal give the same.
-    do
-        Does one task; for several processes it must be a function of a module.
-    kind
-        What that returns; it is kept as JSON.
-    store
-        Has what was done before, and gets what is done now.
-    workers
-        Processes.
-    progress, stage
-        Told how many tasks are done, under this name.
+    Two tasks that are equal give the same. What they give is kept as JSON. For several processes `do` must be a
+    function of a module. Progress is told how many tasks are done, under the name of the stage.
     """
     keys = [_name(task) for task in tasks]
     done: dict[str, Content] = {}
@@ -138,14 +127,10 @@ def _work(todo: dict[str, Task], do: Callable[[Task], Content], workers: int) ->
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting = iter(todo.items())
         futures: dict[Future[Content], str] = {}
-        is_empty = False
-        while futures or not is_empty:
-            while not is_empty and len(futures) < WAITING * workers:
-                following = next(waiting, None)
-                if following is None:
-                    is_empty = True
-                else:
-                    futures[pool.submit(do, following[1])] = following[0]
-            if futures:
-                future = next(as_completed(futures))
-                yield futures.pop(future), future.result()
+        while True:
+            for key, task in islice(waiting, WAITING * workers - len(futures)):
+                futures[pool.submit(do, task)] = key
+            if not futures:
+                return
+            future = next(as_completed(futures))
+            yield futures.pop(future), future.result()

@@ -1,7 +1,7 @@
 """A recording of one run: every question to the curator, what was charged, which noise was drawn, what was answered.
 
-A recording can be played back. Then the questions must be the same ones, the answers are the recorded ones, and the
-noise is zero, so that each door tells its exact answer.
+A recording can be played back. Then the questions must be the same ones, the answers are the recorded ones, the noise
+is zero, so that each door tells its exact answer, and random choices are those of the recording.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from dagveil.errors import BudgetError, DagveilError
 from dagveil.privacy.events import Event, Unbounded
 from dagveil.privacy.noise.source import NoiseSource
+
+Answer = TypeVar("Answer")
 
 
 class Divergence(DagveilError):
@@ -120,9 +122,6 @@ class RecordedNoise:
         drawn = draw(width, size) if self._waiting is None else np.zeros(size, dtype=np.int64)
         self.draws.append(Draw(law, width, size, drawn.copy()))
         return drawn
-
-
-Answer = TypeVar("Answer")
 
 
 class End(enum.Enum):

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from dagveil.audit.doors import AuditedCurator
 from dagveil.audit.neighbours import DataKind, Pair
-from dagveil.audit.recording import Draw, End, Exact, Exchange, Finished, NoiseLaw, Recording, Rule
+from dagveil.audit.recording import End, Exact, Exchange, Finished, NoiseLaw, Recording, Rule
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table
 from dagveil.errors import DagveilError, MethodError
@@ -29,7 +29,6 @@ from dagveil.privacy.events import (
     DiscreteGaussian,
     DiscreteLaplace,
     Event,
-    ExponentialChoice,
     SmoothLaplace,
     SparseVectorRound,
     SubsampledGaussian,
@@ -42,8 +41,29 @@ from dagveil.privacy.relation import Relation
 from dagveil.privacy.renyi_filter import RenyiFilter
 from dagveil.progress import silent
 
+MOST_REPLAYS: Final = 20_000
+"""Replays that are remembered."""
+
+Course = tuple[tuple[Any, ...], ...]
+"""What a run asked, in its order, and the choices and bits that it was told: enough to know the exact answers."""
+
 ROUNDING: Final = 1e-5
 """A movement may be above 1 by this much: scores stand on a grid of a millionth, and are read back as floats."""
+
+_SILENT: Final = noise_source(NoiseKind.SEEDED, 0)
+"""A replay draws nothing that anyone sees, so all can share a source."""
+
+_COPIED: Final = frozenset({PureFilter, ZcdpFilter, ApproximateZcdpFilter, GaussianFilter, RenyiFilter})
+"""Filters that are nothing but sums of fractions, so that a shallow copy starts anew."""
+
+_LAWS: Final[Mapping[type[Event], NoiseLaw]] = {
+    DiscreteGaussian: NoiseLaw.GAUSSIAN,
+    SubsampledGaussian: NoiseLaw.GAUSSIAN,
+    DiscreteLaplace: NoiseLaw.LAPLACE,
+    SparseVectorRound: NoiseLaw.LAPLACE,
+    SmoothLaplace: NoiseLaw.LAPLACE,
+}
+"""Which noise each event pays for; others pay for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +115,14 @@ def replay_method(
     ()
     """
     recorded = Recording(noise_source(NoiseKind.SEEDED, seed))
-    result = run_method(method, pair.first, pair.relation, budget, options, recorded)
+    repeatable = RepeatableRun(method, pair.relation, budget, options)
+    result = repeatable.run(pair.first, recorded)
     violations = [f"rows were read outside of a door: {name}" for name in dict.fromkeys(recorded.touched)]
     replays = []
     for words, table in (("the same", pair.first), ("the neighbouring", pair.second)):
         recording = Recording(noise_source(NoiseKind.SEEDED, seed + 1), recorded.exchanges)
         try:
-            again = run_method(method, table, pair.relation, budget, options, recording)
+            again = repeatable.run(table, recording)
         except DagveilError as problem:
             violations.append(f"on {words} table the run left the recording: {problem}")
             continue
@@ -134,13 +155,7 @@ def replay_method(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RepeatableRun:
-    """A method with its settings read and its filter chosen, ready to run many times.
-
-    Parameters
-    ----------
-    method, relation, budget, options
-        What runs, and what is claimed.
-    """
+    """A method with its settings read and its filter chosen, ready to run many times."""
 
     method: Method
     relation: Relation
@@ -148,6 +163,7 @@ class RepeatableRun:
     options: Mapping[str, Any] | None
     settings: Any = field(init=False)
     _filters: dict[int, tuple[Schema, Filter]] = field(default_factory=dict, init=False)
+    _known: dict[Course, list[list[Exchange]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", self.method.read_settings(Calibration.SOUND, self.options))
@@ -175,6 +191,17 @@ class RepeatableRun:
             self.run(table, recording)
         return recording.exchanges
 
+    def replay_all(
+        self, tables: Sequence[Table], told: Sequence[Exchange], course: Course | None
+    ) -> list[list[Exchange]]:
+        """Return the replays on some tables, the same ones in all calls; those of a known course are not done again."""
+        if course is not None and course in self._known:
+            return self._known[course]
+        replays = [self.replay(table, told) for table in tables]
+        if course is not None and len(self._known) * len(tables) < MOST_REPLAYS:
+            self._known[course] = replays
+        return replays
+
     def _open_filter(self, schema: Schema, knowledge: Knowledge) -> Filter:
         """Return a filter that nothing was charged to; choosing it can take longer than the run."""
         known = self._filters.get(id(schema))
@@ -186,23 +213,22 @@ class RepeatableRun:
         return copy(known[1])
 
 
-_SILENT: Final = noise_source(NoiseKind.SEEDED, 0)
-"""A replay draws nothing that anyone sees, so all can share a source."""
+def read_course(told: Sequence[Exchange]) -> Course | None:
+    """Return what a run asked and which bits and choices it was told; None if the exact answers depend on more.
 
-_COPIED: Final = frozenset({PureFilter, ZcdpFilter, ApproximateZcdpFilter, GaussianFilter, RenyiFilter})
-"""Filters that are nothing but sums of fractions, so that a shallow copy starts anew."""
-
-
-def run_method(
-    method: Method,
-    table: Table,
-    relation: Relation,
-    budget: Budget,
-    options: Mapping[str, Any] | None,
-    recording: Recording,
-) -> Asked | Measured:
-    """Run the sound calibration of a method once, at a curator that is recorded."""
-    return RepeatableRun(method, relation, budget, options).run(table, recording)
+    Random parts of the rows are more: two runs that asked the same then have different exact answers.
+    """
+    if any(exchange.luck and exchange.exact.rule is not Rule.SAMPLED for exchange in told):
+        return None
+    course = tuple(
+        (exchange.door, exchange.asked, exchange.answer if isinstance(exchange.answer, int) else None, exchange.refusal)
+        for exchange in told
+    )
+    try:
+        hash(course)
+    except TypeError:
+        return None  # a plug-in may ask with arguments that cannot be remembered
+    return course
 
 
 def _find_differences(first: Sequence[Exchange], second: Sequence[Exchange]) -> list[str]:
@@ -224,17 +250,6 @@ def _find_largest(first: Sequence[Exchange], second: Sequence[Exchange]) -> dict
         if one.exact.rule is not Rule.NOTHING:
             doors[one.door] = max(doors.get(one.door, 0.0), measure_movement(one, other))
     return doors
-
-
-_LAWS: dict[type[Event], frozenset[NoiseLaw]] = {
-    DiscreteGaussian: frozenset({NoiseLaw.GAUSSIAN}),
-    SubsampledGaussian: frozenset({NoiseLaw.GAUSSIAN}),
-    DiscreteLaplace: frozenset({NoiseLaw.LAPLACE}),
-    SparseVectorRound: frozenset({NoiseLaw.LAPLACE}),
-    SmoothLaplace: frozenset({NoiseLaw.LAPLACE}),
-    ExponentialChoice: frozenset(),
-}
-"""Which noise each event pays for."""
 
 
 def measure_movement(one: Exchange, other: Exchange) -> float:
@@ -308,18 +323,12 @@ def find_unpaid(exchanges: Sequence[Exchange]) -> list[str]:
                 unpaid.append(f"{where} was charged in the middle of a round")
         elif not exchange.events and not (exchange.exact.public and not exchange.exact.values):
             unpaid.append(f"{where} was not charged")
-        allowed = frozenset({NoiseLaw.LAPLACE}) if exchange.exact.rule is Rule.ROUND else _allowed_laws(exchange.events)
-        wrong = _find_wrong(exchange.draws, allowed)
-        if wrong is not None:
-            unpaid.append(f"{where} drew noise from the {wrong.value}, which its charge does not cover")
+        allowed = {_LAWS.get(type(event)) for event in exchange.events}
+        if exchange.exact.rule is Rule.ROUND:
+            allowed = {NoiseLaw.LAPLACE}
+        wrong = [draw.law for draw in exchange.draws if draw.law not in allowed]
+        if wrong:
+            unpaid.append(f"{where} drew noise from the {wrong[0].value}, which its charge does not cover")
         if exchange.exact.rule is Rule.ROUND:
             round_is_open = (round_is_open or started) and not exchange.answer
     return unpaid
-
-
-def _allowed_laws(events: Sequence[Event]) -> frozenset[NoiseLaw]:
-    return frozenset(law for event in events for law in _LAWS.get(type(event), frozenset()))
-
-
-def _find_wrong(draws: Sequence[Draw], allowed: frozenset[NoiseLaw]) -> NoiseLaw | None:
-    return next((draw.law for draw in draws if draw.law not in allowed), None)

@@ -1,4 +1,7 @@
-"""Many runs of a method on two neighbouring tables: in parallel, and kept in a store that a later call goes on with."""
+"""Many runs of a method on two neighbouring tables: in parallel, and kept in a store that a later call goes on with.
+
+Where a method asks the same whatever it is told, it is asked once, and noise is drawn for all runs together.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ from dagveil.audit.neighbours import DataKind, Setting, make_pair
 from dagveil.audit.parallel import BlockStore, work_through
 from dagveil.audit.published import PublishedAttacker, make_published_pair
 from dagveil.audit.recording import Draw, Exchange, NoiseLaw, Rule
+from dagveil.audit.replay import Course, read_course
 from dagveil.audit.search import Floats
-from dagveil.audit.transcript import Attacker, Course, read_course
+from dagveil.audit.transcript import Attacker
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
@@ -33,6 +37,16 @@ FEWEST_RUNS: Final = 2_000
 
 _ADDED: Final = frozenset({Rule.WEIGHTED_SQUARES, Rule.SCALED_SIZES})
 """Answers that are an exact number plus noise."""
+
+BLOCK: Final = 50
+"""Runs that are done and kept together, if there are not many."""
+
+LARGE_BLOCK: Final = 1_000
+"""The same, if there are."""
+
+MANY_RUNS: Final = 5_000
+
+Rows = tuple[tuple[float, ...], ...]
 
 
 class Conduct(enum.Enum):
@@ -86,12 +100,11 @@ class FixedRun:
 def find_fixed_run(attacker: Attacker) -> FixedRun | None:
     """Return the course that all runs take; None if they may differ, or if answers are more than exact plus noise.
 
+    That is not taken for granted. Some runs on either table are done one by one. All must ask the same questions, and
+    every number that they are told must be the exact one plus a number that the noise source drew.
+
     Examples
     --------
-    >>> from dagveil.audit.neighbours import DataKind, make_pair
-    >>> from dagveil.methods.catalogue import method_named
-    >>> from dagveil.privacy.budget import Budget
-    >>> from dagveil.privacy.relation import Relation
     >>> pair = make_pair(DataKind.TWO_COLUMNS, Relation.ADD_REMOVE)
     >>> [find_fixed_run(Attacker(method_named(name), pair, Budget.of(1, 1e-6), {})) for name in ("lap-mech", "svt-pc")]
     [FixedRun(4 numbers), None]
@@ -147,32 +160,11 @@ def _match(noise: Floats, numbers: Floats) -> NDArray[np.intp] | None:
     return np.array(places, dtype=np.intp)
 
 
-BLOCK: Final = 50
-"""Runs that are done and kept together, if there are not many."""
-
-LARGE_BLOCK: Final = 1_000
-"""The same, if there are."""
-
-MANY_RUNS: Final = 5_000
-
-
 class AttackJob(msgspec.Struct, frozen=True):
     """What is attacked; two jobs that are equal have the same runs.
 
-    Parameters
-    ----------
-    method
-        Name of the method.
-    kind, relation
-        Which pair of neighbours.
-    epsilon, delta
-        The claim, as exact fractions in text.
-    options
-        Settings of the method, names and values.
-    seed
-        Runs are seeded by it, the table and their number, each for itself.
-    calibration
-        Sound, or as published.
+    The claim is written as exact fractions. Runs are seeded by the seed, the table and their number, each for
+    itself.
     """
 
     method: str
@@ -198,9 +190,6 @@ class AttackBlock(msgspec.Struct, frozen=True):
     number: int
     size: int = BLOCK
     conduct: Conduct = Conduct.EACH
-
-
-Rows = tuple[tuple[float, ...], ...]
 
 
 @lru_cache(maxsize=4)
@@ -255,18 +244,7 @@ def collect_runs(
 ) -> tuple[Floats, Floats]:
     """Return the features of so many runs on either table, one row each; rounded up to whole blocks.
 
-    Parameters
-    ----------
-    job
-        What is attacked.
-    runs
-        On each table.
-    store
-        Keeps blocks as they are done. What it has of this job already is not done again.
-    workers
-        Processes.
-    progress
-        Told how many blocks are done.
+    What the store has of this job already is not done again.
     """
     size = BLOCK if runs < MANY_RUNS else LARGE_BLOCK
     conduct = choose_conduct(job, runs)
@@ -274,9 +252,5 @@ def collect_runs(
     # the noise of a block is drawn sooner than a process starts
     workers = 1 if conduct is Conduct.TOGETHER else workers
     done = work_through(tasks, run_block, Rows, store, workers, progress, "attack")
-    first, second = (_join(done[table::2]) for table in (0, 1))
+    first, second = (np.array([row for rows in done[table::2] for row in rows], dtype=np.float64) for table in (0, 1))
     return first, second
-
-
-def _join(blocks: Sequence[Rows]) -> Floats:
-    return np.array([row for rows in blocks for row in rows], dtype=np.float64)

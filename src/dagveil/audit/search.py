@@ -84,17 +84,7 @@ class Norm(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The worst neighbours that one search found.
-
-    Attributes
-    ----------
-    change
-        How far they lie apart.
-    pairs
-        How many pairs were tried.
-    words
-        The two, in words. They are made up, never anyone's rows.
-    """
+    """How far the worst neighbours of so many pairs lie apart, and the two in words: made up, never anyone's rows."""
 
     change: float
     pairs: int
@@ -125,18 +115,9 @@ Look = Callable[[Relation, int, np.random.Generator], tuple[Found, float]]
 
 @dataclass(frozen=True, slots=True)
 class AuditedStatistic:
-    """A statistic whose sensitivity can be searched.
+    """A statistic whose sensitivity can be searched, under the relations that it is declared for.
 
-    Parameters
-    ----------
-    name
-        In words; several settings of one statistic share the function.
-    function
-        The sensitivity function, as docs/guarantees.md names it.
-    look
-        The search.
-    relations
-        Under which relations it is declared.
+    The function is that of the sensitivity, as docs/guarantees.md names it.
     """
 
     name: str

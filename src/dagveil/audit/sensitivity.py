@@ -1,4 +1,7 @@
-"""Every statistic with a declared sensitivity, and the search for neighbours that exceed it."""
+"""Every statistic with a declared sensitivity, and the search for neighbours that exceed it.
+
+Here is also what would move with an order: statistics of a source that has none.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import pyarrow as pa
 from dagveil.audit.counted import counted_statistics
 from dagveil.audit.numbers import number_statistics
 from dagveil.audit.records import look_at_records
-from dagveil.audit.search import AuditedStatistic, Finding, Floats, Found, Look, Norm
+from dagveil.audit.search import AuditedStatistic, Finding, Floats, Look, Norm
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.data.streamed import StreamedTable
@@ -30,15 +33,7 @@ _FEWER: Final = 8
 
 
 class ShuffledRows(ArrowRows):
-    """Rows of an Arrow table, as a database may hand them out: in another order at every reading.
-
-    Parameters
-    ----------
-    table
-        The rows.
-    rng
-        Says how to shuffle and cut.
-    """
+    """Rows of an Arrow table, as a database may hand them out: in another order at every reading."""
 
     def __init__(self, table: pa.Table, rng: np.random.Generator) -> None:
         super().__init__(table)
@@ -83,11 +78,7 @@ def shuffled_statistics() -> tuple[AuditedStatistic, ...]:
 
 def _look_less(look: Look) -> Look:
     """Return a search with fewer pairs: each takes a table of its own, and several readings of it."""
-
-    def look_less(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        return look(relation, max(1, pairs // _FEWER), rng)
-
-    return look_less
+    return lambda relation, pairs, rng: look(relation, max(1, pairs // _FEWER), rng)
 
 
 def _read(rows: Floats) -> StreamedTable:

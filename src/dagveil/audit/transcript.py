@@ -1,4 +1,7 @@
-"""What one run told, as numbers that an attacker can use: he knows both tables and wants to know which one it was."""
+"""What one run told, as numbers that an attacker can use: he knows both tables and wants to know which one it was.
+
+He knows the exact answers on both, and so how much the noisy ones speak for either.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from scipy.special import logsumexp
 
 from dagveil.audit.neighbours import Pair
 from dagveil.audit.recording import Exchange, Recording, Rule
-from dagveil.audit.replay import RepeatableRun
+from dagveil.audit.replay import Course, RepeatableRun, read_course
 from dagveil.audit.search import Floats
 from dagveil.curator import Question, QuestionSession
 from dagveil.curator.gate import Gate
@@ -34,16 +37,19 @@ NODES: Final = 400
 _PLACES: Final = (np.arange(NODES) + 0.5) / NODES
 _STANDARD: Final = np.where(_PLACES < 0.5, np.log(2.0 * _PLACES), -np.log(2.0 * (1.0 - _PLACES)))
 
+ANSWER_FEATURES: Final = ("log-likelihood ratio of the answers", "log-likelihood ratio of the bits of sparse vectors")
+
+SUB_SAMPLES: Final = 1000
+"""Sub-samples from which an attacker learns how scores of a secret one are spread."""
+
+MOST_KNOWN: Final = 10_000
+"""Courses of runs whose log-likelihood ratios an attacker remembers."""
+
 
 def compare_answers(told: Sequence[Exchange], first: Sequence[Exchange], second: Sequence[Exchange]) -> float:
     """Return by how much all answers with noise of their own speak for the second table: a log-likelihood ratio.
 
-    Parameters
-    ----------
-    told
-        The run.
-    first, second
-        Its replays on both tables, with the exact answers.
+    The replays on both tables have the exact answers.
     """
     return float(
         sum(
@@ -132,30 +138,12 @@ def weigh_samples(told: float, variance: float, scores: Floats) -> float:
     return float(logsumexp(-((told - scores) ** 2) / (2.0 * variance)) - np.log(len(scores)))
 
 
-ANSWER_FEATURES: Final = ("log-likelihood ratio of the answers", "log-likelihood ratio of the bits of sparse vectors")
-
-SUB_SAMPLES: Final = 1000
-"""Sub-samples from which an attacker learns how scores of a secret one are spread."""
-
-
-MOST_KNOWN: Final = 10_000
-"""Courses of runs that an attacker remembers."""
-
-Course = tuple[tuple[Any, ...], ...]
-"""What a run asked, in its order, and the choices and bits that it was told: enough to know the exact answers."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Attacker:
     """Someone who knows both tables, and so the exact answers to whatever a run asked.
 
     He does not know random choices, such as who is in a sub-sample: of answers that depend on one he knows the law, or
     they are no use to him. Runs that asked the same have the same exact answers, so those are computed once.
-
-    Parameters
-    ----------
-    method, pair, budget, options
-        What runs, on which tables.
     """
 
     method: Method
@@ -164,7 +152,6 @@ class Attacker:
     options: Mapping[str, Any]
     _repeatable: RepeatableRun = field(init=False)
     _known: dict[tuple[Any, ...], tuple[Floats, Floats]] = field(default_factory=dict, init=False)
-    _replays: dict[Course, tuple[list[Exchange], list[Exchange]]] = field(default_factory=dict, init=False)
     _ratios: dict[Course, tuple[float, float]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -204,14 +191,8 @@ class Attacker:
 
     def replay(self, told: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
         """Return the replays of a run on both tables, with the exact answers; known ones are not done again."""
-        course = read_course(told)
-        if course is not None and course in self._replays:
-            return self._replays[course]
-        first, second = (self._repeatable.replay(table, told) for table in self.tables)
-        replays = first, second
-        if course is not None and len(self._replays) < MOST_KNOWN:
-            self._replays[course] = replays
-        return replays
+        first, second = self._repeatable.replay_all(self.tables, told, read_course(told))
+        return first, second
 
     def _weigh(self, told: Sequence[Exchange]) -> tuple[float, float]:
         """Return the log-likelihood ratios of all answers, and of the bits of sparse vectors alone."""
@@ -263,24 +244,6 @@ class Attacker:
                 found.append(np.array(scores, dtype=np.float64))
             self._known[key] = (found[0], found[1])
         return self._known[key]
-
-
-def read_course(told: Sequence[Exchange]) -> Course | None:
-    """Return what a run asked and which bits and choices it was told; None if the exact answers depend on more.
-
-    Random parts of the rows are more: two runs that asked the same then have different exact answers.
-    """
-    if any(exchange.luck and exchange.exact.rule is not Rule.SAMPLED for exchange in told):
-        return None
-    course = tuple(
-        (exchange.door, exchange.asked, exchange.answer if isinstance(exchange.answer, int) else None, exchange.refusal)
-        for exchange in told
-    )
-    try:
-        hash(course)
-    except TypeError:
-        return None  # a plug-in may ask with arguments that cannot be remembered
-    return course
 
 
 def name_edges(columns: Iterable[str]) -> list[str]:
