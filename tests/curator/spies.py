@@ -6,8 +6,9 @@ from fractions import Fraction
 from typing import TypeVar
 
 import numpy as np
+import pytest
 
-from dagveil.curator import Curator
+from dagveil.curator import Curator, gate
 from dagveil.data.column import Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -105,3 +106,15 @@ class SpyNoise:
         assert self.drawn <= sum(event.draws for event in self.run.events if not isinstance(event, Unbounded))
         self.log.append("draw")
         return np.zeros(size, dtype=np.int64)
+
+
+def capture_scores(monkeypatch: pytest.MonkeyPatch) -> list[list[Fraction]]:
+    """Note what the exponential mechanism is given, in records, and choose the first."""
+    seen: list[list[Fraction]] = []
+
+    def choose(scores: list[Fraction], epsilon: Fraction, *rest: object) -> int:
+        seen.append(scores)
+        return 0
+
+    monkeypatch.setattr(gate.exponential, "choose", choose)
+    return seen

@@ -13,9 +13,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from scipy.stats import chisquare
-from spies import ROWS, SpyRun, make_rows, make_schema, spy_on
+from spies import ROWS, SpyRun, capture_scores, make_rows, make_schema, spy_on
 
-from dagveil.curator import Curator, QuestionSession, gate
+from dagveil.curator import Curator, QuestionSession
 from dagveil.curator.gate import Gate
 from dagveil.curator.questions import RECORD, Question, Sample
 from dagveil.errors import BudgetError, BudgetExceededError, LedgerError, MethodError
@@ -304,18 +304,6 @@ class TestAnswers:
         assert abs(heads - 2000) < 5 * math.sqrt(1000)
         assert curator.events == ()
         assert asked.asked == 0
-
-
-def capture_scores(monkeypatch: pytest.MonkeyPatch) -> list[list[Fraction]]:
-    """Note what the exponential mechanism is given, in records, and choose the first."""
-    seen: list[list[Fraction]] = []
-
-    def choose(scores: list[Fraction], epsilon: Fraction, *rest: object) -> int:
-        seen.append(scores)
-        return 0
-
-    monkeypatch.setattr(gate.exponential, "choose", choose)
-    return seen
 
 
 class TestChoices:

@@ -10,9 +10,9 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from spies import ROWS, make_rows, make_schema
+from spies import ROWS, capture_scores, make_rows, make_schema
 
-from dagveil.curator import QuestionSession, gate
+from dagveil.curator import QuestionSession
 from dagveil.curator.gate import Gate
 from dagveil.curator.questions import RECORD, Question, Sample
 from dagveil.data.memory import MemoryTable
@@ -220,18 +220,6 @@ class TestThresholds:
             assert (exact > critical * RECORD) == says
             said.add(says)
         assert said == {True, False}
-
-
-def capture_scores(monkeypatch: pytest.MonkeyPatch) -> list[list[Fraction]]:
-    """Note what the exponential mechanism is given, in records, and choose the first."""
-    seen: list[list[Fraction]] = []
-
-    def choose(scores: list[Fraction], epsilon: Fraction, *rest: object) -> int:
-        seen.append(scores)
-        return 0
-
-    monkeypatch.setattr(gate.exponential, "choose", choose)
-    return seen
 
 
 class TestChoices:

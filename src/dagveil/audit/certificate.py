@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -161,17 +160,6 @@ def _list_numbers(value: Any) -> Iterator[float]:
             yield from _list_numbers(item)
     elif isinstance(value, int | float):
         yield value
-
-
-def read_amount(text: str) -> float:
-    """Read an exact fraction as a number for people.
-
-    Examples
-    --------
-    >>> read_amount("1/4")
-    0.25
-    """
-    return float(Fraction(text))
 
 
 def encode_certificate(certificate: Certificate) -> bytes:

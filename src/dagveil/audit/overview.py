@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
-from dagveil.audit.certificate import AttackLine, Certificate, read_amount
+from dagveil.audit.certificate import AttackLine, Certificate
 from dagveil.audit.runs import Conduct
 from dagveil.audit.search import Finding
 
 
 def list_findings(certificate: Certificate) -> list[tuple[str, str]]:
     """Return what an audit tried and how far it got, one line each: a name, and what was found."""
-    rows = [("claimed epsilon", f"{read_amount(certificate.epsilon):g}, delta {read_amount(certificate.delta):g}")]
+    epsilon, delta = float(Fraction(certificate.epsilon)), float(Fraction(certificate.delta))
+    rows = [("claimed epsilon", f"{epsilon:g}, delta {delta:g}")]
     strongest, closest, farthest = certificate.strongest, certificate.closest, certificate.farthest
     if strongest is not None:
         if strongest.reachable is None:

@@ -81,15 +81,11 @@ def weigh_choice(told: Exchange, scores: Sequence[float]) -> float:
     return float(exponents[told.answer] - logsumexp(exponents))
 
 
-def compare_rounds(told: Sequence[Exchange], first: Sequence[Exchange], second: Sequence[Exchange]) -> float:
-    """Return the log-likelihood ratio of the bits of sparse vectors: nothing if they come from sub-samples."""
-    return weigh_rounds(told, second) - weigh_rounds(told, first)
-
-
 def weigh_rounds(told: Sequence[Exchange], replay: Sequence[Exchange]) -> float:
     """Return the log-likelihood of all bits of sparse vectors, if the scores were those of a replay.
 
-    The threshold's noise is the same in all questions of a round, so a round is one answer.
+    The threshold's noise is the same in all questions of a round, so a round is one answer. Bits that come from
+    sub-samples say nothing.
     """
     places = [place for place, one in enumerate(replay) if one.exact.rule is Rule.ROUND and told[place].refusal is None]
     if any(told[place].luck for place in places):
@@ -201,7 +197,7 @@ class Attacker:
         if course is not None and course in self._ratios:
             return self._ratios[course]
         first, second = self.replay(told)
-        bits = compare_rounds(told, first, second)
+        bits = weigh_rounds(told, second) - weigh_rounds(told, first)
         ratios = compare_answers(told, first, second) + bits + self._compare_samples(told), bits
         if course is not None and len(self._ratios) < MOST_KNOWN:
             self._ratios[course] = ratios
