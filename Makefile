@@ -23,7 +23,7 @@ demo: $(VENV)/run.stamp
 	@echo "open out/demo/report.html in a browser"
 
 test: $(VENV)/test.stamp lint
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -q --durations 20
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from itertools import combinations, permutations, product
@@ -19,8 +21,40 @@ from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.separation import is_separated
 from dagveil.runs.default_ledger import LEDGER_VARIABLE
+from dagveil_bench.postgres_server import find_binaries
 
 ASIA_ROWS = 50_000
+
+SERVICES = {
+    "postgres": ("PostgreSQL", lambda: find_binaries() is not None),
+    "spark": ("Java 17", lambda: shutil.which("java") is not None),
+    "browser": ("Chromium", lambda: all(map(shutil.which, ("chromium", "chromedriver")))),
+}
+"""What tests with a mark need besides Python, and how to see that it is there."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests of services that are not installed; continuous integration runs them all, and fails without."""
+    missing = {} if os.environ.get("CI") else {mark: name for mark, (name, found) in SERVICES.items() if not found()}
+    for item in items:
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+        for mark, name in missing.items():
+            if item.get_closest_marker(mark) is not None:
+                item.add_marker(pytest.mark.skip(reason=f"needs {name}"))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Say in one line, at the very end, which services were missing."""
+    yield
+    reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ())]
+    counted = {name: sum(f"needs {name}" in reason for reason in reasons) for name, _ in SERVICES.values()}
+    told = [f"{number} for lack of {name}" for name, number in counted.items() if number]
+    if told:
+        terminalreporter.write_line(
+            f"Tests skipped: {', '.join(told)}. Install that, as .ci/run does, to include them."
+        )
 
 
 class OracleEvidence:

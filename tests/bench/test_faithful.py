@@ -7,6 +7,7 @@ import math
 import pytest
 
 from dagveil.methods.catalogue import METHODS
+from dagveil.papers.publication import PAPERS, require_publication
 from dagveil.privacy.receipt import Calibration
 from dagveil_bench import faithful
 from dagveil_bench.faithful import FIGURES, LARGE, PER_ROUND, TOTALS, Comparison, compare, run_without_noise
@@ -38,10 +39,10 @@ class TestGap:
 class TestStudy:
     def test_figures_are_of_methods_that_have_a_paper_calibration(self) -> None:
         for method, figures in FIGURES.items():
-            assert METHODS[method].publish is not None
+            assert method in PAPERS
             assert all(len(row) == len(TOTALS) for row in figures.values())
             if method in PER_ROUND:
-                published = METHODS[method].published
+                published = require_publication(METHODS[method]).settings
                 assert published is not None
                 assert PER_ROUND[method] in published.__struct_fields__
 

@@ -25,7 +25,7 @@ from dagveil_bench.studies.datasets import data_plugins, sample_source
 from dagveil_bench.studies.reading import parse_study
 from dagveil_bench.studies.store import Store
 
-PAGE = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
 
 STUDY = """
 name = "added"

@@ -12,6 +12,7 @@ from click.testing import Result
 from desk import Desk
 
 from dagveil.methods.catalogue import METHODS
+from dagveil.papers.publication import PAPERS
 from dagveil.privacy.ledger import Ledger
 from dagveil.runs.result import load_result
 
@@ -19,7 +20,7 @@ COUNTING = [name for name in METHODS if name not in ("measure", "priv-pc-star", 
 CALIBRATED = [
     (name, calibration)
     for name, calibration in product(COUNTING, ["sound", "paper"])
-    if calibration == "sound" or METHODS[name].publish is not None
+    if calibration == "sound" or name in PAPERS
 ]
 ASKING = [name for name, method in METHODS.items() if method.ask is not None]
 SEEDED = ("--noise", "seeded", "--seed", 0)

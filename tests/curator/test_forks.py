@@ -86,7 +86,7 @@ def test_every_way_to_ask_is_refused() -> None:
         lambda: curator.interactions([("a", "b")], EPSILON, "pairs"),
         lambda: curator.moments(plan, EPSILON, "moments"),
         lambda: curator.ask_gradients(plan).gradient(np.zeros((2, 2)), 1.0, EPSILON, "gradient"),
-        lambda: curator.open_as_published("no reason", np.random.default_rng(0)),
+        lambda: curator.open_as_published("no reason"),
         lambda: interview.choose_separation([(AB, 1.0)], EPSILON, "choice"),
         interview.flip_coin,
         lambda: sieve.looks_independent(AB, 1.0),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.data.streamed import StreamedTable
 from dagveil.data.table import Table
-from dagveil.errors import DataError, MissingExtraError
+from dagveil.errors import DataError
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import measure_source
@@ -34,22 +33,13 @@ TASKS = 12
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SparkCluster]:
-    place = start_cluster(workers=2)
-    try:
-        running = place.__enter__()
-    except MissingExtraError as reason:
-        if os.environ.get("CI"):
-            pytest.fail(f"CI must test Spark, but {reason}")
-        pytest.skip(str(reason))
-    try:
+    with start_cluster(workers=2) as running:
         yield running
-    finally:
         from pyspark.sql import SparkSession
 
         session = SparkSession.getActiveSession()
         if session is not None:
             session.stop()
-        place.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="module")

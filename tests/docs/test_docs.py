@@ -15,10 +15,16 @@ from urllib.parse import unquote
 
 import pytest
 
+from dagveil.papers.publication import PAPERS, require_publication
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-ROOT_PAGES = [page for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md") if (page := ROOT / name).exists()]
+ROOT_PAGES = [
+    page
+    for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md")
+    if (page := ROOT / name).exists()
+]
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -300,9 +306,8 @@ def shown(value: object) -> str:
 
 
 def published_methods() -> list[str]:
-    from dagveil.methods.catalogue import METHODS
 
-    return [name for name, method in METHODS.items() if method.published is not None]
+    return list(PAPERS)
 
 
 @pytest.mark.parametrize("name", published_methods())
@@ -311,9 +316,11 @@ def test_settings_on_method_pages_are_those_of_the_code(name: str) -> None:
 
     from dagveil.methods.catalogue import METHODS
 
-    kinds = {"Sound calibration": METHODS[name].settings, "Paper calibration": METHODS[name].published}
+    kinds = {
+        "Sound calibration": METHODS[name].settings,
+        "Paper calibration": require_publication(METHODS[name]).settings,
+    }
     for section, kind in kinds.items():
-        assert kind is not None
         declared = [(field.name, shown(field.default)) for field in msgspec.structs.fields(kind)]
         assert settings_table(name, section) == declared, section
 
@@ -369,7 +376,8 @@ def test_methods_take_the_statistics_that_the_page_says() -> None:
 
 
 def test_limits_and_constants_on_method_pages_are_those_of_the_code() -> None:
-    from dagveil.methods import asking, lap_mech, priv_pc, svt_pc
+    from dagveil.methods import asking, lap_mech, svt_pc
+    from dagveil.papers import wang2020
     from dagveil.statistics.distance import REACH
     from dagveil.statistics.reconciled import PartTest, Reconciled
     from dagveil.statistics.statistic import TableShape
@@ -379,7 +387,7 @@ def test_limits_and_constants_on_method_pages_are_those_of_the_code() -> None:
 
     assert f"more than {lap_mech.MOST_CELLS:,} cells".replace(",", " ") in page("lap-mech")
     assert f"{float(100 * svt_pc.THRESHOLD_SHARE):g} % of a round's ε goes to its threshold" in page("svt-pc")
-    assert f"at least 1/{1 / priv_pc.SMALLEST_RATE:g}" in page("priv-pc")
+    assert f"at least 1/{1 / wang2020.SMALLEST_RATE:g}" in page("priv-pc")
     statistics = page("statistics")
     assert Fraction(1, 20) == asking.MARGIN_SHARE
     assert "One twentieth of the budget releases one-way tables" in statistics

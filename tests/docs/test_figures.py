@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from dagveil.data.column import Boolean
 from dagveil.data.schema import Schema
 from dagveil.methods.asking import make_statistic
-from dagveil.methods.priv_pc import SMALLEST_RATE
-from dagveil.methods.priv_pc_star import published_sensitivity
-from dagveil.methods.published import advanced_composition
+from dagveil.papers.bhattacharjee2024 import CURATE_P_VALUE_CONSTANT
+from dagveil.papers.common import advanced_composition, published_p_value_sensitivity
+from dagveil.papers.wang2020 import SMALLEST_RATE
+from dagveil.papers.xu2017 import published_covariance_sensitivity
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteLaplace, ExponentialChoice
 from dagveil.privacy.filter import ZcdpFilter
@@ -24,7 +25,6 @@ from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.runs.discovery import discover
-from dagveil.statistics.kendall import CURATE_P_VALUE_CONSTANT, published_p_value_sensitivity
 from dagveil.statistics.statistic import TableShape
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -43,7 +43,7 @@ def covariance_change(records: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def test_ordinary_records_exceed_the_sensitivity_of_priv_pc_star() -> None:
     columns, n_rows = 10, 10_000
-    stated = published_sensitivity(columns, n_rows) * (n_rows - 1)
+    stated = published_covariance_sensitivity(columns, n_rows) * (n_rows - 1)
     records = np.random.default_rng(0).standard_normal((200_000, columns))
     share = float((covariance_change(records) > stated).mean())
     # five standard errors are 0.0042

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -32,3 +33,16 @@ def test_the_layers_of_the_page_are_those_that_are_checked() -> None:
         text for text in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n") if "cli > studio" in text
     )
     assert line.strip().split(" > ")[:-1] == layers[:-1]
+
+
+def test_only_runs_make_a_curator_and_no_sound_method_asks_for_the_rows() -> None:
+    for path in SOURCE.rglob("*.py"):
+        room = path.relative_to(SOURCE).parts[0]
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        called = {
+            node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+        }
+        assert "Curator" not in called or room == "runs", path
+        assert "open_as_published" not in called or room == "runs", path

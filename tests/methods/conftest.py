@@ -10,14 +10,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from dagveil.curator import Curator, PublishedAccess, Question
+from dagveil.curator import Curator, Question
 from dagveil.data.memory import MemoryTable
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import method_named
-from dagveil.methods.published import PublishedTests
+from dagveil.papers.access import PublishedAccess
+from dagveil.papers.common import PublishedTests
+from dagveil.papers.publication import read_settings, require_publication
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.memory import MemoryLedger
@@ -63,7 +65,7 @@ def ask_method() -> Callable[..., tuple[Asked, Curator]]:
         **options: Any,
     ) -> tuple[Asked, Curator]:
         chosen = method_named(method)
-        settings = chosen.read_settings(Calibration.SOUND, options)
+        settings = chosen.read_settings(options)
         budget = Budget.of(epsilon, delta)
         knowledge = knowledge or Knowledge.none()
         accounting = chosen.accounting(budget, table.schema, settings, knowledge)
@@ -89,10 +91,11 @@ def publish_method() -> Callable[..., Asked]:
         **options: Any,
     ) -> Asked:
         chosen = method_named(method)
-        settings = chosen.read_settings(Calibration.PAPER, options)
+        settings = read_settings(chosen, Calibration.PAPER, options)
         access = PublishedAccess(table, np.random.default_rng(seed))
-        assert chosen.publish is not None
-        return chosen.publish(access, Budget.of(epsilon, 0), knowledge or Knowledge.none(), settings, silent)
+        return require_publication(chosen).publish(
+            access, Budget.of(epsilon, 0), knowledge or Knowledge.none(), settings, silent
+        )
 
     return publish
 

@@ -36,7 +36,6 @@ from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.ledger.account import RunState, Terms
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.progress import silent
 from dagveil.runs.discovery import discover
@@ -187,7 +186,7 @@ def test_rows_steer_a_run_through_answers_alone(
         assert isinstance(curator, RecordingCurator)
         assert curator.log
         chosen = method_named(method)
-        settings = chosen.read_settings(Calibration.SOUND, options)
+        settings = chosen.read_settings(options)
         accounting = chosen.accounting(Budget.of(1, 1e-6), table.schema, settings, Knowledge.none())
         rowless = RowlessCurator(curator, accounting)
         again = chosen.ask(rowless, Knowledge.none(), settings, silent)
@@ -206,7 +205,7 @@ def test_the_replay_would_notice_other_questions(sampled: Any, ask_method: Ask) 
     name, asked, _, events = curator.log[place]
     curator.log[place] = (name, asked, False, events)
     chosen = method_named("svt-pc")
-    settings = chosen.read_settings(Calibration.SOUND, {})
+    settings = chosen.read_settings({})
     accounting = chosen.accounting(Budget.of(1, 1e-6), table.schema, settings, Knowledge.none())
     with pytest.raises((AssertionError, StopIteration)):
         chosen.ask(RowlessCurator(curator, accounting), Knowledge.none(), settings, silent)

@@ -17,7 +17,8 @@ from dagveil.curator import Curator
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import curate
 from dagveil.methods.asking import Asked, tell_sweep
-from dagveil.methods.curate import allocate, error_bound, error_surrogate
+from dagveil.methods.curate import allocate, error_surrogate
+from dagveil.papers.bhattacharjee2024 import error_bound
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.search.constraint.pc import Traversal, prune
 

@@ -13,7 +13,7 @@ from scipy.stats import chi2
 from dagveil.curator import Curator, Question, QuestionSession
 from dagveil.data.memory import MemoryTable
 from dagveil.methods.asking import Asked
-from dagveil.methods.em_pc import _draw, number_scores
+from dagveil.papers.xu2017 import _draw, number_scores
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, ExponentialChoice
 from dagveil.statistics.distance import exact_distance
 

@@ -14,8 +14,8 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import tell_sweep
-from dagveil.methods.lap_mech import JointTests
-from dagveil.methods.published import g_p_value
+from dagveil.papers.common import g_p_value
+from dagveil.papers.xu2017 import JointTests
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind

@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from dagveil.cli.main import group
-from dagveil.curator import PublishedAccess
 from dagveil.data.column import Boolean, Numeric, Ordinal
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -22,6 +21,8 @@ from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, s
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import measure_notears
+from dagveil.papers import zheng2018
+from dagveil.papers.access import PublishedAccess
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
@@ -216,9 +217,7 @@ class TestExact:
         table, _ = make_table(500)
         access = PublishedAccess(table, Silent())  # type: ignore[arg-type]
         budget = Budget.of(1, 0)
-        asked = measure_notears.publish(
-            access, budget, Knowledge.none(), measure_notears.ExactNotearsSettings(), silent
-        )
+        asked = zheng2018.publish_notears(access, budget, Knowledge.none(), zheng2018.ExactNotearsSettings(), silent)
         assert any("without noise" in finding for finding in asked.findings)
 
     def test_knowledge_is_obeyed(self, publish_method: Any) -> None:
@@ -228,8 +227,8 @@ class TestExact:
         assert frozenset(("x1", "x2")) not in graph.skeleton()
         assert all(KNOWLEDGE.allows(*arc) for arc in graph.directed)
 
-    @pytest.mark.parametrize("rule", measure_notears.Rule)
-    def test_an_empty_table(self, rule: measure_notears.Rule) -> None:
+    @pytest.mark.parametrize("rule", zheng2018.NotearsRule)
+    def test_an_empty_table(self, rule: zheng2018.NotearsRule) -> None:
         table, _ = make_table()
         empty = MemoryTable.from_source({name: np.zeros(0) for name in table.schema.columns}, table.schema)
         options = {"rule": rule.value}

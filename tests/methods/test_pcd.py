@@ -19,6 +19,8 @@ from dagveil.errors import BudgetError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import pcd
 from dagveil.methods.asking import Asked
+from dagveil.papers import zhang2023
+from dagveil.papers.zhang2023 import published_p_value_range
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace
 from dagveil.privacy.ledger.memory import MemoryLedger
@@ -26,7 +28,7 @@ from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover
 from dagveil.search.constraint.pc import Traversal, prune
-from dagveil.statistics.rcit import Rcit, RcitSettings, exact_rcit, published_p_value_sensitivity
+from dagveil.statistics.rcit import Rcit, RcitSettings, exact_rcit
 
 Ask = Callable[..., tuple[Asked, Curator]]
 SOUND: list[dict[str, str]] = [
@@ -273,9 +275,9 @@ class TestPaper:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         answer = Rcit(float(np.mean(score < np.array(permuted))), score, np.array(permuted), 0.5, 0.5, 0)
-        monkeypatch.setattr(pcd, "exact_rcit", lambda *arguments: answer)
+        monkeypatch.setattr(zhang2023, "exact_rcit", lambda *arguments: answer)
         n = 5000
-        lowest, highest = published_p_value_sensitivity(answer, n, RcitSettings())
+        lowest, highest = published_p_value_range(answer, n, RcitSettings())
         touched = lowest <= 0.05 if answer.p_value > 0.05 else highest >= 0.05
         assert touched == bool(charged)
         rows = {name: column for name, column in make_rows(n).items() if name in "ab"}
@@ -313,4 +315,4 @@ class TestPaper:
         result = discover(make_rows(200), make_schema(200), 1, accept_no_guarantee=True, **arguments)
         assert not result.receipt.guaranteed
         assert ledger.account("chain").unbounded
-        assert pcd.FLAW in str(result.receipt.events)
+        assert zhang2023.PCD_FLAW in str(result.receipt.events)

@@ -13,14 +13,14 @@ from dagveil.curator import Curator, Question
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, tell_sweep
-from dagveil.methods.priv_pc import (
+from dagveil.papers.common import largest_published_order
+from dagveil.papers.wang2020 import (
     optimal_rate,
     published_type_two_bound,
     sieve_epsilon,
     type_one_bound,
     type_two_bound,
 )
-from dagveil.methods.published import largest_published_order
 from dagveil.privacy.events import DiscreteLaplace, SparseVectorRound
 from dagveil.search.constraint.pc import Traversal, prune
 

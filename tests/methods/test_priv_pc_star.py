@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dagveil.curator import PublishedAccess
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import MethodError
 from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import tell_sweep
-from dagveil.methods.priv_pc_star import _correlations, published_sensitivity
+from dagveil.papers.access import PublishedAccess
+from dagveil.papers.xu2017 import _correlations, published_covariance_sensitivity
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.search.constraint.pc import prune
@@ -91,7 +91,7 @@ def test_ordinary_records_exceed_the_stated_sensitivity() -> None:
     """Take one standard normal record away: about one in seven changes the matrix by more than is stated."""
     rng = np.random.default_rng(0)
     columns, n_rows, tries = 4, 1000, 2000
-    stated = published_sensitivity(columns, n_rows)
+    stated = published_covariance_sensitivity(columns, n_rows)
     upper = np.triu_indices(columns)
     exceeded = 0
     for record in rng.standard_normal((tries, columns)):

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
-from dagveil.curator import PublishedAccess
 from dagveil.data.column import Categorical, Ordinal
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
@@ -20,14 +19,17 @@ from dagveil.errors import MethodError
 from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS
-from dagveil.methods.published import (
+from dagveil.papers.access import PublishedAccess
+from dagveil.papers.common import (
     PublishedTests,
     advanced_composition,
+    describe_published,
     g_p_value,
     g_test,
     largest_published_order,
-    tell_published,
+    published_p_values,
 )
+from dagveil.papers.publication import PAPERS, require_publication
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Unbounded
 from dagveil.privacy.ledger.account import RunState
@@ -37,9 +39,8 @@ from dagveil.privacy.receipt import NO_GUARANTEE, Calibration
 from dagveil.runs.discovery import discover
 from dagveil.runs.result import Result, load_result, result_from_json
 from dagveil.search.constraint.pc import prune
-from dagveil.statistics.kendall import published_p_values
 
-PUBLISHED = [name for name, method in METHODS.items() if method.publish is not None]
+PUBLISHED = list(PAPERS)
 every_published = pytest.mark.parametrize("method", PUBLISHED)
 
 
@@ -120,7 +121,7 @@ class TestNoGuarantee:
         assert not receipt.guaranteed
         words = receipt.words()
         assert words[0].lower().startswith(NO_GUARANTEE)
-        assert METHODS[method].flaw in words[1]
+        assert require_publication(METHODS[method]).flaw in words[1]
         assert not any("How strongly" in sentence for sentence in words)
         assert receipt.spent == "not known: nothing bounds it"
         assert result.questions is not None
@@ -237,7 +238,7 @@ class TestFormulas:
     def test_infinite_reports_are_cut_off(self, tables: Any) -> None:
         schema = tables("svt-pc").schema
         sweep = prune(tuple(schema.columns), lambda question: True, 0, Knowledge.none())
-        asked = tell_published(schema, sweep, Knowledge.none(), (math.inf, 0.5))
+        asked = describe_published(schema, sweep, Knowledge.none(), (math.inf, 0.5))
         assert asked.reported is not None
         assert math.isfinite(asked.reported[0])
         assert asked.reported[1] == 0.5

@@ -13,7 +13,7 @@ from dagveil.errors import MethodError
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.noleaks import CurateScoreSettings
 from dagveil.methods.schedules import Schedule, epsilon_at, iterations_allowed, shares, tell_direction
-from dagveil.privacy.receipt import Calibration
+from dagveil.papers.publication import require_publication
 
 every_schedule = pytest.mark.parametrize("schedule", Schedule)
 RISING = (Schedule.ADDITIVE, Schedule.EXPONENTIAL)
@@ -95,6 +95,6 @@ def test_the_same_for_all() -> None:
 
 def test_the_default_rises() -> None:
     assert CurateScoreSettings().schedule in RISING
-    published = method_named("curate-score").read_settings(Calibration.PAPER, {})
+    published = require_publication(method_named("curate-score")).settings()
     assert published.schedule is Schedule.MULTIPLICATIVE
-    assert method_named("noleaks").read_settings(Calibration.PAPER, {}).schedule is Schedule.UNIFORM
+    assert require_publication(method_named("noleaks")).settings().schedule is Schedule.UNIFORM

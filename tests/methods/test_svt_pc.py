@@ -10,7 +10,7 @@ import pytest
 from dagveil.curator import Curator
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, tell_sweep
-from dagveil.methods.published import advanced_composition, largest_published_order
+from dagveil.papers.common import advanced_composition, largest_published_order
 from dagveil.privacy.events import SparseVectorRound
 from dagveil.search.constraint.pc import Traversal, prune
 

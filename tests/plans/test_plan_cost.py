@@ -40,7 +40,7 @@ def make_schema(width: int, rows: int | None = 10_000, levels: int = 3) -> Schem
 
 def size_of(schema: Schema, method: str = "measure", epsilon: float = 1, **facts: Any) -> Work:
     chosen = METHODS[method]
-    settings = chosen.read_settings(Calibration.SOUND, None)
+    settings = chosen.read_settings(None)
     accounting = chosen.accounting(Budget.of(epsilon, "1e-6"), schema, settings, NO_KNOWLEDGE)
     return work_of_run(schema, chosen, accounting, settings, NO_KNOWLEDGE, **facts)
 

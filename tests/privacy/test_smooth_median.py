@@ -12,20 +12,17 @@ from scipy.optimize import brentq
 from scipy.special import chdtri
 
 from dagveil.errors import BudgetError, BudgetExceededError
+from dagveil.papers.wang2020 import PublishedLaw, published_constants, published_median_noise, published_scale
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import SmoothLaplace
 from dagveil.privacy.filter import ApproximateZcdpFilter
 from dagveil.privacy.mechanisms.smooth_median import (
     DECAY_BITS,
     SMALLEST_SCALE,
-    PublishedLaw,
     decay_for,
     dilation_bound,
     median,
     noise_scale,
-    published_constants,
-    published_median_noise,
-    published_scale,
     release_median,
     smooth_sensitivity,
 )

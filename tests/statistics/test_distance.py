@@ -10,8 +10,9 @@ import pytest
 from neighbours import all_tables, changes, largest_change_of_all
 from scipy.special import chdtri, xlogy
 
+from dagveil.papers.xu2017 import greedy_distance
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.distance import REACH, ExactDistance, exact_distance, greedy_distance
+from dagveil.statistics.distance import REACH, ExactDistance, exact_distance
 from dagveil.statistics.kendall import Kendall
 from dagveil.statistics.statistic import TableShape
 

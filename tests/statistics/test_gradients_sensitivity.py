@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from dagveil.data.gradients import GradientPlan, sum_curvatures, sum_gradients
 from dagveil.data.moments import MomentPlan
 from dagveil.errors import SchemaError
+from dagveil.papers.ma2022 import published_gradient_sensitivity
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.gradients import (
-    curvature_squared_sensitivity,
-    gradient_squared_sensitivity,
-    published_gradient_sensitivity,
-)
+from dagveil.statistics.gradients import curvature_squared_sensitivity, gradient_squared_sensitivity
 
 BITS = 10
 

@@ -15,17 +15,15 @@ from neighbours import Measure, changes, largest_change
 from scipy.stats import kendalltau, norm
 
 from dagveil.errors import EvidenceError
-from dagveil.privacy.relation import Relation
-from dagveil.statistics.kendall import (
-    CURATE_P_VALUE_CONSTANT,
-    GRID,
+from dagveil.papers.bhattacharjee2024 import CURATE_P_VALUE_CONSTANT
+from dagveil.papers.common import (
     PUBLISHED_KENDALL_CONSTANT,
-    Kendall,
-    count_concordance,
     published_p_value_sensitivity,
     published_p_values,
     published_scores,
 )
+from dagveil.privacy.relation import Relation
+from dagveil.statistics.kendall import GRID, Kendall, count_concordance
 from dagveil.statistics.statistic import TableShape, one_sided_p_value_slope
 
 small_tables = hnp.arrays(

@@ -11,16 +11,11 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from dagveil.errors import EvidenceError
+from dagveil.papers.zhang2023 import published_hsic_bound, published_p_value_range, published_residual_hsic_bound
 from dagveil.statistics import rcit as module
-from dagveil.statistics.hsic import draw_permutations, exact_hsic, published_hsic_bound, published_residual_hsic_bound
+from dagveil.statistics.hsic import draw_permutations, exact_hsic
 from dagveil.statistics.kernels import gaussian_gram, median_bandwidth
-from dagveil.statistics.rcit import (
-    Rcit,
-    RcitSettings,
-    exact_rcit,
-    feature_rcit,
-    published_p_value_sensitivity,
-)
+from dagveil.statistics.rcit import Rcit, RcitSettings, exact_rcit, feature_rcit
 from dagveil.statistics.residuals import ridge_residuals
 
 LEVEL = 0.05
@@ -132,13 +127,13 @@ def test_theorem_4_as_printed() -> None:
     permuted = np.array([0.0, 0.1, 0.2, 0.3, 0.4, 0.5])
     answer = Rcit(0.5, 0.25, permuted, 0.5, 0.7, 0)
     step = published_hsic_bound(200)
-    assert published_p_value_sensitivity(answer, 200, RcitSettings()) == (
+    assert published_p_value_range(answer, 200, RcitSettings()) == (
         sum(other - 2 * step > 0.25 for other in permuted) / 6,
         sum(other + 2 * step > 0.25 for other in permuted) / 6,
     )
     given_two = Rcit(0.5, 0.25, permuted, 0.5, 0.7, 2)
     step = published_residual_hsic_bound(200, 0.9, 0.5, 0.7)
-    assert published_p_value_sensitivity(given_two, 200, RcitSettings(penalty=0.9)) == (
+    assert published_p_value_range(given_two, 200, RcitSettings(penalty=0.9)) == (
         sum(other - 2 * step > 0.25 for other in permuted) / 6,
         sum(other + 2 * step > 0.25 for other in permuted) / 6,
     )
@@ -147,7 +142,7 @@ def test_theorem_4_as_printed() -> None:
 def chance_of_deletion(rows: np.ndarray, chosen: RcitSettings, epsilon: float) -> float:
     """Algorithm 1 for one question, given its permutations: the chance that the edge is deleted."""
     answer = exact_rcit(rows[:, 0], rows[:, 1], None, chosen, np.random.default_rng(5))
-    low, high = published_p_value_sensitivity(answer, len(rows), chosen)
+    low, high = published_p_value_range(answer, len(rows), chosen)
     p = answer.p_value
     if p > LEVEL:
         step, sure = p - low, 1.0

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.errors import EvidenceError
+from dagveil.papers.zhang2023 import published_residual_bound
 from dagveil.statistics.kernels import gaussian_gram
 from dagveil.statistics.residuals import (
     fourier_features,
-    published_residual_bound,
     residual_sensitivity,
     residuals_of_features,
     ridge_residuals,

@@ -28,6 +28,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods import measure_features, pcd
 from dagveil.methods.asking import Needs, ThresholdedQuestions, asking_filter
 from dagveil.methods.regressions import release_functions
+from dagveil.papers.zhang2023 import PcdPublished, PublishedDecision
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.filter import Filter
@@ -225,7 +226,7 @@ def _ask_kendall(columns: Columns, question: Question, budget: Budget, rng: np.r
 
 def _ask_as_published(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
     """Run lines 3-17 of the published algorithm for one question."""
-    return not pcd.PublishedDecision(columns, float(budget.epsilon), pcd.PcdPublished(), rng).is_independent(question)
+    return not PublishedDecision(columns, float(budget.epsilon), PcdPublished(), rng).is_independent(question)
 
 
 def _ask_exactly(penalty: float | None) -> Test:

@@ -19,7 +19,6 @@ from dagveil.examples.simulate import network_schema, sample_table
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.catalogue import METHODS
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.receipt import Calibration
 from dagveil.runs.cost import estimate_cost, tell_bytes, tell_seconds
 from dagveil.runs.discovery import discover
 from dagveil.runs.machine_speed import Speed
@@ -67,7 +66,7 @@ def compare_costs(cases: Sequence[Case], speed: Speed, told: Callable[[str, int,
     method = METHODS["measure"]
     for done, case in enumerate(cases, start=1):
         schema = network_schema(load_network(case.network), case.rows)
-        settings = method.read_settings(Calibration.SOUND, None)
+        settings = method.read_settings(None)
         accounting = method.accounting(Budget.of(case.epsilon, "1e-6"), schema, settings, NO_KNOWLEDGE)
         work = work_of_run(schema, method, accounting, settings, NO_KNOWLEDGE, redraws=case.redraws)
         cost = estimate_cost(work, speed)

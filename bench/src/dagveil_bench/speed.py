@@ -32,6 +32,7 @@ from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.catalogue import METHODS
 from dagveil.methods.method import Method
+from dagveil.papers.publication import PAPERS
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover
@@ -119,7 +120,7 @@ def time_methods(tries: int, epsilon: float, told: Callable[[str, int, int], Non
         programs = {"causal-learn PC, χ²": _causal_learn(name, codes)}
         for method in METHODS.values():
             for calibration in Calibration:
-                if method.name in FOR_NUMBERS or (calibration is Calibration.PAPER and method.publish is None):
+                if method.name in FOR_NUMBERS or (calibration is Calibration.PAPER and method.name not in PAPERS):
                     continue
                 label = f"dagveil {method.name}, {calibration.value}"
                 programs[label] = _method(name, codes, epsilon, method, calibration)

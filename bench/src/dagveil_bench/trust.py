@@ -24,7 +24,6 @@ from dagveil.evaluation.skeleton import SkeletonRates
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
 from dagveil.runs import assemble as writing
 from dagveil.runs.discovery import measure_source
@@ -270,7 +269,7 @@ def _fits(contender: str, table: TrustTable, epsilons: Sequence[float]) -> bool:
     try:
         method.check(table.schema, knowledge)
         check_search(name, table.schema, rule)
-        settings = method.read_settings(Calibration.SOUND, None)
+        settings = method.read_settings(None)
         for epsilon in epsilons:
             method.accounting(Budget.of(epsilon, DELTA), table.schema, settings, knowledge)
     except DagveilError:

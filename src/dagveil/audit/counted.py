@@ -25,7 +25,7 @@ from dagveil.statistics.contingency import (
     interactions_squared_sensitivity,
     margins_squared_sensitivity,
 )
-from dagveil.statistics.distance import _SIGNS, REACH, ExactDistance, _product
+from dagveil.statistics.distance import _SIGNS, REACH, ExactDistance, n_log_n
 from dagveil.statistics.kendall import Kendall
 from dagveil.statistics.reconciled import PartTest, Reconciled, part_p_values
 from dagveil.statistics.statistic import STATISTIC_NAMES, Statistic, TableShape, statistic_named
@@ -92,7 +92,7 @@ def tabulate_distances(level: float) -> NDArray[np.int8]:
     shifting the marks along each axis. Ways beyond REACH do not count, so cells up to MOST_ROWS + REACH suffice.
     """
     size = MOST_ROWS + REACH + 1
-    products = np.array([_product(count) for count in range(4 * size)])
+    products = np.array([n_log_n(count) for count in range(4 * size)])
     a, b, c, d = np.ogrid[:size, :size, :size, :size]
     statistic = np.zeros((size,) * 4)
     # in the order of the statistic itself, so that sums round in the same way

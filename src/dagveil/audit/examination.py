@@ -32,6 +32,7 @@ from dagveil.audit.search import AuditedStatistic, Effort, Finding
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.audit.transcript import Attacker
 from dagveil.methods.method import Method
+from dagveil.papers.publication import read_settings
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
@@ -114,7 +115,7 @@ def examine_method(
     """
     plan = plan or Plan()
     chosen = dict(options or {})
-    method.read_settings(calibration, chosen)
+    read_settings(method, calibration, chosen)
     if calibration is Calibration.PAPER:
         return examine_published(method, budget, chosen, plan)
     places = [(kind, relation) for kind in fitting_kinds(method) for relation in fitting_relations(method, kind)]
@@ -237,7 +238,7 @@ def statistics_behind(
 ) -> tuple[AuditedStatistic, ...]:
     """Return the statistics whose sensitivity the method relied on: those of its doors, and the one of its settings."""
     wanted = {name for replay in replays for door, _ in replay.doors for name in READERS[door].statistics}
-    statistic = getattr(method.read_settings(Calibration.SOUND, options), "statistic", None)
+    statistic = getattr(method.read_settings(options), "statistic", None)
     if isinstance(statistic, str):
         wanted.add(NAMES_OF_STATISTICS.get(statistic, statistic))
     return tuple(one for one in audited_statistics() if one.name in wanted)

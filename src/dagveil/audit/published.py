@@ -17,31 +17,30 @@ from dagveil.audit.records import Domain, look_at_records
 from dagveil.audit.search import AuditedStatistic, Floats, Look, Norm
 from dagveil.audit.tables import Tables, look_at_tables
 from dagveil.audit.transcript import name_edges, read_graph
-from dagveil.curator import PublishedAccess
 from dagveil.data.column import Boolean, Column, Numeric
 from dagveil.data.table import Table
-from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.method import Method
-from dagveil.methods.priv_pc_star import published_sensitivity
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.receipt import Calibration
-from dagveil.privacy.relation import Relation
-from dagveil.progress import silent
-from dagveil.statistics.distance import greedy_distance
-from dagveil.statistics.gradients import published_gradient_sensitivity
-from dagveil.statistics.hsic import published_hsic_bound
-from dagveil.statistics.kendall import (
-    CURATE_P_VALUE_CONSTANT,
+from dagveil.papers.access import PublishedAccess
+from dagveil.papers.bhattacharjee2024 import CURATE_P_VALUE_CONSTANT
+from dagveil.papers.common import (
     PUBLISHED_KENDALL_CONSTANT,
     published_p_value_sensitivity,
     published_p_values,
     published_scores,
 )
+from dagveil.papers.ma2022 import published_gradient_sensitivity
+from dagveil.papers.publication import read_settings, require_publication
+from dagveil.papers.xu2017 import greedy_distance, published_covariance_sensitivity
+from dagveil.papers.zhang2023 import published_hsic_bound, published_residual_bound
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.receipt import Calibration
+from dagveil.privacy.relation import Relation
+from dagveil.progress import silent
 from dagveil.statistics.rcit import RcitSettings, exact_rcit
-from dagveil.statistics.residuals import published_residual_bound, ridge_residuals
+from dagveil.statistics.residuals import ridge_residuals
 
 ROWS: Final = 200
 """Rows that the stated sensitivities of rank statistics are computed for; smaller tables are not tried."""
@@ -186,7 +185,7 @@ _GRADIENT: Final = _state_rows(
     Norm.SQUARES,
 )
 _CORRELATIONS: Final = _state_rows(
-    "correlation matrix", _correlations, 2, 6.0, published_sensitivity(2, ROWS), Norm.SIZES
+    "correlation matrix", _correlations, 2, 6.0, published_covariance_sensitivity(2, ROWS), Norm.SIZES
 )
 _HSIC: Final = _state_rows(
     "HSIC, bandwidths from the rows", _hsic, 2, 1.0, published_hsic_bound(SLOTS), rows=SLOTS, most_pairs=20_000
@@ -262,8 +261,7 @@ def published_claim(name: str) -> PublishedClaim:
 
 def published_case(method: Method, options: Mapping[str, Setting]) -> Case:
     """Return what is attacked of a published program; settings that are given stand above those of the claim."""
-    if method.publish is None:
-        raise MethodError(f"{method.name} is not from a publication and has no paper calibration; leave it out")
+    require_publication(method)
     claim = published_claim(method.name)
     return Case(claim.kind, Relation.REPLACE_ONE, {**claim.options, **options})
 
@@ -316,7 +314,6 @@ class PublishedAttacker:
         return tuple(dict.fromkeys(recording.touched))
 
     def _run(self, table: Table, seed: int) -> Asked:
-        settings = self.method.read_settings(Calibration.PAPER, self.options)
-        assert self.method.publish is not None  # or it has no settings to read
+        settings = read_settings(self.method, Calibration.PAPER, self.options)
         access = PublishedAccess(table, np.random.default_rng(seed))
-        return self.method.publish(access, self.budget, Knowledge.none(), settings, silent)
+        return require_publication(self.method).publish(access, self.budget, Knowledge.none(), settings, silent)

@@ -36,7 +36,6 @@ from dagveil.privacy.events import (
 from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.mechanisms.smooth_median import dilation_bound
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.renyi_filter import RenyiFilter
 from dagveil.progress import silent
@@ -166,7 +165,7 @@ class RepeatableRun:
     _known: dict[Course, list[list[Exchange]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "settings", self.method.read_settings(Calibration.SOUND, self.options))
+        object.__setattr__(self, "settings", self.method.read_settings(self.options))
 
     def __repr__(self) -> str:
         return f"RepeatableRun({self.method.name}, {self.relation.value})"

@@ -22,6 +22,7 @@ from dagveil.cli.progress import show_progress
 from dagveil.cli.terminal import open_console, print_written
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.method import Method
+from dagveil.papers.publication import PAPERS
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.result import Result
@@ -168,7 +169,7 @@ def _choose_methods(
         raise click.UsageError("--all writes one certificate for each method; give a folder with -o")
     if Path(output).is_file():
         raise click.UsageError(f"--all writes into a folder, and {output} is a file; give another -o")
-    return {name: one for name, one in METHODS.items() if calibration is Calibration.SOUND or one.publish is not None}
+    return {name: one for name, one in METHODS.items() if calibration is Calibration.SOUND or name in PAPERS}
 
 
 def _finish(certificates: Sequence[Certificate], all_methods: bool, written: list[Path], drawn: Path | None) -> None:

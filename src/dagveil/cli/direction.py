@@ -7,17 +7,14 @@ from typing import Any
 
 import click
 
-from dagveil.cli.account import tell_account
-from dagveil.cli.options import find_rows, require_schema, run_options
-from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_paid
+from dagveil.cli.options import run_options
+from dagveil.cli.order import read_order
+from dagveil.cli.output import name_recovery, write_paid
 from dagveil.cli.progress import show_progress
-from dagveil.cli.stopping import open_watched_ledger, stoppable
+from dagveil.cli.stopping import stoppable
 from dagveil.cli.terminal import open_console, print_receipt, print_written
 from dagveil.methods.pcd import RegressionRule
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.direction import DirectionSettings, Score, find_direction
-from dagveil.runs.run import check_reviewed
 from dagveil.text import clean_text
 
 
@@ -52,34 +49,17 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
     x, y = _two_names(columns)
     path = Path(output)
     settings = DirectionSettings(score=Score(score), regression=RegressionRule(regression))
-    if run["epsilon"] is None:
-        raise click.UsageError("a run on rows needs --epsilon, for example --epsilon 1")
-    budget = Budget.of(run["epsilon"], run["delta"])
-    schema = require_schema(run["schema_path"])
-    check_reviewed(schema, accept_draft=run["accept_draft"])
     recovery = name_recovery(path)
-    check_writable(path, recovery, reads=(file, run["schema_path"]), ledger=run["ledger"])
-    tell_recovery(recovery, goes_on=True)
-    books = open_watched_ledger(run["ledger"])
+    order = read_order(file, (path,), recovery, run)
     with show_progress() as progress:
         found = find_direction(
-            find_rows(file, run["engine"], run["memory_limit"], run["table"]),
-            schema,
-            x,
-            y,
-            budget.epsilon,
-            budget.delta,
+            *(order.rows, order.schema, x, y, order.budget.epsilon, order.budget.delta),
             settings=settings,
-            ledger=books,
-            noise=NoiseKind(run["noise"]),
-            seed=run["seed"],
-            accept_draft=run["accept_draft"],
-            accept_no_guarantee=run["accept_no_guarantee"],
-            recovery=recovery,
             progress=progress,
+            **order.options,
         )
     write_paid(path, found.save, recovery)
-    tell_account(books, run["ledger"], schema.dataset)
+    order.tell_account()
     console = open_console()
     if found.doubt is not None:
         console.print(clean_text(f"No direction: {found.doubt}."))

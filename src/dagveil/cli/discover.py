@@ -10,41 +10,34 @@ from typing import Any
 
 import click
 
-from dagveil.cli.account import tell_account
 from dagveil.cli.options import (
-    find_rows,
     has_search_options,
     method_options,
     read_options,
     refuse_run_options,
     refuse_search_options,
     releasing_options,
-    require_schema,
     run_options,
     search_options,
     search_settings,
 )
+from dagveil.cli.order import Order, read_order
 from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_output, write_paid
 from dagveil.cli.progress import show_progress
-from dagveil.cli.stopping import open_watched_ledger, stoppable
+from dagveil.cli.stopping import stoppable
 from dagveil.cli.terminal import count, print_receipt, print_result, print_written
-from dagveil.data.engine import Rows
-from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.choice import AUTO, Choice
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.method import Method
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.ledger import Ledger
-from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.papers.publication import read_settings
 from dagveil.privacy.receipt import Calibration
 from dagveil.report.html import write_report, write_svg
 from dagveil.runs.discovery import discover as run_discovery
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.knowledge_file import load_knowledge
 from dagveil.runs.result import Result
-from dagveil.runs.run import check_reviewed
 from dagveil.runs.search import check_search, search_evidence
 from dagveil.search.settings import SearchRule
 
@@ -227,7 +220,7 @@ def _settle(
     from dagveil.forecast.choose import check_auto, choose_method
 
     check_auto(bool(options), calibration)
-    order = _check_order(file, places, **run)
+    order = places.order(file, run)
     with show_progress() as progress:
         choice = choose_method(
             order.schema,
@@ -254,21 +247,18 @@ def _measure(
 ) -> tuple[Evidence, Callable[[], None]]:
     """Refuse what can be refused without the ledger, then spend; return also what tells the account."""
     given = read_options(options)
-    method.read_settings(Calibration.SOUND, given)
-    order = _check_order(file, places, **run)
+    method.read_settings(given)
+    order = places.order(file, run)
     check_search(method.name, order.schema, search)
     with show_progress() as progress:
         evidence = measure_source(
-            order.rows,
-            order.schema,
-            order.budget.epsilon,
-            order.budget.delta,
+            *(order.rows, order.schema, order.budget.epsilon, order.budget.delta),
             method=choice or method.name,
             options=given,
             knowledge=knowledge,
             redraws=redraws,
             progress=progress,
-            **order.arguments,
+            **order.options,
         )
     return evidence, order.tell_account
 
@@ -285,20 +275,17 @@ def _ask(
 ) -> tuple[Result, Callable[[], None]]:
     """Refuse what can be refused without the ledger, then ask; return also what tells the account."""
     given = read_options(options)
-    method.read_settings(calibration, given)
-    order = _check_order(file, places, **run)
+    read_settings(method, calibration, given)
+    order = places.order(file, run)
     with show_progress() as progress:
         result = run_discovery(
-            order.rows,
-            order.schema,
-            order.budget.epsilon,
-            order.budget.delta,
+            *(order.rows, order.schema, order.budget.epsilon, order.budget.delta),
             method=choice or method.name,
             calibration=calibration,
             options=given,
             knowledge=knowledge,
             progress=progress,
-            **order.arguments,
+            **order.options,
         )
     return result, order.tell_account
 
@@ -311,71 +298,6 @@ class _Places:
     recovery: Path
     reads: tuple[str | None, ...]
 
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """The options of a run on rows, checked."""
-
-    rows: Rows
-    schema: Schema
-    budget: Budget
-    books: Ledger
-    place: str
-    noise: NoiseKind
-    seed: int | None
-    accept_draft: bool
-    accept_no_guarantee: bool
-    recovery: Path
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What every run takes, whatever its method."""
-        return {
-            "ledger": self.books,
-            "noise": self.noise,
-            "seed": self.seed,
-            "accept_draft": self.accept_draft,
-            "accept_no_guarantee": self.accept_no_guarantee,
-            "recovery": self.recovery,
-        }
-
-    def tell_account(self) -> None:
-        """Say what the data set has spent."""
-        tell_account(self.books, self.place, self.schema.dataset)
-
-
-def _check_order(
-    file: str,
-    places: _Places,
-    schema_path: str | None,
-    epsilon: str | None,
-    delta: str,
-    ledger: str,
-    noise: str,
-    seed: int | None,
-    engine: str,
-    memory_limit: str | None,
-    table: str | None,
-    accept_draft: bool,
-    accept_no_guarantee: bool,
-) -> _Order:
-    if epsilon is None:
-        raise click.UsageError("a run on rows needs --epsilon, for example --epsilon 1")
-    budget = Budget.of(epsilon, delta)
-    schema = require_schema(schema_path)
-    check_reviewed(schema, accept_draft=accept_draft)
-    check_writable(*places.outputs, places.recovery, reads=(file, schema_path, *places.reads), ledger=ledger)
-    tell_recovery(places.recovery, goes_on=True)
-    rows = find_rows(file, engine, memory_limit, table)
-    return _Order(
-        rows,
-        schema,
-        budget,
-        open_watched_ledger(ledger),
-        ledger,
-        NoiseKind(noise),
-        seed,
-        accept_draft,
-        accept_no_guarantee,
-        places.recovery,
-    )
+    def order(self, file: str, run: dict[str, Any]) -> Order:
+        """Check a run on rows."""
+        return read_order(file, self.outputs, self.recovery, run, reads=self.reads)

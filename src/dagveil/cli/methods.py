@@ -13,6 +13,7 @@ from rich.table import Table
 from dagveil.cli.terminal import open_console
 from dagveil.methods.catalogue import METHODS, method_named, method_plugins
 from dagveil.methods.method import Method
+from dagveil.papers.publication import publication_of
 from dagveil.text import clean_text
 
 
@@ -30,7 +31,7 @@ def methods(name: str | None) -> None:
     plugins = method_plugins()
     added, broken = plugins.load_all()
     for method in (*METHODS.values(), *added.values()):
-        calibrations = "sound, paper" if method.published is not None else "sound"
+        calibrations = "sound, paper" if publication_of(method.name) is not None else "sound"
         table.add_row(method.name, method.title, method.data, method.cost, calibrations)
     console.print(table)
     for name in added:
@@ -53,9 +54,12 @@ def _tell(method: Method) -> None:
         console.print(f"guarantee: that of {method_plugins().origin(method.name)}, which brings this method; not ours")
     if method.paper is not None:
         console.print(f"paper: {method.paper}")
-        console.print(f"as published it claims nothing here, because {method.flaw}")
-    for title, kind in (("settings", method.settings), ("settings of --calibration paper", method.published)):
-        if kind is not None and kind.__struct_fields__:
+    kinds = [("settings", method.settings)]
+    if (publication := publication_of(method.name)) is not None:
+        console.print(f"as published it claims nothing here, because {publication.flaw}")
+        kinds.append(("settings of --calibration paper", publication.settings))
+    for title, kind in kinds:
+        if kind.__struct_fields__:
             console.print(f"\n{title}:")
             meanings = _meanings(kind)
             for field in msgspec.structs.fields(kind):

@@ -9,17 +9,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from dagveil.cli.account import tell_account
-from dagveil.cli.options import find_rows
-from dagveil.cli.output import check_writable, tell_recovery
+from dagveil.cli.order import read_order
 from dagveil.cli.progress import show_progress
-from dagveil.cli.stopping import open_watched_ledger
 from dagveil.errors import InvalidBudgetError
 from dagveil.evidence.bundle import Evidence
 from dagveil.plans.plan_file import PlannedSite, load_plan
 from dagveil.plans.site_run import measure_planned, site_schema
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.noise.kind import NoiseKind
 
 _FIXED = ("method", "options", "accept_draft")
 """What the plan decides, so that no option may."""
@@ -63,24 +59,10 @@ def measure_by_plan(
     chosen = plan.site_named(site)
     _check_budget(context, chosen, run["epsilon"], run["delta"])
     schema = site_schema(plan, chosen.nominal_rows, run["schema_path"], dataset)
-    reads = (file, plan_path, run["schema_path"])
-    check_writable(output, recovery, reads=reads, ledger=run["ledger"])
-    tell_recovery(recovery, goes_on=True)
-    books = open_watched_ledger(run["ledger"])
+    order = read_order(file, (output,), recovery, run, reads=(plan_path,), schema=schema, budget=chosen.budget)
     with show_progress() as progress:
-        evidence = measure_planned(
-            find_rows(file, run["engine"], run["memory_limit"], run["table"]),
-            plan,
-            chosen.name,
-            schema=schema,
-            ledger=books,
-            noise=NoiseKind(run["noise"]),
-            seed=run["seed"],
-            accept_no_guarantee=run["accept_no_guarantee"],
-            recovery=recovery,
-            progress=progress,
-        )
-    return evidence, lambda: tell_account(books, run["ledger"], schema.dataset)
+        evidence = measure_planned(order.rows, plan, chosen.name, schema=schema, progress=progress, **order.options)
+    return evidence, order.tell_account
 
 
 def _check_budget(context: click.Context, site: PlannedSite, epsilon: str | None, delta: str) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import click
 from msgspec.structs import replace
 
-from dagveil.cli.account import tell_account
 from dagveil.cli.failure import PlainGroup
-from dagveil.cli.options import Command, find_rows, run_options
-from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_output, write_paid
-from dagveil.cli.stopping import open_watched_ledger, stoppable
+from dagveil.cli.options import Command, run_options
+from dagveil.cli.order import read_order
+from dagveil.cli.output import check_writable, name_recovery, write_output, write_paid
+from dagveil.cli.stopping import stoppable
 from dagveil.cli.terminal import count, open_console, print_receipt, print_written
 from dagveil.data.check import check_source
 from dagveil.data.draft import draft_schema
@@ -20,7 +21,6 @@ from dagveil.data.draft_warnings import find_doubts
 from dagveil.data.file_layout import DECIMALS, ENCODINGS
 from dagveil.data.schema import Schema, load_schema, save_schema
 from dagveil.errors import EvidenceError, SchemaError
-from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
 from dagveil.text import clean_text
 
@@ -126,17 +126,7 @@ def bounds(
     force: bool,
     columns: tuple[str, ...],
     coverage: float,
-    schema_path: str | None,
-    epsilon: str | None,
-    delta: str,
-    ledger: str,
-    noise: str,
-    seed: int | None,
-    engine: str,
-    memory_limit: str | None,
-    table: str | None,
-    accept_draft: bool,
-    accept_no_guarantee: bool,
+    **run: Any,
 ) -> None:
     """Find bounds of numeric columns of FILE privately, and write a schema that has them.
 
@@ -147,35 +137,25 @@ def bounds(
     its columns with --columns: otherwise the receipt warns that rows decided which ones are numeric. The exit code is 1
     if some columns still lack bounds.
     """
-    if schema_path is None or epsilon is None:
+    if run["schema_path"] is None or run["epsilon"] is None:
         raise click.UsageError("finding bounds needs --schema and --epsilon, for example --epsilon 0.5")
     path = Path(output)
     recovery = name_recovery(path)
     _check_free(path, force=force)
-    declared = load_open_schema(schema_path)
-    check_writable(path, recovery, reads=(file, schema_path), ledger=ledger)
-    tell_recovery(recovery, goes_on=True)
-    books = open_watched_ledger(ledger)
+    declared = load_open_schema(run["schema_path"])
+    order = read_order(file, (path,), recovery, run, schema=declared)
     try:
         found = find_bounds(
-            find_rows(file, engine, memory_limit, table),
-            declared,
-            epsilon,
-            delta,
+            *(order.rows, declared, order.budget.epsilon, order.budget.delta),
             columns=_split_names(columns, declared) if columns else None,
             coverage=coverage,
-            ledger=books,
-            noise=NoiseKind(noise),
-            seed=seed,
-            accept_draft=accept_draft,
-            accept_no_guarantee=accept_no_guarantee,
-            recovery=recovery,
+            **order.options,
         )
     except EvidenceError:
         recovery.unlink(missing_ok=True)  # that nothing stood out is all there was to find
         raise
     write_paid(path, found.save, recovery)
-    tell_account(books, ledger, declared.dataset)
+    order.tell_account()
     _print_found(found)
     print_receipt(found.receipt)
     still_open = list_open_columns(found.schema)

@@ -18,7 +18,6 @@ from dagveil.curator.gate import Gate, Record
 from dagveil.curator.gradients import GradientQuestions
 from dagveil.curator.journal import Journal
 from dagveil.curator.kernel_questions import KernelQuestions
-from dagveil.curator.published import PublishedAccess
 from dagveil.curator.questions import QuestionSession
 from dagveil.data.features import FeaturePlan
 from dagveil.data.moments import MomentPlan
@@ -204,18 +203,10 @@ class Curator:
         """Return kernel questions: kernel questions on levelled rows, each charged to this curator's filter."""
         return KernelQuestions(self._table, self.relation, slots, self._gate)
 
-    def open_as_published(self, reason: str, rng: np.random.Generator) -> PublishedAccess:
-        """Give exact access to a `paper` calibration, after the ledger knows that it is unbounded.
-
-        Parameters
-        ----------
-        reason
-            Why the publication's guarantee does not hold.
-        rng
-            For noise as published.
-        """
+    def open_as_published(self, reason: str) -> Table:
+        """Hand the rows to a published program, after the ledger knows why its guarantee does not hold."""
         self._gate.write(Unbounded("as published", reason))
-        return PublishedAccess(self._table, rng)
+        return self._table
 
     def _release_moments(
         self, rows: MomentPlan, read: Callable[[], NDArray[np.int64]], share: Fraction, label: str, asked: object

@@ -62,7 +62,7 @@ def check_method(method: Method, schema: Schema, knowledge: Knowledge, budgets: 
     """Refuse a method that could not run with its own settings at one of these budgets."""
     if method.release is None and method.ask is None:
         raise MethodError(f"{method.name} has no sound calibration, so there is nothing to run_trial")
-    settings = method.read_settings(Calibration.SOUND, None)
+    settings = method.read_settings(None)
     method.check(schema, knowledge)
     for budget in budgets:
         method.accounting(budget, schema, settings, knowledge)

@@ -16,7 +16,6 @@ from dagveil.methods.catalogue import METHODS
 from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.receipt import Calibration
 from dagveil.runs.cost import estimate_cost
 from dagveil.runs.machine_speed import Speed
 from dagveil.runs.work import work_of_run
@@ -103,7 +102,7 @@ def foresee_run(schema: Schema, knowledge: Knowledge, method: Method, budget: Bu
     if method.release is None or method.name not in METHODS:
         weight = method.relative_time
         method = METHODS["measure"]
-    settings = method.read_settings(Calibration.SOUND, None)
+    settings = method.read_settings(None)
     accounting = method.accounting(budget, schema, settings, knowledge)
     sized = msgspec.structs.replace(schema, nominal_rows=rows)
     work = work_of_run(sized, method, accounting, settings, knowledge, noise=NoiseKind.EXACT, held=True)

@@ -96,6 +96,6 @@ def _check_plugin(name: str, found: object) -> Method:
         raise MethodError("dagveil has a method of this name; choose another")
     if found.name != name:
         raise MethodError(f"the method calls itself {found.name!r}; name the entry point the same")
-    if found.release is None and found.ask is None and found.publish is None:
-        raise MethodError("it has none of release, ask and publish, so it cannot run")
+    if found.release is None and found.ask is None:
+        raise MethodError("it has neither release nor ask, so it cannot run")
     return found

@@ -13,5 +13,4 @@ METHOD = replace(
     title="the same, with a budget that rises from iteration to iteration",
     paper=BHATTACHARJEE_2024,
     settings=noleaks.CurateScoreSettings,
-    published=noleaks.CurateScorePublished,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from dagveil.curator import Curator, PublishedAccess
+from dagveil.curator import Curator
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
@@ -18,7 +18,6 @@ from dagveil.methods.asking import Asked, check_countable
 from dagveil.methods.measured import Measured
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter
-from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
 from dagveil.search.settings import SearchRule
 
@@ -44,7 +43,6 @@ TWO_COLUMNS, BLOCK, TWO_NUMBERS = "two columns of levels", "a block of columns",
 
 Release = Callable[[Curator, Knowledge, Any, Progress], Measured]
 Ask = Callable[[Curator, Knowledge, Any, Progress], Asked]
-Publish = Callable[[PublishedAccess, Budget, Knowledge, Any, Progress], Asked]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +79,6 @@ class Method:
         Releases evidence that is then searched for free; None for an asking method.
     ask
         Asks adaptively; None for a releasing method.
-    published
-        Constants of the paper calibration; None if there is none.
-    publish
-        Runs the paper calibration.
-    flaw
-        Why the publication's guarantee does not hold.
     search
         What the search over its evidence goes by, unless it is told.
     relative_time
@@ -105,40 +97,37 @@ class Method:
     check: Callable[[Schema, Knowledge], None]
     release: Release | None = None
     ask: Ask | None = None
-    published: type[msgspec.Struct] | None = None
-    publish: Publish | None = None
-    flaw: str = ""
     search: SearchRule = SearchRule.TESTS
     relative_time: float = 10.0
     sharp: tuple[SharpCase, ...] = ()
 
-    def read_settings(self, calibration: Calibration, options: Mapping[str, Any] | None) -> msgspec.Struct:
-        """Read settings from names and values, as `--set` gives them; unknown names are refused."""
-        kind = self.settings if calibration is Calibration.SOUND else self.published
-        if kind is None:
-            raise MethodError(f"{self.name} is not from a publication and has no paper calibration; leave it out")
-        options = dict(options or {})
-        known = kind.__struct_fields__
-        unknown = [name for name in options if name not in known]
-        if unknown:
-            raise MethodError(
-                f"{self.name} ({calibration.value}) has no setting {unknown[0]!r}; it has "
-                f"{', '.join(known) if known else 'none'}"
-            )
-        try:
-            settings = msgspec.convert(options, kind, strict=False)
-        except msgspec.ValidationError as error:
-            place = re.fullmatch(r"(.*) - at `\$\.(\w+)[^`]*`", str(error))
-            what = f"{place[2]}: {place[1].lower()}" if place else str(error)
-            raise MethodError(
-                f"a setting of {self.name} cannot be read: {what}; `dagveil methods {self.name}` lists the settings"
-            ) from error
-        for name in known:
-            value = getattr(settings, name)
-            numbers = value if isinstance(value, tuple) else (value,)
-            if not all(math.isfinite(number) for number in numbers if isinstance(number, float)):
-                raise MethodError(f"a setting of {self.name} cannot be read: {name} must be a finite number")
-        return settings
+    def read_settings(self, options: Mapping[str, Any] | None) -> msgspec.Struct:
+        """Read settings of the sound calibration from names and values; unknown names are refused."""
+        return read_options(self.settings, f"{self.name} (sound)", options)
+
+
+def read_options(kind: type[msgspec.Struct], owner: str, options: Mapping[str, Any] | None) -> msgspec.Struct:
+    """Read settings of a kind from names and values, as `--set` gives them; unknown names are refused."""
+    options = dict(options or {})
+    known = kind.__struct_fields__
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise MethodError(f"{owner} has no setting {unknown[0]!r}; it has {', '.join(known) if known else 'none'}")
+    name = owner.partition(" ")[0]
+    try:
+        settings = msgspec.convert(options, kind, strict=False)
+    except msgspec.ValidationError as error:
+        place = re.fullmatch(r"(.*) - at `\$\.(\w+)[^`]*`", str(error))
+        what = f"{place[2]}: {place[1].lower()}" if place else str(error)
+        raise MethodError(
+            f"a setting of {name} cannot be read: {what}; `dagveil methods {name}` lists the settings"
+        ) from error
+    for field_name in known:
+        value = getattr(settings, field_name)
+        numbers = value if isinstance(value, tuple) else (value,)
+        if not all(math.isfinite(number) for number in numbers if isinstance(number, float)):
+            raise MethodError(f"a setting of {name} cannot be read: {field_name} must be a finite number")
+    return settings
 
 
 def check_counts(schema: Schema, knowledge: Knowledge) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from dagveil.curator import Curator, PublishedAccess
+from dagveil.curator import Curator
 from dagveil.data.column import Numeric
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
@@ -27,20 +27,18 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import Asked, Count, NotNegative, Positive, Rate
+from dagveil.methods.asking import Asked, Count, NotNegative, Positive
 from dagveil.methods.measure import check_measurable, release_rows
 from dagveil.methods.method import MA_2022, TWO_NUMBERS, Method, SharpCase
-from dagveil.methods.schedules import Schedule, epsilon_at, shares, tell_direction
+from dagveil.methods.schedules import Schedule, shares, tell_direction
 from dagveil.methods.scores import LEVELS_SHARE, read_shares, release_levels, scale_levels
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.conversion import mu_squared_of
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter
 from dagveil.progress import Progress
 from dagveil.search.score.acyclicity import measure_by_exponential
 from dagveil.search.score.notears import forbidden_entries
 from dagveil.search.score.threshold import weights_to_dag
-from dagveil.statistics.gradients import published_gradient_sensitivity
 
 Floats = NDArray[np.float64]
 
@@ -50,10 +48,6 @@ Clip = Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)]
 Initial = Annotated[float, msgspec.Meta(ge=0.001, le=1000.0)]
 """A first epsilon; beyond this, the multiplicative schedule would leave nothing to some iterations."""
 
-FLAW = (
-    "the mean gradient is clipped instead of each record's, so one record moves it by many times the stated "
-    "sensitivity, and the line search reads raw losses"
-)
 
 BITS = 8
 """Fixed-point bits of rows and residuals."""
@@ -108,45 +102,6 @@ class CurateScoreSettings(NoleaksSettings, frozen=True, kw_only=True):
 
     schedule: Schedule = Schedule.ADDITIVE
     initial: Initial | None = None
-
-
-class NoleaksPublished(msgspec.Struct, frozen=True, kw_only=True):
-    """Constants of the published program, but for the edge threshold, which it chooses with the true graph.
-
-    Parameters
-    ----------
-    iterations
-        Gradients of the run.
-    outer
-        Rounds of the augmented Lagrangian.
-    penalty
-        λ of the ℓ₁ penalty.
-    clip
-        Entries of the *mean* gradient are clipped to this.
-    question_delta
-        δ of each gradient.
-    threshold
-        Smallest weight that counts as an edge.
-    schedule
-        How the budget of each iteration follows from the first one's.
-    initial_share
-        ε₀ over the run's epsilon. None takes 1/iterations.
-    """
-
-    iterations: Count = 30
-    outer: Count = 5
-    penalty: NotNegative = 0.1
-    clip: Clip = 2.0
-    question_delta: Positive = 1e-4
-    threshold: Positive = 0.15
-    schedule: Schedule = Schedule.UNIFORM
-    initial_share: Rate | None = None
-
-
-class CurateScorePublished(NoleaksPublished, frozen=True, kw_only=True):
-    """Constants of the published program: those of `noleaks`, but for the schedule."""
-
-    schedule: Schedule = Schedule.MULTIPLICATIVE
 
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
@@ -354,49 +309,6 @@ def read_graph(columns: tuple[str, ...], weights: Floats, threshold: float, know
     return knowledge.orient(Dag(columns, frozenset((columns[i], columns[j]) for i, j in arcs)).cpdag())
 
 
-def publish(
-    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: NoleaksPublished, progress: Progress
-) -> Asked:
-    """Run the published method: the mean gradient is clipped, and the exact loss sets the steps."""
-    columns = tuple(access.schema.columns)
-    d, n = len(columns), max(access.n_rows, 1)
-    levels = {
-        name: access.exact_table((name,)) / n
-        for name, column in access.schema.columns.items()
-        if not isinstance(column, Numeric)
-    }
-    plan = row_plan(access.schema, levels)
-    moments = access.exact_moments(plan).astype(np.float64)[1:, 1:] / 4.0**BITS / n
-    sensitivity = published_gradient_sensitivity(d, n, settings.clip)
-    delta = Fraction(settings.question_delta).limit_denominator(10**15)
-    initial = float(budget.epsilon) * (settings.initial_share or 1.0 / settings.iterations)
-    reported = 0.0
-
-    def loss_gradient(weights: Floats, k: int) -> Floats:
-        nonlocal reported
-        epsilon = epsilon_at(settings.schedule, initial, k, settings.iterations)
-        reported += epsilon
-        # the analytic Gaussian mechanism: the mu whose (epsilon, delta) curve passes through this point
-        mu = math.sqrt(mu_squared_of(Budget(Fraction(epsilon), delta)))
-        mean = np.clip(-(moments @ (np.eye(d) - weights)), -settings.clip, settings.clip)
-        return np.asarray(mean + access.rng.normal(0.0, sensitivity / mu, (d, d)))
-
-    def curvature(direction: Floats, k: int) -> float:
-        return float(np.trace(direction.T @ moments @ direction))
-
-    forbidden = forbidden_entries(columns, knowledge)
-    counts = (settings.iterations, settings.outer)
-    weights = descend(d, loss_gradient, curvature, *counts, settings.penalty, forbidden, progress)
-    total_delta = settings.iterations * settings.question_delta
-    findings = (
-        f"{settings.iterations} gradients were asked.",
-        tell_direction(settings.schedule, initial),
-        f"The paper would report epsilon {reported:.4g} and delta {total_delta:.3g}; that claim does not hold.",
-    )
-    graph = read_graph(columns, weights, settings.threshold, knowledge)
-    return Asked(graph, (), findings, settings.iterations, (), (reported, total_delta))
-
-
 METHOD = Method(
     name="noleaks",
     title="NOTEARS with a private gradient in every iteration",
@@ -407,9 +319,6 @@ METHOD = Method(
     accounting=accounting,
     check=check,
     ask=ask,
-    published=NoleaksPublished,
-    publish=publish,
-    flaw=FLAW,
     relative_time=25.0,
     sharp=(SharpCase(TWO_NUMBERS, {"iterations": "1", "outer": "1"}),),
 )

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Annotated
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from dagveil.curator import Curator, PublishedAccess, Question
+from dagveil.curator import Curator, Question
 from dagveil.curator.kernel_questions import HsicTest, KernelQuestions, Regression, Ridge, check_permutations
 from dagveil.data.fixed_slots import MOST_SLOTS
 from dagveil.data.schema import Schema
@@ -22,7 +20,6 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Positive, count_pairs, tell_sweep
 from dagveil.methods.measure import check_measurable, release_rows
 from dagveil.methods.method import ONE_QUESTION, TWO_NUMBERS, ZHANG_2023, Method, SharpCase
-from dagveil.methods.published import tell_published
 from dagveil.methods.regressions import ReleasedFunctions, release_functions
 from dagveil.methods.residual_test import partial_p_value, plan_residuals
 from dagveil.privacy.budget import Budget
@@ -33,12 +30,6 @@ from dagveil.privacy.mechanisms.laplace import epsilon_for, filter_for
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.statistics.gcm import gcm_p_value
-from dagveil.statistics.rcit import RcitSettings, exact_rcit, feature_rcit, published_p_value_sensitivity
-
-FLAW = (
-    "answers that one record is said not to turn are given without noise, and the noise of the others is scaled to the "
-    "rows, by a bound that forgets the changed record's own residual"
-)
 
 MOMENTS_SHARE = Fraction(1, 8)
 """Share of the budget for the moments that regressions are computed from."""
@@ -82,16 +73,6 @@ class RegressionRule(enum.Enum):
     """Kernel ridge regression on the rows, whose residuals all move with one record."""
 
 
-class RcitForm(enum.Enum):
-    """How the published test is computed."""
-
-    EXACT = "exact"
-    """By Gram matrices, as published."""
-
-    FEATURES = "features"
-    """By Fourier features: linear in the rows."""
-
-
 Bandwidth = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]
 """Of a Gaussian kernel, in half-widths of the bounds."""
 
@@ -133,33 +114,6 @@ class PcdSettings(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth: Bandwidth = 0.5
     penalty: Positive | None = None
     rows: Rows | None = None
-
-
-class PcdPublished(msgspec.Struct, frozen=True, kw_only=True):
-    """Constants of the publication.
-
-    Parameters
-    ----------
-    level
-        α.
-    permutations
-        Of HSIC.
-    penalty
-        λ of ridge regression.
-    largest_order
-        Size of the largest conditioning set; None goes on while there are neighbours.
-    statistic
-        exact, or features for speed.
-    question_epsilon
-        ε of every noisy answer. None takes the run's epsilon.
-    """
-
-    level: Level = 0.05
-    permutations: Count = 100
-    penalty: Positive = 1.0
-    largest_order: Order | None = None
-    statistic: RcitForm = RcitForm.EXACT
-    question_epsilon: Positive | None = None
 
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
@@ -318,72 +272,6 @@ def _label(question: Question) -> str:
     return f"question of order {len(question[2])}"
 
 
-class PublishedDecision:
-    """Lines 3-17 of Algorithm 1 as printed, for one question at a time.
-
-    Parameters
-    ----------
-    rows
-        Exact columns.
-    epsilon
-        Of each noisy answer.
-    settings
-        Constants of the publication.
-    rng
-        For noise and permutations.
-    """
-
-    def __init__(
-        self,
-        rows: Mapping[str, NDArray[np.float64]],
-        epsilon: float,
-        settings: PcdPublished,
-        rng: np.random.Generator,
-    ) -> None:
-        self._rows = rows
-        self._n_rows = len(next(iter(rows.values())))
-        self._epsilon = epsilon
-        self._level = settings.level
-        self._test = exact_rcit if settings.statistic is RcitForm.EXACT else feature_rcit
-        self._constants = RcitSettings(settings.penalty, settings.permutations)
-        self._rng = rng
-        self.noisy_answers = 0
-
-    def is_independent(self, question: Question) -> bool:
-        """Decide a question; most answers get no noise at all."""
-        x, y, given = question
-        conditions = np.stack([self._rows[name] for name in given], axis=1) if given else None
-        rcit = self._test(self._rows[x], self._rows[y], conditions, self._constants, self._rng)
-        lowest, highest = published_p_value_sensitivity(rcit, self._n_rows, self._constants)
-        p_value = rcit.p_value
-        if p_value > self._level:  # lines 4-11
-            if lowest > self._level:
-                return True
-            sensitivity = p_value - lowest
-        else:  # lines 12-17
-            if highest < self._level:
-                return False
-            sensitivity = highest - p_value
-        self.noisy_answers += 1
-        noisy = p_value + self._rng.laplace(0.0, 4.0 * sensitivity / self._epsilon)
-        return bool(noisy >= self._level + self._rng.laplace(0.0, 2.0 * sensitivity / self._epsilon))
-
-
-def publish(
-    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: PcdPublished, progress: Progress
-) -> Asked:
-    """Run Algorithm 1 as printed."""
-    columns = tuple(access.schema.columns)
-    if access.n_rows < 2:
-        raise MethodError("the published test needs at least 2 rows; give more rows")
-    rows = dict(zip(columns, access.exact_rows(columns).T, strict=True))
-    epsilon = settings.question_epsilon or float(budget.epsilon)
-    decision = PublishedDecision(rows, epsilon, settings, access.rng)
-    largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
-    sweep = prune(columns, decision.is_independent, largest, knowledge, Traversal.ONCE, progress=progress)
-    return tell_published(access.schema, sweep, knowledge, (decision.noisy_answers * epsilon, 0.0))
-
-
 METHOD = Method(
     name="pcd",
     title="PC by kernel tests of regression residuals",
@@ -394,9 +282,6 @@ METHOD = Method(
     accounting=accounting,
     check=check,
     ask=ask,
-    published=PcdPublished,
-    publish=publish,
-    flaw=FLAW,
     relative_time=60.0,
     sharp=tuple(
         SharpCase(TWO_NUMBERS, {**ONE_QUESTION, "questions": "1", "test": test}) for test in ("partial", "gcm")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-import msgspec
-
-from dagveil.curator import Curator, PublishedAccess, Question
+from dagveil.curator import Curator, Question
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
@@ -16,7 +14,6 @@ from dagveil.methods.asking import (
     Asked,
     AskingSettings,
     Count,
-    Level,
     Needs,
     Rate,
     ThresholdedQuestions,
@@ -25,17 +22,13 @@ from dagveil.methods.asking import (
     tell_sweep,
 )
 from dagveil.methods.method import COUNTED, FROM_PUBLIC_ROWS, ONE_QUESTION, TWO_COLUMNS, WANG_2020, Method, SharpCase
-from dagveil.methods.published import PublishedTests, largest_published_order, tell_published
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, subsampled_cost
+from dagveil.privacy.renyi import best_order, smallest_ratio
 from dagveil.privacy.renyi_filter import RenyiFilter
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune
-from dagveil.statistics.kendall import published_p_value_sensitivity
-
-FLAW = "one record moves the p-value by far more than the stated sensitivity"
 
 
 class SampledGaussianSettings(AskingSettings, frozen=True, kw_only=True):
@@ -56,27 +49,6 @@ class SampledGaussianSettings(AskingSettings, frozen=True, kw_only=True):
     slack: float = 0.5
 
 
-class SampledGaussianPublished(msgspec.Struct, frozen=True, kw_only=True):
-    """Constants of the published comparison; rate and number of questions are not printed there.
-
-    Parameters
-    ----------
-    threshold
-        A pair with a larger p-value is taken for independent.
-    rate
-        Share of the records in each sub-sample.
-    questions
-        Questions that the noise is planned for. None takes three for each pair.
-    delta
-        Of the reported total.
-    """
-
-    threshold: Level = 0.10
-    rate: Rate = 0.25
-    questions: Count | None = None
-    delta: Level = 1e-3
-
-
 def check(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse what Poisson sub-samples cannot be accounted for."""
     check_countable(schema)
@@ -94,7 +66,7 @@ def accounting(
     """Rényi accounting at the order that needs the least noise for the planned questions."""
     return RenyiFilter(
         budget,
-        best_order(budget, _rate(settings.rate), settings.questions or 3 * count_pairs(schema.columns, knowledge)),
+        best_order(budget, read_rate(settings.rate), settings.questions or 3 * count_pairs(schema.columns, knowledge)),
     )
 
 
@@ -104,7 +76,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSetting
     session = ThresholdedQuestions(
         curator, settings.statistic, settings.level, settings.largest_order, Needs.FIXED_NOISE
     )
-    rate = _rate(settings.rate)
+    rate = read_rate(settings.rate)
     questions = settings.questions or 3 * count_pairs(columns, knowledge)
     spent = curator.accounting.spent / curator.accounting.total
     order = best_order(curator.accounting.budget, rate, questions)
@@ -124,36 +96,8 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSetting
     return Asked(graph, (*session.plan, stage), findings, asked, sweep.unanswered)
 
 
-def publish(
-    access: PublishedAccess,
-    budget: Budget,
-    knowledge: Knowledge,
-    settings: SampledGaussianPublished,
-    progress: Progress,
-) -> Asked:
-    """Run the baseline as published: the moments accountant over the published sensitivity."""
-    columns = tuple(access.schema.columns)
-    target = Budget(budget.epsilon, Fraction(settings.delta).limit_denominator(10**12))
-    rate = _rate(settings.rate)
-    questions = settings.questions or 3 * count_pairs(columns, knowledge)
-    order = best_order(target, rate, questions)
-    ratio = smallest_ratio(target, rate, questions, order)
-    size = max(1, int(rate * access.n_rows))
-    deviation = math.sqrt(ratio) * published_p_value_sensitivity(size)
-
-    def is_independent(question: Question) -> bool:
-        p_value = PublishedTests(access.subsample(size)).kendall(question)
-        return p_value + access.rng.normal(0.0, deviation) >= settings.threshold
-
-    sweep = prune(
-        columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge, progress=progress
-    )
-    total = sweep.questions * subsampled_cost(rate, ratio, order)
-    reported = (float(epsilon_of_renyi(total, order, target.delta)), settings.delta)
-    return tell_published(access.schema, sweep, knowledge, reported)
-
-
-def _rate(rate: float) -> Fraction:
+def read_rate(rate: float) -> Fraction:
+    """Return the rate of a sub-sample as a fraction; refuse what is none."""
     if not 0.0 < rate <= 1.0:
         raise MethodError(f"the rate of a sub-sample is {rate:g}; choose a number above 0 and at most 1")
     return Fraction(rate).limit_denominator(1000)
@@ -169,9 +113,6 @@ METHOD = Method(
     accounting=accounting,
     check=check,
     ask=ask,
-    published=SampledGaussianPublished,
-    publish=publish,
-    flaw=FLAW,
     # a quarter of the rows moves G by less than is declared for all, and Kendall's sum hardly
     sharp=(
         SharpCase(TWO_COLUMNS, {**ONE_QUESTION, "questions": "1"}),

@@ -37,7 +37,6 @@ from dagveil.plans.plan_file import (
 )
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import PureFilter
-from dagveil.privacy.receipt import Calibration
 from dagveil.runs.result import now
 from dagveil.runs.run import schema_knowledge
 
@@ -115,7 +114,7 @@ def plan_measurement(
         raise MethodError(
             f"the questions of {method} are not known before its run, so no plan can fix them; choose one of {known}"
         )
-    settings = chosen.read_settings(Calibration.SOUND, options)
+    settings = chosen.read_settings(options)
     knowledge = schema_knowledge(schema)
     chosen.check(schema, knowledge)
     planned = _read_sites(schema, Budget.of(epsilon, delta), sites)

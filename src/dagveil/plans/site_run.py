@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace as replace_fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from msgspec.structs import replace
 
@@ -34,15 +33,10 @@ from dagveil.plans.plan_file import (
 )
 from dagveil.plans.work import work_at_site
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMoments, Release
-from dagveil.progress import Progress, silent
-from dagveil.runs.default_ledger import LedgerPlace, UnnamedLedger
-from dagveil.runs.machine_speed import load_speed
-from dagveil.runs.memory_check import check_fits
-from dagveil.runs.recovery import open_curator
+from dagveil.progress import silent
 from dagveil.runs.result import now
-from dagveil.runs.run import prepare_run
+from dagveil.runs.run import RunOptions, open_run
 
 
 def measure_planned(
@@ -52,14 +46,7 @@ def measure_planned(
     *,
     schema: Schema | str | Path | None = None,
     dataset: str | None = None,
-    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
-    noise: NoiseKind = NoiseKind.OPENDP,
-    seed: int | None = None,
-    accept_no_guarantee: bool = False,
-    engine: Engine | str = Engine.AUTO,
-    memory_limit: str | int | None = None,
-    recovery: str | Path | None = None,
-    progress: Progress = silent,
+    **run: Unpack[RunOptions],
 ) -> Evidence:
     """Release what an agreed plan asks of one site.
 
@@ -75,7 +62,7 @@ def measure_planned(
         The site's own schema, which must declare the plan's columns. Its data set's name is that of the ledger.
     dataset
         Name of the data set in the ledger, if the site takes the plan's schema as it is.
-    ledger, noise, seed, accept_no_guarantee, engine, memory_limit, recovery, progress
+    run
         As in `measure_source`.
     """
     if not isinstance(plan, MeasurementPlan):
@@ -83,16 +70,18 @@ def measure_planned(
     chosen_site = plan.site_named(site)
     own = site_schema(plan, chosen_site.nominal_rows, schema, dataset)
     method = method_named(plan.method)
-    rows = choose_engine(source, engine, memory_limit)
-    run = prepare_run(rows, own, chosen_site.budget, method, ledger, NoiseKind(noise), seed, False, None)
-    run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
-    accounting = plan.noise.filter(run.budget)
-    run = run.charged_by(accounting)
-    work = work_at_site(plan, chosen_site, NoiseKind(noise), held=rows.held)
-    check_fits(replace_fields(work, engine=rows.engine), load_speed()[0])
+    rows = choose_engine(source, run.get("engine", Engine.AUTO), run.get("memory_limit"))
+    work = work_at_site(plan, chosen_site, NoiseKind(run.get("noise", NoiseKind.OPENDP)), held=rows.held)
+    progress = run.get("progress", silent)
+    run["accept_draft"] = False  # a plan is followed on a schema that was reviewed
+    budget = chosen_site.budget
+    accounting = plan.noise.filter(budget)
     releases: list[Release] = []
     stages = []
-    with open_curator(run, method, accounting, plan.digest(), recovery) as curator:
+    with open_run(rows, own, budget, method, plan.digest(), accounting=accounting, work=work, run=run) as (
+        prepared,
+        curator,
+    ):
         for done, ask in enumerate(plan.asks):
             progress("following the plan", done, len(plan.asks))
             answers = _ask(curator, ask)
@@ -101,7 +90,7 @@ def measure_planned(
             deviation = noise_deviation(answers[-1])
             stages.append(Stage(ask.stage, len(list_sets(ask)), cells, float(ask.share), deviation, ask.why))
         progress("following the plan", len(plan.asks), len(plan.asks))
-    receipt = run.receipt(accounting, curator.events)
+    receipt = prepared.receipt(curator.events)
     told = tuple(releases)
     return Evidence(
         format="dagveil-evidence",
@@ -167,7 +156,7 @@ def _tell_asks(plan: MeasurementPlan) -> list[str]:
         if isinstance(ask, AskMoments):
             told.append(tell_moments(ask.rows))
         elif isinstance(ask, AskFeatures):
-            settings = method_named(plan.method).read_settings(Calibration.SOUND, plan.settings)
+            settings = method_named(plan.method).read_settings(plan.settings)
             assert isinstance(settings, MeasureFeaturesSettings)
             told += tell_features(ask.rows, settings)
     return told

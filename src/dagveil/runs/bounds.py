@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import msgspec
 import tomli_w
@@ -26,10 +26,8 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.method import Method
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter
-from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.receipt import Calibration, Receipt
+from dagveil.privacy.receipt import Receipt
 from dagveil.privacy.release import NoisyCounts
-from dagveil.runs.default_ledger import LedgerPlace, UnnamedLedger
 from dagveil.runs.discovery import DEFAULT_DELTA
 from dagveil.runs.magnitude_cells import (
     EXPONENTS,
@@ -39,8 +37,7 @@ from dagveil.runs.magnitude_cells import (
     part_line,
     read_counts,
 )
-from dagveil.runs.recovery import open_curator
-from dagveil.runs.run import prepare_run
+from dagveil.runs.run import RunOptions, open_run
 
 LABEL: Final = "bounds of numeric columns"
 """What the ledger calls the charge."""
@@ -112,18 +109,13 @@ def find_bounds(
     *,
     columns: Sequence[str] | None = None,
     coverage: float = 1.0,
-    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
-    noise: NoiseKind = NoiseKind.OPENDP,
-    seed: int | None = None,
-    accept_draft: bool = False,
-    accept_no_guarantee: bool = False,
-    recovery: str | Path | None = None,
+    **run: Unpack[RunOptions],
 ) -> FoundBounds:
     """Find bounds of numeric columns under differential privacy.
 
     Parameters
     ----------
-    source, epsilon, delta, ledger, noise, seed, accept_no_guarantee, recovery
+    source, epsilon, delta
         As in `measure_source`. Where Laplace noise does better, delta is not used and not charged.
     schema
         A schema whose columns without known bounds have `UNKNOWN_BOUNDS`; or the path of a schema.toml, in which they
@@ -134,9 +126,9 @@ def find_bounds(
         here count as numeric, whatever kind a draft read from the rows; without names the receipt carries a warning.
     coverage
         Share of the rows that the bounds need to hold; below 1, outer cells with few rows are left out.
-    accept_draft
-        Use the numbers that an unreviewed schema has for these columns; without it they are dropped, because they may
-        have been read from the data.
+    run
+        As in `measure_source`. `accept_draft` uses the numbers that an unreviewed schema has for these columns; without
+        it they are dropped, because they may have been read from the data.
 
     Examples
     --------
@@ -150,7 +142,7 @@ def find_bounds(
     if not 0.5 < coverage <= 1.0:
         raise MethodError(f"coverage is {coverage:g}; give a share of the rows above 0.5 and at most 1, such as 0.999")
     declared = schema if isinstance(schema, Schema) else load_open_schema(schema)
-    trusted = declared.reviewed or accept_draft
+    trusted = declared.reviewed or run.get("accept_draft", False)
     # a draft read from the rows which columns are numeric, so that names alone declare nothing unless someone gave them
     by_hand = not trusted and columns is not None
     chosen = _take_as_numeric(declared, columns or ()) if by_hand else _choose_columns(declared, columns)
@@ -164,14 +156,16 @@ def find_bounds(
         required=(),
     )
     budget = Budget.of(epsilon, delta)
-    # what a draft is used for here, its choice of columns, the receipt warns of
-    run = prepare_run(source, asked, budget, STAGE, ledger, NoiseKind(noise), seed, True, NO_KNOWLEDGE)
-    run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
-    accounting = STAGE.accounting(budget, asked, BoundsSettings(), NO_KNOWLEDGE)
+    settings = BoundsSettings()
+    STAGE.check(asked, NO_KNOWLEDGE)
+    accounting = STAGE.accounting(budget, asked, settings, NO_KNOWLEDGE)
     threshold = find_threshold(accounting, asked)
     _check_hope(asked, threshold, budget)
-    run = run.charged_by(accounting)
-    with open_curator(run, STAGE, accounting, BoundsSettings(), recovery) as curator:
+    run["accept_draft"] = True  # what a draft is used for here, its choice of columns, the receipt warns of
+    with open_run(source, asked, budget, STAGE, settings, knowledge=NO_KNOWLEDGE, accounting=accounting, run=run) as (
+        prepared,
+        curator,
+    ):
         releases = curator.count_tables([(name,) for name in searches], Fraction(1), LABEL)
     seen = (
         read_counts(counts, search.cells.cuts, search.start, threshold, coverage)
@@ -181,13 +175,13 @@ def find_bounds(
     if not found:
         raise EvidenceError(
             f"nothing stood out from the noise within 2^{EXPONENTS[-1]} of where the search starts, in "
-            f"{_list_names(searches)}: a cell needs {_tell_rows(threshold)} at {run.budget.words}. That is spent. "
+            f"{_list_names(searches)}: a cell needs {_tell_rows(threshold)} at {prepared.budget.words}. That is spent. "
             "Declare bounds, or search again with a larger epsilon or fewer columns."
         )
     kept = {name: search.kept for name, search in searches.items()}
     filled = {column.column: _fill(kept[column.column], column) for column in found}
     unresolved = tuple(name for name in searches if name not in filled)
-    receipt = run.receipt(accounting, curator.events)
+    receipt = prepared.receipt(curator.events)
     named = " (named by hand, whatever a draft of the schema took them for)" if by_hand else ""
     facts = (f"the names of {len(searches)} numeric columns{named}, where their search starts, and powers of two",)
     rows = tuple(fact for fact in receipt.public_facts if fact == "the number of rows")

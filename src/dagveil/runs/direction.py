@@ -10,7 +10,7 @@ import enum
 import math
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from dagveil._version import __version__
 from dagveil.curator import Curator
 from dagveil.curator.kernel_questions import COLUMN_REACH, RESIDUAL_REACH, NoisyDifference, Ridge
 from dagveil.data.column import Numeric
-from dagveil.data.engine import choose_engine
+from dagveil.data.engine import Engine, choose_engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage, independence_from
@@ -33,16 +33,13 @@ from dagveil.privacy import fraction_json
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
-from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.receipt import Calibration, Receipt
+from dagveil.privacy.receipt import Receipt
 from dagveil.privacy.release import NoisyCounts
 from dagveil.progress import Progress, silent
 from dagveil.runs.assemble import summarise
-from dagveil.runs.default_ledger import LedgerPlace, UnnamedLedger
 from dagveil.runs.discovery import DEFAULT_DELTA
-from dagveil.runs.recovery import open_curator
 from dagveil.runs.result import SchemaSummary, now
-from dagveil.runs.run import prepare_run, schema_knowledge
+from dagveil.runs.run import RunOptions, open_run, schema_knowledge
 from dagveil.statistics.hsic import root_hsic
 from dagveil.statistics.kernels import kernel_features
 from dagveil.statistics.residual_ranks import residual_rank_score
@@ -170,19 +167,13 @@ def find_direction(
     delta: Amount = DEFAULT_DELTA,
     *,
     settings: DirectionSettings | None = None,
-    ledger: LedgerPlace = UnnamedLedger.DEFAULT,
-    noise: NoiseKind = NoiseKind.OPENDP,
-    seed: int | None = None,
-    accept_draft: bool = False,
-    accept_no_guarantee: bool = False,
-    recovery: str | Path | None = None,
-    progress: Progress = silent,
+    **run: Unpack[RunOptions],
 ) -> Direction:
     """Find which of two numeric columns is the cause, under the additive noise model.
 
     Parameters
     ----------
-    source, schema, epsilon, delta, ledger, noise, seed, accept_draft, accept_no_guarantee, recovery, progress
+    source, schema, epsilon, delta, run
         As in `dagveil.measure_source`. All noise is Laplace noise, so that delta is not used, and the receipt says 0.
     x, y
         Two numeric columns of the schema.
@@ -205,19 +196,16 @@ def find_direction(
     _check_settings(settings)
     full = schema if isinstance(schema, Schema) else load_schema(schema)
     _check_pair(full, x, y)
-    source = choose_engine(source)
-    if source.is_open:
+    rows = choose_engine(source, run.get("engine", Engine.AUTO), run.get("memory_limit"))
+    if rows.is_open:
         raise MethodError("a direction is found from rows, not from an open table; give the path, frame or array")
     method = _as_method()
     narrow = _narrow(full, x, y)
-    run = prepare_run(
-        source, narrow, Budget.of(epsilon, delta), method, ledger, NoiseKind(noise), seed, accept_draft, NO_KNOWLEDGE
-    )
-    run.check_guarded(Calibration.SOUND, accept_no_guarantee=accept_no_guarantee)
-    accounting = _account(run.budget, narrow, settings, NO_KNOWLEDGE)
-    run = run.charged_by(accounting)
-    with open_curator(run, method, accounting, settings, recovery) as curator:
-        found, doubt, plan = _compare(curator, x, y, settings, progress)
+    with open_run(rows, narrow, Budget.of(epsilon, delta), method, settings, knowledge=NO_KNOWLEDGE, run=run) as (
+        prepared,
+        curator,
+    ):
+        found, doubt, plan = _compare(curator, x, y, settings, run.get("progress", silent))
     cause, effect, confidence = None, None, 0.5
     if found is not None and doubt is None:
         cause, effect = (x, y) if found.value <= 0.0 else (y, x)
@@ -238,7 +226,7 @@ def find_direction(
         settings=msgspec.to_builtins(settings),
         schema=summarise(full),
         plan=plan,
-        receipt=run.receipt(accounting, curator.events),
+        receipt=prepared.receipt(curator.events),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,31 +20,23 @@ from dagveil.curator import Curator
 from dagveil.curator.gate import Record
 from dagveil.curator.journal import Journal, Order
 from dagveil.errors import BudgetError, DataError, LedgerError
-from dagveil.methods.method import Method
 from dagveil.privacy.events import Event
-from dagveil.privacy.filter import Filter
 from dagveil.privacy.fraction_json import write_fraction
 from dagveil.privacy.ledger.account import RunState
 from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, closed_run
-from dagveil.privacy.receipt import Calibration
 from dagveil.runs.result import now
-from dagveil.runs.run import PreparedRun
+
+if TYPE_CHECKING:
+    from dagveil.runs.run import PreparedRun
 
 
 @contextmanager
-def open_curator(
-    run: PreparedRun,
-    method: Method,
-    accounting: Filter,
-    settings: object,
-    recovery: str | Path | None,
-    calibration: Calibration = Calibration.SOUND,
-) -> Iterator[Curator]:
+def open_curator(run: PreparedRun, settings: object, recovery: str | Path | None) -> Iterator[Curator]:
     """Reserve a run, or take up one that stopped, and close it when all is released.
 
     Parameters
     ----------
-    run, method, accounting, settings, calibration
+    run, settings
         What is asked, and what it may cost.
     recovery
         The file that keeps what is released; None keeps nothing. Without a ledger and with seeded noise nothing is
@@ -51,23 +44,23 @@ def open_curator(
     """
     table = run.table()
     if recovery is None or not run.recorded or not run.noise.private:
-        with run.reserve(method, accounting) as record:
-            yield Curator(table, run.relation, accounting, record, run.noise)
+        with run.reserve() as record:
+            yield Curator(table, run.relation, run.accounting, record, run.noise)
         return
     path = Path(recovery)
-    asked = _tell_order(run, method, settings, calibration)
+    asked = _describe_order(run, settings)
     taken = _take_up(run, path, asked) if path.exists() else None
     if taken is None:
-        taken = _begin(run, method, accounting, path, asked)
+        taken = _begin(run, path, asked)
     journal = taken.journal
     curator = None
     try:
-        curator = Curator(table, run.relation, accounting, taken.record, run.noise, journal, taken.written)
+        curator = Curator(table, run.relation, run.accounting, taken.record, run.noise, journal, taken.written)
         yield curator
         journal.sync()
     except BaseException as error:
         # a charge whose record failed may stand all the same, so the ledger is asked
-        asked_for = accounting.spent or taken.written or (curator is not None and curator.events)
+        asked_for = run.accounting.spent or taken.written or (curator is not None and curator.events)
         if asked_for and _is_charged(run, taken.number):
             journal.close()
             _explain(error, taken.number, path)
@@ -124,7 +117,7 @@ class _ClosedRun(Record):
         """Do nothing: it is closed."""
 
 
-def _tell_order(run: PreparedRun, method: Method, settings: object, calibration: Calibration) -> dict[str, str]:
+def _describe_order(run: PreparedRun, settings: object) -> dict[str, str]:
     def write(value: object) -> str:
         return msgspec.json.encode(value, enc_hook=write_fraction, order="deterministic").decode()
 
@@ -132,8 +125,8 @@ def _tell_order(run: PreparedRun, method: Method, settings: object, calibration:
         "software": f"dagveil {__version__}",
         "dataset": run.schema.dataset,
         "schema": run.schema.digest(),
-        "method": method.name,
-        "calibration": calibration.value,
+        "method": run.method.name,
+        "calibration": run.calibration.value,
         "settings": write(settings),
         "knowledge": write(run.knowledge),
         "epsilon": str(run.budget.epsilon),
@@ -141,8 +134,8 @@ def _tell_order(run: PreparedRun, method: Method, settings: object, calibration:
     }
 
 
-def _begin(run: PreparedRun, method: Method, accounting: Filter, path: Path, asked: dict[str, str]) -> _Taken:
-    record = run.reserve(method, accounting)
+def _begin(run: PreparedRun, path: Path, asked: dict[str, str]) -> _Taken:
+    record = run.reserve()
     try:
         started = next(one.started for one in run.books.history(record.dataset) if one.id == record.id)
         order = Order(

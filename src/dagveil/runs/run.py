@@ -1,18 +1,25 @@
-"""One run: everything that is settled before rows are touched, and the receipt after."""
+"""One run: what is settled before rows are touched, the reservation, the one curator, and the receipt after.
+
+Every way of spending budget goes through `open_run`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from dagveil._version import __version__
-from dagveil.data.engine import Rows, choose_engine
-from dagveil.data.schema import Schema, load_schema
+from dagveil.curator import Curator
+from dagveil.data.engine import Engine, Rows, choose_engine
+from dagveil.data.schema import Schema
 from dagveil.data.table import Table
 from dagveil.errors import MethodError, UnreviewedSchemaError
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.catalogue import method_origin
 from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.events import Event, ExponentialChoice
@@ -25,7 +32,13 @@ from dagveil.privacy.noise.opendp import OpendpNoise
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.receipt import SEEDED, Calibration, Receipt
 from dagveil.privacy.relation import Relation
-from dagveil.runs.default_ledger import LedgerPlace, open_books
+from dagveil.progress import Progress
+from dagveil.runs.cost import Work
+from dagveil.runs.default_ledger import LedgerPlace, UnnamedLedger, open_books
+from dagveil.runs.machine_speed import Speed
+from dagveil.runs.memory_check import check_fits
+from dagveil.runs.recovery import open_curator
+from dagveil.runs.work import work_of_reading, work_of_run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +53,10 @@ class PreparedRun:
     noise: NoiseSource
     books: Ledger
     recorded: bool
-    plugin: str | None = None
+    method: Method
+    accounting: Filter
+    calibration: Calibration
+    plugin: str | None
     """Package and version that bring the method, if dagveil does not."""
 
     def __repr__(self) -> str:
@@ -50,25 +66,21 @@ class PreparedRun:
         """Open the rows; only a curator may hold what comes back."""
         return self.source.open(self.schema)
 
-    def charged_by(self, accounting: Filter) -> PreparedRun:
-        """Return the run with the delta that the accounting uses: plain addition uses none, and promises more."""
-        if not isinstance(accounting, PureFilter):
-            return self
-        return replace(self, budget=Budget(self.budget.epsilon, Fraction(0)))
-
-    def reserve(self, method: Method, accounting: Filter) -> LedgerRun:
+    def reserve(self) -> LedgerRun:
         """Reserve the whole budget in the ledger."""
         terms = Terms.of(self.relation, self.schema.unit)
         software = f"dagveil {__version__}"
-        return self.books.reserve(self.schema.dataset, self.budget, terms, accounting.name, method.name, software)
+        return self.books.reserve(
+            self.schema.dataset, self.budget, terms, self.accounting.name, self.method.name, software
+        )
 
-    def check_guarded(self, calibration: Calibration, *, accept_no_guarantee: bool) -> None:
+    def check_guarded(self) -> None:
         """Refuse a run without a guarantee, as published or seeded, on data whose budget someone keeps."""
-        if calibration is Calibration.SOUND and self.noise.private:
+        if self.calibration is Calibration.SOUND and self.noise.private:
             return
         guarded = self.books.account(self.schema.dataset).budget is not None
-        if guarded and not self.schema.public and not accept_no_guarantee:
-            what = "the paper calibration" if calibration is Calibration.PAPER else "a run with seeded noise"
+        if guarded and not self.schema.public:
+            what = "the paper calibration" if self.calibration is Calibration.PAPER else "a run with seeded noise"
             raise MethodError(
                 f"{self.schema.dataset!r} has a lifetime budget, and {what} claims no guarantee: after it no total "
                 "could be stated any more. Use the sound calibration and real noise. If anyone may see the rows, "
@@ -83,12 +95,10 @@ class PreparedRun:
             return self.noise.name
         return self.noise.helper if all(choices) else f"{self.noise.name}; random choices: {self.noise.helper}"
 
-    def receipt(
-        self, accounting: Filter, events: tuple[Event, ...], calibration: Calibration = Calibration.SOUND
-    ) -> Receipt:
+    def receipt(self, events: tuple[Event, ...]) -> Receipt:
         """Write the receipt."""
-        schema = self.schema
-        sound = calibration is Calibration.SOUND
+        schema, accounting = self.schema, self.accounting
+        sound = self.calibration is Calibration.SOUND
         facts = [
             f"the {len(schema.columns)} column names, kinds, levels, bounds, bins, centers and spreads of the schema"
         ]
@@ -108,7 +118,7 @@ class PreparedRun:
         # a share of the filter's total, not an epsilon: only the total was fixed before the run
         used = round_up(100 * accounting.spent / accounting.total, 4) if accounting.spent else "0"
         return Receipt(
-            calibration=calibration,
+            calibration=self.calibration,
             epsilon=str(self.budget.epsilon),
             delta=str(self.budget.delta),
             spent=f"{used} % of the run's budget" if sound else "not known: nothing bounds it",
@@ -128,37 +138,108 @@ class PreparedRun:
         )
 
 
-def prepare_run(
+class RunOptions(TypedDict, total=False):
+    """What every run takes, whatever it asks: one list for Python, the command line, the studio and the benches."""
+
+    ledger: LedgerPlace
+    """Where the charge is written: a ledger, its path or its URL. Left out, it is the one that the command line uses,
+    `default_ledger()`; for data that the schema calls public, none. None records nothing: for simulated data."""
+
+    noise: NoiseKind
+    """Where noise comes from."""
+
+    seed: int | None
+    """For `NoiseKind.SEEDED` only: tests and benchmarks. The result then says that it is not private."""
+
+    accept_draft: bool
+    """Take an unreviewed schema; the receipt then says so."""
+
+    accept_no_guarantee: bool
+    """Let a run with seeded noise, or a `paper` calibration, touch a data set that has a budget and is not public."""
+
+    engine: Engine | str
+    """Where rows are held and counted: in memory while files are small, or else by DuckDB; answers are the same."""
+
+    memory_limit: str | int | None
+    """Such as 8GB, for engines that do not hold the rows."""
+
+    recovery: str | Path | None
+    """A file that keeps every answer as it is released: if the run stops, the same call finishes it at no further
+    cost. Delete it once you have saved the evidence. Nothing is kept without a ledger or with seeded noise."""
+
+    progress: Progress
+    """Told what is being done."""
+
+
+@contextmanager
+def open_run(
     source: Any,
-    schema: Schema | str | Path,
+    schema: Schema,
     budget: Budget,
     method: Method,
-    ledger: LedgerPlace,
-    noise: NoiseKind,
-    seed: int | None,
-    accept_draft: bool,
-    knowledge: Knowledge | None,
-    plugin: str | None = None,
-) -> PreparedRun:
-    """Check everything that can be checked without the rows; parameters as in `measure_source` and `PreparedRun`."""
-    if not isinstance(schema, Schema):
-        schema = load_schema(schema)
-    check_reviewed(schema, accept_draft=accept_draft)
+    settings: object,
+    *,
+    knowledge: Knowledge | None = None,
+    calibration: Calibration = Calibration.SOUND,
+    accounting: Filter | None = None,
+    redraws: int = 0,
+    work: Work | None = None,
+    run: RunOptions,
+) -> Iterator[tuple[PreparedRun, Curator]]:
+    """Check everything that needs no rows, reserve, hand out the one curator, and close when all is released.
+
+    Parameters
+    ----------
+    source, schema, budget
+        The rows, what is public about them, and what the run may cost.
+    method, settings, calibration
+        What is asked.
+    knowledge
+        Background knowledge; None takes the schema's.
+    accounting
+        The filter; None lets the method choose it.
+    redraws
+        Those of the search that is to follow: a run that would not fit into memory is refused before it spends.
+    work
+        How large the run is; None forecasts it.
+    run
+        Options of every run.
+    """
+    check_reviewed(schema, accept_draft=run.get("accept_draft", False))
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
     method.check(schema, knowledge)
-    draws = noise_source(noise, seed)
-    books = open_books(ledger, schema)
-    return PreparedRun(
-        choose_engine(source),
+    kind = NoiseKind(run.get("noise", NoiseKind.OPENDP))
+    noise = noise_source(kind, run.get("seed"))
+    books = open_books(run.get("ledger", UnnamedLedger.DEFAULT), schema)
+    rows = choose_engine(source, run.get("engine", Engine.AUTO), run.get("memory_limit"))
+    sound = calibration is Calibration.SOUND
+    if accounting is None:
+        accounting = method.accounting(budget, schema, settings, knowledge) if sound else PureFilter(budget)
+    if sound and isinstance(accounting, PureFilter):
+        budget = Budget(budget.epsilon, Fraction(0))  # plain addition uses no delta, and promises more
+    prepared = PreparedRun(
+        rows,
         schema,
         budget,
         Relation(schema.relation),
         knowledge,
-        draws,
+        noise,
         MemoryLedger() if books is None else books,
         recorded=books is not None,
-        plugin=plugin,
+        method=method,
+        accounting=accounting,
+        calibration=calibration,
+        plugin=None if method.release is None and method.ask is None else method_origin(method.name),
     )
+    if not run.get("accept_no_guarantee", False):
+        prepared.check_guarded()
+    if work is None and sound:
+        work = work_of_run(schema, method, accounting, settings, knowledge, redraws=redraws, noise=kind, held=rows.held)
+    elif work is None:
+        work = work_of_reading(schema, held=rows.held)
+    check_fits(replace(work, engine=rows.engine), Speed())  # memory does not hang on how fast the machine is
+    with open_curator(prepared, settings, run.get("recovery")) as curator:
+        yield prepared, curator
 
 
 def check_reviewed(schema: Schema, *, accept_draft: bool) -> None:

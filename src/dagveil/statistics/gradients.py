@@ -25,11 +25,3 @@ def curvature_squared_sensitivity(plan: MomentPlan, cap: float) -> Fraction:
     A record adds an integer between 0 and ⌊2**bits · cap⌋; replacing it moves the sum by no more than that either.
     """
     return Fraction(math.floor(Fraction(cap) * (1 << plan.bits)) ** 2)
-
-
-def published_gradient_sensitivity(n_columns: int, n_rows: int, clip: float) -> float:
-    """Return √(d(d − 1)) s / n, NOLEAKS' sensitivity of a gradient whose *mean* was clipped entry by entry at s.
-
-    False: clipping a mean bounds the mean, not what one record does to it.
-    """
-    return math.sqrt(n_columns * (n_columns - 1)) * clip / n_rows

@@ -112,27 +112,3 @@ def exact_hsic(gram_u: Floats, gram_v: Floats) -> float:
     slots = len(gram_u)
     centred = gram_u - gram_u.mean(axis=0) - gram_u.mean(axis=1)[:, None] + gram_u.mean()
     return float(np.vdot(centred, gram_v)) / (slots - 1) ** 2
-
-
-def published_hsic_bound(slots: int) -> float:
-    """Return (12m − 11)/(m − 1)², equation (4): published for HSIC of columns. False if bandwidths depend on the rows.
-
-    Examples
-    --------
-    >>> round(published_hsic_bound(1000), 4)
-    0.012
-    """
-    return (12.0 * slots - 11.0) / (slots - 1.0) ** 2
-
-
-def published_residual_hsic_bound(slots: int, penalty: float, bandwidth_u: float, bandwidth_v: float) -> float:
-    """Return equation (3), published for HSIC of residuals. False: it forgets the changed record itself.
-
-    Examples
-    --------
-    >>> round(published_residual_hsic_bound(1000, 1.0, 0.5, 0.5), 5)
-    0.00205
-    """
-    exponent = -128.0 / (slots**2 * penalty**3)
-    lost = -math.expm1(exponent / bandwidth_u**2) - math.expm1(exponent / bandwidth_v**2)
-    return 2.0 * (slots**2 - slots) * lost / (slots - 1.0) ** 2

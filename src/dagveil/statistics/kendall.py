@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from dagveil.errors import EvidenceError
 from dagveil.privacy.relation import Relation
@@ -25,13 +25,6 @@ GRID: Final = 1 << 10
 
 MOST_ROWS: Final = 1 << 32
 """Rows of a stratum below which K, at most m²/2, fits into 64 bits."""
-
-PUBLISHED_KENDALL_CONSTANT: Final = 4.5
-"""Priv-PC, theorem 3: sensitivity of the conditional statistic times √n. False: 5.25 and 6 in one block, no bound of
-this form with small blocks, because the published divisor depends on the rows."""
-
-CURATE_P_VALUE_CONSTANT: Final = 0.3627
-"""CURATE's program: sensitivity of the p-value times √n. False: blocks switch in and out, whatever n is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,52 +137,3 @@ def normal_quantile(level: float) -> float:
     1.96
     """
     return -float(ndtri(level / 2.0))
-
-
-def published_scores(tables: Tables) -> NDArray[np.float64]:
-    """Return the published |z| = |Σ wτ|/√Σw for each table: exact, and without a bounded sensitivity.
-
-    Blocks with at most two rows, or in which x or y is constant, are left out of both sums. Without a block left, 0.
-    """
-    top, weight = _published_sums(tables)
-    # a kept block weighs at least 27/11, so the floor touches only tables without one
-    return np.asarray(np.abs(top) / np.sqrt(np.maximum(weight, 1.0)))
-
-
-def published_p_values(tables: Tables) -> NDArray[np.float64]:
-    """Return the published one-sided p-values sf(|z|), at most ½: exact, and not to be released as they are.
-
-    Without a block left the published programs divide zero by zero, and what comes out never passes for independent:
-    0 stands for it here.
-
-    Examples
-    --------
-    >>> round(float(published_p_values(np.array([[[30, 20], [20, 30]]]))), 4)
-    0.0682
-    """
-    top, weight = _published_sums(tables)
-    scores = np.abs(top) / np.sqrt(np.maximum(weight, 1.0))
-    return np.asarray(np.where(weight > 0.0, ndtr(-scores), 0.0))
-
-
-def _published_sums(tables: Tables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return Σ wτ and Σ w over the blocks that are kept."""
-    tables = np.asarray(tables, dtype=np.int64)
-    x_counts, y_counts = tables.sum(axis=-1), tables.sum(axis=-2)
-    rows = x_counts.sum(axis=-1)
-    kept = (rows > 2) & (x_counts.max(axis=-1) < rows) & (y_counts.max(axis=-1) < rows)
-    slope = 9.0 / (2.0 * rows + 5.0) * kept
-    top = (slope * count_concordance(tables)).sum(axis=-1)
-    weight = (0.5 * slope * rows * (rows - 1.0)).sum(axis=-1)
-    return top, weight
-
-
-def published_p_value_sensitivity(n_rows: int) -> float:
-    """Return Φ(6/√n) − ½, Priv-PC's sensitivity of the p-value. False: blocks switch in and out, whatever n is.
-
-    Examples
-    --------
-    >>> round(published_p_value_sensitivity(100_000), 5)
-    0.00757
-    """
-    return float(ndtr(6.0 / math.sqrt(n_rows))) - 0.5

@@ -13,12 +13,7 @@ from typing import Final
 import numpy as np
 
 from dagveil.errors import EvidenceError
-from dagveil.statistics.hsic import (
-    draw_permutations,
-    published_hsic_bound,
-    published_residual_hsic_bound,
-    root_hsic,
-)
+from dagveil.statistics.hsic import draw_permutations, root_hsic
 from dagveil.statistics.kernels import Floats, factor_gram, kernel_features, median_bandwidth
 from dagveil.statistics.residuals import residuals_of_features, ridge_residuals, ridge_residuals_by_features
 
@@ -129,24 +124,6 @@ def feature_rcit(x: Floats, y: Floats, given: Floats | None, settings: RcitSetti
         bandwidths.append(max(_bandwidth(values[:: _stride(values), None], settings), reach / NARROWEST))
         features.append(kernel_features(bandwidths[-1], reach).map(values))
     return _compare(features, bandwidths, columns, settings, rng)
-
-
-def published_p_value_sensitivity(rcit: Rcit, slots: int, settings: RcitSettings) -> tuple[float, float]:
-    """Return A and B of theorem 4: published as the range of a neighbour's p-value. False, as the bounds it uses are.
-
-    Examples
-    --------
-    >>> answer = Rcit(0.5, 0.1, np.array([0.01, 0.05, 0.2, 0.3]), 0.5, 0.5, 0)
-    >>> published_p_value_sensitivity(answer, 1000, RcitSettings())
-    (0.5, 0.5)
-    """
-    if rcit.n_given:
-        step = published_residual_hsic_bound(slots, settings.penalty, rcit.bandwidth_u, rcit.bandwidth_v)
-    else:
-        step = published_hsic_bound(slots)
-    lowest = float(np.mean(rcit.score < rcit.permuted - 2.0 * step))
-    highest = float(np.mean(rcit.score < rcit.permuted + 2.0 * step))
-    return lowest, highest
 
 
 def _residuals(columns: Floats, targets: Floats, settings: RcitSettings) -> Floats:

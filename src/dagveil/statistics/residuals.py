@@ -116,17 +116,6 @@ def residual_sensitivity(slots: int, penalty: float) -> float:
     return min(2.0, 4.0 * (1.0 + largest) / (slots * penalty + 4.0))
 
 
-def published_residual_bound(slots: int, penalty: float) -> float:
-    """Return 8/(mλ^1.5), published for the residual of every record. False for the changed record itself.
-
-    Examples
-    --------
-    >>> published_residual_bound(400, 1.0)
-    0.02
-    """
-    return 8.0 / (slots * penalty * math.sqrt(penalty))
-
-
 def clip_residuals(target: Floats, residuals: Floats) -> Floats:
     """Return the residuals that are left when predictions are clipped to [−1, 1]."""
     return target - np.clip(target - residuals, -1.0, 1.0)

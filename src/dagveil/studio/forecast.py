@@ -10,7 +10,6 @@ from dagveil.plans.planning import plan_measurement
 from dagveil.plans.work import forecast_plan, work_at_site, work_of_search
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.receipt import Calibration
 from dagveil.runs.cost import Cost, estimate_cost, tell_bytes, tell_seconds
 from dagveil.runs.machine_speed import load_speed
 from dagveil.runs.run import schema_knowledge
@@ -53,7 +52,7 @@ def foresee(schema: Schema, method: str, budget: Budget, redraws: int) -> PlanFa
     ['single columns', 'all pairs']
     """
     chosen = method_named(method)
-    settings = chosen.read_settings(Calibration.SOUND, {})
+    settings = chosen.read_settings({})
     knowledge = schema_knowledge(schema)
     chosen.check(schema, knowledge)
     accounting = chosen.accounting(budget, schema, settings, knowledge)

@@ -22,7 +22,6 @@ from dagveil.privacy.ledger import account as books_account
 from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.ledger.composition import price_run
 from dagveil.privacy.ledger.ledger import Ledger
-from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.runs.knowledge_file import knowledge_from_toml
 from dagveil.runs.result import Result, load_result
@@ -168,7 +167,7 @@ class StudioService:
             raise Refused(
                 422, "no such method", f"{method.name} has no sound calibration, and the studio runs no other"
             )
-        settings = method.read_settings(Calibration.SOUND, asked.options)
+        settings = method.read_settings(asked.options)
         knowledge = schema_knowledge(schema)
         method.check(schema, knowledge)
         accounting = method.accounting(budget, schema, settings, knowledge)

@@ -17,6 +17,7 @@ from dagveil.cli.progress import show_progress
 from dagveil.examples.networks import NETWORK_NAMES, load_network
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.lap_mech import MOST_CELLS
+from dagveil.papers.publication import read_settings
 from dagveil.privacy.receipt import Calibration
 from dagveil.search.score.acyclicity import Acyclicity
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, study_options
@@ -132,7 +133,7 @@ def _read_method(item: str) -> tuple[str, Calibration, tuple[tuple[str, Any], ..
     name, *parts = item.split(":")
     calibration = Calibration.PAPER if "paper" in parts else Calibration.SOUND
     options = read_options(tuple(part for part in parts if part != "paper"))
-    method_named(name).read_settings(calibration, options)
+    read_settings(method_named(name), calibration, options)
     return name, calibration, tuple(options.items())
 
 

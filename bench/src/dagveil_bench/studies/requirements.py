@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from dagveil.errors import MethodError
 from dagveil.methods.catalogue import method_named
+from dagveil.papers.publication import read_settings
 from dagveil.privacy.receipt import Calibration
 from dagveil_bench.levels import EXACT_TESTS, PUBLISHED, TESTS, design_named
 from dagveil_bench.local_source import check_algorithm, check_local_source, read_source
@@ -64,7 +65,7 @@ def _check_settings(entry: Entry) -> None:
         if entry.budget_setting in settings:
             raise MethodError(f"settings.{entry.budget_setting} is also the budget_setting; give one of them")
         settings[entry.budget_setting] = 1.0
-    method.read_settings(entry.calibration, settings)
+    read_settings(method, entry.calibration, settings)
 
 
 def _check_test(entry: Entry) -> None:

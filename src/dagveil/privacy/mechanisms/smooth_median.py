@@ -5,7 +5,6 @@ Neighbours are two lists of the same public length that differ in one value.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -169,56 +168,6 @@ def release_median(
     inside = np.clip(np.asarray(values, dtype=np.int64), lower, upper)
     scale = noise.representable_scale(noise_scale(inside, lower, upper, epsilon, delta))
     return median(inside) + int(noise.discrete_laplace(scale, 1)[0])
-
-
-class PublishedLaw(enum.Enum):
-    """The two noise laws of the reconciled tests, as published."""
-
-    LAPLACE = "laplace"
-    GAUSSIAN = "gaussian"
-
-
-def published_constants(law: PublishedLaw, epsilon: float, delta: float) -> tuple[float, float]:
-    """Return alpha and beta as printed with the reconciled tests (Priv-PC, appendix F). They carry no guarantee.
-
-    Examples
-    --------
-    >>> published_constants(PublishedLaw.LAPLACE, 1.0, math.exp(-14))
-    (0.5, 7.0)
-    """
-    logarithm = -math.log(delta)
-    if law is PublishedLaw.LAPLACE:
-        return epsilon / 2, epsilon * logarithm / 2
-    return epsilon / math.sqrt(logarithm), epsilon / (2 * logarithm)
-
-
-def published_scale(
-    values: Sequence[int] | NDArray[np.int64], lower: int, upper: int, epsilon: float, delta: float, law: PublishedLaw
-) -> float:
-    """Return the scale of the noise as printed: S / alpha, where S decays with e^(−k epsilon), not e^(−k beta)."""
-    alpha, _ = published_constants(law, epsilon, delta)
-    return float(smooth_sensitivity(values, lower, upper, epsilon)) / alpha
-
-
-def published_median_noise(
-    values: Sequence[int] | NDArray[np.int64],
-    lower: int,
-    upper: int,
-    epsilon: float,
-    delta: float,
-    law: PublishedLaw,
-    rng: np.random.Generator,
-) -> float:
-    """Draw the noise that the publication adds to the median. It carries no guarantee.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(1)
-    >>> published_median_noise([3, 4, 4], 0, 10, 1.0, 1e-6, PublishedLaw.LAPLACE, rng) != 0
-    True
-    """
-    drawn = rng.laplace() if law is PublishedLaw.LAPLACE else rng.standard_normal()
-    return published_scale(values, lower, upper, epsilon, delta, law) * float(drawn)
 
 
 def _changes_at_distance(values: NDArray[np.int64], lower: int, upper: int) -> list[int]:

@@ -1,7 +1,7 @@
-"""Access for the `paper` calibrations: exact counts and float noise, as the published programs have them.
+"""Exact access to the rows, as the published programs have it. Nothing here claims a guarantee.
 
-Nothing here claims a guarantee. That is why the curator writes an `Unbounded` event to the ledger before it hands out
-this object, and why no sound method may hold one.
+The curator writes an `Unbounded` event to the ledger before it hands the rows over, and sound methods cannot
+import this room.
 """
 
 from __future__ import annotations

@@ -4,18 +4,74 @@ from __future__ import annotations
 
 import math
 import sys
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc, xlogy
+from scipy.special import chdtrc, ndtr, xlogy
 
-from dagveil.curator import PublishedAccess, Question
+from dagveil.curator import Question
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, tell_sweep
+from dagveil.papers.access import PublishedAccess
 from dagveil.search.constraint.pc import Sweep
-from dagveil.statistics.kendall import published_p_values
+from dagveil.statistics.kendall import count_concordance
+from dagveil.statistics.statistic import Tables
+
+PUBLISHED_KENDALL_CONSTANT: Final = 4.5
+"""Priv-PC, theorem 3: sensitivity of the conditional statistic times √n. False: 5.25 and 6 in one block, no bound of
+this form with small blocks, because the published divisor depends on the rows."""
+
+
+def published_scores(tables: Tables) -> NDArray[np.float64]:
+    """Return the published |z| = |Σ wτ|/√Σw for each table: exact, and without a bounded sensitivity.
+
+    Blocks with at most two rows, or in which x or y is constant, are left out of both sums. Without a block left, 0.
+    """
+    top, weight = _published_sums(tables)
+    # a kept block weighs at least 27/11, so the floor touches only tables without one
+    return np.asarray(np.abs(top) / np.sqrt(np.maximum(weight, 1.0)))
+
+
+def published_p_values(tables: Tables) -> NDArray[np.float64]:
+    """Return the published one-sided p-values sf(|z|), at most ½: exact, and not to be released as they are.
+
+    Without a block left the published programs divide zero by zero, and what comes out never passes for independent:
+    0 stands for it here.
+
+    Examples
+    --------
+    >>> round(float(published_p_values(np.array([[[30, 20], [20, 30]]]))), 4)
+    0.0682
+    """
+    top, weight = _published_sums(tables)
+    scores = np.abs(top) / np.sqrt(np.maximum(weight, 1.0))
+    return np.asarray(np.where(weight > 0.0, ndtr(-scores), 0.0))
+
+
+def _published_sums(tables: Tables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return Σ wτ and Σ w over the blocks that are kept."""
+    tables = np.asarray(tables, dtype=np.int64)
+    x_counts, y_counts = tables.sum(axis=-1), tables.sum(axis=-2)
+    rows = x_counts.sum(axis=-1)
+    kept = (rows > 2) & (x_counts.max(axis=-1) < rows) & (y_counts.max(axis=-1) < rows)
+    slope = 9.0 / (2.0 * rows + 5.0) * kept
+    top = (slope * count_concordance(tables)).sum(axis=-1)
+    weight = (0.5 * slope * rows * (rows - 1.0)).sum(axis=-1)
+    return top, weight
+
+
+def published_p_value_sensitivity(n_rows: int) -> float:
+    """Return Φ(6/√n) − ½, Priv-PC's sensitivity of the p-value. False: blocks switch in and out, whatever n is.
+
+    Examples
+    --------
+    >>> round(published_p_value_sensitivity(100_000), 5)
+    0.00757
+    """
+    return float(ndtr(6.0 / math.sqrt(n_rows))) - 0.5
 
 
 class PublishedTests:
@@ -91,7 +147,7 @@ def largest_published_order(n_rows: int, n_columns: int) -> int:
     return max(0, min(int(math.log2(max(1, n_rows))) - 5, n_columns - 2))
 
 
-def tell_published(
+def describe_published(
     schema: Schema, sweep: Sweep, knowledge: Knowledge, reported: tuple[float, float], asked: int | None = None
 ) -> Asked:
     """Write down what a `paper` calibration found, and what its publication would report."""
@@ -104,14 +160,14 @@ def tell_published(
     )
 
 
+def sum_logarithms(counts: NDArray[np.float64]) -> float:
+    """Return the sum of n ln n over cells."""
+    return float(xlogy(counts, counts).sum())
+
+
 def _alphabetical(schema: Schema, name: str) -> list[int]:
     column = schema.columns[name]
     if isinstance(column, Numeric):
         return list(range(column.n_levels))
     labels = list(column.labels)
     return sorted(range(len(labels)), key=lambda i: labels[i])
-
-
-def sum_logarithms(counts: NDArray[np.float64]) -> float:
-    """Return the sum of n ln n over cells."""
-    return float(xlogy(counts, counts).sum())
