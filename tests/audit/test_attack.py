@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from dagveil.audit.bound import bound_epsilon, find_ceiling, find_rates
-from dagveil.audit.distinguish import distinguish
+from dagveil.audit.distinguish import bound_epsilon, distinguish, find_ceiling, find_rates
 from dagveil.audit.neighbours import DataKind, make_pair
+from dagveil.audit.parallel import BlockStore
 from dagveil.audit.runs import BLOCK, AttackJob, attacker_for, collect_runs
-from dagveil.audit.store import BlockStore
 from dagveil.audit.transcript import ANSWER_FEATURES, Attacker
 from dagveil.errors import DataError
 from dagveil.methods.catalogue import method_named

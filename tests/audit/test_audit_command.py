@@ -17,7 +17,6 @@ from dagveil.audit.certificate import (
     decode_certificate,
     encode_certificate,
     load_certificate,
-    read_amount,
 )
 from dagveil.audit.examination import Plan, examine_method
 from dagveil.audit.neighbours import DataKind, make_pair
@@ -98,10 +97,6 @@ class TestCertificate:
         assert "moved by 2 of what its charge covers" in broken.violations[0]
         assert "1.2 of what is declared" in broken.violations[1]
         assert "epsilon is at least 1.5, and 1 is claimed" in broken.violations[2]
-
-    def test_amounts(self) -> None:
-        assert read_amount("1/1000000") == 1e-6
-        assert read_amount("3") == 3.0
 
 
 def test_settings_choose_the_statistics() -> None:

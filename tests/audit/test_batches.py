@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dagveil.audit import counted, numbers, records
-from dagveil.audit.counted_batches import (
+from dagveil.audit.counted import (
     MOST_ROWS,
     batch_distances,
     batch_scores,

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dagveil.audit.bound import bound_epsilon
-from dagveil.audit.cases import Case, attack_cases, count_runs
+from dagveil.audit.distinguish import bound_epsilon, draw_losses, find_reachable
 from dagveil.audit.examination import Plan, attack_case
-from dagveil.audit.neighbours import DataKind, make_pair
-from dagveil.audit.reachable import draw_losses, find_reachable
+from dagveil.audit.neighbours import Case, DataKind, attack_cases, count_runs, make_pair
 from dagveil.audit.recording import Rule
 from dagveil.audit.replay import replay_method
 from dagveil.audit.search import Effort

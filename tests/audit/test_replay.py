@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 from twins import NoSettings, make_method, tell
 
-from dagveil.audit.doors import AuditedCurator
+from dagveil.audit.doors import (
+    AuditedCurator,
+    AuditedGradients,
+    AuditedKernels,
+    AuditedQuestions,
+    AuditedRounds,
+    recorded,
+)
 from dagveil.audit.neighbours import AlignedTable, DataKind, Pair, fitting_kinds, fitting_relations, make_pair
-from dagveil.audit.number_doors import AuditedGradients, AuditedKernels
-from dagveil.audit.question_doors import AuditedQuestions, AuditedRounds
-from dagveil.audit.recorded_noise import Divergence
-from dagveil.audit.recording import Exact, Recording, Rule
-from dagveil.audit.replay import Replay, replay_method, run_method
+from dagveil.audit.recording import Divergence, Exact, Recording, Rule
+from dagveil.audit.replay import RepeatableRun, Replay, replay_method
 from dagveil.curator import Curator
 from dagveil.curator.kernel_questions import Ridge
 from dagveil.data.additive import AdditiveFunction
@@ -123,6 +127,24 @@ def test_every_door_is_on_tape(audited: type) -> None:
     public = {name for name, member in vars(door).items() if callable(member) and not name.startswith("_")}
     # a paper calibration has no guarantee to audit; a critical score is computed from public facts alone
     assert public - set(vars(audited)) - FREE <= {"open_as_published", "critical_score"}
+
+
+def test_a_door_without_a_reader_is_an_error_when_the_class_is_made() -> None:
+    class WiderCurator(Curator):
+        def largest_value(self, column: str) -> float:
+            return 1.0
+
+    class AuditedWiderCurator(WiderCurator):
+        pass
+
+    opened = {"ask_questions": AuditedQuestions, "ask_gradients": AuditedGradients, "ask_kernels": AuditedKernels}
+    with pytest.raises(TypeError, match=r"WiderCurator\.largest_value would go unaudited"):
+        recorded(**opened)(AuditedWiderCurator)
+    del WiderCurator.largest_value
+    assert recorded(**opened)(AuditedWiderCurator) is AuditedWiderCurator
+    del opened["ask_kernels"]
+    with pytest.raises(TypeError, match=r"WiderCurator\.ask_kernels"):
+        recorded(**opened)(AuditedWiderCurator)
 
 
 class TestNotices:
@@ -235,7 +257,7 @@ class TestTape:
         recording = Recording(noise_source(NoiseKind.SEEDED, 0))
         pair = make_pair(DataKind.LEVELS, Relation.ADD_REMOVE)
         for name in ("svt-pc", "em-pc"):
-            run_method(method_named(name), pair.first, pair.relation, Budget.of(3, 1e-6), None, recording)
+            RepeatableRun(method_named(name), pair.relation, Budget.of(3, 1e-6), None).run(pair.first, recording)
         secret = [one.exact for one in recording.exchanges if one.exact.rule in (Rule.ROUND, Rule.RECORDS)]
         assert len(secret) > 5
         assert all(exact.values == () for exact in secret)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagveil.audit.examination import NAMES_OF_STATISTICS, STATISTICS_OF_DOORS
+from dagveil.audit.doors import READERS
+from dagveil.audit.examination import NAMES_OF_STATISTICS
 from dagveil.audit.records import Domain, RecordSearch
 from dagveil.audit.search import AuditedStatistic, Effort, Norm
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
@@ -57,7 +58,7 @@ def test_the_registry_covers_every_sensitivity_function_of_the_guarantees() -> N
 
 
 def test_names_lead_to_statistics() -> None:
-    named = {name for names in STATISTICS_OF_DOORS.values() for name in names}
+    named = {name for door in READERS.values() for name in door.statistics}
     named |= {NAMES_OF_STATISTICS.get(name, name) for name in ASKABLE}
     assert named == set(STATISTICS)
 
@@ -68,7 +69,7 @@ def test_no_neighbour_exceeds_the_declared_sensitivity(name: str, relation: Rela
     assert finding.holds
     assert finding.ratio >= LOOSE.get(name, 0.9)
     assert finding.pairs >= 40
-    assert finding.words
+    assert finding.pair
 
 
 def test_a_smaller_bound_is_broken() -> None:

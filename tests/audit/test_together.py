@@ -9,17 +9,15 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
-from dagveil.audit import batched_runs, examination
+from dagveil.audit import examination
 from dagveil.audit import runs as runs_module
-from dagveil.audit.batched_runs import Conduct, find_fixed_run
-from dagveil.audit.cases import attack_cases, count_runs
 from dagveil.audit.examination import Plan, attack_case
-from dagveil.audit.neighbours import DataKind, make_pair
+from dagveil.audit.neighbours import DataKind, attack_cases, count_runs, make_pair
 from dagveil.audit.recording import End, Exchange, Finished, Recording
-from dagveil.audit.replay import RepeatableRun, run_method
-from dagveil.audit.runs import AttackBlock, AttackJob, choose_conduct, collect_runs, run_block
+from dagveil.audit.replay import RepeatableRun, read_course
+from dagveil.audit.runs import AttackBlock, AttackJob, Conduct, choose_conduct, collect_runs, find_fixed_run, run_block
 from dagveil.audit.search import Effort
-from dagveil.audit.transcript import Attacker, read_course
+from dagveil.audit.transcript import Attacker
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
@@ -98,8 +96,8 @@ class TestRefusals:
 
     def test_few_runs_are_done_one_by_one(self) -> None:
         job = AttackJob("lap-mech", DataKind.TWO_COLUMNS, Relation.ADD_REMOVE, "1", "1/1000000")
-        assert choose_conduct(job, batched_runs.FEWEST_RUNS - 1) is Conduct.EACH
-        assert choose_conduct(job, batched_runs.FEWEST_RUNS) is Conduct.TOGETHER
+        assert choose_conduct(job, runs_module.FEWEST_RUNS - 1) is Conduct.EACH
+        assert choose_conduct(job, runs_module.FEWEST_RUNS) is Conduct.TOGETHER
 
 
 def test_many_runs_are_kept_in_large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +155,7 @@ class TestRehearsal:
         recordings = [Recording(noise_source(NoiseKind.SEEDED, 3)) for _ in range(3)]
         results = [trial.run(pair.first, recording) for recording in recordings]
         assert results[0] == results[1] == results[2]
-        once = run_method(method_named("lap-mech"), pair.first, pair.relation, BUDGET, None, recordings[0])
+        once = RepeatableRun(method_named("lap-mech"), pair.relation, BUDGET, None).run(pair.first, recordings[0])
         assert once is not None
 
     def test_a_filter_of_another_kind_is_made_for_each_run(self) -> None:

@@ -37,7 +37,7 @@ def test_sensitivity_search_catches(statistic: AuditedStatistic) -> None:
         finding = search_statistic(statistic, relation, PAIRS)
         assert not finding.holds
         assert finding.ratio > 1.1
-        assert finding.words
+        assert finding.pair
 
 
 @pytest.mark.parametrize(("method", "words"), BROKEN_METHODS, ids=lambda value: getattr(value, "name", ""))

@@ -152,8 +152,9 @@ def ask_with_wrong_relation(curator: Curator, knowledge: Knowledge, settings: No
 def ask_with_faint_noise(curator: Curator, knowledge: Knowledge, settings: NoSettings, progress: object) -> Asked:
     """Draws a twentieth of the noise that the answers tell of."""
     interview = curator.ask_questions(Kendall(40))
-    draw = interview._laplace.draw
-    interview._laplace.draw = lambda scale: draw(scale / 20)  # type: ignore[method-assign]
+    blocks = curator._gate._laplace
+    draw = blocks.draw
+    blocks.draw = lambda scale: draw(scale / 20)  # type: ignore[method-assign]
     for x, y in combinations(curator.schema.columns, 2):
         interview.answer((x, y, ()), curator.accounting.total / 8, "question")
     return tell(curator, [])

@@ -10,33 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from spies import open_curator
 
-from dagveil.curator import Curator
 from dagveil.data.column import Boolean, Categorical, Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter, GaussianFilter, ZcdpFilter
-from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.mechanisms.gaussian import FINE_DEVIATION, deviation_for, lattice_for
-from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import counts_squared_sensitivity
 from dagveil.statistics.moments import moments_squared_sensitivity
 
-TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
-
 LEVELS = 40
 COLUMNS = ("a", "b", "c", "d")
-
-
-def open_door(
-    table: MemoryTable, accounting: Filter, relation: Relation = Relation.ADD_REMOVE, seed: int = 1
-) -> Curator:
-    run = MemoryLedger().reserve("numbers", accounting.budget, TERMS, "pure accounting", "test", "test")
-    return Curator(table, relation, accounting, run, noise_source(NoiseKind.SEEDED, seed))
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +62,7 @@ def assert_declared(noise: np.ndarray, variance: float) -> None:
 def test_tables_carry_the_declared_noise(wide_table: MemoryTable, kind: type, epsilon: float) -> None:
     accounting = kind(Budget.of(epsilon, 1e-6))
     pairs = [(a, b) for k, a in enumerate(COLUMNS) for b in COLUMNS[k + 1 :]]
-    released = open_door(wide_table, accounting).count_tables(pairs, Fraction(1, 3), "pairs")
+    released = open_curator(wide_table, accounting).count_tables(pairs, Fraction(1, 3), "pairs")
     exact = [wide_table.counts(pair) for pair in pairs]
     noise = np.concatenate([(table.counts - truth).reshape(-1) for table, truth in zip(released, exact, strict=True)])
     assert_declared(noise, released[0].count_variance)
@@ -91,7 +79,7 @@ def test_moments_carry_the_declared_noise(number_table: MemoryTable) -> None:
     off, diagonal = [], []
     for seed in range(40):  # from 0 on: no seed is picked
         accounting = GaussianFilter(Budget.of(1, 1e-6))
-        released = open_door(number_table, accounting, seed=seed).moments(plan, Fraction(1), "moments")
+        released = open_curator(number_table, accounting, seed=seed).moments(plan, Fraction(1), "moments")
         noise = released.matrix * 4.0**plan.bits - number_table.moments(plan)
         off.append(noise[np.triu_indices_from(noise, 1)])
         diagonal.append(np.diag(noise))
@@ -105,7 +93,7 @@ def test_moments_carry_the_declared_noise(number_table: MemoryTable) -> None:
 
 def test_magnitudes_and_rows_are_the_counts_that_they_claim(number_table: MemoryTable) -> None:
     accounting = GaussianFilter(Budget.of(20, 1e-2))
-    curator = open_door(number_table, accounting)
+    curator = open_curator(number_table, accounting)
     rows = curator.count_rows(Fraction(1, 2))
     assert rows.columns == rows.shape == ()
     assert abs(float(rows.counts) - 50) < 6 * rows.count_variance**0.5
@@ -119,7 +107,9 @@ def test_magnitudes_and_rows_are_the_counts_that_they_claim(number_table: Memory
 def test_every_declared_cell_gets_noise(make_schema: Callable[..., Schema]) -> None:
     schema = make_schema({"a": 30, "b": 30})
     table = MemoryTable.from_codes({"a": np.array([], dtype=int), "b": np.array([], dtype=int)}, schema)
-    (released,) = open_door(table, GaussianFilter(Budget.of(1, 1e-6))).count_tables([("a", "b")], Fraction(1), "pair")
+    (released,) = open_curator(table, GaussianFilter(Budget.of(1, 1e-6))).count_tables(
+        [("a", "b")], Fraction(1), "pair"
+    )
     assert len(released.values) == 900
     # noise of deviation 2048 or more is almost never 0: empty cells do not stand out
     assert sum(value == 0 for value in released.values) < 10
@@ -143,7 +133,7 @@ def test_no_question_costs_more_than_its_share(
         dataset="small", columns={"x": Numeric(bounds=(0, 1)), "a": Boolean("false"), "b": Categorical(("u", "v"), "u")}
     )
     source = {"x": np.array([0.1, 0.9]), "a": np.array([True, False]), "b": np.array(["u", "v"])}
-    curator = open_door(MemoryTable.from_source(source, schema), accounting, relation)
+    curator = open_curator(MemoryTable.from_source(source, schema), accounting, relation)
     if numeric:
         curator.moments(MomentPlan(("x",), (0.5,), (0.3,), 4.0, 1.0, 10), share, "moments")
     else:
@@ -177,7 +167,7 @@ def test_lattices_are_fine_and_deviations_no_larger_than_needed(
 
 def test_replacing_a_row_costs_twice_the_variance(wide_table: MemoryTable) -> None:
     variances = [
-        open_door(wide_table, GaussianFilter(Budget.of(1, 1e-6)), relation)
+        open_curator(wide_table, GaussianFilter(Budget.of(1, 1e-6)), relation)
         .count_tables([("a", "b")], Fraction(1), "pair")[0]
         .count_variance
         for relation in (Relation.ADD_REMOVE, Relation.REPLACE_ONE)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from spies import SpyNoise, SpyRun, spy_on
 
 from dagveil.curator import Curator
 from dagveil.curator import curator as curator_module
@@ -22,73 +23,14 @@ from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, BudgetExceededError, LedgerError, SchemaError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteLaplace, Event, Unbounded
+from dagveil.privacy.events import DiscreteLaplace, Unbounded
 from dagveil.privacy.filter import GaussianFilter, PureFilter
 from dagveil.privacy.ledger import Ledger
-from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.noise import source
 from dagveil.privacy.relation import Relation
-
-TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 PLAN = MomentPlan(("x", "y"), (0.0, 0.0), (1.0, 1.0), 4.0, 1.0, 8)
 HALF = Fraction(1, 2)
 PAIRS = [("x", "y"), ("y",)]
-
-
-class SpyFilter(GaussianFilter):
-    def __init__(self, log: list[str]) -> None:
-        super().__init__(Budget.of(1, 1e-6))
-        self.log = log
-
-    def charge(self, event: Event) -> None:
-        super().charge(event)
-        self.log.append("charge")
-
-
-class SpyRun:
-    def __init__(self, log: list[str], fails: bool = False) -> None:
-        self.log = log
-        self.fails = fails
-        self.events: list[Event] = []
-
-    def record(self, event: Event) -> None:
-        if self.fails:
-            raise LedgerError("the disk is full")
-        self.events.append(event)
-        self.log.append("record")
-
-
-class SpyNoise:
-    """Noise that refuses to be drawn before the ledger holds the charge that pays for it."""
-
-    name = "spy"
-    private = True
-
-    def __init__(self, log: list[str], run: SpyRun) -> None:
-        self.log = log
-        self.run = run
-        self.drawn = 0
-
-    def representable_variance(self, variance: Fraction) -> Fraction:
-        return source.representable_variance(variance)
-
-    def representable_scale(self, scale: Fraction) -> Fraction:
-        return source.representable_scale(scale)
-
-    def discrete_laplace(self, scale: Fraction, size: int) -> np.ndarray:
-        assert isinstance(self.run.events[-1], DiscreteLaplace)
-        assert size == self.run.events[-1].draws
-        return np.zeros(size, dtype=np.int64)
-
-    def discrete_gaussian(self, variance: Fraction, size: int) -> np.ndarray:
-        assert self.run.events, "noise was drawn before the ledger held its charge"
-        event = self.run.events[-1]
-        assert variance >= event.variance
-        self.drawn += size
-        assert self.drawn <= sum(event.draws for event in self.run.events if not isinstance(event, Unbounded))
-        self.log.append("draw")
-        return np.zeros(size, dtype=np.int64)
 
 
 def make_table() -> MemoryTable:
@@ -101,7 +43,8 @@ def make_curator(fails: bool = False) -> tuple[Curator, list[str], SpyRun, SpyNo
     log: list[str] = []
     run = SpyRun(log, fails)
     noise = SpyNoise(log, run)
-    return Curator(make_table(), Relation.ADD_REMOVE, SpyFilter(log), run, noise), log, run, noise
+    accounting = spy_on(GaussianFilter(Budget.of(1, 1e-6)), log)
+    return Curator(make_table(), Relation.ADD_REMOVE, accounting, run, noise), log, run, noise
 
 
 QUESTIONS: dict[str, Callable[[Curator, Fraction], object]] = {

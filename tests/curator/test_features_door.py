@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy import stats
+from spies import open_curator
 
-from dagveil.curator import Curator
 from dagveil.curator import curator as curator_module
 from dagveil.data.column import Numeric
 from dagveil.data.features import Basis, FeaturePlan
@@ -17,14 +17,9 @@ from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, BudgetExceededError, SchemaError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter, ZcdpFilter
-from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.memory import MemoryLedger
-from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.features import feature_moments_squared_sensitivity
-
-TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 NAMES = tuple(f"x{k}" for k in range(40))
 PLAN = FeaturePlan(NAMES, (0.0,) * 40, (2.0,) * 40, Basis.LEGENDRE, 3, 120.0, 3.0, 10)
@@ -38,18 +33,13 @@ def table() -> MemoryTable:
     return MemoryTable.from_source(dict(zip(NAMES, rows.T, strict=True)), schema)
 
 
-def open_door(table: MemoryTable, accounting: Filter, relation: Relation = Relation.ADD_REMOVE) -> Curator:
-    run = MemoryLedger().reserve("numbers", accounting.budget, TERMS, "pure accounting", "test", "test")
-    return Curator(table, relation, accounting, run, noise_source(NoiseKind.SEEDED, 1))
-
-
 @pytest.mark.parametrize("relation", Relation)
 @pytest.mark.parametrize("kind", [GaussianFilter, ZcdpFilter])
 def test_features_carry_the_declared_noise(
     table: MemoryTable, kind: type[GaussianFilter | ZcdpFilter], relation: Relation
 ) -> None:
     accounting = kind(BUDGET)
-    curator = open_door(table, accounting, relation)
+    curator = open_curator(table, accounting, relation)
     released = curator.features(PLAN, Fraction(1), "features")
     assert (released.columns, released.degree, released.basis) == (NAMES, 3, "legendre")
     noise = released.matrix * 4.0**PLAN.bits - table.feature_moments(PLAN)
@@ -69,7 +59,7 @@ def test_features_carry_the_declared_noise(
 
 
 def test_nothing_is_left_after_the_whole_budget(table: MemoryTable) -> None:
-    curator = open_door(table, GaussianFilter(BUDGET))
+    curator = open_curator(table, GaussianFilter(BUDGET))
     curator.features(PLAN, Fraction(1), "features")
     with pytest.raises(BudgetExceededError):
         curator.features(PLAN, Fraction(1, 100), "more")
@@ -77,7 +67,7 @@ def test_nothing_is_left_after_the_whole_budget(table: MemoryTable) -> None:
 
 
 def test_too_many_cells_are_refused_before_rows_are_read(table: MemoryTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    curator = open_door(table, GaussianFilter(BUDGET))
+    curator = open_curator(table, GaussianFilter(BUDGET))
     monkeypatch.setattr(curator_module, "MAX_RELEASED_CELLS", 100)
     monkeypatch.setattr(MemoryTable, "feature_moments", None)
     with pytest.raises(BudgetError, match="the limit is 100"):
@@ -86,7 +76,7 @@ def test_too_many_cells_are_refused_before_rows_are_read(table: MemoryTable, mon
 
 
 def test_gaussian_noise_has_no_price_under_pure_accounting(table: MemoryTable) -> None:
-    curator = open_door(table, PureFilter(Budget.of(1, 0)))
+    curator = open_curator(table, PureFilter(Budget.of(1, 0)))
     with pytest.raises(BudgetError):
         curator.features(PLAN, Fraction(1), "features")
     assert curator.events == ()
@@ -97,5 +87,5 @@ def test_a_radius_cannot_be_used_to_ask_for_the_number_of_rows(table: MemoryTabl
     accounting = GaussianFilter(BUDGET)
     wide = FeaturePlan(NAMES, (0.0,) * 40, (2.0,) * 40, Basis.LEGENDRE, 3, radius, 3.0, 8)
     with pytest.raises(SchemaError, match="tells nothing about the rows"):
-        open_door(table, accounting).features(wide, Fraction(1), "features")
+        open_curator(table, accounting).features(wide, Fraction(1), "features")
     assert accounting.spent == 0

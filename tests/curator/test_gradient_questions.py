@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spies import SpyNoise, SpyRun, spy_on
 
 from dagveil.curator import Curator
 from dagveil.curator.gradients import GradientQuestions
@@ -20,9 +21,8 @@ from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, BudgetExceededError, LedgerError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian, Event
+from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter
-from dagveil.privacy.noise import source
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.gradients import curvature_squared_sensitivity, gradient_squared_sensitivity
@@ -34,48 +34,14 @@ DIRECTION = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 0.5], [0.0, 0.0, 0.0]])
 CLIP, CAP = 4.0, 9.0
 
 
-class SpyFilter(GaussianFilter):
-    def __init__(self, log: list[str]) -> None:
-        super().__init__(Budget.of(1, 1e-6))
-        self.log = log
-
-    def charge(self, event: Event) -> None:
-        super().charge(event)
-        self.log.append("charge")
-
-
-class SpyRun:
-    def __init__(self, log: list[str], fails: bool = False) -> None:
-        self.log = log
-        self.fails = fails
-        self.events: list[Event] = []
-
-    def record(self, event: Event) -> None:
-        if self.fails:
-            raise LedgerError("the disk is full")
-        self.events.append(event)
-        self.log.append("record")
-
-
-class SpyNoise:
-    """No noise at all, but it writes down when it is drawn, and checks what for."""
-
-    name = "spy"
-    private = True
-
-    def __init__(self, log: list[str], run: SpyRun) -> None:
-        self.log = log
-        self.run = run
-
-    def representable_variance(self, variance: Fraction) -> Fraction:
-        return source.representable_variance(variance)
+class StrictNoise(SpyNoise):
+    """Every draw is the whole of its charge."""
 
     def discrete_gaussian(self, variance: Fraction, size: int) -> np.ndarray:
         event = self.run.events[-1]
         assert isinstance(event, DiscreteGaussian)
         assert (event.variance, event.draws) == (variance, size)
-        self.log.append("draw")
-        return np.zeros(size, dtype=np.int64)
+        return super().discrete_gaussian(variance, size)
 
 
 def make_values(n: int = 60) -> dict[str, np.ndarray]:
@@ -93,7 +59,8 @@ def make_descent(
 ) -> tuple[GradientQuestions, Curator, list[str], SpyRun]:
     log: list[str] = []
     run = SpyRun(log, fails)
-    curator = Curator(make_table(), relation, SpyFilter(log), run, SpyNoise(log, run))  # type: ignore[arg-type]
+    accounting = spy_on(GaussianFilter(Budget.of(1, 1e-6)), log)
+    curator = Curator(make_table(), relation, accounting, run, StrictNoise(log, run))
     return curator.ask_gradients(ROWS), curator, log, run
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spies import SpyRun
 
 from dagveil.curator import Curator
 from dagveil.data.memory import MemoryTable
@@ -27,11 +28,6 @@ LEVELS = {"a": 2, "b": 3, "c": 5, "d": 2}
 PAIRS = list(combinations(LEVELS, 2))
 
 
-class NoLedger:
-    def record(self, event: object) -> None:
-        """Forget it."""
-
-
 def make_curator(
     make_schema: Callable[..., Schema], relation: Relation = Relation.ADD_REMOVE, epsilon: float = 1.0, seed: int = 1
 ) -> tuple[Curator, MemoryTable]:
@@ -39,7 +35,7 @@ def make_curator(
     codes = {name: rng.integers(0, levels, 400) for name, levels in LEVELS.items()}
     table = MemoryTable.from_codes(codes, make_schema(LEVELS))
     noise = noise_source(NoiseKind.SEEDED, seed)
-    return Curator(table, relation, GaussianFilter(Budget.of(epsilon, 1e-6)), NoLedger(), noise), table
+    return Curator(table, relation, GaussianFilter(Budget.of(epsilon, 1e-6)), SpyRun([]), noise), table
 
 
 def centre(counts: np.ndarray) -> np.ndarray:
@@ -107,7 +103,7 @@ def test_rounding_costs_next_to_nothing_however_large_the_tables(
     pairs = list(combinations(columns, 2))
     table = MemoryTable.from_codes({name: np.arange(400) % levels for name in columns}, _schema_maker()(columns))
     accounting = GaussianFilter(Budget.of(epsilon, 1e-6))
-    curator = Curator(table, Relation.ADD_REMOVE, accounting, NoLedger(), noise_source(NoiseKind.SEEDED, 1))
+    curator = Curator(table, Relation.ADD_REMOVE, accounting, SpyRun([]), noise_source(NoiseKind.SEEDED, 1))
     released = curator.interactions(pairs, Fraction(3, 8), "pairs")[0]
     best = float(interactions_squared_sensitivity(Relation.ADD_REMOVE, pairs, columns) / (accounting.total * 3 / 8))
     deviation = released.interaction_variance**0.5 / best**0.5

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from spies import SpyRun, spy_on
 
 from dagveil.curator import Curator
 from dagveil.curator.gate import Gate
@@ -24,7 +25,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetExceededError, LedgerError, MethodError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteLaplace, Event
+from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.noise import source
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
@@ -44,29 +45,6 @@ class Halves:
 
 
 PUBLIC, RIDGE = Halves(), Ridge(0.5, 0.5)
-
-
-class SpyRun:
-    def __init__(self, log: list[str], fails: bool = False) -> None:
-        self.log = log
-        self.fails = fails
-        self.events: list[Event] = []
-
-    def record(self, event: Event) -> None:
-        if self.fails:
-            raise LedgerError("the disk is full")
-        self.events.append(event)
-        self.log.append("record")
-
-
-class SpyFilter(PureFilter):
-    def __init__(self, log: list[str]) -> None:
-        super().__init__(Budget.of(1, 0))
-        self.log = log
-
-    def charge(self, event: Event) -> None:
-        super().charge(event)
-        self.log.append("charge")
 
 
 class ScriptedNoise:
@@ -110,7 +88,8 @@ def make_values(n: int = 60, seed: int = 0) -> np.ndarray:
 def make_laboratory(fails: bool = False) -> tuple[KernelQuestions, Curator, list[str], SpyRun]:
     log: list[str] = []
     run = SpyRun(log, fails)
-    curator = Curator(make_table(make_values()), Relation.ADD_REMOVE, SpyFilter(log), run, ScriptedNoise(log))  # type: ignore[arg-type]
+    accounting = spy_on(PureFilter(Budget.of(1, 0)), log)
+    curator = Curator(make_table(make_values()), Relation.ADD_REMOVE, accounting, run, ScriptedNoise(log))
     return curator.ask_kernels(60), curator, log, run
 
 

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from scipy.stats import chisquare
+from spies import ROWS, SpyRun, capture_scores, make_rows, make_schema, spy_on
 
-from dagveil.curator import Curator, QuestionSession, gate
+from dagveil.curator import Curator, QuestionSession
 from dagveil.curator.gate import Gate
 from dagveil.curator.questions import RECORD, Question, Sample
-from dagveil.data.column import Categorical
-from dagveil.data.memory import MemoryTable
-from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, BudgetExceededError, LedgerError, MethodError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteLaplace, Event, SmoothLaplace, SparseVectorRound, SubsampledGaussian
+from dagveil.privacy.events import DiscreteLaplace, SmoothLaplace, SparseVectorRound, SubsampledGaussian
 from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, PureFilter, ZcdpFilter
 from dagveil.privacy.mechanisms.subsampling import Sampling, amplify
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
@@ -32,41 +28,12 @@ from dagveil.privacy.relation import Relation
 from dagveil.statistics.reconciled import PartTest, Reconciled
 from dagveil.statistics.statistic import Statistic, statistic_named
 
-sys.path.append(str(Path(__file__).parents[1] / "statistics"))
-
-ROWS = 300
 KENDALL = statistic_named("kendall", ROWS)
 HALF = Fraction(1, 2)
 both_relations = pytest.mark.parametrize("relation", Relation)
 
 
-def make_schema(**levels: int) -> Schema:
-    columns = {name: Categorical(tuple(f"v{i}" for i in range(size)), "v0") for name, size in levels.items()}
-    return Schema(dataset="asked", columns=columns, reviewed=True, nominal_rows=ROWS)
-
-
-def make_rows(schema: Schema, n_rows: int, seed: int = 0) -> MemoryTable:
-    """Return rows in which neighbouring columns are dependent."""
-    rng = np.random.default_rng(seed)
-    codes: dict[str, np.ndarray] = {}
-    last = rng.random(n_rows)
-    for name, column in schema.columns.items():
-        last = np.where(rng.random(n_rows) < 0.4, last, rng.random(n_rows))
-        codes[name] = (last * column.n_levels).astype(np.uint8)
-    return MemoryTable.from_codes(codes, schema)
-
-
-class SpyRun:
-    def __init__(self, log: list[str], fails: bool = False) -> None:
-        self.log, self.fails = log, fails
-
-    def record(self, event: Event) -> None:
-        if self.fails:
-            raise LedgerError("the disk is full")
-        self.log.append("record")
-
-
-class SpyNoise:
+class LoggedNoise:
     """Seeded noise that writes down what was drawn, and passes for private."""
 
     name, private = "spy", True
@@ -91,15 +58,8 @@ def make_spied(
     accounting: Filter, statistic: Statistic = KENDALL, relation: Relation = Relation.ADD_REMOVE, fails: bool = False
 ) -> tuple[Curator, QuestionSession, list[str]]:
     log: list[str] = []
-    charge = accounting.charge
-
-    def spied(event: Event) -> None:
-        charge(event)
-        log.append("charge")
-
-    accounting.charge = spied
     table = make_rows(make_schema(a=2, b=2, c=2), ROWS)
-    curator = Curator(table, relation, accounting, SpyRun(log, fails), SpyNoise(log))
+    curator = Curator(table, relation, spy_on(accounting, log), SpyRun(log, fails), LoggedNoise(log))
     asked = curator.ask_questions(statistic)
     log.clear()  # records that were dealt out to parts
     return curator, asked, log
@@ -344,18 +304,6 @@ class TestAnswers:
         assert abs(heads - 2000) < 5 * math.sqrt(1000)
         assert curator.events == ()
         assert asked.asked == 0
-
-
-def capture_scores(monkeypatch: pytest.MonkeyPatch) -> list[list[Fraction]]:
-    """Note what the exponential mechanism is given, in records, and choose the first."""
-    seen: list[list[Fraction]] = []
-
-    def choose(scores: list[Fraction], epsilon: Fraction, *rest: object) -> int:
-        seen.append(scores)
-        return 0
-
-    monkeypatch.setattr(gate.exponential, "choose", choose)
-    return seen
 
 
 class TestChoices:

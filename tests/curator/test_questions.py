@@ -10,11 +10,11 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from spies import ROWS, capture_scores, make_rows, make_schema
 
-from dagveil.curator import QuestionSession, gate
+from dagveil.curator import QuestionSession
 from dagveil.curator.gate import Gate
 from dagveil.curator.questions import RECORD, Question, Sample
-from dagveil.data.column import Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.privacy.budget import Budget
@@ -28,15 +28,9 @@ from dagveil.statistics.statistic import STATISTIC_NAMES, Statistic, TableShape,
 sys.path.append(str(Path(__file__).parents[1] / "statistics"))
 from neighbours import all_tables, changes, largest_change, largest_change_of_all
 
-ROWS = 300
 KENDALL = statistic_named("kendall", ROWS)
 HALF = Fraction(1, 2)
 both_relations = pytest.mark.parametrize("relation", Relation)
-
-
-def make_schema(**levels: int) -> Schema:
-    columns = {name: Categorical(tuple(f"v{i}" for i in range(size)), "v0") for name, size in levels.items()}
-    return Schema(dataset="asked", columns=columns, reviewed=True, nominal_rows=ROWS)
 
 
 class Counted:
@@ -52,17 +46,6 @@ class Counted:
         axes = [names.index(name) for name in columns]
         summed = self._joint.sum(axis=tuple(axis for axis in range(self._joint.ndim) if axis not in axes))
         return summed.transpose([sorted(axes).index(axis) for axis in axes])
-
-
-def make_rows(schema: Schema, n_rows: int, seed: int = 0) -> MemoryTable:
-    """Return rows in which neighbouring columns are dependent."""
-    rng = np.random.default_rng(seed)
-    codes: dict[str, np.ndarray] = {}
-    last = rng.random(n_rows)
-    for name, column in schema.columns.items():
-        last = np.where(rng.random(n_rows) < 0.4, last, rng.random(n_rows))
-        codes[name] = (last * column.n_levels).astype(np.uint8)
-    return MemoryTable.from_codes(codes, schema)
 
 
 def open_gate() -> Gate:
@@ -237,18 +220,6 @@ class TestThresholds:
             assert (exact > critical * RECORD) == says
             said.add(says)
         assert said == {True, False}
-
-
-def capture_scores(monkeypatch: pytest.MonkeyPatch) -> list[list[Fraction]]:
-    """Note what the exponential mechanism is given, in records, and choose the first."""
-    seen: list[list[Fraction]] = []
-
-    def choose(scores: list[Fraction], epsilon: Fraction, *rest: object) -> int:
-        seen.append(scores)
-        return 0
-
-    monkeypatch.setattr(gate.exponential, "choose", choose)
-    return seen
 
 
 class TestChoices:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.polynomial import legendre
+from spies import open_curator
 
-from dagveil.curator import Curator
 from dagveil.data.additive import AdditiveFunction
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
@@ -20,13 +20,8 @@ from dagveil.data.schema import Schema
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import GaussianFilter
-from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.memory import MemoryLedger
-from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.moments import moments_squared_sensitivity
-
-TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
 NAMES = ("a", "b", "x", "y")
 SCHEMA = Schema(dataset="residuals", columns={name: Numeric(bounds=(-2, 6)) for name in NAMES}, reviewed=True)
@@ -98,9 +93,8 @@ def test_a_row_enters_alike_whatever_stands_beside_it() -> None:
 @pytest.mark.parametrize("relation", Relation)
 def test_price_and_noise(relation: Relation) -> None:
     accounting = GaussianFilter(Budget.of(1, 1e-6))
-    run = MemoryLedger().reserve("residuals", accounting.budget, TERMS, "pure accounting", "test", "test")
     table = table_of(np.random.default_rng(3).uniform(-2, 6, (500, 4)).tolist())
-    curator = Curator(table, relation, accounting, run, noise_source(NoiseKind.SEEDED, 1))
+    curator = open_curator(table, accounting, relation)
     releases = [curator.residual_moments(PLAN, Fraction(1, 60), "residuals") for _ in range(50)]
     (event,) = set(curator.events)
     assert isinstance(event, DiscreteGaussian)

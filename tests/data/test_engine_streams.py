@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_contract import SCHEMA, as_source, as_table
 
-from dagveil.audit.shuffled import ShuffledRows
+from dagveil.audit.sensitivity import ShuffledRows
 from dagveil.data.column import Categorical, Numeric
 from dagveil.data.distinct import Cube, WeightedRows
 from dagveil.data.memory import MemoryTable

@@ -8,12 +8,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from dagveil.audit.batched_runs import Conduct
-from dagveil.audit.cases import Case, Setting
-from dagveil.audit.distinguish import Attack
 from dagveil.audit.membership import Membership
-from dagveil.audit.neighbours import DataKind
+from dagveil.audit.neighbours import DataKind, Setting
 from dagveil.audit.replay import Replay
+from dagveil.audit.runs import Conduct
 from dagveil.audit.search import Effort, Finding
 from dagveil.errors import DataError
 from dagveil.privacy.budget import Budget
@@ -36,14 +34,10 @@ class AttackLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Which pair, and the settings that the method ran with there.
     claimed
         The epsilon that the bound is held against; for a published program the largest that a run reported.
-    bound
-        Lower bound on epsilon.
+    bound, ceiling, runs, hits, other_hits, event
+        As of an `Attack`.
     reachable
         What the best attack is expected to prove with so many runs, by the accounting; None where nothing is accounted.
-    ceiling
-        The largest bound that so many runs can prove at all.
-    runs, hits, other_hits, event
-        Judged runs on each table, and how often the event came there.
     pair
         The two tables, in words.
     conduct
@@ -63,101 +57,6 @@ class AttackLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     event: str
     pair: str = ""
     conduct: Conduct = Conduct.EACH
-
-    @classmethod
-    def of(
-        cls,
-        case: Case,
-        claimed: float,
-        attack: Attack,
-        reachable: float | None = None,
-        pair: str = "",
-        conduct: Conduct = Conduct.EACH,
-    ) -> AttackLine:
-        """Write an attack down."""
-        return cls(
-            case.kind,
-            case.relation,
-            dict(case.options),
-            claimed,
-            attack.bound,
-            reachable,
-            attack.ceiling,
-            attack.runs,
-            attack.hits,
-            attack.other_hits,
-            attack.event,
-            pair,
-            conduct,
-        )
-
-
-class MembershipLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One attacker's trials to tell members from others: area and advantage with 95 % intervals, beside the bounds."""
-
-    kind: DataKind
-    relation: Relation
-    attacker: str
-    trials: int
-    auc: float
-    auc_low: float
-    auc_high: float
-    auc_bound: float
-    advantage: float
-    advantage_low: float
-    advantage_high: float
-    advantage_bound: float
-
-    @classmethod
-    def of(cls, kind: DataKind, relation: Relation, found: Membership) -> MembershipLine:
-        """Write an outcome down."""
-        auc, advantage = found.auc, found.advantage
-        return cls(
-            kind,
-            relation,
-            found.attacker,
-            found.trials,
-            auc.value,
-            auc.low,
-            auc.high,
-            found.auc_bound,
-            advantage.value,
-            advantage.low,
-            advantage.high,
-            found.advantage_bound,
-        )
-
-
-class SensitivityLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One search for neighbours: the largest change beside the declared one, and the pair."""
-
-    statistic: str
-    function: str
-    relation: Relation
-    change: float
-    declared: float
-    ratio: float
-    pairs: int
-    pair: str
-
-    @property
-    def exceeds(self) -> bool:
-        """Whether a pair moved by more than is declared; floats may round by a billionth."""
-        return self.ratio > 1.0 + 1e-9
-
-    @classmethod
-    def of(cls, finding: Finding) -> SensitivityLine:
-        """Write a finding down."""
-        return cls(
-            finding.statistic,
-            finding.function,
-            finding.relation,
-            finding.change,
-            finding.declared,
-            finding.ratio,
-            finding.pairs,
-            finding.words,
-        )
 
 
 class ReplayLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -211,9 +110,9 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delta: str
     relations: tuple[Relation, ...]
     replays: tuple[ReplayLine, ...]
-    statistics: tuple[SensitivityLine, ...]
+    statistics: tuple[Finding, ...]
     attacks: tuple[AttackLine, ...]
-    memberships: tuple[MembershipLine, ...] = ()
+    memberships: tuple[Membership, ...] = ()
     readings: tuple[str, ...] = ()
 
     @property
@@ -222,12 +121,12 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(self.attacks, key=lambda attack: attack.bound, default=None)
 
     @property
-    def farthest(self) -> MembershipLine | None:
+    def farthest(self) -> Membership | None:
         """The membership attacker with the largest advantage."""
         return max(self.memberships, key=lambda line: line.advantage, default=None)
 
     @property
-    def closest(self) -> SensitivityLine | None:
+    def closest(self) -> Finding | None:
         """The statistic that came closest to its declared sensitivity, or went beyond."""
         return max(self.statistics, key=lambda line: line.ratio, default=None)
 
@@ -238,7 +137,7 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         found += [
             f"{line.statistic}, {line.relation.value}: a neighbour moves it by {line.ratio:.4g} of what is declared"
             for line in self.statistics
-            if line.exceeds
+            if not line.holds
         ]
         found += [
             f"attack, {line.relation.value}: epsilon is at least {line.bound:.4g}, and {line.claimed:.4g} is claimed"
@@ -261,18 +160,6 @@ def _list_numbers(value: Any) -> Iterator[float]:
             yield from _list_numbers(item)
     elif isinstance(value, int | float):
         yield value
-
-
-def read_amount(text: str) -> float:
-    """Read an exact fraction as a number for people.
-
-    Examples
-    --------
-    >>> read_amount("1/4")
-    0.25
-    """
-    top, _, bottom = text.partition("/")
-    return float(top) / float(bottom or 1)
 
 
 def encode_certificate(certificate: Certificate) -> bytes:

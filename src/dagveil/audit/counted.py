@@ -5,22 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from itertools import combinations, product
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtri
 
-from dagveil.audit.counted_batches import (
-    MOST_ROWS,
-    batch_distances,
-    batch_scores,
-    batch_smooth_sensitivity,
-    batch_votes,
-)
 from dagveil.audit.search import AuditedStatistic, Floats, Found, Look, Norm, join_looks
-from dagveil.audit.tables import Tables, TableSearch
+from dagveil.audit.tables import Measure, Tables, look_at_tables
 from dagveil.curator.questions import RECORD
-from dagveil.privacy.mechanisms.smooth_median import median, smooth_sensitivity
+from dagveil.privacy.mechanisms.smooth_median import DECAY_BITS, _weights, median, smooth_sensitivity
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import (
     centre_counts,
@@ -29,18 +25,17 @@ from dagveil.statistics.contingency import (
     interactions_squared_sensitivity,
     margins_squared_sensitivity,
 )
-from dagveil.statistics.distance import ExactDistance
+from dagveil.statistics.distance import _SIGNS, REACH, ExactDistance, n_log_n
 from dagveil.statistics.kendall import Kendall
-from dagveil.statistics.reconciled import PartTest, Reconciled
+from dagveil.statistics.reconciled import PartTest, Reconciled, part_p_values
 from dagveil.statistics.statistic import STATISTIC_NAMES, Statistic, TableShape, statistic_named
 
-SHAPES: Final = (
-    TableShape(1, 2, 2),
-    TableShape(2, 2, 2),
-    TableShape(1, 2, 3),
-    TableShape(1, 3, 3),
-    TableShape(2, 2, 3),
-)
+Integers = NDArray[np.int64]
+
+MOST_ROWS: Final = 31
+"""Rows of the largest tables whose exact distance is looked up."""
+
+SHAPES: Final = tuple(TableShape(*shape) for shape in ((1, 2, 2), (2, 2, 2), (1, 2, 3), (1, 3, 3), (2, 2, 3)))
 """Declared shapes of the questions that are searched: one stratum and two, two levels and three."""
 
 SIZES: Final = (3, 30, 1000)
@@ -54,47 +49,135 @@ DISTANCE_LEVEL: Final = 0.1
 LATTICE: Final = 7
 """A public factor of counts."""
 
+MEDIAN_UPPER: Final = 12
 
-def look_at_tables(statistic: Statistic, shape: TableShape, sizes: tuple[int, ...] = SIZES) -> Look:
+MEDIAN_BETA: Final = Fraction(1, 10)
+
+MEDIAN_BATCH: Final = 256
+
+
+def batch_votes(statistic: Reconciled) -> Measure:
+    """Return the twin of votes: tables come as (batch, parts, levels of x, levels of y)."""
+
+    def measure(tables: Tables) -> Floats:
+        p_values = part_p_values(tables.reshape(-1, 1, *tables.shape[2:]), statistic.test)
+        votes = (p_values <= statistic.part_level).reshape(len(tables), statistic.parts).sum(axis=1)
+        return np.asarray(votes[:, None], dtype=np.float64)
+
+    return measure
+
+
+def batch_scores(statistic: Statistic, relation: Relation, shape: TableShape) -> Measure:
+    """Return the twin of a question session's scores, in grid steps."""
+    sensitivity = statistic.sensitivity(relation, shape)
+    return lambda tables: (statistic.values(tables) * RECORD // sensitivity)[:, None].astype(np.float64)
+
+
+def batch_distances(level: float) -> Measure:
+    """Return the twin of the exact distance of 2×2 tables with at most MOST_ROWS rows: looked up."""
+    known = tabulate_distances(level)
+
+    def measure(tables: Tables) -> Floats:
+        a, b, c, d = tables.reshape(-1, 4).T
+        return known[a, b, c, d][:, None].astype(np.float64)
+
+    return measure
+
+
+@lru_cache(maxsize=2)
+def tabulate_distances(level: float) -> NDArray[np.int8]:
+    """Return the value of `ExactDistance` for every table with cells up to MOST_ROWS, by the four cells.
+
+    All tables are judged once. Then those within 1, 2, … records of a table that is judged otherwise are marked, by
+    shifting the marks along each axis. Ways beyond REACH do not count, so cells up to MOST_ROWS + REACH suffice.
+    """
+    size = MOST_ROWS + REACH + 1
+    products = np.array([n_log_n(count) for count in range(4 * size)])
+    a, b, c, d = np.ogrid[:size, :size, :size, :size]
+    statistic = np.zeros((size,) * 4)
+    # in the order of the statistic itself, so that sums round in the same way
+    for counts, sign in zip((a, b, c, d, a + b, c + d, a + c, b + d, a + b + c + d), _SIGNS, strict=True):
+        statistic += sign * products[counts]
+    dependent = 2.0 * statistic > float(chdtri(1, level))
+    values = np.empty(dependent.shape, dtype=np.int8)
+    for side in (False, True):
+        distance = np.full(dependent.shape, REACH, dtype=np.int8)
+        reached = dependent != side
+        distance[reached] = 0
+        for radius in range(1, REACH):
+            wider = _widen(reached)
+            distance[wider & ~reached] = radius
+            reached = wider
+        # one value for tables that look dependent, another for those that do not
+        mine = dependent == side
+        values[mine] = (REACH + distance if side else REACH - (distance - 1))[mine]
+    kept = slice(MOST_ROWS + 1)
+    return np.ascontiguousarray(values[kept, kept, kept, kept])
+
+
+def _widen(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Mark all tables that one record takes to a marked one."""
+    wider = marks.copy()
+    for axis in range(marks.ndim):
+        target, source = np.moveaxis(wider, axis, 0), np.moveaxis(marks, axis, 0)
+        target[1:] |= source[:-1]
+        target[:-1] |= source[1:]
+    return wider
+
+
+def batch_smooth_sensitivity(lists: Integers, lower: int, upper: int, beta: float) -> Floats:
+    """Return the smooth sensitivity of the median of each list, (batch,), in floating point.
+
+    Examples
+    --------
+    >>> batch_smooth_sensitivity(np.array([[4, 5, 5, 5, 6]]), 0, 10, 0.5).round(4).tolist()
+    [1.8394]
+    """
+    count = lists.shape[1]
+    middle = (count - 1) // 2
+    ordered = np.sort(np.clip(lists, lower, upper), axis=1)
+    edge = np.ones((len(lists), 1), dtype=np.int64)
+    starts = np.hstack([lower * edge, ordered[:, : middle + 1]])
+    ends = np.hstack([ordered[:, middle:], upper * edge])
+    widest = np.zeros((len(lists), count + 2), dtype=np.int64)
+    for left in range(starts.shape[1]):
+        for right in range(ends.shape[1]):
+            gap = middle + right - (left - 1)
+            np.maximum(widest[:, gap], ends[:, right] - starts[:, left], out=widest[:, gap])
+    changes = np.maximum.accumulate(widest[:, 1:], axis=1)
+    return np.asarray((_decays(beta, changes.shape[1]) * changes).max(axis=1))
+
+
+@lru_cache(maxsize=64)
+def _decays(beta: float, count: int) -> Floats:
+    return np.array([weight / 2**DECAY_BITS for weight in _weights(Fraction(beta), count)])
+
+
+def _look_at_statistic(statistic: Statistic, shape: TableShape) -> Look:
     """Return the search for a statistic of questions, by its own declared sensitivity."""
+    return look_at_tables(
+        lambda tables: statistic.values(tables)[:, None].astype(np.float64),
+        tuple(shape),
+        Norm.LARGEST,
+        lambda relation: float(statistic.sensitivity(relation, shape)),
+        SIZES,
+    )
 
-    def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        search = TableSearch(
-            lambda tables: statistic.values(tables)[:, None].astype(np.float64), tuple(shape), Norm.LARGEST, relation
-        )
-        return search.run(pairs, sizes, rng), float(statistic.sensitivity(relation, shape))
 
-    return look
-
-
-def _look_at_margins(norm: Norm, lattice: int, declare: Callable[[Relation, int], float]) -> Look:
+def _look_at_margins(norm: Norm, lattice: int, declare: Callable[[Relation], float]) -> Look:
     """Return the search for several tables of counts of the same rows: all pairs of three columns."""
 
     def measure(tables: Tables) -> Floats:
         sums = [tables.sum(axis=axis + 1).reshape(len(tables), -1) for axis in range(3)]
         return lattice * np.hstack(sums).astype(np.float64)
 
-    def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        search = TableSearch(measure, (2, 2, 3), norm, relation)
-        return search.run(pairs, SIZES, rng), declare(relation, 3)
-
-    return look
-
-
-def _look_at_rows(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-    search = TableSearch(
-        lambda tables: LATTICE * tables.sum(axis=(1, 2), dtype=np.float64)[:, None], (2, 2), Norm.SQUARES, relation
-    )
-    # where records are replaced, nothing is charged for it
-    charged = relation is Relation.ADD_REMOVE
-    return search.run(pairs, SIZES, rng), charged * math.sqrt(counts_squared_sensitivity(relation, 1, LATTICE))
+    return look_at_tables(measure, (2, 2, 3), norm, declare, SIZES)
 
 
 def _look_at_centred(levels: tuple[int, ...], order: int) -> Look:
     """Return the search for centred tables in counts: one-way ones with the number of rows, or those of all pairs."""
     names = [f"c{axis}" for axis in range(len(levels))]
     sets = list(combinations(range(len(levels)), order))
-    pairs_of_names = [(names[a], names[b]) for a, b in combinations(range(len(levels)), 2)]
 
     def measure(tables: Tables) -> Floats:
         found = [tables.reshape(len(tables), -1).sum(axis=1, keepdims=True)] if order == 1 else []
@@ -104,52 +187,38 @@ def _look_at_centred(levels: tuple[int, ...], order: int) -> Look:
             found.append(centre_counts(tables.sum(axis=gone)).reshape(len(tables), -1) / size)
         return np.hstack(found)
 
-    def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        search = TableSearch(measure, levels, Norm.SQUARES, relation)
-        declared = (
-            margins_squared_sensitivity(relation, levels)
-            if order == 1
-            else interactions_squared_sensitivity(relation, pairs_of_names, dict(zip(names, levels, strict=True)))
-        )
-        return search.run(pairs, SIZES, rng), math.sqrt(declared)
+    def declare(relation: Relation) -> float:
+        if order == 1:
+            return math.sqrt(margins_squared_sensitivity(relation, levels))
+        pairs = list(combinations(names, 2))
+        return math.sqrt(interactions_squared_sensitivity(relation, pairs, dict(zip(names, levels, strict=True))))
 
-    return look
+    return look_at_tables(measure, levels, Norm.SQUARES, declare, SIZES)
 
 
 def _look_at_votes(test: PartTest) -> Look:
     """Return the search for votes: a record stays in its part whatever it holds."""
-    parts = 3
-
-    def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        statistic = Reconciled(test, parts)
-        shape = TableShape(1, 2, 2)
-        search = TableSearch(
-            batch_votes(statistic),
-            (parts, 2, 2),
-            Norm.LARGEST,
-            relation,
-            parts=parts,
-        )
-        return search.run(pairs, (6, 30, 60), rng), float(statistic.sensitivity(relation, shape))
-
-    return look
+    statistic = Reconciled(test, 3)
+    return look_at_tables(
+        batch_votes(statistic),
+        (3, 2, 2),
+        Norm.LARGEST,
+        lambda relation: float(statistic.sensitivity(relation, TableShape(1, 2, 2))),
+        (6, 30, 60),
+        parts=3,
+    )
 
 
 def _look_at_scores(name: str) -> Look:
     """Return the search for scores in records, as a question session computes them."""
-    shape = TableShape(2, 2, 2)
+    statistic, shape = statistic_named(name, 30), TableShape(2, 2, 2)
 
     def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        measure = batch_scores(statistic_named(name, 30), relation, shape)
-        search = TableSearch(measure, tuple(shape), Norm.LARGEST, relation)
-        return search.run(pairs, (3, 30), rng), float(RECORD)
+        measure = batch_scores(statistic, relation, shape)
+        facts = tuple(shape), Norm.LARGEST, lambda relation: float(RECORD), (3, 30)
+        return look_at_tables(measure, *facts)(relation, pairs, rng)
 
     return look
-
-
-MEDIAN_UPPER: Final = 12
-MEDIAN_BETA: Final = Fraction(1, 10)
-MEDIAN_BATCH: Final = 256
 
 
 def _look_at_medians(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
@@ -204,15 +273,6 @@ def _compare_exactly(values: list[int], other: list[int]) -> float:
     return max(moved, abs(math.log(after / smooth)) / float(MEDIAN_BETA))
 
 
-def _look_at_distances(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-    """Search tables of up to 31 rows: all of them were judged beforehand, and their distances are looked up."""
-    distance, shape = ExactDistance(DISTANCE_LEVEL, Kendall(60)), TableShape(1, 2, 2)
-    search = TableSearch(
-        batch_distances(DISTANCE_LEVEL), tuple(shape), Norm.LARGEST, relation, most_enumerated=DISTANCE_ROWS
-    )
-    return search.run(pairs, (3, DISTANCE_ROWS), rng), float(distance.sensitivity(relation, shape))
-
-
 def _question_statistics() -> list[AuditedStatistic]:
     places = {
         "kendall": "statistics.kendall.Kendall.sensitivity",
@@ -221,49 +281,51 @@ def _question_statistics() -> list[AuditedStatistic]:
         "mutual-information": "statistics.g.G.sensitivity",
         "chi-square": "statistics.chi_square.ChiSquare.sensitivity",
     }
-    audited = []
-    for name in STATISTIC_NAMES:
-        looks = [look_at_tables(statistic_named(name, rows), shape) for shape in SHAPES for rows in (8, 1000)]
-        audited.append(AuditedStatistic(name, places[name], join_looks(looks)))
-    distances = "statistics.distance.ExactDistance.sensitivity"
-    audited.append(AuditedStatistic("exact distance", distances, _look_at_distances))
+    # tables of up to 31 rows: all of them were judged beforehand, and their distances are looked up
+    distance, shape = ExactDistance(DISTANCE_LEVEL, Kendall(60)), TableShape(1, 2, 2)
+    distances = look_at_tables(
+        lambda tables: batch_distances(DISTANCE_LEVEL)(tables),
+        tuple(shape),
+        Norm.LARGEST,
+        lambda relation: float(distance.sensitivity(relation, shape)),
+        (3, DISTANCE_ROWS),
+        most_enumerated=DISTANCE_ROWS,
+    )
     votes = join_looks([_look_at_votes(test) for test in PartTest])
-    audited.append(AuditedStatistic("votes of parts", "statistics.reconciled.Reconciled.sensitivity", votes))
-    medians = "privacy.mechanisms.smooth_median.smooth_sensitivity"
-    audited.append(AuditedStatistic("median of parts", medians, _look_at_medians))
     scores = join_looks([_look_at_scores(name) for name in ("kendall", "g")])
-    audited.append(AuditedStatistic("score in records", "curator.questions.QuestionSession.answer", scores))
-    return audited
+    every = [(shape, rows) for shape in SHAPES for rows in (8, 1000)]
+    ranks = {name: [_look_at_statistic(statistic_named(name, rows), one) for one, rows in every] for name in places}
+    return [
+        *(AuditedStatistic(name, places[name], join_looks(ranks[name])) for name in STATISTIC_NAMES),
+        AuditedStatistic("exact distance", "statistics.distance.ExactDistance.sensitivity", distances),
+        AuditedStatistic("votes of parts", "statistics.reconciled.Reconciled.sensitivity", votes),
+        AuditedStatistic("median of parts", "privacy.mechanisms.smooth_median.smooth_sensitivity", _look_at_medians),
+        AuditedStatistic("score in records", "curator.questions.QuestionSession.answer", scores),
+    ]
 
 
 def _count_statistics() -> list[AuditedStatistic]:
     squared = "statistics.contingency.counts_squared_sensitivity"
+    tables = _look_at_margins(
+        Norm.SQUARES, LATTICE, lambda relation: math.sqrt(counts_squared_sensitivity(relation, 3, LATTICE))
+    )
+    charged = {Relation.ADD_REMOVE: math.sqrt(counts_squared_sensitivity(Relation.ADD_REMOVE, 1, LATTICE))}
+    rows = look_at_tables(
+        lambda tables: LATTICE * tables.sum(axis=(1, 2), dtype=np.float64)[:, None],
+        (2, 2),
+        Norm.SQUARES,
+        lambda relation: charged.get(relation, 0.0),  # where records are replaced, nothing is charged for it
+        SIZES,
+    )
+    laplace = _look_at_margins(Norm.SIZES, 1, lambda relation: float(counts_sensitivity(relation, 3)))
+    margins = join_looks([_look_at_centred(levels, 1) for levels in ((2, 2, 2), (2, 3, 4))])
+    pairs = join_looks([_look_at_centred(levels, 2) for levels in ((2, 3), (3, 4), (2, 2, 2), (2, 3, 4))])
     return [
-        AuditedStatistic(
-            "tables of counts",
-            squared,
-            _look_at_margins(
-                Norm.SQUARES,
-                LATTICE,
-                lambda relation, tables: math.sqrt(counts_squared_sensitivity(relation, tables, LATTICE)),
-            ),
-        ),
-        AuditedStatistic("number of rows", squared, _look_at_rows),
-        AuditedStatistic(
-            "tables of counts, Laplace noise",
-            "statistics.contingency.counts_sensitivity",
-            _look_at_margins(Norm.SIZES, 1, lambda relation, tables: float(counts_sensitivity(relation, tables))),
-        ),
-        AuditedStatistic(
-            "margins",
-            "statistics.contingency.margins_squared_sensitivity",
-            join_looks([_look_at_centred(levels, 1) for levels in ((2, 2, 2), (2, 3, 4))]),
-        ),
-        AuditedStatistic(
-            "interactions of pairs",
-            "statistics.contingency.interactions_squared_sensitivity",
-            join_looks([_look_at_centred(levels, 2) for levels in ((2, 3), (3, 4), (2, 2, 2), (2, 3, 4))]),
-        ),
+        AuditedStatistic("tables of counts", squared, tables),
+        AuditedStatistic("number of rows", squared, rows),
+        AuditedStatistic("tables of counts, Laplace noise", "statistics.contingency.counts_sensitivity", laplace),
+        AuditedStatistic("margins", "statistics.contingency.margins_squared_sensitivity", margins),
+        AuditedStatistic("interactions of pairs", "statistics.contingency.interactions_squared_sensitivity", pairs),
     ]
 
 

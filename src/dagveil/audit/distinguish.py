@@ -1,17 +1,34 @@
-"""Telling two tables apart by what runs on them gave out: an event is chosen on half of them, judged on the rest."""
+"""Telling two tables apart by what runs on them gave out, and what the best attack could prove with so many runs.
+
+An event is chosen on half of the runs and judged on the rest: counted there, it proves a lower bound on epsilon.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
+from scipy.special import betaincinv, expit
 
-from dagveil.audit.bound import bound_epsilon, find_ceiling
+from dagveil.audit.search import Floats
 from dagveil.errors import DataError
+from dagveil.privacy.events import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    ExponentialChoice,
+    SmoothLaplace,
+    SparseVectorRound,
+    SubsampledGaussian,
+)
 
-Floats = NDArray[np.float64]
+CONFIDENCE: Final = 0.95
+"""Probability, at least, with which a bound is below the true epsilon."""
 
 RIDGE: Final = 1e-3
 """Added to the variances of standardised features, so that constant ones do no harm."""
@@ -21,9 +38,59 @@ FEWEST_RUNS: Final = 8
 CHOICE_CONFIDENCE: Final = 0.99
 """Events are chosen at this confidence, above that of the verdict: the best of many thresholds was also lucky."""
 
+DRAWS: Final = 200_000
 
-@dataclass(frozen=True, slots=True)
-class Attack:
+FEWEST_DRAWS: Final = 200
+"""Rarer events are left out: their probabilities would be guesses."""
+
+
+def find_rates(hits: ArrayLike, runs: int, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
+    """Return Clopper and Pearson's bounds of a probability, each of which fails with half of 1 − confidence.
+
+    Examples
+    --------
+    >>> low, high = find_rates(0, 100)
+    >>> float(low), round(float(high), 4)
+    (0.0, 0.0362)
+    """
+    failing = (1.0 - confidence) / 2.0
+    counts = np.asarray(hits, dtype=np.float64)
+    low = np.where(counts > 0, betaincinv(np.maximum(counts, 1.0), runs - counts + 1.0, failing), 0.0)
+    misses = runs - counts
+    high = np.where(misses > 0, betaincinv(counts + 1.0, np.maximum(misses, 1.0), 1.0 - failing), 1.0)
+    return low, high
+
+
+def bound_epsilon(
+    hits: ArrayLike, other_hits: ArrayLike, runs: int, other_runs: int, delta: float, confidence: float = CONFIDENCE
+) -> Floats:
+    """Return the epsilon that an event proves at least: ln((p − delta)/q), p and q at the unlucky ends.
+
+    The event came so often in the runs on either table. The confidence is that of both rates together.
+
+    Examples
+    --------
+    >>> round(float(bound_epsilon(900, 50, 1000, 1000, 1e-6)), 3)
+    2.599
+    """
+    low, _ = find_rates(hits, runs, confidence)
+    _, high = find_rates(other_hits, other_runs, confidence)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(low > delta, np.maximum(np.log((low - delta) / high), 0.0), 0.0))
+
+
+def find_ceiling(runs: int, delta: float, confidence: float = CONFIDENCE) -> float:
+    """Return the largest bound that so many judged runs on each table can give, about ln(runs/3.7).
+
+    Examples
+    --------
+    >>> round(find_ceiling(10_000, 0.0), 3), round(float(np.log(10_000 / 3.7)), 3)
+    (7.905, 7.902)
+    """
+    return float(bound_epsilon(runs, 0, runs, runs, delta, confidence)) if runs > 0 else 0.0
+
+
+class Attack(msgspec.Struct, frozen=True):
     """What a distinguishing attack proved.
 
     Attributes
@@ -63,14 +130,7 @@ def distinguish(first: Floats, second: Floats, names: tuple[str, ...], delta: fl
 
     Candidates are each feature, and a linear score of all of them, above or below any threshold.
 
-    Parameters
-    ----------
-    first, second
-        Features of independent runs on either table, one row each.
-    names
-        Of the features.
-    delta
-        Of the claim.
+    Rows are features of independent runs on either table, and delta is that of the claim.
 
     Examples
     --------
@@ -131,3 +191,72 @@ def _choose_threshold(first: Floats, second: Floats, weights: Floats, name: str,
                 words = f"{name} {'at least' if above else 'below'} {threshold:.6g}"
                 best = _Event(weights, threshold, above, on_second, float(promises[place]), words)
     return best
+
+
+def find_reachable(events: Sequence[Event], runs: int, delta: float, seed: int = 0) -> float:
+    """Return the epsilon that the best attack is expected to prove with so many judged runs on each table.
+
+    Every charge is taken for the worst mechanism that it covers: Gaussian noise on answers that move by the whole
+    declared change, and a randomised response for a charge of pure epsilon. Their composition is the worst that the
+    accounting allows, so no attack on the method can be expected to do better.
+
+    Events are what one run charges.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> gaussian = DiscreteGaussian("answer", 1, Fraction(1), Fraction(16))
+    >>> few, many = (find_reachable([gaussian], runs, 1e-6) for runs in (500, 50_000))
+    >>> few < many < 1.0
+    True
+    """
+    if runs <= 0:
+        return 0.0
+    rng = np.random.default_rng(seed)
+    found = 0.0
+    for mirrored in (False, True):
+        first, second = (draw_losses(events, on_second, mirrored, rng) for on_second in (False, True))
+        found = max(found, _prove(second, runs, delta), _prove(-first, runs, delta))
+        if not any(isinstance(event, SubsampledGaussian) for event in events):
+            break  # all others look the same from both sides
+    return found
+
+
+def draw_losses(events: Sequence[Event], on_second: bool, mirrored: bool, rng: np.random.Generator) -> Floats:
+    """Draw log-likelihood ratios of the worst composition, second table over first, from runs on either table."""
+    sign = 1.0 if on_second else -1.0
+    gaussian = [event for event in events if isinstance(event, DiscreteGaussian)]
+    squared = math.fsum(float(event.squared_sensitivity / event.variance) for event in gaussian)
+    losses = sign * squared / 2.0 + math.sqrt(squared) * rng.standard_normal(DRAWS)
+    for event in events:
+        if isinstance(event, DiscreteLaplace | SparseVectorRound | ExponentialChoice | SmoothLaplace):
+            epsilon = float(event.epsilon)
+            losses += sign * epsilon * np.where(rng.random(DRAWS) < expit(epsilon), 1.0, -1.0)
+        elif isinstance(event, SubsampledGaussian):
+            losses += _draw_sampled(event, on_second, mirrored, rng)
+    return losses
+
+
+def _draw_sampled(event: SubsampledGaussian, on_second: bool, mirrored: bool, rng: np.random.Generator) -> Floats:
+    """Draw the loss of Gaussian noise on a Poisson sub-sample; mirrored, the record is on the first table."""
+    rate, shift = float(event.rate), math.sqrt(float(event.squared_sensitivity / event.variance))
+    has_record = on_second != mirrored
+    taken = rng.random(DRAWS) < (rate if has_record else 0.0)
+    answers = rng.standard_normal(DRAWS) + shift * taken
+    ratio = np.log1p(rate * np.expm1(shift * answers - shift**2 / 2.0))
+    return -ratio if mirrored else ratio
+
+
+def _prove(losses: Floats, runs: int, delta: float) -> float:
+    """Return the best bound over events "the loss is at least so much", at their expected numbers of hits.
+
+    On the other table such an event has the probability E[exp(−loss)] over it, so the same draws tell both rates.
+    """
+    ordered = np.sort(losses)[::-1]
+    # an event takes all draws that are equal
+    last = np.flatnonzero(np.append(np.diff(ordered) < 0.0, True))
+    last = last[last >= FEWEST_DRAWS]
+    last = last[:: max(1, len(last) // 2000)]
+    p = (last + 1.0) / DRAWS
+    q = np.minimum(np.cumsum(np.exp(-ordered))[last] / DRAWS, 1.0)
+    return float(bound_epsilon(runs * p, runs * q, runs, runs, delta).max(initial=0.0))

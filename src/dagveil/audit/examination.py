@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from dagveil._version import __version__
-from dagveil.audit.cases import Case, Setting, attack_cases, count_runs, is_slow
-from dagveil.audit.certificate import (
-    CERTIFICATE_VERSION,
-    AttackLine,
-    Certificate,
-    MembershipLine,
-    ReplayLine,
-    SensitivityLine,
+from dagveil.audit.certificate import CERTIFICATE_VERSION, AttackLine, Certificate, ReplayLine
+from dagveil.audit.distinguish import Attack, distinguish, find_reachable
+from dagveil.audit.doors import READERS
+from dagveil.audit.membership import Membership, infer_membership, membership_kind, membership_options
+from dagveil.audit.neighbours import (
+    Case,
+    DataKind,
+    Setting,
+    attack_cases,
+    count_runs,
+    fitting_kinds,
+    fitting_relations,
+    is_slow,
+    make_pair,
 )
-from dagveil.audit.distinguish import Attack, distinguish
-from dagveil.audit.membership import infer_membership, membership_kind, membership_options
-from dagveil.audit.neighbours import DataKind, fitting_kinds, fitting_relations, make_pair
-from dagveil.audit.parallel import work_through
-from dagveil.audit.published_runs import PUBLISHED_PAIRS, PublishedAttacker, make_published_pair, published_case
-from dagveil.audit.published_search import published_statistics
-from dagveil.audit.reachable import find_reachable
+from dagveil.audit.parallel import BlockStore, work_through
+from dagveil.audit.published import PublishedAttacker, make_published_pair, published_case, published_claim
 from dagveil.audit.replay import Replay, replay_method
 from dagveil.audit.runs import AttackJob, attacker_for, choose_conduct, collect_runs
-from dagveil.audit.search import AuditedStatistic, Effort
+from dagveil.audit.search import AuditedStatistic, Effort, Finding
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
-from dagveil.audit.store import BlockStore
 from dagveil.audit.transcript import Attacker
 from dagveil.methods.method import Method
 from dagveil.papers.publication import read_settings
@@ -44,43 +44,6 @@ CHARGED_RUNS: Final = 10
 
 AGAIN: Final = 1_000_000
 """Added to the seed of an attack that is done once more."""
-
-STATISTICS_OF_DOORS: Final[Mapping[str, tuple[str, ...]]] = {
-    "count_rows": ("number of rows",),
-    "count_tables": ("tables of counts", "tables of counts, Laplace noise"),
-    "magnitudes": ("counts by magnitude",),
-    "margins": ("margins",),
-    "interactions": ("interactions of pairs",),
-    "moments": ("second moments",),
-    "features": ("second moments of features",),
-    "residual_moments": ("second moments of residuals of public functions",),
-    "gradient": ("sum of clipped gradients",),
-    "curvature": ("sum of clipped curvatures",),
-    "answer": ("score in records", "parts of a source without an order"),
-    "answer_from_sample": ("score in records", "parts of a source without an order"),
-    "looks_independent": ("score in records", "parts of a source without an order"),
-    "choose_number": ("score in records",),
-    "choose_separation": ("score in records",),
-    "answer_by_median": ("median of parts", "parts of a source without an order"),
-    "permutation_bit": (
-        "root HSIC, permuted",
-        "root HSIC, pairs as they are",
-        "residual of another slot",
-        "slots of a source without an order",
-    ),
-    "gcm": (
-        "sums of residual products and of their squares",
-        "sums of clipped residuals",
-        "slots of a source without an order",
-    ),
-    "hsic_difference": (
-        "root HSIC, pairs as they are",
-        "residual of another slot",
-        "slots of a source without an order",
-    ),
-    "rank_difference": ("rank score of residuals", "slots of a source without an order"),
-}
-"""The statistics behind each door that answers."""
 
 NAMES_OF_STATISTICS: Final[Mapping[str, str]] = {
     "exact-distance": "exact distance",
@@ -141,18 +104,7 @@ def examine_method(
 ) -> Certificate:
     """Audit a method.
 
-    Parameters
-    ----------
-    method
-        Which one.
-    budget
-        The epsilon and delta that are claimed.
-    options
-        Settings of the method, by name.
-    plan
-        How hard, and with which means; None is a quick audit.
-    calibration
-        Sound, or as published: then the publication's own claims are tried.
+    Without a plan the audit is quick. Of a `paper` calibration the publication's own claims are tried.
 
     Examples
     --------
@@ -174,6 +126,23 @@ def examine_method(
     plan.progress("replays", len(places), len(places))
     statistics = statistics_behind(method, replays, chosen)
     attacks = [attack_case(method, budget, case, plan) for case in attack_cases(method, plan.effort, chosen)]
+    return _certify(
+        method,
+        budget,
+        chosen,
+        plan,
+        calibration,
+        relations=tuple(dict.fromkeys(relation for _, relation in places)),
+        replays=tuple(ReplayLine.of(replay) for replay in replays),
+        statistics=search_in_parallel([one.name for one in statistics], None, plan),
+        attacks=tuple(attacks),
+        memberships=tuple(_infer(method, budget, chosen, plan)),
+    )
+
+
+def _certify(
+    method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan, calibration: Calibration, **found: Any
+) -> Certificate:
     return Certificate(
         format="dagveil-audit",
         version=CERTIFICATE_VERSION,
@@ -181,15 +150,11 @@ def examine_method(
         created=now(),
         method=method.name,
         calibration=calibration,
-        options=chosen,
+        options=dict(options),
         effort=plan.effort,
         epsilon=str(budget.epsilon),
         delta=str(budget.delta),
-        relations=tuple(dict.fromkeys(relation for _, relation in places)),
-        replays=tuple(ReplayLine.of(replay) for replay in replays),
-        statistics=search_in_parallel([one.name for one in statistics], None, plan),
-        attacks=tuple(attacks),
-        memberships=tuple(_infer(method, budget, chosen, plan)),
+        **found,
     )
 
 
@@ -203,22 +168,17 @@ def examine_published(method: Method, budget: Budget, options: Mapping[str, Sett
     first, second = collect_runs(job, runs, plan.store, plan.workers, tell)
     attack = distinguish(first, second, attacker.names, attacker.reported_delta())
     claimed = float(max(first[:, 0].max(), second[:, 0].max()))
-    words = PUBLISHED_PAIRS[method.name].words if method.name in PUBLISHED_PAIRS else ""
-    return Certificate(
-        format="dagveil-audit",
-        version=CERTIFICATE_VERSION,
-        software=f"dagveil {__version__}",
-        created=now(),
-        method=method.name,
-        calibration=Calibration.PAPER,
-        options=dict(options),
-        effort=plan.effort,
-        epsilon=str(budget.epsilon),
-        delta=str(budget.delta),
+    claim = published_claim(method.name)
+    return _certify(
+        method,
+        budget,
+        options,
+        plan,
+        Calibration.PAPER,
         relations=(case.relation,),
         replays=(),
-        statistics=search_in_parallel([one.name for one in published_statistics(method.name)], method.name, plan),
-        attacks=(AttackLine.of(case, claimed, attack, pair=words),),
+        statistics=search_in_parallel([one.name for one in claim.statistics], method.name, plan),
+        attacks=(_write_attack(case, claimed, attack, None, pair=claim.words),),
         readings=attacker.list_readings(),
     )
 
@@ -239,7 +199,12 @@ def attack_case(method: Method, budget: Budget, case: Case, plan: Plan) -> Attac
     attacker = attacker_for(job)
     assert isinstance(attacker, Attacker)
     reachable = max(find_reachable(events, attack.runs, delta) for events in attacker.list_charges(CHARGED_RUNS))
-    return AttackLine.of(case, claimed, attack, reachable, conduct=choose_conduct(job, runs))
+    return _write_attack(case, claimed, attack, reachable, conduct=choose_conduct(job, runs))
+
+
+def _write_attack(case: Case, claimed: float, attack: Attack, reachable: float | None, **more: Any) -> AttackLine:
+    facts = {**msgspec.structs.asdict(attack), **more}
+    return AttackLine(case.kind, case.relation, dict(case.options), claimed, reachable=reachable, **facts)
 
 
 def _attack(job: AttackJob, runs: int, plan: Plan) -> Attack:
@@ -248,16 +213,15 @@ def _attack(job: AttackJob, runs: int, plan: Plan) -> Attack:
     return distinguish(first, second, attacker_for(job).names, float(job.budget.delta))
 
 
-def _infer(method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan) -> list[MembershipLine]:
+def _infer(method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan) -> list[Membership]:
     kind = membership_kind(method)
     trials = plan.trials or (plan.effort.slow_trials if is_slow(method) else plan.effort.trials)
-    lines = []
+    lines: list[Membership] = []
     for relation in fitting_relations(method, kind):
         case = Case(kind, relation, membership_options(method, options))
         job = _make_job(method, case, budget, plan.seed)
         tell = _named(plan.progress, kind, relation)
-        found = infer_membership(job, trials, plan.store, plan.workers, tell)
-        lines += [MembershipLine.of(kind, relation, outcome) for outcome in found]
+        lines += infer_membership(job, trials, plan.store, plan.workers, tell)
     return lines
 
 
@@ -273,7 +237,7 @@ def statistics_behind(
     method: Method, replays: list[Replay], options: Mapping[str, Setting]
 ) -> tuple[AuditedStatistic, ...]:
     """Return the statistics whose sensitivity the method relied on: those of its doors, and the one of its settings."""
-    wanted = {name for replay in replays for door, _ in replay.doors for name in STATISTICS_OF_DOORS[door]}
+    wanted = {name for replay in replays for door, _ in replay.doors for name in READERS[door].statistics}
     statistic = getattr(method.read_settings(options), "statistic", None)
     if isinstance(statistic, str):
         wanted.add(NAMES_OF_STATISTICS.get(statistic, statistic))
@@ -290,28 +254,25 @@ class SearchTask(msgspec.Struct, frozen=True):
     seed: int
 
 
-def run_search(task: SearchTask) -> SensitivityLine:
+def run_search(task: SearchTask) -> Finding:
     """Do one search."""
-    known = audited_statistics() if task.published is None else published_statistics(task.published)
+    known = audited_statistics() if task.published is None else published_claim(task.published).statistics
     statistic = next(one for one in known if one.name == task.statistic)
-    return SensitivityLine.of(search_statistic(statistic, task.relation, task.pairs, task.seed))
+    return search_statistic(statistic, task.relation, task.pairs, task.seed)
 
 
-def search_in_parallel(names: Sequence[str], published: str | None, plan: Plan) -> tuple[SensitivityLine, ...]:
+def search_in_parallel(names: Sequence[str], published: str | None, plan: Plan) -> tuple[Finding, ...]:
     """Search the worst neighbours of several statistics, under every relation that they are declared for."""
-    known = audited_statistics() if published is None else published_statistics(published)
+    known = audited_statistics() if published is None else published_claim(published).statistics
     tasks = [
         SearchTask(statistic.name, published, relation, plan.pairs_tried, plan.seed)
         for statistic in known
         if statistic.name in names
         for relation in statistic.relations
     ]
-    done = work_through(tasks, run_search, SensitivityLine, plan.store, plan.workers, plan.progress, "neighbours")
+    done = work_through(tasks, run_search, Finding, plan.store, plan.workers, plan.progress, "neighbours")
     return tuple(done)
 
 
 def _named(progress: Progress, kind: DataKind, relation: Relation) -> Progress:
-    def tell(stage: str, done: int, total: int) -> None:
-        progress(f"{stage}, {kind.value}, {relation.value}", done, total)
-
-    return tell
+    return lambda stage, done, total: progress(f"{stage}, {kind.value}, {relation.value}", done, total)

@@ -1,33 +1,38 @@
-"""Membership inference: was this record in the table? The rest of the table is unknown, but from a public model."""
+"""Membership inference: was this record in the table? The rest of the table is unknown, but from a public model.
+
+How well an (epsilon, delta) promise lets anyone tell is proved in docs/audit.md.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logsumexp, ndtri
+from scipy.stats import rankdata
 
-from dagveil.audit.cases import Setting
-from dagveil.audit.membership_score import weigh_transcript
-from dagveil.audit.neighbours import ROWS, DataKind, draw_rows, fitting_kinds, make_schema, odd_record, read_rows
-from dagveil.audit.parallel import work_through
-from dagveil.audit.recording import Exchange, Recording
-from dagveil.audit.replay import RepeatableRun
-from dagveil.audit.roc import (
-    Interval,
-    bound_auc,
-    choose_threshold,
-    fit_logistic,
-    measure_advantage,
-    measure_auc,
+from dagveil.audit.distinguish import CONFIDENCE, find_rates
+from dagveil.audit.neighbours import (
+    ROWS,
+    DataKind,
+    Setting,
+    draw_rows,
+    fitting_kinds,
+    make_schema,
+    odd_record,
+    read_rows,
 )
-from dagveil.audit.runs import AttackJob, seed_run
-from dagveil.audit.store import BlockStore
-from dagveil.audit.transcript import Course, read_course, read_graph
+from dagveil.audit.parallel import BlockStore, work_through
+from dagveil.audit.recording import Exchange, Recording, Rule
+from dagveil.audit.replay import RepeatableRun, read_course
+from dagveil.audit.runs import AttackJob, Rows, seed_run
+from dagveil.audit.search import Floats
+from dagveil.audit.transcript import read_graph, weigh_choice, weigh_rounds
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import DataError
 from dagveil.methods.asking import Asked
@@ -38,7 +43,16 @@ from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress, silent
 
-Floats = NDArray[np.float64]
+RIDGE: Final = 1.0
+"""Penalty of the logistic score, on standardised features."""
+
+_ROUNDS: Final = 25
+
+Replays = Sequence[Sequence[Exchange]]
+
+_GAUSSIAN: Final = frozenset({Rule.WEIGHTED_SQUARES, Rule.SAMPLED})
+
+_LAPLACE: Final = frozenset({Rule.SCALED_SIZES, Rule.SMOOTH})
 
 REFERENCES: Final = 4
 """Tables of the model from which an attacker learns what answers are to be expected, with the record and without."""
@@ -48,11 +62,144 @@ BLOCK: Final = 20
 
 FEWEST_TRIALS: Final = 40
 
-MOST_KNOWN: Final = 1_000
-"""Courses of runs whose replays are remembered."""
-
 ANSWERS: Final = "answers"
+
 GRAPH: Final = "graph"
+
+
+class Interval(NamedTuple):
+    """A value, and the ends between which it lies with 95 % confidence."""
+
+    value: float
+    low: float
+    high: float
+
+
+def bound_auc(epsilon: float, delta: float) -> float:
+    """Return the largest area under a curve of both rates that (epsilon, delta) allows.
+
+    Examples
+    --------
+    >>> round(bound_auc(1.0, 0.0), 4)
+    0.7311
+    """
+    # the region's upper edge: (0, delta), (f, 1 − f), (1 − delta, 1), (1, 1)
+    f = (1.0 - delta) * float(expit(-epsilon))
+    return min(1.0, (delta + 1.0 - f) * f / 2.0 + (2.0 - f) * (1.0 - delta - f) / 2.0 + delta)
+
+
+def measure_auc(members: Floats, others: Floats, confidence: float = CONFIDENCE) -> Interval:
+    """Return the area under the curve with DeLong's interval.
+
+    Examples
+    --------
+    >>> measure_auc(np.array([2.0, 3.0, 4.0]), np.array([0.0, 1.0, 2.5])).value
+    0.8888888888888888
+    """
+    m, n = len(members), len(others)
+    both = rankdata(np.concatenate([members, others]))
+    over_others = (both[:m] - rankdata(members)) / n
+    under_members = 1.0 - (both[m:] - rankdata(others)) / m
+    area = float(over_others.mean())
+    spread = math.sqrt(_variance(over_others) / m + _variance(under_members) / n)
+    reach = float(ndtri(0.5 + confidence / 2.0)) * spread
+    return Interval(area, max(0.0, area - reach), min(1.0, area + reach))
+
+
+def _variance(values: Floats) -> float:
+    return float(values.var(ddof=1)) if len(values) > 1 else 0.25
+
+
+def choose_threshold(members: Floats, others: Floats) -> float:
+    """Return the score from which on a record is best called a member.
+
+    Examples
+    --------
+    >>> choose_threshold(np.array([2.0, 3.0]), np.array([0.0, 1.0]))
+    2.0
+    """
+    thresholds = np.unique(np.concatenate([members, others]))
+    gains = _share_above(members, thresholds) - _share_above(others, thresholds)
+    return float(thresholds[int(gains.argmax())])
+
+
+def _share_above(scores: Floats, thresholds: Floats) -> Floats:
+    return 1.0 - np.searchsorted(np.sort(scores), thresholds, side="left") / len(scores)
+
+
+def measure_advantage(members: Floats, others: Floats, threshold: float, confidence: float = CONFIDENCE) -> Interval:
+    """Return true less false positive rate at a threshold that was chosen elsewhere, by Clopper and Pearson's bounds.
+
+    Examples
+    --------
+    >>> found = measure_advantage(np.ones(100), np.zeros(100), 0.5)
+    >>> found.value, 0.9 < found.low < 1.0
+    (1.0, True)
+    """
+    rates, lows, highs = [], [], []
+    for scores in (members, others):
+        hits = int((scores >= threshold).sum())
+        low, high = find_rates(hits, len(scores), (1.0 + confidence) / 2.0)
+        rates.append(hits / len(scores))
+        lows.append(float(low))
+        highs.append(float(high))
+    return Interval(rates[0] - rates[1], lows[0] - highs[1], highs[0] - lows[1])
+
+
+def fit_logistic(features: Floats, is_member: NDArray[np.bool_]) -> Floats:
+    """Return the weights of a logistic score, fitted with a ridge penalty; more speaks for a member.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.0], [0.2], [0.9], [1.0]])
+    >>> bool(fit_logistic(rows, np.array([False, False, True, True]))[0] > 0.0)
+    True
+    """
+    scale = np.maximum(features.std(axis=0), 1e-12)
+    x = np.column_stack([np.ones(len(features)), (features - features.mean(axis=0)) / scale])
+    penalty = RIDGE * np.eye(x.shape[1])
+    weights = np.zeros(x.shape[1])
+    for _ in range(_ROUNDS):
+        chance = expit(x @ weights)
+        slope = x.T @ (is_member - chance) - penalty @ weights
+        curvature = (x * (chance * (1.0 - chance))[:, None]).T @ x + penalty
+        weights = weights + np.linalg.solve(curvature, slope)
+    # constant features carry no weight
+    return np.asarray(np.where(features.std(axis=0) > 0.0, weights[1:] / scale, 0.0))
+
+
+def weigh_transcript(told: Sequence[Exchange], without: Replays, with_record: Replays) -> float:
+    """Return the score of a run: the larger, the more its answers look as if the record had been there.
+
+    The replays on reference tables, without the record and with it, say by their means where an answer is to be
+    expected, and by their spread how far the unknown rest of the table moves it.
+    """
+    score = 0.0
+    for place, exchange in enumerate(told):
+        if exchange.refusal is None:
+            score += _weigh(exchange, [run[place] for run in without], [run[place] for run in with_record])
+    rounds = [[weigh_rounds(told, run) for run in runs] for runs in (without, with_record)]
+    return score + float(logsumexp(rounds[1]) - logsumexp(rounds[0]))
+
+
+def _weigh(told: Exchange, without: Sequence[Exchange], with_record: Sequence[Exchange]) -> float:
+    rule = without[0].exact.rule
+    if rule is Rule.RECORDS:
+        likelihoods = [[weigh_choice(told, one.exact.values) for one in runs] for runs in (without, with_record)]
+        return float(logsumexp(likelihoods[1]) - logsumexp(likelihoods[0]))
+    if rule not in _GAUSSIAN | _LAPLACE or not told.exact.values:
+        return 0.0
+    answer = np.array(told.exact.values)
+    lengths = {len(one.exact.values) for one in (*without, *with_record)} | {len(answer)}
+    if len(lengths) != 1:
+        return 0.0
+    low, high = (np.array([one.exact.values for one in runs]) for runs in (without, with_record))
+    width = np.mean([one.exact.widths for one in without], axis=0)
+    noise = 2.0 * width**2 if rule in _LAPLACE else width
+    shift = (high - low).mean(axis=0)
+    spread = np.vstack([low - low.mean(axis=0), high - high.mean(axis=0)]).var(axis=0)
+    middle = (high.mean(axis=0) + low.mean(axis=0)) / 2.0
+    return float(((answer - middle) * shift / (noise + spread)).sum())
 
 
 class MemberBlock(msgspec.Struct, frozen=True):
@@ -62,46 +209,32 @@ class MemberBlock(msgspec.Struct, frozen=True):
     number: int
 
 
-Trials = tuple[tuple[float, ...], ...]
+class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What an attacker, who saw the answers or the graph only, made of the judged trials.
 
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """What an attacker made of the trials.
-
-    Attributes
-    ----------
-    attacker
-        What he saw: the answers, or the graph only.
-    trials
-        Judged ones.
-    auc, advantage
-        With 95 % intervals.
-    auc_bound, advantage_bound
-        The most that the claim allows.
+    Area and advantage come with 95 % intervals, and with the most that the claim allows.
     """
 
+    kind: DataKind
+    relation: Relation
     attacker: str
     trials: int
-    auc: Interval
+    auc: float
+    auc_low: float
+    auc_high: float
     auc_bound: float
-    advantage: Interval
+    advantage: float
+    advantage_low: float
+    advantage_high: float
     advantage_bound: float
 
 
 class Suspect:
-    """Someone who knows a record and the model of the population, and sees what a run told.
-
-    Parameters
-    ----------
-    job
-        What runs.
-    """
+    """Someone who knows a record and the model of the population, and sees what a run told."""
 
     def __init__(self, job: AttackJob) -> None:
         self._job = job
         self._repeatable = RepeatableRun(method_named(job.method), job.relation, job.budget, dict(job.options))
-        self._known: dict[Course, list[tuple[list[Exchange], list[Exchange]]]] = {}
         self._schema = make_schema(job.kind, job.relation, ROWS)
         self._target = odd_record(job.kind)
         self.columns = tuple(self._schema.columns)
@@ -121,15 +254,10 @@ class Suspect:
         return read_rows(rows, self._schema)
 
     @cached_property
-    def references(self) -> list[tuple[MemoryTable, MemoryTable]]:
+    def references(self) -> list[list[MemoryTable]]:
         """Tables of the attacker's own, without the record and with it."""
-        return [
-            (
-                self.make_table(np.random.default_rng((self._job.seed, 7, number)), False),
-                self.make_table(np.random.default_rng((self._job.seed, 7, number)), True),
-            )
-            for number in range(REFERENCES)
-        ]
+        seeds = [(self._job.seed, 7, number) for number in range(REFERENCES)]
+        return [[self.make_table(np.random.default_rng(seed), is_in) for is_in in (False, True)] for seed in seeds]
 
     def try_once(self, number: int) -> tuple[float, ...]:
         """Do one trial: whether the record was a member, how much the answers speak for it, and marks of the graph."""
@@ -137,23 +265,13 @@ class Suspect:
         table = self.make_table(np.random.default_rng((self._job.seed, 8, number)), is_member)
         recording = Recording(noise_source(NoiseKind.SEEDED, seed_run(self._job.seed, 2, number)))
         result = self._repeatable.run(table, recording)
-        known = self._replay(recording.exchanges)
-        score = weigh_transcript(recording.exchanges, [pair[0] for pair in known], [pair[1] for pair in known])
+        told = recording.exchanges
+        # runs that asked the same have the same replays, unless they rest on random choices
+        course = None if any(exchange.luck for exchange in told) else read_course(told)
+        known = self._repeatable.replay_all([table for pair in self.references for table in pair], told, course)
+        score = weigh_transcript(told, known[::2], known[1::2])
         marks = read_graph(result.graph, self.columns) if isinstance(result, Asked) else ()
         return (float(is_member), score, *marks)
-
-    def _replay(self, told: Sequence[Exchange]) -> list[tuple[list[Exchange], list[Exchange]]]:
-        """Return the replays on all references; runs that asked the same have the same ones."""
-        course = None if any(exchange.luck for exchange in told) else read_course(told)
-        if course is not None and course in self._known:
-            return self._known[course]
-        known = [
-            (self._repeatable.replay(without, told), self._repeatable.replay(with_record, told))
-            for without, with_record in self.references
-        ]
-        if course is not None and len(self._known) < MOST_KNOWN:
-            self._known[course] = known
-        return known
 
 
 @lru_cache(maxsize=2)
@@ -161,7 +279,7 @@ def _suspect_for(job: AttackJob) -> Suspect:
     return Suspect(job)
 
 
-def run_trials(block: MemberBlock) -> Trials:
+def run_trials(block: MemberBlock) -> Rows:
     """Do the trials of a block."""
     suspect = _suspect_for(block.job)
     return tuple(suspect.try_once(number) for number in range(block.number * BLOCK, (block.number + 1) * BLOCK))
@@ -184,20 +302,11 @@ def infer_membership(
     """Try so many times, half of them with the record, and say how well both attackers did.
 
     What an attacker fits, he fits on half of the trials. He is judged on the others.
-
-    Parameters
-    ----------
-    job
-        What runs, on which kind of tables.
-    trials
-        Rounded up to whole blocks.
-    store, workers, progress
-        As in `collect_runs`.
     """
     if trials < FEWEST_TRIALS:
         raise DataError(f"membership inference needs at least {FEWEST_TRIALS} trials, not {trials}")
     tasks = [MemberBlock(job, number) for number in range(-(-trials // BLOCK))]
-    done = work_through(tasks, run_trials, Trials, store, workers, progress, "membership")
+    done = work_through(tasks, run_trials, Rows, store, workers, progress, "membership")
     rows = np.array([row for block in done for row in block], dtype=np.float64)
     found = [judge_scores(ANSWERS, rows[:, 0] > 0.5, rows[:, 1], job)]
     if rows.shape[1] > 2:
@@ -218,11 +327,6 @@ def judge_scores(attacker: str, is_member: NDArray[np.bool_], scores: Floats, jo
     threshold = choose_threshold(scores[fitted & is_member], scores[fitted & ~is_member])
     members, others = scores[~fitted & is_member], scores[~fitted & ~is_member]
     epsilon, delta = float(job.budget.epsilon), float(job.budget.delta)
-    return Membership(
-        attacker,
-        len(members) + len(others),
-        measure_auc(members, others),
-        bound_auc(epsilon, delta),
-        measure_advantage(members, others, threshold),
-        bound_advantage(epsilon, delta),
-    )
+    area = *measure_auc(members, others), bound_auc(epsilon, delta)
+    advantage = *measure_advantage(members, others, threshold), bound_advantage(epsilon, delta)
+    return Membership(job.kind, job.relation, attacker, len(members) + len(others), *area, *advantage)

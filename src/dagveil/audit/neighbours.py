@@ -1,19 +1,20 @@
-"""Pairs of neighbouring tables for runs of methods: small, so that one record weighs much, and unkind.
+"""Pairs of neighbouring tables, small, so that one record weighs much, and what is attacked on them.
 
-The record in which they differ stands last in both. Random choices that go row by row can then be the same for all rows
-that the two share.
+The record in which two tables differ stands last in both. Random choices that go row by row can then be the same for
+all rows that the two share.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.audit.search import Effort
 from dagveil.data.column import Boolean, Categorical, Column, Numeric
 from dagveil.data.encoding import EncodedColumns
 from dagveil.data.memory import MemoryTable
@@ -160,30 +161,29 @@ def _accepts(method: Method, schema: Schema) -> bool:
 def make_schema(kind: DataKind, relation: Relation, rows: int) -> Schema:
     """Return the public schema of a pair that shares so many rows."""
     columns: dict[str, Column]
+    nominal: int | None = rows + 1
     if kind is DataKind.LEVELS:
-        columns = {
-            "a": Boolean("false"),
-            "b": Boolean("false"),
-            "c": Categorical(("low", "middle", "high"), "low"),
-            "d": Boolean("false"),
-        }
-        # under add/remove the number of rows is as secret as the rest
-        nominal = None if relation is Relation.ADD_REMOVE else rows + 1
+        columns = {name: Boolean("false") for name in "abcd"}
+        columns["c"] = Categorical(("low", "middle", "high"), "low")
     elif kind is DataKind.MANY_LEVELS:
         columns = {name: Categorical(tuple("vwxyz"), "v") for name in "abcdefgh"}
-        nominal = None if relation is Relation.ADD_REMOVE else rows + 1
     elif kind in (DataKind.TWO_COLUMNS, DataKind.BLOCK):
         columns = {name: Boolean("false") for name in ("ab" if kind is DataKind.TWO_COLUMNS else "abcdef")}
-        nominal = rows + 1
     elif kind is DataKind.TWO_NUMBERS:
         # centre and spread are public, so that all of the budget goes into what is asked
         columns = {name: Numeric(bounds=(-BOUND, BOUND), center=0.0, spread=1.0) for name in "ab"}
-        nominal = rows + 1
     else:
         columns = {name: Numeric(bounds=(-BOUND, BOUND)) for name in "abc"}
         nominal = rows + SPARE_SLOTS
+    if kind in (DataKind.LEVELS, DataKind.MANY_LEVELS) and relation is Relation.ADD_REMOVE:
+        nominal = None  # the number of rows is as secret as the rest
+    return declare_schema(columns, relation, nominal)
+
+
+def declare_schema(columns: dict[str, Column], relation: Relation, nominal_rows: int | None) -> Schema:
+    """Return the schema of an audit's own tables."""
     return Schema(
-        dataset="audit", columns=columns, reviewed=True, relation=relation.value, nominal_rows=nominal, public=True
+        dataset="audit", columns=columns, reviewed=True, relation=relation.value, nominal_rows=nominal_rows, public=True
     )
 
 
@@ -243,28 +243,20 @@ def _make_numbers(rows: int) -> Rows:
     return core, np.array([[BOUND, -BOUND, BOUND]]), np.array([[BOUND, BOUND, -BOUND]])
 
 
-def _make_two_columns(rows: int) -> Rows:
-    """Return rows that are all the same, and records that agree with them nowhere and everywhere."""
-    return np.zeros((rows, 2)), np.array([[1.0, 1.0]]), np.array([[0.0, 0.0]])
-
-
-def _make_block(rows: int) -> Rows:
-    """Return rows that are all the same, a record that differs from them in all columns but one, and one more row."""
-    return np.zeros((rows, 6)), np.array([[1.0, 1, 1, 1, 1, 0]]), np.zeros((1, 6))
-
-
-def _make_two_numbers(rows: int) -> Rows:
-    """Return rows at the centre, and two records at the radius whose squares have little in common."""
-    return np.zeros((rows, 2)), np.array([[BOUND, 0.0]]), np.array([[-BOUND / 2.0, BOUND * 0.75**0.5]])
-
-
 _MAKERS: Final[dict[DataKind, Callable[[int], Rows]]] = {
     DataKind.LEVELS: _make_levels,
     DataKind.MANY_LEVELS: _make_many_levels,
     DataKind.NUMBERS: _make_numbers,
-    DataKind.TWO_COLUMNS: _make_two_columns,
-    DataKind.BLOCK: _make_block,
-    DataKind.TWO_NUMBERS: _make_two_numbers,
+    # rows that are all the same, and records that agree with them nowhere and everywhere
+    DataKind.TWO_COLUMNS: lambda rows: (np.zeros((rows, 2)), np.ones((1, 2)), np.zeros((1, 2))),
+    # the same, but the record agrees with the others in one column
+    DataKind.BLOCK: lambda rows: (np.zeros((rows, 6)), np.array([[1.0, 1, 1, 1, 1, 0]]), np.zeros((1, 6))),
+    # rows at the centre, and two records at the radius whose squares have little in common
+    DataKind.TWO_NUMBERS: lambda rows: (
+        np.zeros((rows, 2)),
+        np.array([[BOUND, 0.0]]),
+        np.array([[-BOUND / 2.0, BOUND * 0.75**0.5]]),
+    ),
 }
 
 
@@ -285,3 +277,60 @@ def read_rows(rows: NDArray[np.float64], schema: Schema) -> MemoryTable:
     if any(isinstance(column, Numeric) for column in schema.columns.values()):
         return AlignedTable.from_source(columns, schema)
     return AlignedTable.from_codes({name: column.astype(np.uint8) for name, column in columns.items()}, schema)
+
+
+Setting = str | tuple[str, ...]
+"""The value of a setting, or several, as the command line gives them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pair, and the settings that a method runs with on it."""
+
+    kind: DataKind
+    relation: Relation
+    options: Mapping[str, Setting] = field(default_factory=dict)
+
+
+def attack_cases(method: Method, effort: Effort, options: Mapping[str, Setting]) -> tuple[Case, ...]:
+    """Return what is attacked: the sharp cases, and in a full audit ordinary tables with settings as they are given.
+
+    Settings that are given stand above those of a case. A method that has no case of its own gets ordinary tables.
+
+    Examples
+    --------
+    >>> from dagveil.methods.catalogue import method_named
+    >>> [case.kind.value for case in attack_cases(method_named("curate"), Effort.QUICK, {})]
+    ['two columns of levels', 'two columns of levels']
+    """
+    cases = [
+        Case(kind, relation, {**chosen, **options})
+        for kind, chosen in ((DataKind(case.kind), case.options) for case in method.sharp)
+        for relation in fitting_relations(method, kind)
+    ]
+    ordinary = [kind for kind in fitting_kinds(method) if kind in (DataKind.LEVELS, DataKind.NUMBERS)]
+    if effort is Effort.FULL or not cases:
+        cases += [
+            Case(kind, relation, dict(options)) for kind in ordinary[:1] for relation in fitting_relations(method, kind)
+        ]
+    return tuple(cases)
+
+
+def is_slow(method: Method) -> bool:
+    """Tell whether runs of a method take so long that fewer must do: one that asks adaptively runs one by one."""
+    return method.ask is not None
+
+
+def count_runs(method: Method, case: Case, effort: Effort) -> int:
+    """Return how many runs on each table an attack has.
+
+    Examples
+    --------
+    >>> from dagveil.methods.catalogue import method_named
+    >>> cases = attack_cases(method_named("curate"), Effort.FULL, {})
+    >>> [count_runs(method_named("curate"), case, Effort.FULL) for case in cases]
+    [10000, 10000, 200, 200]
+    """
+    if case.kind.is_sharp:
+        return effort.slow_runs if is_slow(method) else effort.runs
+    return effort.slow_ordinary_runs if is_slow(method) else effort.ordinary_runs

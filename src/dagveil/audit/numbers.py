@@ -1,37 +1,28 @@
-"""Statistics of rows of numbers and of levelled rows, each with its declared sensitivity, ready to be searched."""
+"""Statistics of rows of numbers and of levelled rows, each with its declared sensitivity, ready to be searched.
+
+A search for neighbours measures millions of tables of a few rows, and calling the statistic itself would take hours.
+So each statistic has a twin that measures many tables at once. Twins only rank the tables: the pair that a search
+reports is measured by the statistic itself.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dagveil.audit.batches import (
-    BatchMeasure,
-    batch_curvatures,
-    batch_feature_residuals,
-    batch_features,
-    batch_gradients,
-    batch_magnitudes,
-    batch_moments,
-    batch_rank_scores,
-    batch_residual_moments,
-    batch_residual_products,
-    batch_residual_sums,
-    batch_ridge_residuals,
-    batch_root_hsic,
-)
-from dagveil.audit.records import Domain, look_at_records
+from dagveil.audit.records import BatchMeasure, Domain, Measure, look_at_records
 from dagveil.audit.search import AuditedStatistic, Floats, Look, Norm, join_looks
 from dagveil.data.additive import AdditiveFunction
 from dagveil.data.column import Numeric
-from dagveil.data.features import Basis, FeaturePlan, sum_feature_products
-from dagveil.data.gradients import GradientPlan, sum_curvatures, sum_gradients
+from dagveil.data.features import Basis, FeaturePlan, quantise_features, sum_feature_products
+from dagveil.data.gradients import GradientPlan, _clip_products, _products, sum_curvatures, sum_gradients
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import MomentPlan, sum_outer_products
-from dagveil.data.residuals import ResidualPlan, sum_residual_products
+from dagveil.data.moments import MomentPlan, quantise_rows, scale_rows, sum_outer_products
+from dagveil.data.residuals import ResidualPlan, expand_residuals, sum_residual_products
 from dagveil.data.schema import Schema
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import counts_squared_sensitivity
@@ -39,13 +30,19 @@ from dagveil.statistics.features import feature_moments_squared_sensitivity
 from dagveil.statistics.gcm import gcm_sensitivities, gcm_sums
 from dagveil.statistics.gradients import curvature_squared_sensitivity, gradient_squared_sensitivity
 from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
-from dagveil.statistics.kernels import kernel_features
+from dagveil.statistics.kernels import KernelFeatures, kernel_features
 from dagveil.statistics.moments import moments_squared_sensitivity
 from dagveil.statistics.residual_ranks import residual_rank_score, residual_rank_sensitivity
-from dagveil.statistics.residuals import residual_sensitivity, ridge_residuals, ridge_residuals_by_features
+from dagveil.statistics.residuals import (
+    clip_residuals,
+    residual_sensitivity,
+    ridge_residuals,
+    ridge_residuals_by_features,
+)
 
 COLUMNS: Final = 3
 RADIUS_SQUARED: Final = 9.0
+RADIUS: Final = math.sqrt(RADIUS_SQUARED)
 BITS: Final = 8
 LATTICE: Final = 3
 
@@ -54,9 +51,6 @@ SLOTS: Final = 12
 
 BANDWIDTH: Final = 0.5
 """Of all kernels."""
-
-SLOT: Final = (Relation.REPLACE_ONE,)
-"""One slot takes another value, whatever the relation."""
 
 BOUND: Final = 2.0
 """Where residuals are cut."""
@@ -69,10 +63,9 @@ _NAMES: Final = tuple("abc")
 _ROWS: Final = MomentPlan(_NAMES, (0.0,) * COLUMNS, (1.0,) * COLUMNS, RADIUS_SQUARED, 1.0, BITS)
 
 
-def _triangle(matrix: np.ndarray) -> Floats:
-    """Return the upper triangle; the diagonal has noise of twice the variance, so it weighs 1/√2."""
-    rows, columns = np.triu_indices(len(matrix))
-    return np.asarray(matrix[rows, columns] * np.where(rows == columns, math.sqrt(0.5), 1.0))
+def number_statistics() -> tuple[AuditedStatistic, ...]:
+    """Return the statistics of rows of numbers, and those of levelled rows."""
+    return (*_sums_of_rows(), *_kernel_statistics(), *_residual_statistics())
 
 
 def _split(rows: Floats) -> list[Floats]:
@@ -83,80 +76,118 @@ def _sums_of_rows() -> list[AuditedStatistic]:
     features = FeaturePlan(_NAMES, (0.0,) * COLUMNS, (3.0,) * COLUMNS, Basis.LEGENDRE, 2, RADIUS_SQUARED, 1.0, BITS)
     functions = AdditiveFunction(0.1, ((0.5, -0.2),)), AdditiveFunction(-0.3, ((0.9,),))
     residuals = ResidualPlan(("b", "c"), ("a",), functions, (0.0, 0.1), (0.5, 0.4))
+    moments = _look_at_products(
+        sum_outer_products,
+        _ROWS,
+        lambda rows: quantise_rows(rows, _ROWS),
+        RADIUS,
+        lambda relation: math.sqrt(moments_squared_sensitivity(relation, _ROWS)),
+    )
+    of_features = _look_at_products(
+        sum_feature_products,
+        features,
+        lambda rows: quantise_features(rows, features),
+        3.0,
+        lambda relation: math.sqrt(feature_moments_squared_sensitivity(relation, features)),
+    )
+    of_residuals = _look_at_products(
+        sum_residual_products,
+        residuals,
+        lambda rows: quantise_rows(expand_residuals(rows.T, residuals).T, residuals.rows),
+        1.0,
+        lambda relation: math.sqrt(moments_squared_sensitivity(relation, residuals.rows)),
+        Domain.BOUNDED,  # columns come scaled to [-1, 1]
+    )
+    gradients = join_looks([_look_at_gradients(np.zeros((3, 3))), _look_at_gradients(np.diag([2.0, 2.0, 0.0]))])
+    magnitudes = look_at_records(
+        _count_magnitudes,
+        2,
+        MAGNITUDE_BOUND,
+        lambda relation: math.sqrt(counts_squared_sensitivity(relation, 2, LATTICE)),
+        batch=_batch_magnitudes,
+    )
+    squared = "statistics.moments.moments_squared_sensitivity"
     return [
+        AuditedStatistic("second moments", squared, moments),
         AuditedStatistic(
-            "second moments",
-            "statistics.moments.moments_squared_sensitivity",
-            look_at_records(
-                lambda rows: _triangle(sum_outer_products(_split(rows), _ROWS, n_rows=len(rows))),
-                COLUMNS,
-                math.sqrt(RADIUS_SQUARED),
-                lambda relation: math.sqrt(moments_squared_sensitivity(relation, _ROWS)),
-                batch=batch_moments(_ROWS),
-            ),
+            "second moments of features", "statistics.features.feature_moments_squared_sensitivity", of_features
         ),
+        AuditedStatistic("second moments of residuals of public functions", squared, of_residuals),
+        AuditedStatistic("sum of clipped gradients", "statistics.gradients.gradient_squared_sensitivity", gradients),
         AuditedStatistic(
-            "second moments of features",
-            "statistics.features.feature_moments_squared_sensitivity",
-            look_at_records(
-                lambda rows: _triangle(sum_feature_products(_split(rows), features, n_rows=len(rows))),
-                COLUMNS,
-                3.0,
-                lambda relation: math.sqrt(feature_moments_squared_sensitivity(relation, features)),
-                batch=batch_features(features),
-            ),
+            "sum of clipped curvatures", "statistics.gradients.curvature_squared_sensitivity", _look_at_curvatures()
         ),
-        AuditedStatistic(
-            "second moments of residuals of public functions",
-            "statistics.moments.moments_squared_sensitivity",
-            look_at_records(
-                lambda rows: _triangle(sum_residual_products(_split(rows), residuals, n_rows=len(rows))),
-                COLUMNS,
-                1.0,
-                lambda relation: math.sqrt(moments_squared_sensitivity(relation, residuals.rows)),
-                domain=Domain.BOUNDED,  # columns come scaled to [-1, 1]
-                batch=batch_residual_moments(residuals),
-            ),
-        ),
-        AuditedStatistic(
-            "sum of clipped gradients",
-            "statistics.gradients.gradient_squared_sensitivity",
-            join_looks([_look_at_gradients(np.zeros((3, 3))), _look_at_gradients(np.diag([2.0, 2.0, 0.0]))]),
-        ),
-        AuditedStatistic("sum of clipped curvatures", "statistics.gradients.curvature_squared_sensitivity", _curvature),
-        AuditedStatistic(
-            "counts by magnitude",
-            "statistics.contingency.counts_squared_sensitivity",
-            look_at_records(
-                _count_magnitudes,
-                2,
-                MAGNITUDE_BOUND,
-                lambda relation: math.sqrt(counts_squared_sensitivity(relation, 2, LATTICE)),
-                batch=batch_magnitudes(MAGNITUDE_BOUND, EXPONENTS, LATTICE),
-            ),
-        ),
+        AuditedStatistic("counts by magnitude", "statistics.contingency.counts_squared_sensitivity", magnitudes),
     ]
+
+
+def _look_at_products(
+    add: Callable[..., NDArray[np.int64]],
+    plan: Any,
+    quantise: Callable[[Floats], NDArray[np.int64]],
+    reach: float,
+    declare: Callable[[Relation], float],
+    domain: Domain = Domain.ANY,
+) -> Look:
+    """Return the search for a sum of outer products of rows, of which the upper triangle counts.
+
+    The diagonal has noise of twice the variance, so it weighs 1/√2.
+    """
+
+    def weigh(products: np.ndarray) -> Floats:
+        rows, columns = np.triu_indices(products.shape[-1])
+        return np.asarray(products[..., rows, columns] * np.where(rows == columns, math.sqrt(0.5), 1.0))
+
+    def batch(tables: Floats) -> Floats:
+        vectors = quantise(tables.reshape(-1, tables.shape[2]))
+        vectors = vectors.reshape(*tables.shape[:2], vectors.shape[1]).astype(np.float64)
+        return weigh(np.matmul(vectors.transpose(0, 2, 1), vectors))
+
+    def measure(rows: Floats) -> Floats:
+        return weigh(add(_split(rows), plan, n_rows=len(rows)))
+
+    return look_at_records(measure, COLUMNS, reach, declare, domain=domain, batch=batch)
 
 
 def _look_at_gradients(weights: Floats) -> Look:
     plan = GradientPlan(_ROWS, tuple(map(tuple, weights.tolist())), clip=5.0)
+
+    def batch(tables: Floats) -> Floats:
+        z = _scale(tables)
+        pair = _clip_products(z, z - _products(z, np.array(plan.weights), _ROWS), plan)
+        left, right = (part.T.reshape(tables.shape) for part in pair)
+        return np.asarray(np.matmul(left.transpose(0, 2, 1), right).reshape(len(tables), -1))
+
     return look_at_records(
         lambda rows: sum_gradients(_split(rows), plan, n_rows=len(rows)).reshape(-1).astype(np.float64),
         COLUMNS,
-        math.sqrt(RADIUS_SQUARED),
+        RADIUS,
         lambda relation: math.sqrt(gradient_squared_sensitivity(relation, plan)),
-        batch=batch_gradients(plan),
+        batch=batch,
     )
 
 
-_DIRECTION: Final = np.array([[0.0, 1.0, 0.5], [0.0, 0.0, -1.0], [0.2, 0.0, 0.0]])
-_curvature = look_at_records(
-    lambda rows: np.array([sum_curvatures(_split(rows), _ROWS, _DIRECTION, 4.0, n_rows=len(rows))], dtype=np.float64),
-    COLUMNS,
-    math.sqrt(RADIUS_SQUARED),
-    lambda relation: math.sqrt(curvature_squared_sensitivity(_ROWS, 4.0)),
-    batch=batch_curvatures(_ROWS, _DIRECTION, 4.0),
-)
+def _look_at_curvatures() -> Look:
+    direction, cap = np.array([[0.0, 1.0, 0.5], [0.0, 0.0, -1.0], [0.2, 0.0, 0.0]]), 4.0
+
+    def measure(rows: Floats) -> Floats:
+        return np.array([sum_curvatures(_split(rows), _ROWS, direction, cap, n_rows=len(rows))], dtype=np.float64)
+
+    def batch(tables: Floats) -> Floats:
+        z = _scale(tables)
+        squares = np.zeros(z.shape[1])
+        for column in _products(z, direction, _ROWS):
+            squares += np.square(column)
+        integers = np.floor(np.minimum(squares, cap) * 2.0**BITS)
+        return np.asarray(integers.reshape(tables.shape[:2]).sum(axis=1)[:, None])
+
+    declared = math.sqrt(curvature_squared_sensitivity(_ROWS, cap))
+    return look_at_records(measure, COLUMNS, RADIUS, lambda relation: declared, batch=batch)
+
+
+def _scale(tables: Floats) -> Floats:
+    columns = np.ascontiguousarray(tables.reshape(-1, tables.shape[2]).T)
+    return scale_rows(columns, _ROWS, np.empty_like(columns))
 
 
 def _count_magnitudes(rows: Floats) -> Floats:
@@ -168,145 +199,143 @@ def _count_magnitudes(rows: Floats) -> Floats:
     return LATTICE * np.concatenate(counts).astype(np.float64)
 
 
+def _batch_magnitudes(tables: Floats) -> Floats:
+    """Measure the twin of counts by magnitude around 0; missing values count as 0."""
+    values = np.nan_to_num(tables, nan=0.0, posinf=np.inf, neginf=-np.inf)
+    sizes = np.abs(np.clip(values, -MAGNITUDE_BOUND, MAGNITUDE_BOUND))
+    mantissas, powers = np.frexp(sizes)
+    powers = np.where(sizes == 0.0, EXPONENTS[0], powers - (mantissas == 0.5))
+    cells = np.clip(powers, EXPONENTS[0], EXPONENTS[-1]) - EXPONENTS[0]
+    counts = (cells[..., None] == np.arange(len(EXPONENTS))).sum(axis=1)
+    return np.asarray(LATTICE * counts.reshape(len(tables), -1), dtype=np.float64)
+
+
+def _slot_statistic(name: str, function: str, *looks: Look) -> AuditedStatistic:
+    """Return a statistic of levelled rows: one slot takes another value, whatever the relation."""
+    return AuditedStatistic(name, function, join_looks(looks), (Relation.REPLACE_ONE,))
+
+
+def _look_at_slots(measure: Measure, batch: BatchMeasure, declared: float, reach: float = 1.0) -> Look:
+    """Return the search for a statistic of two levelled columns."""
+    sizes, bounded = (SLOTS - 1,), Domain.BOUNDED
+    return look_at_records(measure, 2, reach, lambda relation: declared, Norm.LARGEST, sizes, bounded, batch)
+
+
 def _kernel_statistics() -> list[AuditedStatistic]:
     kernel = kernel_features(BANDWIDTH, 2.0)
     permutations = np.random.default_rng(0).permuted(np.tile(np.arange(SLOTS), (20, 1)), axis=1)
     none = permutations[:0]
 
-    def roots(rows: Floats) -> Floats:
-        return root_hsic(kernel.map(rows[:, 0]), kernel.map(rows[:, 1]), permutations)[1:]
+    def root(rows: Floats, orders: NDArray[np.intp]) -> Floats:
+        return root_hsic(kernel.map(rows[:, 0]), kernel.map(rows[:, 1]), orders)
 
-    def root(rows: Floats) -> Floats:
-        return root_hsic(kernel.map(rows[:, 0]), kernel.map(rows[:, 1]), none)
-
-    def declare_roots(relation: Relation) -> float:
-        return root_hsic_sensitivity(SLOTS, kernel, kernel)
-
-    def declare_root(relation: Relation) -> float:
-        return paired_root_hsic_sensitivity(SLOTS, kernel, kernel)
-
-    sizes, place = (SLOTS - 1,), "statistics.hsic."
+    permuted = _look_at_slots(
+        lambda rows: root(rows, permutations)[1:],
+        lambda tables: _batch_root_hsic(tables, kernel, permutations)[:, 1:],
+        root_hsic_sensitivity(SLOTS, kernel, kernel),
+    )
+    paired = _look_at_slots(
+        lambda rows: root(rows, none),
+        lambda tables: _batch_root_hsic(tables, kernel, none),
+        paired_root_hsic_sensitivity(SLOTS, kernel, kernel),
+    )
+    residuals = [
+        _look_at_residuals(ridge, gram, penalty)
+        for ridge, gram in (
+            (ridge_residuals, lambda given: np.exp(-0.5 / BANDWIDTH**2 * (given[:, :, None] - given[:, None, :]) ** 2)),
+            # (ΦᵀΦ + r)⁻¹Φᵀ = Φᵀ(ΦΦᵀ + r)⁻¹, and there are fewer slots than features
+            (ridge_residuals_by_features, lambda given: _multiply(_map(kernel, given))),
+        )
+        for penalty in (0.1, 1.0)
+    ]
     return [
-        AuditedStatistic(
-            "root HSIC, permuted",
-            place + "root_hsic_sensitivity",
-            look_at_records(
-                roots,
-                2,
-                1.0,
-                declare_roots,
-                Norm.LARGEST,
-                sizes,
-                Domain.BOUNDED,
-                lambda tables: batch_root_hsic(kernel, permutations)(tables)[:, 1:],
-            ),
-            SLOT,
-        ),
-        AuditedStatistic(
-            "root HSIC, pairs as they are",
-            place + "paired_root_hsic_sensitivity",
-            look_at_records(
-                root, 2, 1.0, declare_root, Norm.LARGEST, sizes, Domain.BOUNDED, batch_root_hsic(kernel, none)
-            ),
-            SLOT,
-        ),
-        AuditedStatistic(
-            "residual of another slot",
-            "statistics.residuals.residual_sensitivity",
-            join_looks(
-                [
-                    _look_at_residuals(ridge, twin(penalty, BANDWIDTH), penalty)
-                    for ridge, twin in (
-                        (ridge_residuals, batch_ridge_residuals),
-                        (ridge_residuals_by_features, batch_feature_residuals),
-                    )
-                    for penalty in (0.1, 1.0)
-                ]
-            ),
-            SLOT,
-        ),
+        _slot_statistic("root HSIC, permuted", "statistics.hsic.root_hsic_sensitivity", permuted),
+        _slot_statistic("root HSIC, pairs as they are", "statistics.hsic.paired_root_hsic_sensitivity", paired),
+        _slot_statistic("residual of another slot", "statistics.residuals.residual_sensitivity", *residuals),
     ]
 
 
+def _map(kernel: KernelFeatures, columns: Floats) -> Floats:
+    return kernel.map(columns.reshape(-1)).reshape(*columns.shape, -1)
+
+
+def _multiply(features: Floats) -> Floats:
+    """Return the products of all pairs of slots, table by table."""
+    return np.asarray(np.matmul(features, features.transpose(0, 2, 1)))
+
+
+def _batch_root_hsic(tables: Floats, kernel: KernelFeatures, permutations: NDArray[np.intp]) -> Floats:
+    """Measure the twin of root HSIC: for the pairs as they are, then for each permutation of the first column.
+
+    The squared length of a cross-covariance is the sum over products of Gram matrices: few rows make these small.
+    """
+    batch, slots, _ = tables.shape
+    mapped = [_map(kernel, tables[:, :, column]) for column in (0, 1)]
+    first, second = (_multiply(features - features.mean(axis=1, keepdims=True)) for features in mapped)
+    every = np.vstack([np.arange(slots)[None], permutations])
+    squares = np.empty((batch, len(every)))
+    for place, order in enumerate(every):
+        squares[:, place] = np.einsum("bij,bij->b", first[:, order][:, :, order], second)
+    return np.asarray(np.sqrt(np.maximum(squares, 0.0)) / slots)
+
+
 def _look_at_residuals(
-    ridge: Callable[[Floats, Floats, float, float], Floats], batch: BatchMeasure, penalty: float
+    ridge: Callable[[Floats, Floats, float, float], Floats], gram: Callable[[Floats], Floats], penalty: float
 ) -> Look:
-    """Return the search for the residuals of the slots that do not change themselves."""
-    return look_at_records(
-        lambda rows: ridge(rows[:, :1], rows[:, 1], penalty, BANDWIDTH)[:-1],
-        2,
-        1.0,
-        lambda relation: residual_sensitivity(SLOTS, penalty),
-        Norm.LARGEST,
-        (SLOTS - 1,),
-        Domain.BOUNDED,
-        batch,
-    )
+    """Return the search for residuals of the second column given the first, of the slots that do not change."""
+
+    def batch(tables: Floats) -> Floats:
+        given, target = tables[:, :, 0], tables[:, :, 1]
+        weight = 0.5 * given.shape[1] * penalty
+        solved = np.linalg.solve(gram(given) + weight * np.eye(given.shape[1]), target[:, :, None])[:, :, 0]
+        return clip_residuals(target, weight * solved)[:, :-1]
+
+    def measure(rows: Floats) -> Floats:
+        return ridge(rows[:, :1], rows[:, 1], penalty, BANDWIDTH)[:-1]
+
+    return _look_at_slots(measure, batch, residual_sensitivity(SLOTS, penalty))
 
 
 def _residual_statistics() -> list[AuditedStatistic]:
     declared = gcm_sensitivities(SLOTS, BOUND)
 
-    def products(rows: Floats) -> Floats:
+    def multiply(tables: Floats) -> Floats:
         """Return both sums, each as a part of what is declared for it."""
-        return np.array(gcm_sums(rows[:, 0], rows[:, 1], BOUND)) / declared
+        products = np.clip(tables, -BOUND, BOUND).prod(axis=2)
+        return np.column_stack([products.sum(axis=1), (products**2).sum(axis=1)]) / declared
 
-    def sums(rows: Floats) -> Floats:
-        return np.asarray(np.clip(rows, -BOUND, BOUND).sum(axis=0))
-
-    def ranks(rows: Floats) -> Floats:
-        return np.array([residual_rank_score(rows[:, 0], rows[:, 1])])
-
-    sizes = (SLOTS - 1,)
+    products = _look_at_slots(
+        lambda rows: np.array(gcm_sums(rows[:, 0], rows[:, 1], BOUND)) / declared, multiply, 1.0, BOUND
+    )
+    sums = _look_at_slots(
+        lambda rows: np.asarray(np.clip(rows, -BOUND, BOUND).sum(axis=0)),
+        lambda tables: np.asarray(np.clip(tables, -BOUND, BOUND).sum(axis=1)),
+        2.0 * BOUND,
+        BOUND,
+    )
+    ranks = _look_at_slots(
+        lambda rows: np.array([residual_rank_score(rows[:, 0], rows[:, 1])]),
+        _batch_rank_scores,
+        residual_rank_sensitivity(SLOTS),
+    )
     return [
-        AuditedStatistic(
-            "sums of residual products and of their squares",
-            "statistics.gcm.gcm_sensitivities",
-            look_at_records(
-                products,
-                2,
-                BOUND,
-                lambda relation: 1.0,
-                Norm.LARGEST,
-                sizes,
-                Domain.BOUNDED,
-                batch_residual_products(BOUND, declared),
-            ),
-            SLOT,
-        ),
-        AuditedStatistic(
-            "sums of clipped residuals",
-            "curator.residual_sums",
-            look_at_records(
-                sums,
-                2,
-                BOUND,
-                lambda relation: 2.0 * BOUND,
-                Norm.LARGEST,
-                sizes,
-                Domain.BOUNDED,
-                batch_residual_sums(BOUND),
-            ),
-            SLOT,
-        ),
-        AuditedStatistic(
-            "rank score of residuals",
-            "statistics.residual_ranks.residual_rank_sensitivity",
-            look_at_records(
-                ranks,
-                2,
-                1.0,
-                lambda relation: residual_rank_sensitivity(SLOTS),
-                Norm.LARGEST,
-                sizes,
-                Domain.BOUNDED,
-                batch_rank_scores,
-            ),
-            SLOT,
-        ),
+        _slot_statistic("sums of residual products and of their squares", "statistics.gcm.gcm_sensitivities", products),
+        _slot_statistic("sums of clipped residuals", "curator.kernel_questions.KernelQuestions.gcm", sums),
+        _slot_statistic("rank score of residuals", "statistics.residual_ranks.residual_rank_sensitivity", ranks),
     ]
 
 
-def number_statistics() -> tuple[AuditedStatistic, ...]:
-    """Return the statistics of rows of numbers, and those of levelled rows."""
-    return (*_sums_of_rows(), *_kernel_statistics(), *_residual_statistics())
+def _batch_rank_scores(tables: Floats) -> Floats:
+    """Measure the twin of the rank score of residuals: the second column's sizes against the first column.
+
+    Spearman's correlation by centred midranks has the factor 12 over the cube of the slots.
+    """
+    column, sizes = tables[:, :, 0], np.abs(tables[:, :, 1])
+    centred = [_centre_midranks(values) for values in (column, np.abs(column), sizes)]
+    products = [np.abs((ranks * centred[2]).sum(axis=1)) for ranks in centred[:2]]
+    return np.asarray((12.0 * (products[0] + products[1]) / column.shape[1] ** 3)[:, None])
+
+
+def _centre_midranks(values: Floats) -> Floats:
+    """Return midranks less their mean: half the sum of the signs of differences to the other slots."""
+    return np.asarray(0.5 * np.sign(values[:, :, None] - values[:, None, :]).sum(axis=2))

@@ -1,17 +1,24 @@
-"""Tasks of an audit, done in parallel and kept as they are done."""
+"""Tasks of an audit, done in parallel and kept as they are done, so that an audit that was killed goes on."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from itertools import islice
 from multiprocessing import get_context
+from pathlib import Path
+from types import TracebackType
 from typing import Final, TypeVar
 
 import msgspec
 
 from dagveil._version import __version__
-from dagveil.audit.store import BlockStore
+from dagveil.errors import DataError
 from dagveil.progress import Progress, silent
+
+APPLICATION: Final = 0x64764155
+"""Marks the file as the store of an audit."""
 
 FORMAT: Final = "dagveil-audit-block-1"
 
@@ -19,7 +26,60 @@ WAITING: Final = 4
 """Tasks that are handed to each process ahead of time."""
 
 Task = TypeVar("Task", bound=msgspec.Struct)
+
 Content = TypeVar("Content")
+
+
+class BlockStore:
+    """Finished blocks by the task that they answer: in one SQLite file, or in memory only.
+
+    Parameters
+    ----------
+    path
+        The file; it is made if there is none. None keeps nothing beyond this process.
+
+    Examples
+    --------
+    >>> with BlockStore(None) as store:
+    ...     store.put("task", b"content")
+    ...     store.get("task"), store.get("another")
+    (b'content', None)
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        try:
+            self._connection = sqlite3.connect(":memory:" if path is None else path)
+            mark = self._connection.execute("PRAGMA application_id").fetchone()[0]
+            names = [name for (name,) in self._connection.execute("SELECT name FROM sqlite_master")]
+            if mark != APPLICATION and names:
+                raise DataError(f"{path} is a database of another program; choose another file for the store")
+            self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            self._connection.execute("CREATE TABLE IF NOT EXISTS blocks (task TEXT PRIMARY KEY, content BLOB NOT NULL)")
+            self._connection.commit()
+        except sqlite3.Error as error:
+            raise DataError(f"{path} cannot be the store of an audit: {error}; choose another file") from error
+
+    def __repr__(self) -> str:
+        return f"BlockStore({'memory' if self._path is None else self._path.name})"
+
+    def __enter__(self) -> BlockStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def get(self, task: str) -> bytes | None:
+        """Return what was kept for a task; None if nothing was."""
+        row = self._connection.execute("SELECT content FROM blocks WHERE task = ?", (task,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def put(self, task: str, content: bytes) -> None:
+        """Keep the content of a task; it is on disk when this returns."""
+        with self._connection:
+            self._connection.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?)", (task, content))
 
 
 def work_through(
@@ -33,20 +93,8 @@ def work_through(
 ) -> list[Content]:
     """Do all tasks that the store does not have yet; return what each gave, in order.
 
-    Parameters
-    ----------
-    tasks
-        What is to be done; two that are equal give the same.
-    do
-        Does one task; for several processes it must be a function of a module.
-    kind
-        What that returns; it is kept as JSON.
-    store
-        Has what was done before, and gets what is done now.
-    workers
-        Processes.
-    progress, stage
-        Told how many tasks are done, under this name.
+    Two tasks that are equal give the same. What they give is kept as JSON. For several processes `do` must be a
+    function of a module. Progress is told how many tasks are done, under the name of the stage.
     """
     keys = [_name(task) for task in tasks]
     done: dict[str, Content] = {}
@@ -79,14 +127,10 @@ def _work(todo: dict[str, Task], do: Callable[[Task], Content], workers: int) ->
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         waiting = iter(todo.items())
         futures: dict[Future[Content], str] = {}
-        is_empty = False
-        while futures or not is_empty:
-            while not is_empty and len(futures) < WAITING * workers:
-                following = next(waiting, None)
-                if following is None:
-                    is_empty = True
-                else:
-                    futures[pool.submit(do, following[1])] = following[0]
-            if futures:
-                future = next(as_completed(futures))
-                yield futures.pop(future), future.result()
+        while True:
+            for key, task in islice(waiting, WAITING * workers - len(futures)):
+                futures[pool.submit(do, task)] = key
+            if not futures:
+                return
+            future = next(as_completed(futures))
+            yield futures.pop(future), future.result()

@@ -1,24 +1,127 @@
 """A recording of one run: every question to the curator, what was charged, which noise was drawn, what was answered.
 
-A recording can be played back. Then the questions must be the same ones, the answers are the recorded ones, and the
-noise is zero, so that each door tells its exact answer.
+A recording can be played back. Then the questions must be the same ones, the answers are the recorded ones, the noise
+is zero, so that each door tells its exact answer, and random choices are those of the recording.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, Final, TypeVar, cast
 
+import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.audit.recorded_noise import Divergence, Draw, RecordedNoise
-from dagveil.errors import BudgetError
+from dagveil.errors import BudgetError, DagveilError
 from dagveil.privacy.events import Event, Unbounded
 from dagveil.privacy.noise.source import NoiseSource
 
 Answer = TypeVar("Answer")
+
+
+class Divergence(DagveilError):
+    """A replayed run left the recording: something other than an answer told it which rows it had."""
+
+
+class NoiseLaw(enum.Enum):
+    """The laws that noise is drawn from."""
+
+    GAUSSIAN = "discrete Gaussian"
+    LAPLACE = "discrete Laplace"
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One request for noise: the law, its variance or scale, how many numbers, and which came."""
+
+    law: NoiseLaw
+    width: Fraction
+    size: int
+    numbers: NDArray[np.int64] = field(compare=False, repr=False)
+
+
+class RecordedNoise:
+    """Noise that is noted. On a replay it is zero, and random choices are the ones on the recording."""
+
+    def __init__(self, source: NoiseSource) -> None:
+        self._source = source
+        self._waiting: Iterator[NDArray[Any]] | None = None
+        self._is_free = False
+        self.draws: list[Draw] = []
+        self.luck: list[NDArray[Any]] = []
+
+    @property
+    def name(self) -> str:
+        """Name for the receipt."""
+        return f"audited {self._source.name}"
+
+    @property
+    def private(self) -> bool:
+        """As private as the source."""
+        return self._source.private
+
+    def begin(self, luck: Sequence[NDArray[Any]] | None) -> None:
+        """Start an exchange; on a replay with the random choices of the recording."""
+        self.draws, self.luck = [], []
+        self._waiting = None if luck is None else iter(luck)
+
+    @contextmanager
+    def free(self) -> Iterator[None]:
+        """Draw from the source meanwhile, note nothing: for mechanisms whose draws are noise, not choices."""
+        self._is_free = True
+        try:
+            yield
+        finally:
+            self._is_free = False
+
+    def representable_variance(self, variance: Fraction) -> Fraction:
+        """Smallest variance at or above the wanted one that every source realises exactly."""
+        return self._source.representable_variance(variance)
+
+    def representable_scale(self, scale: Fraction) -> Fraction:
+        """Smallest scale at or above the wanted one that every source realises exactly."""
+        return self._source.representable_scale(scale)
+
+    def discrete_gaussian(self, variance: Fraction, size: int) -> NDArray[np.int64]:
+        """Draw Gaussian integers."""
+        return self._draw(NoiseLaw.GAUSSIAN, self._source.discrete_gaussian, variance, size)
+
+    def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        """Draw Laplace integers."""
+        return self._draw(NoiseLaw.LAPLACE, self._source.discrete_laplace, scale, size)
+
+    def uniform_below(self, bound: int, size: int) -> NDArray[np.int64]:
+        """Draw integers from 0 to bound − 1; a record that is new on a replay gets the middle one."""
+        return self._choose(lambda: self._source.uniform_below(bound, size), size, bound // 2)
+
+    def bernoulli(self, p: Fraction, size: int) -> NDArray[np.bool_]:
+        """Draw true with probability p; a record that is new on a replay is taken."""
+        return self._choose(lambda: self._source.bernoulli(p, size), size, True)
+
+    def _choose(self, draw: Callable[[], NDArray[Any]], size: int, new: int | bool) -> NDArray[Any]:
+        if self._is_free:
+            return draw()
+        chosen = draw() if self._waiting is None else self._play(size, new)
+        self.luck.append(chosen.copy())
+        return chosen
+
+    def _play(self, size: int, new: int | bool) -> NDArray[Any]:
+        assert self._waiting is not None
+        recorded = next(self._waiting, None)
+        if recorded is None or abs(len(recorded) - size) > 1:
+            raise Divergence(f"the run asked for {size} random choices that the recording does not have")
+        return np.append(recorded, recorded.dtype.type(new))[:size] if len(recorded) < size else recorded[:size].copy()
+
+    def _draw(
+        self, law: NoiseLaw, draw: Callable[[Fraction, int], NDArray[np.int64]], width: Fraction, size: int
+    ) -> NDArray[np.int64]:
+        drawn = draw(width, size) if self._waiting is None else np.zeros(size, dtype=np.int64)
+        self.draws.append(Draw(law, width, size, drawn.copy()))
+        return drawn
 
 
 class End(enum.Enum):
@@ -111,6 +214,13 @@ class Recording:
         The exchanges to play back; None for a first run.
     end
         When a replay ends: that of an attacker needs the answers only.
+
+    Attributes
+    ----------
+    door
+        Through which the current question goes; None outside of an exchange.
+    answer_scales
+        Of the Laplace noise that was drawn for single answers so far, in records: it comes in blocks.
     """
 
     def __init__(self, source: NoiseSource, played: Sequence[Exchange] | None = None, end: End = End.RESULT) -> None:
@@ -121,7 +231,8 @@ class Recording:
         self._end = end
         self._events: list[Event] = []
         self._notes: list[float] = []
-        self._is_open = False
+        self.door: str | None = None
+        self.answer_scales: list[float] = []
 
     def __repr__(self) -> str:
         return f"Recording({len(self.exchanges)} exchanges)"
@@ -142,13 +253,13 @@ class Recording:
         if not isinstance(event, Unbounded):
             self._events.append(event)
 
-    def note(self, value: float) -> None:
-        """Note an exact number that the mechanism of the current exchange was given."""
-        self._notes.append(value)
+    def note(self, *values: float) -> None:
+        """Note exact numbers that the mechanism of the current exchange was given."""
+        self._notes += values
 
     def touch(self, what: str) -> None:
         """Note that rows were read; outside of an exchange nobody may."""
-        if not self._is_open:
+        if self.door is None:
             self.touched.append(what)
 
     def ask(
@@ -160,16 +271,7 @@ class Recording:
     ) -> Answer:
         """Put one question through a door; on a replay return the answer on the recording.
 
-        Parameters
-        ----------
-        door
-            What is called.
-        asked
-            With which arguments.
-        compute
-            The call itself.
-        read
-            Reads numbers from an answer, with the help of this recording's notes and draws.
+        The last argument reads numbers from an answer, with the help of this recording's notes and draws.
         """
         expected = self._start(door, asked)
         try:
@@ -211,11 +313,11 @@ class Recording:
             if expected.door != door or expected.asked != asked:
                 raise Divergence(f"question {len(self.exchanges) + 1} differs: {expected.door} first, then {door}")
         self.noise.begin(None if expected is None else expected.luck)
-        self._events, self._notes, self._is_open = [], [], True
+        self.door, self._events, self._notes = door, [], []
         return expected
 
     def _close(self, door: str, asked: tuple[Any, ...], answer: Any, exact: Exact, refusal: str | None) -> None:
-        self._is_open = False
+        self.door = None
         events, draws, luck = tuple(self._events), tuple(self.noise.draws), tuple(self.noise.luck)
         self.exchanges.append(Exchange(door, asked, answer, exact, events, draws, luck, refusal))
         if self._end is End.LAST_ANSWER and self._played is not None and len(self.exchanges) == len(self._played):

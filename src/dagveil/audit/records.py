@@ -13,12 +13,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.audit.batches import BatchMeasure, measure_each
 from dagveil.audit.search import Floats, Found, Look, Norm
 from dagveil.privacy.relation import Relation
 
 Measure = Callable[[Floats], Floats]
 """From rows (n, d) to some numbers, (k,)."""
+
+BatchMeasure = Callable[[Floats], Floats]
+"""From tables (batch, rows, columns) to the numbers of each, (batch, k)."""
 
 _AROUND: Final = 12
 _STEPS: Final = 8
@@ -26,6 +28,11 @@ _STEPS: Final = 8
 _PAIRS_PER_WALK: Final = 1_000
 _MOST_WALKS: Final = 128
 """Searches that walk side by side: a few in a short search, so that it still sees rows of all kinds and sizes."""
+
+
+def measure_each(measure: Callable[[Floats], Floats]) -> BatchMeasure:
+    """Return the twin of a statistic that has none: one table after the other."""
+    return lambda tables: np.stack([measure(table) for table in tables])
 
 
 class Domain(enum.Enum):

@@ -1,8 +1,13 @@
-"""Many runs of a method on two neighbouring tables: in parallel, and kept in a store that a later call goes on with."""
+"""Many runs of a method on two neighbouring tables: in parallel, and kept in a store that a later call goes on with.
+
+Where a method asks the same whatever it is told, it is asked once, and noise is drawn for all runs together.
+"""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -10,18 +15,28 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.audit.batched_runs import FEWEST_RUNS, Conduct, FixedRun, find_fixed_run
-from dagveil.audit.cases import Setting
-from dagveil.audit.neighbours import DataKind, make_pair
-from dagveil.audit.parallel import work_through
-from dagveil.audit.published_runs import PublishedAttacker, make_published_pair
-from dagveil.audit.store import BlockStore
+from dagveil.audit.neighbours import DataKind, Setting, make_pair
+from dagveil.audit.parallel import BlockStore, work_through
+from dagveil.audit.published import PublishedAttacker, make_published_pair
+from dagveil.audit.recording import Draw, Exchange, NoiseLaw, Rule
+from dagveil.audit.replay import Course, read_course
+from dagveil.audit.search import Floats
 from dagveil.audit.transcript import Attacker
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress, silent
+
+CHECKED: Final = 40
+"""Runs on each table that are done one by one, before others are drawn together."""
+
+FEWEST_RUNS: Final = 2_000
+"""Fewer runs are done one by one in any case."""
+
+_ADDED: Final = frozenset({Rule.WEIGHTED_SQUARES, Rule.SCALED_SIZES})
+"""Answers that are an exact number plus noise."""
 
 BLOCK: Final = 50
 """Runs that are done and kept together, if there are not many."""
@@ -31,26 +46,125 @@ LARGE_BLOCK: Final = 1_000
 
 MANY_RUNS: Final = 5_000
 
-Floats = NDArray[np.float64]
+Rows = tuple[tuple[float, ...], ...]
+
+
+class Conduct(enum.Enum):
+    """How the runs of an attack were done."""
+
+    EACH = "each by itself"
+    TOGETHER = "noise drawn for many runs at once"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FixedRun:
+    """The one course that all runs of a method take.
+
+    Attributes
+    ----------
+    draws
+        The noise of a run, in its order.
+    places
+        For each number that is told, which of the drawn numbers was added to it.
+    exact
+        The numbers without noise, on either table.
+    widths
+        Variances of Gaussian noise and scales of Laplace noise, as the attacker knows them.
+    is_laplace
+        Which of the two.
+    """
+
+    draws: tuple[Draw, ...]
+    places: NDArray[np.intp]
+    exact: tuple[Floats, Floats]
+    widths: Floats
+    is_laplace: NDArray[np.bool_]
+
+    def __repr__(self) -> str:
+        return f"FixedRun({len(self.places)} numbers)"
+
+    def draw(self, table: int, runs: int, seed: int) -> Floats:
+        """Return the features of so many runs on the first (0) or second (1) table: both log-likelihood ratios."""
+        source = noise_source(NoiseKind.SEEDED, seed)
+        drawn = []
+        for draw in self.draws:
+            take = source.discrete_gaussian if draw.law is NoiseLaw.GAUSSIAN else source.discrete_laplace
+            drawn.append(take(draw.width, draw.size * runs).reshape(runs, draw.size))
+        told = self.exact[table] + np.hstack(drawn)[:, self.places]
+        first, second = (told - exact for exact in self.exact)
+        gaussian = (first**2 - second**2) / (2.0 * self.widths)
+        ratios = np.where(self.is_laplace, (np.abs(first) - np.abs(second)) / self.widths, gaussian).sum(axis=1)
+        return np.column_stack([ratios, np.zeros(runs)])
+
+
+def find_fixed_run(attacker: Attacker) -> FixedRun | None:
+    """Return the course that all runs take; None if they may differ, or if answers are more than exact plus noise.
+
+    That is not taken for granted. Some runs on either table are done one by one. All must ask the same questions, and
+    every number that they are told must be the exact one plus a number that the noise source drew.
+
+    Examples
+    --------
+    >>> pair = make_pair(DataKind.TWO_COLUMNS, Relation.ADD_REMOVE)
+    >>> [find_fixed_run(Attacker(method_named(name), pair, Budget.of(1, 1e-6), {})) for name in ("lap-mech", "svt-pc")]
+    [FixedRun(4 numbers), None]
+    """
+    if attacker.method.ask is not None:
+        return None  # the graph is told too, and what is asked may follow from answers
+    known: list[Sequence[Exchange]] = []
+    course: Course | None = None
+    draws: tuple[Draw, ...] = ()
+    noise: list[Floats] = []
+    numbers: list[Floats] = []
+    for table in (0, 1):
+        for number in range(CHECKED):
+            _, told = attacker.run(attacker.tables[table], 2 * number + table)
+            here, drawn = read_course(told), tuple(draw for exchange in told for draw in exchange.draws)
+            if not known:
+                course, draws, known = here, drawn, list(attacker.replay(told))
+            if here is None or here != course or drawn != draws or not _only_adds(told):
+                return None
+            noise.append(_read(told) - _read(known[table]))
+            numbers.append(np.concatenate([np.empty(0), *(draw.numbers for draw in drawn)]))
+    places = _match(np.stack(noise), np.stack(numbers))
+    if places is None:
+        return None
+    first, second = known
+    rules = [exchange.exact.rule for exchange in first for _ in exchange.exact.values]
+    widths = np.array([width for exchange in first for width in exchange.exact.widths])
+    is_laplace = np.array([rule is Rule.SCALED_SIZES for rule in rules])
+    return FixedRun(draws, places, (_read(first), _read(second)), widths, is_laplace)
+
+
+def _only_adds(told: Sequence[Exchange]) -> bool:
+    """Tell whether every answer is a number plus noise, and nothing else was random or refused."""
+    return all(
+        exchange.refusal is None
+        and not exchange.luck
+        and (exchange.exact.rule in _ADDED or (exchange.exact.rule is Rule.NOTHING and not exchange.draws))
+        for exchange in told
+    )
+
+
+def _read(exchanges: Sequence[Exchange]) -> Floats:
+    return np.array([value for exchange in exchanges for value in exchange.exact.values], dtype=np.float64)
+
+
+def _match(noise: Floats, numbers: Floats) -> NDArray[np.intp] | None:
+    """Return which drawn number was added to each answer, in all runs; None if one has none, or two share one."""
+    known = {column.tobytes(): place for place, column in enumerate(np.ascontiguousarray(numbers.T + 0.0))}
+    found = [known.get(column.tobytes()) for column in np.ascontiguousarray(noise.T + 0.0)]
+    places = [place for place in found if place is not None]
+    if len(known) < numbers.shape[1] or len(places) < len(found) or len(set(places)) < len(places):
+        return None
+    return np.array(places, dtype=np.intp)
 
 
 class AttackJob(msgspec.Struct, frozen=True):
     """What is attacked; two jobs that are equal have the same runs.
 
-    Parameters
-    ----------
-    method
-        Name of the method.
-    kind, relation
-        Which pair of neighbours.
-    epsilon, delta
-        The claim, as exact fractions in text.
-    options
-        Settings of the method, names and values.
-    seed
-        Runs are seeded by it, the table and their number, each for itself.
-    calibration
-        Sound, or as published.
+    The claim is written as exact fractions. Runs are seeded by the seed, the table and their number, each for
+    itself.
     """
 
     method: str
@@ -76,9 +190,6 @@ class AttackBlock(msgspec.Struct, frozen=True):
     number: int
     size: int = BLOCK
     conduct: Conduct = Conduct.EACH
-
-
-Rows = tuple[tuple[float, ...], ...]
 
 
 @lru_cache(maxsize=4)
@@ -133,18 +244,7 @@ def collect_runs(
 ) -> tuple[Floats, Floats]:
     """Return the features of so many runs on either table, one row each; rounded up to whole blocks.
 
-    Parameters
-    ----------
-    job
-        What is attacked.
-    runs
-        On each table.
-    store
-        Keeps blocks as they are done. What it has of this job already is not done again.
-    workers
-        Processes.
-    progress
-        Told how many blocks are done.
+    What the store has of this job already is not done again.
     """
     size = BLOCK if runs < MANY_RUNS else LARGE_BLOCK
     conduct = choose_conduct(job, runs)
@@ -152,9 +252,5 @@ def collect_runs(
     # the noise of a block is drawn sooner than a process starts
     workers = 1 if conduct is Conduct.TOGETHER else workers
     done = work_through(tasks, run_block, Rows, store, workers, progress, "attack")
-    first, second = (_join(done[table::2]) for table in (0, 1))
+    first, second = (np.array([row for rows in done[table::2] for row in rows], dtype=np.float64) for table in (0, 1))
     return first, second
-
-
-def _join(blocks: Sequence[Rows]) -> Floats:
-    return np.array([row for rows in blocks for row in rows], dtype=np.float64)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -84,41 +84,24 @@ class Norm(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The worst neighbours that one search found.
-
-    Attributes
-    ----------
-    change
-        How far they lie apart.
-    pairs
-        How many pairs were tried.
-    words
-        The two, in words. They are made up, never anyone's rows.
-    """
+    """How far the worst neighbours of so many pairs lie apart, and the two in words: made up, never anyone's rows."""
 
     change: float
     pairs: int
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The worst neighbours of a statistic, beside what it declares."""
+class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The worst neighbours of a statistic, beside what it declares: a ratio above 1 breaks the guarantee."""
 
     statistic: str
     function: str
     relation: Relation
     change: float
     declared: float
+    ratio: float
     pairs: int
-    words: str
-
-    @property
-    def ratio(self) -> float:
-        """The largest change as a part of the declared one: above 1 breaks the guarantee."""
-        if self.declared == 0:  # public: it must not move at all
-            return math.inf if self.change else 0.0
-        return self.change / self.declared
+    pair: str
 
     @property
     def holds(self) -> bool:
@@ -132,18 +115,9 @@ Look = Callable[[Relation, int, np.random.Generator], tuple[Found, float]]
 
 @dataclass(frozen=True, slots=True)
 class AuditedStatistic:
-    """A statistic whose sensitivity can be searched.
+    """A statistic whose sensitivity can be searched, under the relations that it is declared for.
 
-    Parameters
-    ----------
-    name
-        In words; several settings of one statistic share the function.
-    function
-        The sensitivity function, as docs/guarantees.md names it.
-    look
-        The search.
-    relations
-        Under which relations it is declared.
+    The function is that of the sensitivity, as docs/guarantees.md names it.
     """
 
     name: str

@@ -1,14 +1,103 @@
-"""Every statistic with a declared sensitivity, and the search for neighbours that exceed it."""
+"""Every statistic with a declared sensitivity, and the search for neighbours that exceed it.
+
+Here is also what would move with an order: statistics of a source that has none.
+"""
 
 from __future__ import annotations
 
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
 import numpy as np
+import pyarrow as pa
 
 from dagveil.audit.counted import counted_statistics
 from dagveil.audit.numbers import number_statistics
-from dagveil.audit.search import AuditedStatistic, Finding
-from dagveil.audit.shuffled import shuffled_statistics
+from dagveil.audit.records import look_at_records
+from dagveil.audit.search import AuditedStatistic, Finding, Floats, Look, Norm
+from dagveil.data.column import Numeric
+from dagveil.data.schema import Schema
+from dagveil.data.streamed import StreamedTable
+from dagveil.data.streams import ArrowRows
 from dagveil.privacy.relation import Relation
+from dagveil.statistics.contingency import counts_sensitivity
+
+_SCHEMA: Final = Schema(
+    dataset="audit", columns={name: Numeric(bounds=(-1.0, 1.0), bins=3) for name in "ab"}, reviewed=True, public=True
+)
+_SLOTS: Final = 6
+_PARTS: Final = 3
+_FEWER: Final = 8
+
+
+class ShuffledRows(ArrowRows):
+    """Rows of an Arrow table, as a database may hand them out: in another order at every reading."""
+
+    def __init__(self, table: pa.Table, rng: np.random.Generator) -> None:
+        super().__init__(table)
+        self._rng = rng
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Hand out some columns of all rows."""
+        order = self._rng.permutation(self._table.num_rows)
+        most = int(self._rng.integers(1, len(order) + 2))
+        yield from self._table.select(list(columns)).take(order).combine_chunks().to_batches(max_chunksize=most)
+
+
+def shuffled_statistics() -> tuple[AuditedStatistic, ...]:
+    """Return what would move with an order: the slots, and the parts together, of a source without one."""
+    return (
+        AuditedStatistic(
+            "slots of a source without an order",
+            "statistics.contingency.counts_sensitivity",
+            # whatever the relation, one slot takes another value
+            _look_less(
+                look_at_records(
+                    _count_slots,
+                    2,
+                    1.0,
+                    lambda relation: float(counts_sensitivity(Relation.REPLACE_ONE, 1)),
+                    Norm.SIZES,
+                    (3 * _SLOTS, _SLOTS, _SLOTS - 2),
+                )
+            ),
+        ),
+        AuditedStatistic(
+            "parts of a source without an order",
+            "statistics.contingency.counts_sensitivity",
+            _look_less(
+                look_at_records(
+                    _count_parts, 2, 1.0, lambda relation: float(counts_sensitivity(relation, 1)), Norm.SIZES, (9, 0)
+                )
+            ),
+        ),
+    )
+
+
+def _look_less(look: Look) -> Look:
+    """Return a search with fewer pairs: each takes a table of its own, and several readings of it."""
+    return lambda relation, pairs, rng: look(relation, max(1, pairs // _FEWER), rng)
+
+
+def _read(rows: Floats) -> StreamedTable:
+    table = pa.table(dict(zip("ab", rows.T, strict=True)))
+    # nothing is held, so that every question reads the rows
+    rng = np.random.default_rng(zlib.crc32(rows.tobytes()))
+    return StreamedTable(ShuffledRows(table, rng), _SCHEMA, held_bytes=0)
+
+
+def _count_slots(rows: Floats) -> Floats:
+    slots = np.rint(_read(rows).levelled_rows(tuple("ab"), _SLOTS) * 1.5).astype(np.int64) + 2
+    return np.bincount(slots @ [5, 1], minlength=25).astype(np.float64)
+
+
+def _count_parts(rows: Floats) -> Floats:
+    rng = np.random.default_rng(0)
+    parts = _read(rows).split(_PARTS, lambda n_rows: rng.integers(0, _PARTS, n_rows))
+    counts = [part.counts(tuple("ab")).reshape(-1) for part in parts]
+    return np.asarray(np.sum(counts, axis=0), dtype=np.float64)
 
 
 def audited_statistics() -> tuple[AuditedStatistic, ...]:
@@ -32,4 +121,7 @@ def search_statistic(statistic: AuditedStatistic, relation: Relation, pairs: int
     1.0
     """
     found, declared = statistic.look(relation, pairs, np.random.default_rng(seed))
-    return Finding(statistic.name, statistic.function, relation, found.change, declared, found.pairs, found.words)
+    # what is declared to be public must not move at all
+    ratio = found.change / declared if declared else math.inf if found.change else 0.0
+    facts = statistic.name, statistic.function, relation, found.change, declared, ratio, found.pairs, found.words
+    return Finding(*facts)

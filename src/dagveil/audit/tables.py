@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.audit.search import Floats, Found, Norm
+from dagveil.audit.search import Floats, Found, Look, Norm
 from dagveil.privacy.relation import Relation
 
 Tables = NDArray[np.int64]
@@ -55,9 +55,9 @@ class TableSearch:
     parts: int = 1
     fewest_rows: int = 0
     most_enumerated: int = 64
-    pairs: int = 0
-    best: float = -1.0
-    words: str = ""
+    pairs: int = field(default=0, init=False)
+    best: float = field(default=-1.0, init=False)
+    words: str = field(default="", init=False)
     _steps: Tables = field(init=False)
     _groups: NDArray[np.int64] = field(init=False)
 
@@ -69,16 +69,7 @@ class TableSearch:
     def run(self, pairs: int, sizes: tuple[int, ...], rng: np.random.Generator) -> Found:
         """Search: all small tables, extreme ones, random ones, and uphill from the best, until the pairs are used up.
 
-        Extreme tables are tried in any case: most bounds are attained there.
-
-        Parameters
-        ----------
-        pairs
-            How many to try, about.
-        sizes
-            Numbers of rows of the larger tables.
-        rng
-            For random tables.
+        Extreme tables are tried in any case: most bounds are attained there. Sizes are those of the larger tables.
         """
         self._enumerate(_ENUMERATED_SHARE * pairs)
         for size in sizes:
@@ -226,3 +217,19 @@ def _draw(shape: tuple[int, ...], n_rows: int, rng: np.random.Generator) -> Tabl
     cells = math.prod(shape)
     shares = np.vstack([rng.dirichlet(np.full(cells, alpha), size=10) for alpha in (0.05, 0.3, 1.0)])
     return np.stack([rng.multinomial(n_rows, share) for share in shares]).reshape(-1, *shape)
+
+
+def look_at_tables(
+    measure: Measure,
+    shape: tuple[int, ...],
+    norm: Norm,
+    declare: Callable[[Relation], float],
+    sizes: tuple[int, ...],
+    **limits: int,
+) -> Look:
+    """Return the search for a statistic of a table of counts; limits are those of `TableSearch`."""
+
+    def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
+        return TableSearch(measure, shape, norm, relation, **limits).run(pairs, sizes, rng), declare(relation)
+
+    return look

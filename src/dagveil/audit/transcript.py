@@ -1,19 +1,24 @@
-"""What one run told, as numbers that an attacker can use: he knows both tables and wants to know which one it was."""
+"""What one run told, as numbers that an attacker can use: he knows both tables and wants to know which one it was.
+
+He knows the exact answers on both, and so how much the noisy ones speak for either.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
 
-from dagveil.audit.likelihood import Floats, compare_answers, compare_rounds, weigh_samples
 from dagveil.audit.neighbours import Pair
 from dagveil.audit.recording import Exchange, Recording, Rule
-from dagveil.audit.replay import RepeatableRun
+from dagveil.audit.replay import Course, RepeatableRun, read_course
+from dagveil.audit.search import Floats
 from dagveil.curator import Question, QuestionSession
 from dagveil.curator.gate import Gate
 from dagveil.data.table import Table
@@ -21,22 +26,112 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.methods.asking import Asked
 from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import Event
+from dagveil.privacy.events import Event, ExponentialChoice
 from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.statistics.statistic import Statistic
+
+NODES: Final = 400
+"""Values of a threshold's noise, at equally likely places, that stand for all of them."""
+
+_PLACES: Final = (np.arange(NODES) + 0.5) / NODES
+_STANDARD: Final = np.where(_PLACES < 0.5, np.log(2.0 * _PLACES), -np.log(2.0 * (1.0 - _PLACES)))
 
 ANSWER_FEATURES: Final = ("log-likelihood ratio of the answers", "log-likelihood ratio of the bits of sparse vectors")
 
 SUB_SAMPLES: Final = 1000
 """Sub-samples from which an attacker learns how scores of a secret one are spread."""
 
-
 MOST_KNOWN: Final = 10_000
-"""Courses of runs that an attacker remembers."""
+"""Courses of runs whose log-likelihood ratios an attacker remembers."""
 
-Course = tuple[tuple[Any, ...], ...]
-"""What a run asked, in its order, and the choices and bits that it was told: enough to know the exact answers."""
+
+def compare_answers(told: Sequence[Exchange], first: Sequence[Exchange], second: Sequence[Exchange]) -> float:
+    """Return by how much all answers with noise of their own speak for the second table: a log-likelihood ratio.
+
+    The replays on both tables have the exact answers.
+    """
+    return float(
+        sum(
+            _compare(exchange, one, other)
+            for exchange, one, other in zip(told, first, second, strict=True)
+            if exchange.refusal is None and not exchange.luck and one.exact.values != other.exact.values
+        )
+    )
+
+
+def _compare(told: Exchange, first: Exchange, second: Exchange) -> float:
+    """Return the log-likelihood ratio of one answer; 0 where it has no simple form."""
+    rule = first.exact.rule
+    a, b, width = (np.array(part) for part in (first.exact.values, second.exact.values, first.exact.widths))
+    if rule is Rule.RECORDS:
+        return weigh_choice(told, second.exact.values) - weigh_choice(told, first.exact.values)
+    x = np.array(told.exact.values)
+    if rule is Rule.WEIGHTED_SQUARES:
+        return float((((x - a) ** 2 - (x - b) ** 2) / (2.0 * width)).sum())
+    if rule is Rule.SCALED_SIZES:
+        return float(((np.abs(x - a) - np.abs(x - b)) / width).sum())
+    return 0.0
+
+
+def weigh_choice(told: Exchange, scores: Sequence[float]) -> float:
+    """Return the log-likelihood of a choice of the exponential mechanism, if these were the scores."""
+    epsilon = sum(float(event.epsilon) for event in told.events if isinstance(event, ExponentialChoice))
+    exponents = epsilon * np.array(scores) / 2.0
+    return float(exponents[told.answer] - logsumexp(exponents))
+
+
+def weigh_rounds(told: Sequence[Exchange], replay: Sequence[Exchange]) -> float:
+    """Return the log-likelihood of all bits of sparse vectors, if the scores were those of a replay.
+
+    The threshold's noise is the same in all questions of a round, so a round is one answer. Bits that come from
+    sub-samples say nothing.
+    """
+    places = [place for place, one in enumerate(replay) if one.exact.rule is Rule.ROUND and told[place].refusal is None]
+    if any(told[place].luck for place in places):
+        return 0.0
+    total = 0.0
+    for together in _split_rounds(places, told):
+        bits = np.array([bool(told[place].answer) for place in together])
+        thresholds = np.array([float(told[place].asked[1]) for place in together])
+        scores = np.array([replay[place].exact.values[0] for place in together])
+        total += _weigh_round(bits, thresholds - scores, replay[together[0]].exact.widths)
+    return total
+
+
+def _split_rounds(places: Sequence[int], told: Sequence[Exchange]) -> Iterator[list[int]]:
+    """Yield the questions of each round; it ends with the first that passes."""
+    together: list[int] = []
+    for place in places:
+        together.append(place)
+        if told[place].answer:
+            yield together
+            together = []
+    if together:
+        yield together
+
+
+def _weigh_round(bits: NDArray[np.bool_], margins: Floats, widths: Sequence[float]) -> float:
+    """Return the log-likelihood of a round's bits; margins say how far scores stay below the threshold."""
+    threshold_scale, question_scale = widths[:2]
+    beyond = (margins[:, None] + threshold_scale * _STANDARD) / question_scale
+    tail = 0.5 * np.exp(-np.abs(beyond))
+    # logarithms of tails, so that long rounds do not underflow
+    passes = np.where(beyond < 0.0, tail, 1.0 - tail)
+    logs = np.where(bits[:, None], np.log(np.maximum(passes, 1e-300)), np.log(np.maximum(1.0 - passes, 1e-300)))
+    return float(logsumexp(logs.sum(axis=0)) - np.log(NODES))
+
+
+def weigh_samples(told: float, variance: float, scores: Floats) -> float:
+    """Return the log-density of a noisy score whose sub-sample is secret, from scores of many sub-samples.
+
+    Examples
+    --------
+    >>> near, far = (weigh_samples(0.1, 1.0, np.array([place, place])) for place in (0.0, 3.0))
+    >>> near > far
+    True
+    """
+    return float(logsumexp(-((told - scores) ** 2) / (2.0 * variance)) - np.log(len(scores)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,11 +140,6 @@ class Attacker:
 
     He does not know random choices, such as who is in a sub-sample: of answers that depend on one he knows the law, or
     they are no use to him. Runs that asked the same have the same exact answers, so those are computed once.
-
-    Parameters
-    ----------
-    method, pair, budget, options
-        What runs, on which tables.
     """
 
     method: Method
@@ -58,7 +148,6 @@ class Attacker:
     options: Mapping[str, Any]
     _repeatable: RepeatableRun = field(init=False)
     _known: dict[tuple[Any, ...], tuple[Floats, Floats]] = field(default_factory=dict, init=False)
-    _replays: dict[Course, tuple[list[Exchange], list[Exchange]]] = field(default_factory=dict, init=False)
     _ratios: dict[Course, tuple[float, float]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -73,8 +162,7 @@ class Attacker:
         """Names of the features of a run. A graph that is computed from releases adds nothing to them."""
         if self.method.ask is None:
             return ANSWER_FEATURES
-        edges = [f"{x} {mark} {y}" for x, y in combinations(self.pair.schema.columns, 2) for mark in ("→", "←", "–")]
-        return (*ANSWER_FEATURES, *edges)
+        return (*ANSWER_FEATURES, *name_edges(self.pair.schema.columns))
 
     def watch(self, table: Table, seed: int) -> tuple[float, ...]:
         """Let the method run on a table, and turn what it told into features."""
@@ -99,14 +187,8 @@ class Attacker:
 
     def replay(self, told: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
         """Return the replays of a run on both tables, with the exact answers; known ones are not done again."""
-        course = read_course(told)
-        if course is not None and course in self._replays:
-            return self._replays[course]
-        first, second = (self._repeatable.replay(table, told) for table in self.tables)
-        replays = first, second
-        if course is not None and len(self._replays) < MOST_KNOWN:
-            self._replays[course] = replays
-        return replays
+        first, second = self._repeatable.replay_all(self.tables, told, read_course(told))
+        return first, second
 
     def _weigh(self, told: Sequence[Exchange]) -> tuple[float, float]:
         """Return the log-likelihood ratios of all answers, and of the bits of sparse vectors alone."""
@@ -115,7 +197,7 @@ class Attacker:
         if course is not None and course in self._ratios:
             return self._ratios[course]
         first, second = self.replay(told)
-        bits = compare_rounds(told, first, second)
+        bits = weigh_rounds(told, second) - weigh_rounds(told, first)
         ratios = compare_answers(told, first, second) + bits + self._compare_samples(told), bits
         if course is not None and len(self._ratios) < MOST_KNOWN:
             self._ratios[course] = ratios
@@ -160,27 +242,9 @@ class Attacker:
         return self._known[key]
 
 
-def read_course(told: Sequence[Exchange]) -> Course | None:
-    """Return what a run asked and which bits and choices it was told; None if the exact answers depend on more.
-
-    Random parts of the rows are more: two runs that asked the same then have different exact answers.
-    """
-    if any(exchange.luck and exchange.exact.rule is not Rule.SAMPLED for exchange in told):
-        return None
-    course = tuple(
-        (
-            exchange.door,
-            exchange.asked,
-            exchange.answer if isinstance(exchange.answer, int) else None,
-            exchange.refusal,
-        )
-        for exchange in told
-    )
-    try:
-        hash(course)
-    except TypeError:
-        return None  # a plug-in may ask with arguments that cannot be remembered
-    return course
+def name_edges(columns: Iterable[str]) -> list[str]:
+    """Return names of the marks of `read_graph`."""
+    return [f"{x} {mark} {y}" for x, y in combinations(columns, 2) for mark in ("→", "←", "–")]
 
 
 def read_graph(graph: Cpdag, columns: Sequence[str]) -> list[float]:

@@ -8,15 +8,14 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from dagveil.audit.cases import Setting
 from dagveil.audit.certificate import Certificate, encode_certificate
 from dagveil.audit.examination import Plan, examine_method, search_in_parallel
-from dagveil.audit.findings import list_findings
 from dagveil.audit.membership import FEWEST_TRIALS
-from dagveil.audit.overview import write_overview, write_searches
+from dagveil.audit.neighbours import Setting
+from dagveil.audit.overview import list_findings, write_overview, write_searches
+from dagveil.audit.parallel import BlockStore
 from dagveil.audit.search import Effort
 from dagveil.audit.sensitivity import audited_statistics
-from dagveil.audit.store import BlockStore
 from dagveil.cli.options import read_options
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
@@ -153,7 +152,7 @@ def _search_statistics(
     click.echo(text, nl=False)
     if table is not None:
         write_output(Path(table), text.encode())
-    if any(line.exceeds for line in found):
+    if not all(line.holds for line in found):
         raise click.exceptions.Exit(1)
 
 

@@ -8,7 +8,7 @@ holds less than what could have leaked.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -27,17 +27,11 @@ from dagveil.data.table import Table, table_shapes
 from dagveil.errors import BudgetError, MethodError
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event, Unbounded
 from dagveil.privacy.filter import Filter, PureFilter
-from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
+from dagveil.privacy.mechanisms.gaussian import lattice_for
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.release import (
-    NoisyCounts,
-    NoisyFeatureMoments,
-    NoisyInteractions,
-    NoisyMagnitudes,
-    NoisyMoments,
-)
+from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMagnitudes, NoisyMoments
 from dagveil.statistics.contingency import (
     centre_counts,
     changed_cells,
@@ -166,12 +160,7 @@ class Curator:
 
     def moments(self, plan: MomentPlan, share: Fraction, label: str) -> NoisyMoments:
         """Release the second moments of clipped rows."""
-        plan.check_reach()
-        sensitivity = moments_squared_sensitivity(self.relation, plan)
-        noisy = self._release_symmetric(self._table.moments(plan), sensitivity, share, label, plan)
-        return NoisyMoments(
-            plan.columns, plan.centers, plan.spreads, plan.radius_squared, plan.constant, plan.bits, *noisy
-        )
+        return self._release_moments(plan, lambda: self._table.moments(plan), share, label, plan)
 
     def features(self, plan: FeaturePlan, share: Fraction, label: str) -> NoisyFeatureMoments:
         """Release the second moments of public features of clipped columns."""
@@ -194,13 +183,7 @@ class Curator:
 
     def residual_moments(self, plan: ResidualPlan, share: Fraction, label: str) -> NoisyMoments:
         """Release the second moments of residuals of public functions, and of polynomials of what they fit."""
-        rows = plan.rows
-        rows.check_reach()
-        sensitivity = moments_squared_sensitivity(self.relation, rows)
-        noisy = self._release_symmetric(self._table.residual_moments(plan), sensitivity, share, label, plan)
-        return NoisyMoments(
-            rows.columns, rows.centers, rows.spreads, rows.radius_squared, rows.constant, rows.bits, *noisy
-        )
+        return self._release_moments(plan.rows, lambda: self._table.residual_moments(plan), share, label, plan)
 
     def ask_questions(self, statistic: Statistic) -> QuestionSession:
         """Return a question session: adaptive questions, each charged to this curator's filter.
@@ -214,7 +197,7 @@ class Curator:
 
     def ask_gradients(self, rows: MomentPlan) -> GradientQuestions:
         """Return gradient questions: adaptive gradients, each charged to this curator's filter."""
-        return GradientQuestions(self._table, self.relation, rows, self.accounting, self._gate)
+        return GradientQuestions(self._table, self.relation, rows, self._gate)
 
     def ask_kernels(self, slots: int) -> KernelQuestions:
         """Return kernel questions: kernel questions on levelled rows, each charged to this curator's filter."""
@@ -225,12 +208,21 @@ class Curator:
         self._gate.write(Unbounded("as published", reason))
         return self._table
 
+    def _release_moments(
+        self, rows: MomentPlan, read: Callable[[], NDArray[np.int64]], share: Fraction, label: str, asked: object
+    ) -> NoisyMoments:
+        rows.check_reach()
+        sensitivity = moments_squared_sensitivity(self.relation, rows)
+        noisy = self._release_symmetric(read(), sensitivity, share, label, asked)
+        return NoisyMoments(
+            rows.columns, rows.centers, rows.spreads, rows.radius_squared, rows.constant, rows.bits, *noisy
+        )
+
     def _release_symmetric(
         self, exact: NDArray[np.int64], sensitivity: Fraction, share: Fraction, label: str, asked: object
     ) -> tuple[Fraction, Fraction, tuple[int, ...]]:
         """Release the upper triangle of a symmetric matrix: variance off the diagonal, twice that on it, values."""
-        deviation = deviation_for(self.accounting, sensitivity, share * self.accounting.total)
-        variance = self._gate.representable_variance(Fraction(deviation**2))
+        variance = self._gate.variance_for(sensitivity, share)
         diagonal_variance = self._gate.representable_variance(2 * variance)
         rows, columns = np.triu_indices(exact.shape[0])
         on_diagonal = rows == columns
@@ -247,8 +239,7 @@ class Curator:
             return self._release_counts_by_laplace(names, exact, amount, label)
         lattice = lattice_for(self.accounting, counts_squared_sensitivity(self.relation, len(names)), amount)
         sensitivity = counts_squared_sensitivity(self.relation, len(names), lattice)
-        deviation = deviation_for(self.accounting, sensitivity, amount)
-        variance = self._gate.representable_variance(Fraction(deviation**2))
+        variance = self._gate.variance_for(sensitivity, share)
         flat = _flatten(exact)
         changed = min(changed_cells(self.relation, len(names)), len(flat))
         event = DiscreteGaussian(label, len(flat), sensitivity, variance, changed)
@@ -284,13 +275,10 @@ class Curator:
         sizes = [math.prod(shape) for shape in shapes]
         self._check_cells(label, sum(sizes), len(sizes))
         smallest = min(sizes)
-        amount = share * self.accounting.total
         # in units of the smallest table's noise; columns with one level do not move at all
         weighted = sensitivity * smallest**2 or Fraction(1)
-        lattice = lattice_for(self.accounting, weighted, amount)
-        least = self._gate.representable_variance(
-            Fraction(deviation_for(self.accounting, weighted * lattice**2, amount) ** 2)
-        )
+        lattice = lattice_for(self.accounting, weighted, share * self.accounting.total)
+        least = self._gate.variance_for(weighted * lattice**2, share)
         # every draw has at least its table's share of the least variance
         variances = {
             size: self._gate.representable_variance(least * Fraction(size, smallest) ** 2) for size in set(sizes)

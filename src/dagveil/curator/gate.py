@@ -21,6 +21,7 @@ from dagveil.errors import LedgerError, MethodError
 from dagveil.privacy.events import DiscreteGaussian, Event, SubsampledGaussian, Unbounded
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.mechanisms import exponential
+from dagveil.privacy.mechanisms.gaussian import deviation_for
 from dagveil.privacy.mechanisms.smooth_median import release_median
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.noise.draw_buffer import LaplaceBlocks
@@ -76,6 +77,7 @@ class Gate:
         self._accounting = accounting
         self._run = run
         self._noise = noise
+        self._laplace = LaplaceBlocks(noise)
         self._events: list[Event] = []
         self._home = HomeProcess()
         self._journal = journal
@@ -98,6 +100,11 @@ class Gate:
     def representable_scale(self, scale: Fraction) -> Fraction:
         """Smallest scale at or above the wanted one that can be drawn."""
         return self._noise.representable_scale(scale)
+
+    def variance_for(self, squared_sensitivity: Fraction, share: Fraction) -> Fraction:
+        """Variance of noise that costs at most this share of the whole budget, and that can be drawn."""
+        deviation = deviation_for(self._accounting, squared_sensitivity, share * self._accounting.total)
+        return self.representable_variance(Fraction(deviation**2))
 
     def charge(self, event: Event) -> None:
         """Refuse first, record second; whoever calls this draws last."""
@@ -163,62 +170,53 @@ class Gate:
 
         return self._release(draw, asked)
 
-    def add_one_laplace(self, exact: int, event: Event, scale: Fraction, blocks: LaplaceBlocks, asked: object) -> int:
+    def add_one_laplace(self, exact: int, event: Event, scale: Fraction, asked: object) -> int:
         """Return one integer with discrete Laplace noise from a block of draws."""
 
-        def draw() -> Integers:
+        def draw() -> int:
             self.charge(event)
-            return _one(exact + blocks.draw(scale))
+            return exact + self._laplace.draw(scale)
 
-        return int(self._release(draw, asked)[0])
+        return self._release_one(draw, asked)
 
     def is_among_largest(self, scores: Integers, scale: Fraction, event: Event, rank: int, asked: object) -> bool:
         """Tell whether the first score is among so many largest, with Laplace noise on all of them."""
 
-        def draw() -> Integers:
+        def draw() -> bool:
             self.charge(event)
             noisy = scores + self._noise.discrete_laplace(scale, len(scores))
-            return _one(int((noisy[1:] >= noisy[0]).sum()) + 1 <= rank)
+            return int((noisy[1:] >= noisy[0]).sum()) + 1 <= rank
 
-        return bool(self._release(draw, asked)[0])
+        return bool(self._release_one(draw, asked))
 
     def choose(self, scores_in_records: Sequence[Fraction], epsilon: Fraction, label: str, asked: object) -> int:
         """Choose a position by the exponential mechanism."""
-        return int(
-            self._release(
-                lambda: _one(exponential.choose(scores_in_records, epsilon, self._noise, self.charge, label)),
-                asked,
-            )[0]
+        return self._release_one(
+            lambda: exponential.choose(scores_in_records, epsilon, self._noise, self.charge, label), asked
         )
 
     def release_median(
-        self,
-        values: Integers,
-        bounds: tuple[int, int],
-        epsilon: Fraction,
-        delta: Fraction,
-        label: str,
-        asked: object,
+        self, values: Integers, bounds: tuple[int, int], epsilon: Fraction, delta: Fraction, label: str, asked: object
     ) -> int:
         """Return the median with smooth noise."""
-        return int(
-            self._release(
-                lambda: _one(release_median(values, *bounds, epsilon, delta, self._noise, self.charge, label)),
-                asked,
-            )[0]
+        return self._release_one(
+            lambda: release_median(values, *bounds, epsilon, delta, self._noise, self.charge, label), asked
         )
 
     def is_above(self, vector: SparseVector, value: int, threshold: int, asked: object) -> bool:
         """Ask a sparse vector of this gate."""
-        return bool(self._release(lambda: _one(vector.is_above(value, threshold)), asked)[0])
+        return bool(self._release_one(lambda: vector.is_above(value, threshold), asked))
 
     def tell_public(self, number: int, asked: object) -> int:
         """Return a number on which all neighbours agree, as it is; it is kept like any answer."""
-        return int(self._release(lambda: _one(number), asked)[0])
+        return self._release_one(lambda: number, asked)
 
     def flip_coin(self) -> bool:
         """Flip a fair coin; it depends on nothing."""
-        return bool(self._release(lambda: self._noise.uniform_below(2, 1), "coin")[0])
+        return bool(self._release_one(lambda: int(self._noise.uniform_below(2, 1)[0]), "coin"))
+
+    def _release_one(self, draw: Callable[[], int], asked: object) -> int:
+        return int(self._release(lambda: np.array([draw()], dtype=np.int64), asked)[0])
 
     def _release(self, draw: Callable[[], Integers], asked: object) -> Integers:
         """Let a question be charged and its noise be drawn, keep the answer, and only then hand it out."""
@@ -258,10 +256,6 @@ class Gate:
         return np.array(known.values, dtype=np.int64)
 
     # --- randomness that stays inside ---
-
-    def open_blocks(self) -> LaplaceBlocks:
-        """Return single Laplace draws, for `add_one_laplace`."""
-        return LaplaceBlocks(self._noise)
 
     def open_sparse_vector(
         self, own_epsilons: tuple[Fraction, Fraction], sensitivity: int, label: str, price: Fraction
@@ -315,7 +309,3 @@ def _find_standing(journal: Journal | None, written: Sequence[Event]) -> Sequenc
             "ledger that the run was charged to"
         )
     return written[len(answered) :]
-
-
-def _one(value: int) -> Integers:
-    return np.array([value], dtype=np.int64)

@@ -13,8 +13,6 @@ from dagveil.data.gradients import GradientPlan
 from dagveil.data.moments import MomentPlan
 from dagveil.data.table import Table
 from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter
-from dagveil.privacy.mechanisms.gaussian import deviation_for
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.gradients import curvature_squared_sensitivity, gradient_squared_sensitivity
 
@@ -30,17 +28,14 @@ class GradientQuestions:
         Which tables count as neighbours.
     rows
         How rows are scaled and shrunk.
-    accounting
-        The filter, for prices.
     gate
         Charges and draws.
     """
 
-    def __init__(self, table: Table, relation: Relation, rows: MomentPlan, accounting: Filter, gate: Gate) -> None:
+    def __init__(self, table: Table, relation: Relation, rows: MomentPlan, gate: Gate) -> None:
         self._table = table
         self._relation = relation
         self._rows = rows
-        self._accounting = accounting
         self._gate = gate
         self.asked = 0
 
@@ -82,8 +77,7 @@ class GradientQuestions:
     def _release(
         self, exact: NDArray[np.int64], squared_sensitivity: Fraction, share: Fraction, label: str, asked: object
     ) -> tuple[NDArray[np.float64], float]:
-        deviation = deviation_for(self._accounting, squared_sensitivity, share * self._accounting.total)
-        variance = self._gate.representable_variance(Fraction(deviation**2))
+        variance = self._gate.variance_for(squared_sensitivity, share)
         event = DiscreteGaussian(label, exact.size, squared_sensitivity, variance)
         noisy = self._gate.add_gaussian(exact.reshape(-1), event, asked)
         self.asked += 1

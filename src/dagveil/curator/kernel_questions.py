@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from dagveil.curator.gate import Gate
 from dagveil.curator.questions import RECORD, Question
-from dagveil.curator.residual_sums import NoisySums
 from dagveil.data.additive import AdditiveFunction
 from dagveil.data.fixed_slots import check_slots
 from dagveil.data.table import Table
@@ -30,6 +29,52 @@ from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, roo
 from dagveil.statistics.kernels import kernel_features
 from dagveil.statistics.residual_ranks import residual_rank_score, residual_rank_sensitivity
 from dagveil.statistics.residuals import residual_sensitivity, ridge_residuals_by_features
+
+
+@dataclass(frozen=True, slots=True)
+class NoisySums:
+    """Noisy sums over slots of clipped residuals u and v, with the variances of their noise.
+
+    Attributes
+    ----------
+    products, squares
+        Σ uv and Σ (uv)².
+    first, second
+        Σ u and Σ v: clipping skewed residuals moves their means away from 0.
+    """
+
+    products: float
+    squares: float
+    first: float
+    second: float
+    variance_products: float
+    variance_squares: float
+    variance_first: float
+    variance_second: float
+
+    def centre(self, slots: int, spread: float) -> tuple[float, float]:
+        """Return Σ uv − m ū v̄ with estimated means, and the variance that noise gives it.
+
+        Parameters
+        ----------
+        slots
+            m.
+        spread
+            How far the mean of clipped residuals is from 0, usually; noisy means are shrunk accordingly.
+        """
+        (u, spread_u), (v, spread_v) = (
+            _shrink(total / slots, variance / slots**2, spread**2)
+            for total, variance in ((self.first, self.variance_first), (self.second, self.variance_second))
+        )
+        means = u**2 * spread_v + v**2 * spread_u + spread_u * spread_v
+        return self.products - slots * u * v, self.variance_products + slots**2 * means
+
+
+def _shrink(mean: float, variance: float, prior: float) -> tuple[float, float]:
+    """Return mean and variance of what is behind a noisy mean, itself around 0 with the prior variance."""
+    share = prior / (prior + variance)
+    return share * mean, share * variance
+
 
 Floats = NDArray[np.float64]
 

@@ -73,7 +73,6 @@ class QuestionSession:
     def __init__(self, table: Table, relation: Relation, statistic: Statistic, gate: Gate) -> None:
         self._relation = relation
         self._gate = gate
-        self._laplace = gate.open_blocks()
         self._levels = {name: column.n_levels for name, column in table.schema.columns.items()}
         self.statistic = statistic
         self._whole = self._deal(table)
@@ -95,7 +94,7 @@ class QuestionSession:
         exact = self._score(question, self._whole)
         scale = self._gate.representable_scale(RECORD / epsilon)
         event = DiscreteLaplace(label, 1, epsilon)
-        noisy = self._gate.add_one_laplace(exact, event, scale, self._laplace, question)
+        noisy = self._gate.add_one_laplace(exact, event, scale, question)
         self.asked += 1
         return Answer(noisy / RECORD, math.sqrt(2.0) * float(scale) / RECORD)
 
@@ -279,7 +278,4 @@ class ThresholdRounds:
         return below
 
 
-_SAMPLING = {
-    Relation.ADD_REMOVE: Sampling.POISSON,
-    Relation.REPLACE_ONE: Sampling.WITHOUT_REPLACEMENT,
-}
+_SAMPLING = {Relation.ADD_REMOVE: Sampling.POISSON, Relation.REPLACE_ONE: Sampling.WITHOUT_REPLACEMENT}
