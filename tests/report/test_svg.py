@@ -11,8 +11,7 @@ from dagveil.errors import DagveilError
 from dagveil.report.graph import read_graph
 from dagveil.report.html import write_svg
 from dagveil.report.labels import WIDEST_WORD, break_lines, measure, shorten
-from dagveil.report.legend import Legend, draw_samples
-from dagveil.report.svg import draw_graph
+from dagveil.report.svg import Legend, draw_graph, draw_samples
 from dagveil.runs.result import ResultEdge, ResultGraph
 from dagveil.text import clean_text
 

@@ -42,8 +42,7 @@ from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.report.card import build_card, encode_card
-from dagveil.report.curve import draw_exploration
-from dagveil.report.exploration import render_exploration
+from dagveil.report.exploration import draw_exploration, render_exploration
 from dagveil.report.html import render_report
 from dagveil.runs.bounds import load_open_schema
 from dagveil.runs.discovery import discover, measure_source

@@ -18,9 +18,8 @@ from dagveil.report.audit_section import read_attempts
 from dagveil.report.card import encode_card, fill_card
 from dagveil.report.guarantee_status import Standing
 from dagveil.report.labels import split_words
-from dagveil.report.legend import Legend, draw_samples
 from dagveil.report.model import build_model, check_result
-from dagveil.report.svg import draw_graph
+from dagveil.report.svg import Legend, draw_graph, draw_samples
 from dagveil.runs.result import Result
 from dagveil.text import clean_text
 
@@ -134,3 +133,11 @@ def _write(text: str, path: str | Path) -> None:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise DataError(f"cannot write {path}: {reason}; choose a folder that exists and that you may write") from error
+
+
+def draw_inline(result: Result) -> str:
+    """Return the drawing of the graph and the first sentence of the receipt as HTML."""
+    promise = clean_text(result.receipt.words()[0])
+    drawing = Markup(render_svg(result))  # ElementTree has escaped the names
+    page = Markup('<div style="overflow-x: auto">{drawing}</div><p style="max-width: 60em">{promise}</p>')
+    return str(page.format(drawing=drawing, promise=promise))

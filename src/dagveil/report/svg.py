@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import enum
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
@@ -10,11 +12,190 @@ import msgspec
 
 from dagveil.report.formatting import write_percent, write_plural, write_share
 from dagveil.report.graph import DrawnEdge, DrawnGraph, EdgeKind, read_graph
-from dagveil.report.labels import FONT_SIZE, break_lines
-from dagveil.report.layout import Layout, Point, place_graph
-from dagveil.report.legend import Legend, draw_legend
-from dagveil.report.svg_lines import BOX, PAPER, RIM, draw_line, write_length, write_lines, write_text
+from dagveil.report.labels import FONT_SIZE, break_lines, measure
+from dagveil.report.layout import LINE_HEIGHT, Layout, Point, place_graph
 from dagveil.text import clean_text
+
+LINE_WIDTHS: Final = (1.2, 4.0)
+"""Line width at confidence 0 and 1."""
+PLAIN_WIDTH: Final = 1.7
+"""Line width where nothing was redrawn."""
+PAPER, BOX, INK, RIM = "#ffffff", "#f1f5f7", "#1b2a35", "#5d7080"
+
+
+def draw_line(group: Element, route: Sequence[Point], edge: DrawnEdge) -> None:
+    """Draw the line and its end marks; both ends of a route are upright or, in the legend, level."""
+    width = _line_width(edge.confidence)
+    directed = edge.kind is EdgeKind.DIRECTED
+    size = 7 + 1.6 * width if directed else 3 + 0.45 * width
+    marked = route if directed else [_towards(route[0], route[1], size), *route[1:]]
+    tip = marked[-1]
+    marked = [*marked[:-1], _towards(tip, marked[-2], size - 1 if directed else size)]
+    style = {"class": "line", "fill": "none", "stroke": INK, "stroke-width": write_length(width)}
+    if edge.confidence is not None and edge.confidence < 0.5:
+        style["stroke-dasharray"] = "5 4"
+    SubElement(group, "path", {"d": _path(marked), **style})
+    look = {"class": "hollow" if edge.doubtful else "full", "fill": PAPER if edge.doubtful else INK}
+    look |= {"stroke": INK, "stroke-width": "1.4"}
+    if directed:
+        SubElement(group, "polygon", {"points": _arrowhead(tip, marked[-1], size), "stroke-linejoin": "round", **look})
+    else:
+        for at in (marked[0], marked[-1]):
+            SubElement(
+                group, "circle", {"cx": write_length(at.x), "cy": write_length(at.y), "r": write_length(size), **look}
+            )
+
+
+def _line_width(confidence: float | None) -> float:
+    if confidence is None:
+        return PLAIN_WIDTH
+    thin, thick = LINE_WIDTHS
+    return thin + (thick - thin) * confidence
+
+
+def _towards(start: Point, end: Point, distance: float) -> Point:
+    """Return the point at a distance from the start: upright, as edges leave boxes, or level, as in the legend."""
+    if start.y == end.y:
+        return Point(start.x + (distance if end.x > start.x else -distance), start.y)
+    return Point(start.x, start.y + (distance if end.y > start.y else -distance))
+
+
+def _arrowhead(tip: Point, before: Point, size: float) -> str:
+    tip = _towards(tip, before, 1)  # the rim of the head must not reach into the box
+    base = _towards(tip, before, size - 1)
+    half = 0.42 * size
+    if tip.y == before.y:
+        corners = [tip, Point(base.x, base.y - half), Point(base.x, base.y + half)]
+    else:
+        corners = [tip, Point(base.x - half, base.y), Point(base.x + half, base.y)]
+    return " ".join(f"{write_length(corner.x)},{write_length(corner.y)}" for corner in corners)
+
+
+def _path(route: Sequence[Point]) -> str:
+    parts = [f"M{write_length(route[0].x)} {write_length(route[0].y)}"]
+    for start, end in pairwise(route):
+        x, y, middle = write_length(end.x), write_length(end.y), write_length((start.y + end.y) / 2)
+        if abs(start.x - end.x) < 0.05 or start.y == end.y:
+            parts.append(f"L{x} {y}")
+        else:
+            parts.append(f"C{write_length(start.x)} {middle} {x} {middle} {x} {y}")
+    return "".join(parts)
+
+
+def write_text(text: str, at: Point, anchor: str) -> Element:
+    """Write a text whose middle or start, as the anchor says, is at a point."""
+    place = {"x": write_length(at.x), "y": write_length(at.y), "dy": "0.35em", "text-anchor": anchor}
+    written = Element("text", {"class": "name", "fill": INK, **place})
+    written.text = text
+    return written
+
+
+def write_lines(lines: Sequence[str], at: Point) -> Element:
+    """Write lines of text around a point."""
+    written = write_text(lines[0], Point(at.x, at.y - (len(lines) - 1) * LINE_HEIGHT / 2), anchor="middle")
+    for line in lines[1:]:
+        SubElement(written, "tspan", {"x": write_length(at.x), "dy": write_length(LINE_HEIGHT)}).text = line
+    return written
+
+
+def write_length(value: float) -> str:
+    """Print a length with one decimal at most.
+
+    Examples
+    --------
+    >>> write_length(12.04), write_length(0.25)
+    ('12', '0.2')
+    """
+    return f"{value:.1f}".removesuffix(".0")
+
+
+SAMPLE: Final = 34.0
+"""Length of a sample line."""
+STEP: Final = 10.0
+ROW: Final = 22.0
+TOP: Final = 34.0
+"""Distance of the first row from the graph."""
+NARROWEST: Final = 420.0
+"""A legend may be this wide even if the graph is narrower."""
+
+
+class Legend(enum.Enum):
+    """Where the legend stands."""
+
+    BELOW = "below"
+    """In the drawing, for a drawing that travels alone."""
+
+    APART = "apart"
+    """In the page, where it stays while the drawing is moved and enlarged."""
+
+
+def draw_legend(graph: DrawnGraph, width: float, place: Legend = Legend.BELOW) -> tuple[Element, float, float]:
+    """Draw the legend in rows up to the width of the graph; return it with its own width and height."""
+    group = Element("g", {"class": "legend"})
+    x, y, reach = 0.0, TOP, 0.0
+    items = _list_items(graph) if place is Legend.BELOW else []
+    for words, samples in items:
+        room = (SAMPLE + STEP) * max(len(samples), 1) + measure(words)
+        if x and x + room > max(width, NARROWEST):
+            x, y = 0.0, y + ROW
+        at = x
+        for edge in samples:
+            draw_line(group, [Point(at, y), Point(at + SAMPLE, y)], edge)
+            at += SAMPLE + STEP
+        if not samples:
+            _draw_wedge(group, Point(at, y))
+            at += SAMPLE + STEP
+        group.append(write_text(words, Point(at, y), anchor="start"))
+        reach = max(reach, x + room)
+        x += room + SAMPLE
+    return group, reach, (y + STEP if items else 0.0)
+
+
+def draw_samples(graph: DrawnGraph) -> tuple[tuple[str, str], ...]:
+    """Draw the legend for a page: the words of each item, and its samples as a small SVG of their own."""
+    items = []
+    for words, samples in _list_items(graph):
+        width, height = (SAMPLE + STEP) * max(len(samples), 1), ROW
+        size = {"width": write_length(width), "height": write_length(height)}
+        box = f"-2 0 {size['width']} {size['height']}"
+        root = Element("svg", {"class": "dagveil-graph", "viewBox": box, "aria-hidden": "true", **size})
+        for i, edge in enumerate(samples):
+            left = i * (SAMPLE + STEP)
+            draw_line(root, [Point(left, height / 2), Point(left + SAMPLE, height / 2)], edge)
+        if not samples:
+            _draw_wedge(root, Point(0, height / 2))
+        items.append((words, tostring(root, encoding="unicode")))
+    return tuple(items)
+
+
+def _list_items(graph: DrawnGraph) -> list[tuple[str, list[DrawnEdge]]]:
+    """Words with their sample edges; the item without samples is about line width."""
+    items: list[tuple[str, list[DrawnEdge]]] = []
+    words = {
+        EdgeKind.DIRECTED: "direction found",
+        EdgeKind.UNDIRECTED: "joined; the direction is open, whichever end is on top",
+    }
+    for kind in EdgeKind:
+        if any(edge.kind is kind for edge in graph.edges):
+            items.append((words[kind], [DrawnEdge("", "", kind)]))
+    doubtful = [kind for kind in EdgeKind if any(edge.doubtful and edge.kind is kind for edge in graph.edges)]
+    if doubtful:
+        hollow = [DrawnEdge("", "", kind, None, 0.0) for kind in doubtful]
+        items.append(("hollow: redraws disagree about the direction", hollow))
+    weak = [edge.kind for edge in graph.edges if edge.confidence is not None and edge.confidence < 0.5]
+    if weak:
+        dashed = [DrawnEdge("", "", kind, 0.49) for kind in EdgeKind if kind in weak]
+        items.append(("dashed: found again in fewer than half of redraws", dashed))
+    if any(edge.confidence is not None for edge in graph.edges):
+        items.append(("thicker: higher confidence", []))
+    return items
+
+
+def _draw_wedge(group: Element, at: Point) -> None:
+    corners = (at, Point(at.x + SAMPLE, at.y - 2.2), Point(at.x + SAMPLE, at.y + 2.2))
+    points = " ".join(f"{write_length(corner.x)},{write_length(corner.y)}" for corner in corners)
+    SubElement(group, "polygon", {"class": "full", "points": points, "fill": INK, "stroke": INK})
+
 
 MARGIN: Final = 18.0
 EDGES_TOLD: Final = 60

@@ -229,7 +229,7 @@ class Result(msgspec.Struct, frozen=True):
     def _repr_html_(self) -> str:
         """Show the graph in a notebook."""
         # drawings lie above this layer, and are imported only here
-        drawn: str = import_module("dagveil.report.notebook").draw_inline(self)
+        drawn: str = import_module("dagveil.report.html").draw_inline(self)
         return drawn
 
 
