@@ -15,9 +15,9 @@ from dagveil.forecast.explore import Exploration
 from dagveil.forecast.recommendation import Curve
 from dagveil.report.formatting import write_epsilon, write_number
 from dagveil.report.html import open_templates, read_template
-from dagveil.report.labels import FONT_SIZE, measure, shorten
+from dagveil.report.labels import measure, shorten
 from dagveil.report.layout import Point
-from dagveil.report.svg import FONT, PAPER, RIM, write_length, write_text
+from dagveil.report.svg import PAPER, RIM, open_drawing, write_length, write_text
 from dagveil.text import clean_text
 
 SHEET: Final = (460.0, 300.0)
@@ -78,26 +78,8 @@ def draw_exploration(found: Exploration) -> str:
     names = [shorten(curve.method, WIDEST_NAME) for curve in found.curves]
     width = LEFT + SHEET[0] + GAP + 46.0 + max(measure(name) for name in (*names, "wanted F1"))
     height = max(TOP + SHEET[1] + BELOW, TOP + ROW * (len(names) + 2.5))
-    root = Element(
-        "svg",
-        {
-            "xmlns": "http://www.w3.org/2000/svg",
-            "class": "dagveil-curve",
-            "role": "img",
-            "aria-labelledby": "dagveil-curve-title dagveil-curve-desc",
-            "width": write_length(width),
-            "height": write_length(height),
-            "viewBox": f"0 0 {write_length(width)} {write_length(height)}",
-            "font-family": FONT,
-            "font-size": write_length(FONT_SIZE),
-            "style": f"--graph-width: {write_length(width)}px",
-        },
-    )
-    title = clean_text(f"Expected skeleton F1 of {found.dataset} over epsilon, on synthetic tables")
-    SubElement(root, "title", {"id": "dagveil-curve-title"}).text = title
-    SubElement(root, "desc", {"id": "dagveil-curve-desc"}).text = clean_text(describe_exploration(found))
-    SubElement(root, "style").text = STYLE
-    SubElement(root, "rect", {"class": "paper", "width": "100%", "height": "100%", "fill": PAPER})
+    title = f"Expected skeleton F1 of {found.dataset} over epsilon, on synthetic tables"
+    root = open_drawing("dagveil-curve", width, height, title, describe_exploration(found), STYLE)
     head = f"{found.columns} columns, {found.nominal_rows} rows, {found.models} synthetic tables"
     root.append(write_text(head, Point(LEFT, TOP / 2), anchor="start"))
     _draw_axes(root, axes, epsilons)

@@ -48,6 +48,11 @@ class ResultEdge(msgspec.Struct, frozen=True):
     backward: float | None = None
     line: float | None = None
 
+    @property
+    def sign(self) -> str:
+        """An arrow or a line."""
+        return "→" if self.kind == "directed" else "—"
+
 
 class ResultGraph(msgspec.Struct, frozen=True):
     """Nodes and edges; `family` is "cpdag", or "mpdag" where background knowledge directed more."""
@@ -57,10 +62,20 @@ class ResultGraph(msgspec.Struct, frozen=True):
     edges: tuple[ResultEdge, ...]
 
     @property
+    def arrows(self) -> tuple[ResultEdge, ...]:
+        """The directed edges."""
+        return tuple(edge for edge in self.edges if edge.kind == "directed")
+
+    @property
+    def lines(self) -> tuple[ResultEdge, ...]:
+        """The undirected edges."""
+        return tuple(edge for edge in self.edges if edge.kind == "undirected")
+
+    @property
     def cpdag(self) -> Cpdag:
         """The graph without its confidences."""
-        directed = frozenset((e.source, e.target) for e in self.edges if e.kind == "directed")
-        undirected = frozenset(frozenset((e.source, e.target)) for e in self.edges if e.kind == "undirected")
+        directed = frozenset((edge.source, edge.target) for edge in self.arrows)
+        undirected = frozenset(frozenset((edge.source, edge.target)) for edge in self.lines)
         return Cpdag(self.nodes, directed, undirected)
 
     def to_networkx(self) -> Any:
@@ -247,7 +262,11 @@ def _check_result(result: Result) -> None:
     except GraphError as error:
         raise DataError(f"the graph of this result is none: {error}; write the result again") from error
     pairs = [frozenset((edge.source, edge.target)) for edge in result.graph.edges]
-    shares = [share for edge in result.graph.edges for share in (edge.confidence, edge.arrow_confidence)]
+    shares = [
+        share
+        for edge in result.graph.edges
+        for share in (edge.confidence, edge.arrow_confidence, edge.forward, edge.backward, edge.line)
+    ]
     shares += [miss.confidence for miss in result.near_misses]
     told = [(miss.source, miss.target) for miss in result.near_misses]
     told += [(edge.source, edge.target) for edge in result.unanswered]

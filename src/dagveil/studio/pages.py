@@ -12,12 +12,14 @@ from markupsafe import Markup
 
 from dagveil._version import __version__
 from dagveil.errors import DagveilError
+from dagveil.evaluation.comparison import Comparison
 from dagveil.forecast.explore import EPSILONS
 from dagveil.graphs.exchange.extending import Extension
 from dagveil.graphs.exchange.formats import Format
 from dagveil.report.html import render_report
+from dagveil.report.model import build_model
+from dagveil.report.svg import draw_graph
 from dagveil.search.settings import SearchSettings
-from dagveil.studio.drawing import draw_differences, list_differing
 from dagveil.studio.folder import ENDINGS
 from dagveil.studio.refusal import Refused, refuse
 from dagveil.studio.request_body import read_query
@@ -145,14 +147,15 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         return Response(text, media_type="text/plain", headers=named)
 
     def report(request: Request) -> Response:
-        page = render_report(service.result(request.path_params["job"]))
+        page = render_report(build_model(service.result(request.path_params["job"])))
         return Response(page, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
 
     def graph(request: Request) -> Response:
         job_id = request.path_params["job"]
         beside = request.query_params.get("beside")
-        differing = set() if beside is None else list_differing(service.compare_results(job_id, beside))
-        drawing = draw_differences(service.result(job_id), differing, f"Causal graph of {service.job(job_id).name}")
+        differing = set() if beside is None else _list_differing(service.compare_results(job_id, beside))
+        title = f"Causal graph of {service.job(job_id).name}"
+        drawing = draw_graph(service.result(job_id).graph, title, differing=differing)
         return Response(drawing, media_type="image/svg+xml", headers={"content-security-policy": DRAWING_POLICY})
 
     def curve(request: Request) -> Response:
@@ -185,6 +188,11 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         Route("/compare", compare),
         Route("/history", history),
     ]
+
+
+def _list_differing(found: Comparison) -> set[frozenset[str]]:
+    groups = (found.only_here, found.only_there, found.turned, found.marked)
+    return {frozenset((one.first, one.second)) for group in groups for one in group}
 
 
 @lru_cache(maxsize=4)
