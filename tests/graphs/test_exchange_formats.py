@@ -17,31 +17,24 @@ from hypothesis import strategies as st
 from dagveil.errors import GraphError
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.exchange import (
+from dagveil.graphs.exchange.causal_learn import from_causal_learn, from_tetrad, to_causal_learn, to_tetrad
+from dagveil.graphs.exchange.dot import from_dagitty, from_dot, to_dagitty, to_dot
+from dagveil.graphs.exchange.formats import (
     Extension,
+    Format,
     choose_dag,
-    from_causal_learn,
-    from_dagitty,
-    from_dot,
-    from_gml,
-    from_graphml,
-    from_networkx,
-    from_node_link,
-    from_tetrad,
-    to_causal_learn,
-    to_dagitty,
-    to_dot,
+    load_graph,
+    read_graph,
     to_dowhy,
-    to_gml,
-    to_graphml,
-    to_node_link,
     to_pgmpy,
-    to_tetrad,
+    write_graph,
+    write_pgmpy,
 )
-from dagveil.graphs.exchange.formats import Format, load_graph, read_graph, write_graph
-from dagveil.graphs.exchange.packages import write_pgmpy
-from dagveil.graphs.marks import Mark
-from dagveil.graphs.mixed import Edge, MixedGraph
+from dagveil.graphs.exchange.gml import from_gml, to_gml
+from dagveil.graphs.exchange.graphml import from_graphml, to_graphml
+from dagveil.graphs.exchange.networkx_graphs import from_networkx
+from dagveil.graphs.exchange.node_link import from_node_link, to_node_link
+from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 
 HOSTILE = st.one_of(
     # what separates, quotes and escapes in some format
@@ -168,7 +161,7 @@ def test_networkx_reads_what_we_write(graph: Cpdag | Dag) -> None:
 @given(graph=graphs(st.text("abcxyz_", min_size=1, max_size=4)))
 def test_we_read_what_networkx_writes(graph: Cpdag | Dag) -> None:
     networkx = pytest.importorskip("networkx")
-    from dagveil.graphs.exchange import to_networkx
+    from dagveil.graphs.exchange.networkx_graphs import to_networkx
 
     theirs = to_networkx(graph)
     assert from_gml("\n".join(networkx.generate_gml(theirs))) == graph

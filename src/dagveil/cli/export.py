@@ -8,8 +8,7 @@ import click
 
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.terminal import echo_document
-from dagveil.graphs.exchange.extending import Extension
-from dagveil.graphs.exchange.formats import Format, write_graph
+from dagveil.graphs.exchange.formats import Extension, Format, write_graph
 from dagveil.runs.result import load_result
 
 _HINTS = {

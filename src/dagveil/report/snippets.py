@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dagveil.graphs.extension import find_extension
+from dagveil.graphs.cpdag import find_extension
 from dagveil.report.formatting import write_plural
 from dagveil.runs.result import ResultEdge, ResultGraph
 from dagveil.text import clean_text

@@ -12,8 +12,14 @@ import msgspec
 from dagveil.errors import DataError, GraphError
 from dagveil.evidence.bundle import Part, Stage, check_receipts, check_stages
 from dagveil.evidence.choice import Choice
-from dagveil.graphs import exchange
 from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.exchange.causal_learn import to_causal_learn
+from dagveil.graphs.exchange.dot import to_dagitty, to_dot
+from dagveil.graphs.exchange.formats import Extension, to_dowhy, to_pgmpy
+from dagveil.graphs.exchange.gml import to_gml
+from dagveil.graphs.exchange.graphml import to_graphml
+from dagveil.graphs.exchange.networkx_graphs import to_networkx
+from dagveil.graphs.exchange.node_link import to_node_link
 from dagveil.privacy.document import Document
 from dagveil.privacy.receipt import Receipt
 
@@ -80,7 +86,7 @@ class ResultGraph(msgspec.Struct, frozen=True):
 
     def to_networkx(self) -> Any:
         """Return a networkx.DiGraph with confidences; an undirected edge is two arcs, `kind` tells which is which."""
-        graph = exchange.to_networkx(self.cpdag)
+        graph = to_networkx(self.cpdag)
         for edge in self.edges:
             for arc in ((edge.source, edge.target), (edge.target, edge.source)):
                 if graph.has_edge(*arc):
@@ -89,23 +95,23 @@ class ResultGraph(msgspec.Struct, frozen=True):
 
     def to_dot(self) -> str:
         """Return the graph in the DOT language."""
-        return exchange.to_dot(self.cpdag)
+        return to_dot(self.cpdag)
 
     def to_graphml(self) -> str:
         """Return the graph as GraphML."""
-        return exchange.to_graphml(self.cpdag)
+        return to_graphml(self.cpdag)
 
     def to_causal_learn(self) -> Any:
         """Return causal-learn's GeneralGraph."""
-        return exchange.to_causal_learn(self.cpdag)
+        return to_causal_learn(self.cpdag)
 
     def to_gml(self) -> str:
         """Return the graph as GML."""
-        return exchange.to_gml(self.cpdag)
+        return to_gml(self.cpdag)
 
     def to_dagitty(self) -> str:
         """Return the graph for dagitty."""
-        return exchange.to_dagitty(self.cpdag)
+        return to_dagitty(self.cpdag)
 
     def to_node_link(self) -> str:
         """Return the graph as networkx's JSON, with confidences."""
@@ -116,15 +122,15 @@ class ResultGraph(msgspec.Struct, frozen=True):
             }
             for edge in self.edges
         }
-        return exchange.to_node_link(self.cpdag, facts)
+        return to_node_link(self.cpdag, facts)
 
     def to_pgmpy(self) -> Any:
         """Return pgmpy's PDAG."""
-        return exchange.to_pgmpy(self.cpdag)
+        return to_pgmpy(self.cpdag)
 
-    def to_dowhy(self, extension: exchange.Extension = exchange.Extension.REFUSE) -> Any:
+    def to_dowhy(self, extension: Extension = Extension.REFUSE) -> Any:
         """Return the networkx.DiGraph of a DAG for DoWhy; undirected edges are refused without an extension."""
-        return exchange.to_dowhy(self.cpdag, extension)
+        return to_dowhy(self.cpdag, extension)
 
 
 class NearMiss(msgspec.Struct, frozen=True):

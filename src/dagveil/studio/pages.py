@@ -14,8 +14,7 @@ from dagveil._version import __version__
 from dagveil.errors import DagveilError
 from dagveil.evaluation.comparison import Comparison
 from dagveil.forecast.explore import EPSILONS
-from dagveil.graphs.exchange.extending import Extension
-from dagveil.graphs.exchange.formats import Format
+from dagveil.graphs.exchange.formats import Extension, Format
 from dagveil.report.html import render_report
 from dagveil.report.model import build_model
 from dagveil.report.svg import draw_graph

@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from dagveil.forecast.explore import EPSILONS
-from dagveil.graphs.exchange.extending import Extension
-from dagveil.graphs.exchange.formats import Format
+from dagveil.graphs.exchange.formats import Extension, Format
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import DATASET_ID, ENDINGS, JOB_ID, NAME
 

@@ -14,8 +14,7 @@ from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
 from dagveil.evaluation.comparison import Comparison, compare_graphs
 from dagveil.evidence.bundle import load_evidence
 from dagveil.forecast.explore import Exploration, load_exploration
-from dagveil.graphs.exchange.extending import Extension
-from dagveil.graphs.exchange.formats import Format, write_graph
+from dagveil.graphs.exchange.formats import Extension, Format, write_graph
 from dagveil.methods.catalogue import METHODS, method_named, method_plugins
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger import account as books_account

@@ -5,20 +5,106 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.cpdag import Cpdag, nearest_extension
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.exchange.dagitty import from_dagitty, to_dagitty
-from dagveil.graphs.exchange.dot import from_dot, to_dot
-from dagveil.graphs.exchange.extending import Extension, choose_dag
+from dagveil.graphs.exchange.arcs import import_package, split_edges
+from dagveil.graphs.exchange.causal_learn import from_tetrad, to_tetrad
+from dagveil.graphs.exchange.dot import from_dagitty, from_dot, to_dagitty, to_dot
 from dagveil.graphs.exchange.gml import from_gml, to_gml
 from dagveil.graphs.exchange.graphml import from_graphml, to_graphml
 from dagveil.graphs.exchange.node_link import from_node_link, to_node_link
-from dagveil.graphs.exchange.packages import write_pgmpy
-from dagveil.graphs.exchange.tetrad import from_tetrad, to_tetrad
 from dagveil.graphs.mixed import MixedGraph
+
+
+class Extension(enum.Enum):
+    """What to do with edges that have no direction, where a DAG is wanted."""
+
+    REFUSE = "refuse"
+    """Raise an error."""
+    CONSISTENT = "consistent"
+    """Direct them without a cycle and without a new unshielded collider; refuse if that cannot be done."""
+    NEAREST = "nearest"
+    """The same, but with new colliders where there is no other way: noise can make a graph that no DAG has."""
+
+
+def choose_dag(graph: Dag | Cpdag, extension: Extension = Extension.REFUSE) -> Dag:
+    """Return a DAG, or say why there is none.
+
+    Examples
+    --------
+    >>> pair = Cpdag(("a", "b"), frozenset(), frozenset({frozenset("ab")}))
+    >>> choose_dag(pair, Extension.CONSISTENT).edges
+    frozenset({('b', 'a')})
+    """
+    if isinstance(graph, Dag):
+        return graph
+    if extension is Extension.NEAREST:
+        return Dag(graph.nodes, nearest_extension(graph.nodes, graph.directed, graph.undirected))
+    if extension is Extension.CONSISTENT:
+        dag = graph.extension()
+        if dag is None:
+            raise GraphError(
+                f"no DAG has these {len(graph.directed)} arrows and {len(graph.undirected)} undirected edges without a "
+                "new collider: noise or chance made a graph that no DAG has. Take the nearest one (--extend-nearest, "
+                "or Extension.NEAREST), or direct its edges by hand."
+            )
+        return dag
+    if graph.undirected:
+        raise GraphError(
+            f"{len(graph.undirected)} edges of this graph have no direction, because the data do not tell it, and a "
+            "DAG has no undirected edges. Choose one of the DAGs that fit (--extend, or Extension.CONSISTENT), and "
+            "remember that the choice is arbitrary: an effect that is computed from it may not hold in another one."
+        )
+    return Dag(graph.nodes, graph.directed)
+
+
+def to_dowhy(graph: Dag | Cpdag, extension: Extension = Extension.REFUSE) -> Any:
+    """Return the ``networkx.DiGraph`` of a DAG, for ``dowhy.CausalModel`` and ``dowhy.gcm``.
+
+    Parameters
+    ----------
+    graph
+        A graph; undirected edges are refused unless an extension is asked for.
+    extension
+        Which DAG of a CPDAG to take. The choice is arbitrary, so it is never made silently.
+    """
+    dag = choose_dag(graph, extension)
+    answer = import_package("networkx").DiGraph()
+    answer.add_nodes_from(dag.nodes)
+    answer.add_edges_from(sorted(dag.edges))
+    return answer
+
+
+def to_pgmpy(graph: Dag | Cpdag) -> Any:
+    """Return a ``pgmpy.base.DAG``, or a ``pgmpy.base.PDAG`` for a CPDAG."""
+    base = import_package("pgmpy.base")
+    arcs, pairs = split_edges(graph)
+    answer = base.DAG(arcs) if isinstance(graph, Dag) else base.PDAG(directed_ebunch=arcs, undirected_ebunch=pairs)
+    answer.add_nodes_from(graph.nodes)
+    return answer
+
+
+def write_pgmpy(graph: Dag | Cpdag) -> str:
+    """Return a Python program that makes what `to_pgmpy` returns: pgmpy has no file format without probabilities.
+
+    Examples
+    --------
+    >>> print(write_pgmpy(Dag(("a", "b"), frozenset({("a", "b")}))), end="")
+    from pgmpy.base import DAG
+    <BLANKLINE>
+    graph = DAG([('a', 'b')])
+    graph.add_nodes_from(['a', 'b'])
+    """
+    arcs, pairs = split_edges(graph)
+    if isinstance(graph, Dag):
+        kind, made = "DAG", f"DAG({arcs!r})"
+    else:
+        kind, made = "PDAG", f"PDAG(directed_ebunch={arcs!r}, undirected_ebunch={pairs!r})"
+    return f"from pgmpy.base import {kind}\n\ngraph = {made}\ngraph.add_nodes_from({list(graph.nodes)!r})\n"
+
 
 AnyGraph: TypeAlias = Dag | Cpdag | MixedGraph
 
