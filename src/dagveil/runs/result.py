@@ -13,13 +13,9 @@ from dagveil.errors import DataError, GraphError
 from dagveil.evidence.bundle import Part, Stage, check_receipts, check_stages
 from dagveil.evidence.choice import Choice
 from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.exchange.causal_learn import to_causal_learn
-from dagveil.graphs.exchange.dot import to_dagitty, to_dot
-from dagveil.graphs.exchange.formats import Extension, to_dowhy, to_pgmpy
-from dagveil.graphs.exchange.gml import to_gml
-from dagveil.graphs.exchange.graphml import to_graphml
-from dagveil.graphs.exchange.networkx_graphs import to_networkx
-from dagveil.graphs.exchange.node_link import to_node_link
+from dagveil.graphs.exchange.dot import to_dot
+from dagveil.graphs.exchange.formats import Extension, Format, write_graph
+from dagveil.graphs.exchange.networkx_graphs import to_networkx, to_node_link
 from dagveil.privacy.document import Document
 from dagveil.privacy.receipt import Receipt
 
@@ -97,40 +93,20 @@ class ResultGraph(msgspec.Struct, frozen=True):
         """Return the graph in the DOT language."""
         return to_dot(self.cpdag)
 
-    def to_graphml(self) -> str:
-        """Return the graph as GraphML."""
-        return to_graphml(self.cpdag)
+    def export(self, form: Format | str, extension: Extension | str = Extension.REFUSE) -> str:
+        """Return the graph as text for another program; networkx's JSON has confidences, DoWhy's GML one DAG.
 
-    def to_causal_learn(self) -> Any:
-        """Return causal-learn's GeneralGraph."""
-        return to_causal_learn(self.cpdag)
-
-    def to_gml(self) -> str:
-        """Return the graph as GML."""
-        return to_gml(self.cpdag)
-
-    def to_dagitty(self) -> str:
-        """Return the graph for dagitty."""
-        return to_dagitty(self.cpdag)
-
-    def to_node_link(self) -> str:
-        """Return the graph as networkx's JSON, with confidences."""
-        facts = {
-            frozenset((edge.source, edge.target)): {
-                "confidence": edge.confidence,
-                "arrow_confidence": edge.arrow_confidence,
-            }
-            for edge in self.edges
-        }
-        return to_node_link(self.cpdag, facts)
-
-    def to_pgmpy(self) -> Any:
-        """Return pgmpy's PDAG."""
-        return to_pgmpy(self.cpdag)
-
-    def to_dowhy(self, extension: Extension = Extension.REFUSE) -> Any:
-        """Return the networkx.DiGraph of a DAG for DoWhy; undirected edges are refused without an extension."""
-        return to_dowhy(self.cpdag, extension)
+        Parameters
+        ----------
+        form
+            A format by name: dot, graphml, gml, networkx-json, dagitty, dowhy, pgmpy or causal-learn.
+        extension
+            Which DAG to choose for undirected edges: refuse (none), consistent or nearest.
+        """
+        form, extension = Format(form), Extension(extension)
+        if form is Format.NETWORKX_JSON and extension is Extension.REFUSE:
+            return to_node_link(self.to_networkx())
+        return write_graph(self.cpdag, form, extension)
 
 
 class NearMiss(msgspec.Struct, frozen=True):

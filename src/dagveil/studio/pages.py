@@ -14,7 +14,7 @@ from dagveil._version import __version__
 from dagveil.errors import DagveilError
 from dagveil.evaluation.comparison import Comparison
 from dagveil.forecast.explore import EPSILONS
-from dagveil.graphs.exchange.formats import Extension, Format
+from dagveil.graphs.exchange.formats import EXPORTERS, Extension, Format
 from dagveil.report.html import render_report
 from dagveil.report.model import build_model
 from dagveil.report.svg import draw_graph
@@ -41,15 +41,6 @@ EXTENSIONS: Final = (
     (Extension.CONSISTENT, "one DAG of the class; the choice is arbitrary"),
     (Extension.NEAREST, "a DAG that is near; the choice is arbitrary"),
 )
-ENDS: Final = {
-    Format.DOT: ".dot",
-    Format.GRAPHML: ".graphml",
-    Format.GML: ".gml",
-    Format.DOWHY: ".gml",
-    Format.NETWORKX_JSON: ".json",
-    Format.PGMPY: ".py",
-}
-"""What the name of an exported graph ends in; others are text."""
 
 
 def _list_settings(redraws: int) -> list[dict[str, Any]]:
@@ -142,7 +133,7 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
     def export(request: Request) -> Response:
         query = read_query(request, ExportQuery)
         text = service.export(request.path_params["job"], query.to, query.extend)
-        named = {"content-disposition": f'attachment; filename="graph-{query.to.value}{ENDS.get(query.to, ".txt")}"'}
+        named = {"content-disposition": f'attachment; filename="graph-{query.to.value}{EXPORTERS[query.to].ending}"'}
         return Response(text, media_type="text/plain", headers=named)
 
     def report(request: Request) -> Response:

@@ -14,7 +14,7 @@ from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
 from dagveil.evaluation.comparison import Comparison, compare_graphs
 from dagveil.evidence.bundle import load_evidence
 from dagveil.forecast.explore import Exploration, load_exploration
-from dagveil.graphs.exchange.formats import Extension, Format, write_graph
+from dagveil.graphs.exchange.formats import Extension, Format
 from dagveil.methods.catalogue import METHODS, method_named, method_plugins
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger import account as books_account
@@ -257,10 +257,7 @@ class StudioService:
 
     def export(self, job_id: str, form: Format, extension: Extension) -> str:
         """Write the graph of a job for another program."""
-        graph = self.result(job_id).graph
-        if form is Format.NETWORKX_JSON and extension is Extension.REFUSE:
-            return graph.to_node_link()
-        return write_graph(graph.cpdag, form, extension)
+        return self.result(job_id).graph.export(form, extension)
 
     def jobs(self) -> Jobs:
         """List all jobs, newest first."""

@@ -1,11 +1,11 @@
-"""Formats by name and by the end of a file's name."""
+"""All formats, by name and by how files end; and one DAG for those who need one, since data do not choose."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from dagveil.errors import GraphError
 from dagveil.graphs.cpdag import Cpdag, nearest_extension
@@ -13,9 +13,15 @@ from dagveil.graphs.dag import Dag
 from dagveil.graphs.exchange.arcs import import_package, split_edges
 from dagveil.graphs.exchange.causal_learn import from_tetrad, to_tetrad
 from dagveil.graphs.exchange.dot import from_dagitty, from_dot, to_dagitty, to_dot
-from dagveil.graphs.exchange.gml import from_gml, to_gml
-from dagveil.graphs.exchange.graphml import from_graphml, to_graphml
-from dagveil.graphs.exchange.node_link import from_node_link, to_node_link
+from dagveil.graphs.exchange.networkx_graphs import (
+    from_gml,
+    from_graphml,
+    from_node_link,
+    to_gml,
+    to_graphml,
+    to_networkx,
+    to_node_link,
+)
 from dagveil.graphs.mixed import MixedGraph
 
 
@@ -59,23 +65,6 @@ def choose_dag(graph: Dag | Cpdag, extension: Extension = Extension.REFUSE) -> D
             "remember that the choice is arbitrary: an effect that is computed from it may not hold in another one."
         )
     return Dag(graph.nodes, graph.directed)
-
-
-def to_dowhy(graph: Dag | Cpdag, extension: Extension = Extension.REFUSE) -> Any:
-    """Return the ``networkx.DiGraph`` of a DAG, for ``dowhy.CausalModel`` and ``dowhy.gcm``.
-
-    Parameters
-    ----------
-    graph
-        A graph; undirected edges are refused unless an extension is asked for.
-    extension
-        Which DAG of a CPDAG to take. The choice is arbitrary, so it is never made silently.
-    """
-    dag = choose_dag(graph, extension)
-    answer = import_package("networkx").DiGraph()
-    answer.add_nodes_from(dag.nodes)
-    answer.add_edges_from(sorted(dag.edges))
-    return answer
 
 
 def to_pgmpy(graph: Dag | Cpdag) -> Any:
@@ -125,16 +114,29 @@ class Format(enum.Enum):
     CAUSAL_LEARN = "causal-learn"
 
 
-_WRITERS: Final[dict[Format, Callable[[Dag | Cpdag], str]]] = {
-    Format.DOT: to_dot,
-    Format.GRAPHML: to_graphml,
-    Format.GML: to_gml,
-    Format.NETWORKX_JSON: to_node_link,
-    Format.DAGITTY: to_dagitty,
-    Format.DOWHY: to_gml,
-    Format.PGMPY: write_pgmpy,
-    Format.CAUSAL_LEARN: to_tetrad,
+class Exporter(NamedTuple):
+    """How a format is written, what its files end in, and what reads them."""
+
+    write: Callable[[Dag | Cpdag], str]
+    ending: str
+    hint: str = ""
+
+
+EXPORTERS: Final = {
+    Format.DOT: Exporter(to_dot, ".dot"),
+    Format.GRAPHML: Exporter(to_graphml, ".graphml", 'networkx.read_graphml("{path}")'),
+    Format.GML: Exporter(to_gml, ".gml", 'networkx.read_gml("{path}")'),
+    Format.NETWORKX_JSON: Exporter(
+        lambda graph: to_node_link(to_networkx(graph)),
+        ".json",
+        'networkx.node_link_graph(json.load(open("{path}")), edges="edges")',
+    ),
+    Format.DAGITTY: Exporter(to_dagitty, ".txt"),
+    Format.DOWHY: Exporter(to_gml, ".gml", 'CausalModel(data, treatment=…, outcome=…, graph="{path}")'),
+    Format.PGMPY: Exporter(write_pgmpy, ".py", 'runpy.run_path("{path}")["graph"]'),
+    Format.CAUSAL_LEARN: Exporter(to_tetrad, ".txt", 'causallearn.utils.TXT2GeneralGraph.txt2generalgraph("{path}")'),
 }
+"""Command line, studio and results take formats from here."""
 
 
 def write_graph(graph: Dag | Cpdag, form: Format, extension: Extension = Extension.REFUSE) -> str:
@@ -156,7 +158,7 @@ def write_graph(graph: Dag | Cpdag, form: Format, extension: Extension = Extensi
     """
     if form is Format.DOWHY or extension is not Extension.REFUSE:
         graph = choose_dag(graph, extension)
-    return _WRITERS[form](graph)
+    return EXPORTERS[form].write(graph)
 
 
 def read_graph(text: str, suffix: str) -> AnyGraph:
