@@ -20,9 +20,8 @@ from dagveil.report.model import build_model
 from dagveil.report.svg import draw_graph
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import ENDINGS
-from dagveil.studio.refusal import Refused, refuse
-from dagveil.studio.request_body import read_query
-from dagveil.studio.requests import ComparisonQuery, ExportQuery, PlanQuery
+from dagveil.studio.requests import ComparisonQuery, ExportQuery, PlanQuery, read_query
+from dagveil.studio.responses import Refused, refuse
 from dagveil.studio.service import StudioService
 from dagveil.text import clean_text
 

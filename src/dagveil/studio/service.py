@@ -28,10 +28,8 @@ from dagveil.runs.run import schema_knowledge
 from dagveil.runs.search import check_search
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
-from dagveil.studio.forecast import foresee
 from dagveil.studio.job_runner import JobRunner
 from dagveil.studio.jobs import Job, JobKind, JobOrder, JobState, JobStore
-from dagveil.studio.refusal import Refused
 from dagveil.studio.requests import NewBudget, NewDraft, NewExploration, NewJob, NewSchema, NewSearch, Noise
 from dagveil.studio.responses import (
     Account,
@@ -44,9 +42,10 @@ from dagveil.studio.responses import (
     MethodFacts,
     Methods,
     PlanFacts,
+    Refused,
 )
 from dagveil.studio.schema_text import is_same_text, outline_draft, read_schema, write_draft
-from dagveil.studio.views import show_account, show_dataset, show_differences, show_job, show_run
+from dagveil.studio.views import foresee, show_account, show_dataset, show_differences, show_job, show_run
 
 KEPT: Final = ("file", "tiers", "forbidden", "required")
 """What a schema may say and its form does not ask for: it stays as it is, and the schema's text can change it."""
