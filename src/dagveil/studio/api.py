@@ -1,8 +1,11 @@
-"""The studio in JSON: every route under /api."""
+"""The studio in JSON: one table of every call under /api; routes and their description are made from it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.routing import Route
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain"
+BYTES: Final = "application/octet-stream"
 
 REFUSALS: Final = {
     400: "the body cannot be read",
@@ -34,27 +41,108 @@ REFUSALS: Final = {
     507: "the disk does not take it",
 }
 
-_ANSWERS: Final = (
-    responses.Account,
-    responses.ComparisonFacts,
-    responses.Dataset,
-    responses.Datasets,
-    responses.History,
-    responses.JobFacts,
-    responses.Jobs,
-    responses.Methods,
-    responses.PlanFacts,
-    responses.Refusal,
-)
-_ASKED: Final = (
-    requests.NewBudget,
-    requests.NewDraft,
-    requests.NewExploration,
-    requests.NewJob,
-    requests.NewSchema,
-    requests.NewSearch,
-)
-_QUERIES: Final = (requests.UploadQuery, requests.PlanQuery, requests.ExportQuery, requests.ComparisonQuery)
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call.
+
+    Parameters
+    ----------
+    verb, path, summary
+        What it is and does.
+    act
+        Called with the service, the parts of the path, and what the body or the query holds.
+    gives
+        Type of the answer; None for a file, or for text.
+    status
+        Of a good answer.
+    body
+        Type of a JSON body, or the media type of another one.
+    query
+        Type of the query.
+    media
+        Type of the answer.
+    """
+
+    verb: str
+    path: str
+    summary: str
+    act: Callable[..., Any]
+    gives: type[msgspec.Struct] | None = None
+    status: int = 200
+    body: type[msgspec.Struct] | str | None = None
+    query: type[msgspec.Struct] | None = None
+    media: str = JSON
+
+
+_TABLE, _JOB = "/api/datasets/{dataset}", "/api/jobs/{job}"
+_CALLS: Final = (
+    Call(
+        "get", "/api/datasets", "The data sets of the folder, with their budgets.",
+        StudioService.datasets, responses.Datasets,
+    ),
+    Call(
+        "post", "/api/datasets", "Send a table; it is streamed into the folder.",
+        StudioService.uploaded, responses.Dataset, 201, BYTES, requests.UploadQuery,
+    ),
+    Call("get", _TABLE, "One data set.", StudioService.dataset, responses.Dataset),
+    Call(
+        "post", f"{_TABLE}/draft", "Write a first schema. Reads every cell, and shows none.",
+        StudioService.draft, responses.Dataset, 201, requests.NewDraft,
+    ),
+    Call(
+        "put", f"{_TABLE}/schema", "Declare the schema.",
+        StudioService.declare, responses.Dataset, body=requests.NewSchema,
+    ),
+    Call(
+        "get", f"{_TABLE}/schema.toml", "The schema's text; of a draft an outline.",
+        StudioService.schema_text, media=TEXT,
+    ),
+    Call(
+        "put", f"{_TABLE}/schema.toml", "Declare the schema as TOML.",
+        StudioService.declare_text, responses.Dataset, body=TEXT,
+    ),
+    Call(
+        "put", f"{_TABLE}/budget", "Set the lifetime budget.",
+        StudioService.set_budget, responses.Account, body=requests.NewBudget,
+    ),
+    Call(
+        "get", f"{_TABLE}/plan", "What a run would ask and take.",
+        StudioService.plan, responses.PlanFacts, query=requests.PlanQuery,
+    ),
+    Call(
+        "post", f"{_TABLE}/exploration", "Try methods on synthetic tables. Reads no row, and is free.",
+        StudioService.explore, responses.JobFacts, 201, requests.NewExploration,
+    ),
+    Call("get", "/api/methods", "The methods.", StudioService.methods, responses.Methods),
+    Call("get", "/api/jobs", "All jobs, newest first.", StudioService.jobs, responses.Jobs),
+    Call(
+        "post", "/api/jobs", "Start a run on rows. Spends budget.",
+        StudioService.start, responses.JobFacts, 201, requests.NewJob,
+    ),
+    Call("get", _JOB, "One job.", StudioService.job, responses.JobFacts),
+    Call("post", f"{_JOB}/cancel", "Stop a job.", StudioService.cancel, responses.JobFacts, 202),
+    Call(
+        "post", f"{_JOB}/finish", "Finish a run that stopped after it was charged. No further charge.",
+        StudioService.finish, responses.JobFacts, 202,
+    ),
+    Call(
+        "post", f"{_JOB}/search", "Search a job's evidence again. Free.",
+        StudioService.search, responses.JobFacts, 201, requests.NewSearch,
+    ),
+    Call("get", f"{_JOB}/result", "The result, as result.json.", StudioService.result_file),
+    Call("get", f"{_JOB}/evidence", "The evidence, as evidence.json.", StudioService.evidence),
+    Call(
+        "get", f"{_JOB}/export", "The graph for another program.",
+        StudioService.export, query=requests.ExportQuery, media=TEXT,
+    ),
+    Call("get", f"{_JOB}/exploration", "What was explored.", StudioService.exploration_file),
+    Call(
+        "get", "/api/comparison", "Two results side by side.",
+        StudioService.compare, responses.ComparisonFacts, query=requests.ComparisonQuery,
+    ),
+    Call("get", "/api/history", "Every run of the ledger, newest first.", StudioService.history, responses.History),
+)  # fmt: skip
 
 
 def describe_api() -> dict[str, Any]:
@@ -65,112 +153,42 @@ def describe_api() -> dict[str, Any]:
     >>> sorted(describe_api()["paths"])[:2]
     ['/api/comparison', '/api/datasets']
     """
-    types = [*_ANSWERS, *_ASKED, *_QUERIES]
+    told = [kind for call in _CALLS for kind in (call.gives, call.body, call.query) if isinstance(kind, type)]
+    types = list(dict.fromkeys((*told, responses.Refusal)))
     shapes, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    shape = dict(zip((kind.__name__ for kind in types), shapes, strict=True))
-    dataset = _path_part("dataset", DATASET_ID)
-    job = _path_part("job", JOB_ID)
-
-    def route(
-        summary: str, gives: str | None, status: int = 200, media: str = "application/json", **more: Any
-    ) -> dict[str, Any]:
-        kind = {"type": "object" if media == "application/json" else "string"}
-        content = {"schema": shape[gives] if gives else kind}
-        refusals = {
-            str(code): {"description": why, "content": {"application/json": {"schema": shape["Refusal"]}}}
-            for code, why in REFUSALS.items()
-        }
-        good = {str(status): {"description": "done", "content": {media: content}}}
-        return {"summary": summary, "responses": {**good, **refusals}, **more}
-
-    def body(kind: str, media: str = "application/json") -> dict[str, Any]:
-        content = shape[kind] if media == "application/json" else {"type": "string"}
-        return {"required": True, "content": {media: {"schema": content}}}
-
-    def query(kind: type[msgspec.Struct]) -> list[dict[str, Any]]:
-        described = components[kind.__name__]
-        needed = described.get("required", [])
-        return [
-            {"name": name, "in": "query", "required": name in needed, "schema": part}
-            for name, part in described["properties"].items()
-        ]
-
-    upload = {
-        "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    shape = dict(zip(types, shapes, strict=True))
+    refusals = {
+        str(code): {"description": why, "content": {JSON: {"schema": shape[responses.Refusal]}}}
+        for code, why in REFUSALS.items()
     }
-    paths: dict[str, Any] = {
-        "/api/openapi.json": {"get": route("This description.", None)},
-        "/api/datasets": {
-            "get": route("The data sets of the folder, with their budgets.", "Datasets"),
-            "post": route(
-                "Send a table; it is streamed into the folder.", "Dataset", 201,
-                parameters=query(requests.UploadQuery), requestBody=upload,
-            ),
-        },
-        "/api/datasets/{dataset}": {"get": route("One data set.", "Dataset"), "parameters": [dataset]},
-        "/api/datasets/{dataset}/draft": {
-            "post": route(
-                "Write a first schema. Reads every cell, and shows none.", "Dataset", 201, requestBody=body("NewDraft")
-            ),
-            "parameters": [dataset],
-        },
-        "/api/datasets/{dataset}/schema": {
-            "put": route("Declare the schema.", "Dataset", requestBody=body("NewSchema")),
-            "parameters": [dataset],
-        },
-        "/api/datasets/{dataset}/schema.toml": {
-            "get": route("The schema's text; of a draft an outline.", None, media="text/plain"),
-            "put": route("Declare the schema as TOML.", "Dataset", requestBody=body("", "text/plain")),
-            "parameters": [dataset],
-        },
-        "/api/datasets/{dataset}/budget": {
-            "put": route("Set the lifetime budget.", "Account", requestBody=body("NewBudget")),
-            "parameters": [dataset],
-        },
-        "/api/datasets/{dataset}/plan": {
-            "get": route("What a run would ask and take.", "PlanFacts", parameters=query(requests.PlanQuery)),
-            "parameters": [dataset],
-        },
-        "/api/datasets/{dataset}/exploration": {
-            "post": route(
-                "Try methods on synthetic tables. Reads no row, and is free.", "JobFacts", 201,
-                requestBody=body("NewExploration"),
-            ),
-            "parameters": [dataset],
-        },
-        "/api/methods": {"get": route("The methods.", "Methods")},
-        "/api/jobs": {
-            "get": route("All jobs, newest first.", "Jobs"),
-            "post": route("Start a run on rows. Spends budget.", "JobFacts", 201, requestBody=body("NewJob")),
-        },
-        "/api/jobs/{job}": {"get": route("One job.", "JobFacts"), "parameters": [job]},
-        "/api/jobs/{job}/cancel": {"post": route("Stop a job.", "JobFacts", 202), "parameters": [job]},
-        "/api/jobs/{job}/finish": {
-            "post": route("Finish a run that stopped after it was charged. No further charge.", "JobFacts", 202),
-            "parameters": [job],
-        },
-        "/api/jobs/{job}/search": {
-            "post": route("Search a job's evidence again. Free.", "JobFacts", 201, requestBody=body("NewSearch")),
-            "parameters": [job],
-        },
-        "/api/jobs/{job}/result": {"get": route("The result, as result.json.", None), "parameters": [job]},
-        "/api/jobs/{job}/evidence": {
-            "get": route("The evidence, as evidence.json.", None),
-            "parameters": [job],
-        },
-        "/api/jobs/{job}/export": {
-            "get": route(
-                "The graph for another program.", None, media="text/plain", parameters=query(requests.ExportQuery)
-            ),
-            "parameters": [job],
-        },
-        "/api/jobs/{job}/exploration": {"get": route("What was explored.", None), "parameters": [job]},
-        "/api/comparison": {
-            "get": route("Two results side by side.", "ComparisonFacts", parameters=query(requests.ComparisonQuery))
-        },
-        "/api/history": {"get": route("Every run of the ledger, newest first.", "History")},
-    }  # fmt: skip
+
+    def describe(call: Call) -> dict[str, Any]:
+        plain = {"type": "object" if call.media == JSON else "string"}
+        content = {call.media: {"schema": plain if call.gives is None else shape[call.gives]}}
+        found: dict[str, Any] = {
+            "summary": call.summary,
+            "responses": {str(call.status): {"description": "done", "content": content}, **refusals},
+        }
+        if call.query is not None:
+            asked = components[call.query.__name__]
+            found["parameters"] = [
+                {"name": name, "in": "query", "required": name in asked.get("required", []), "schema": part}
+                for name, part in asked["properties"].items()
+            ]
+        if isinstance(call.body, type):
+            found["requestBody"] = {"required": True, "content": {JSON: {"schema": shape[call.body]}}}
+        elif call.body is not None:
+            sent = {"type": "string"} | ({"format": "binary"} if call.body == BYTES else {})
+            found["requestBody"] = {"required": True, "content": {call.body: {"schema": sent}}}
+        return found
+
+    paths: dict[str, Any] = {}
+    ids = {"dataset": DATASET_ID, "job": JOB_ID}
+    for call in (Call("get", "/api/openapi.json", "This description.", describe_api), *_CALLS):
+        paths.setdefault(call.path, {})[call.verb] = describe(call)
+        for name in _list_parts(call.path):
+            part = {"type": "string", "pattern": ids[name]}
+            paths[call.path]["parameters"] = [{"name": name, "in": "path", "required": True, "schema": part}]
     return {
         "openapi": "3.1.0",
         "info": {
@@ -187,18 +205,11 @@ def describe_api() -> dict[str, Any]:
     }
 
 
-def _path_part(name: str, pattern: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": pattern}}
-
-
-Endpoint = Callable[["Request"], Awaitable["Response"]]
-
-
 def answer(status: int, content: object) -> Response:
     """Return an answer in JSON."""
     from starlette.responses import Response
 
-    return Response(msgspec.json.encode(content), status, media_type="application/json")
+    return Response(msgspec.json.encode(content), status, media_type=JSON)
 
 
 def list_routes(service: StudioService, most_uploaded: int) -> list[Route]:
@@ -217,101 +228,32 @@ def list_routes(service: StudioService, most_uploaded: int) -> list[Route]:
 
     described = msgspec.json.encode(describe_api())
 
-    def reading(act: Callable[..., Any], *names: str) -> Endpoint:
-        """Make an endpoint of a question without a body; `names` are parts of the path."""
-
-        async def endpoint(request: Request) -> Response:
-            return answer(200, await run_in_threadpool(act, *(request.path_params[name] for name in names)))
-
-        return endpoint
-
-    def asking(act: Callable[..., Any], kind: type[Any], status: int, *names: str) -> Endpoint:
-        """Make an endpoint of a request with a JSON body."""
-
-        async def endpoint(request: Request) -> Response:
-            asked = await requests.read_json(request, kind)
-            return answer(status, await run_in_threadpool(act, *(request.path_params[name] for name in names), asked))
-
-        return endpoint
-
     async def describe(request: Request) -> Response:
-        return Response(described, media_type="application/json")
+        return Response(described, media_type=JSON)
 
-    async def upload(request: Request) -> Response:
-        asked = requests.read_query(request, requests.UploadQuery)
-        requests.check_type(request, "application/octet-stream")
-        with service.folder.incoming(asked.name, asked.ending) as handle:
-            await requests.store_body(request, handle, most_uploaded)
-        return answer(201, await run_in_threadpool(service.uploaded, asked.name + asked.ending))
+    def make_route(call: Call) -> Route:
+        names = _list_parts(call.path)
 
-    async def declare_text(request: Request) -> Response:
-        text = await requests.read_text(request)
-        return answer(200, await run_in_threadpool(service.declare_text, request.path_params["dataset"], text))
+        async def endpoint(request: Request) -> Response:
+            given = [request.path_params[name] for name in names]
+            asked = {} if call.query is None else msgspec.structs.asdict(requests.read_query(request, call.query))
+            if isinstance(call.body, type):
+                given.append(await requests.read_json(request, call.body))
+            elif call.body == TEXT:
+                given.append(await requests.read_text(request))
+            elif call.body == BYTES:
+                requests.check_type(request, BYTES)
+                with service.folder.incoming(**asked) as handle:
+                    await requests.store_body(request, handle, most_uploaded)
+            found = await run_in_threadpool(call.act, service, *given, **asked)
+            if isinstance(found, Path):
+                return Response(await run_in_threadpool(found.read_bytes), media_type=call.media)
+            return Response(found, media_type=TEXT) if call.media == TEXT else answer(call.status, found)
 
-    async def schema_text(request: Request) -> Response:
-        text = await run_in_threadpool(service.schema_text, request.path_params["dataset"])
-        return Response(text, media_type="text/plain")
+        return Route(call.path, endpoint, methods=[call.verb.upper()])
 
-    async def plan(request: Request) -> Response:
-        query = requests.read_query(request, requests.PlanQuery)
-        facts = await run_in_threadpool(
-            service.plan, request.path_params["dataset"], query.method, query.epsilon, query.delta, query.redraws
-        )
-        return answer(200, facts)
+    return [Route("/api/openapi.json", describe), *map(make_route, _CALLS)]
 
-    async def result(request: Request) -> Response:
-        found = await run_in_threadpool(service.result, request.path_params["job"])
-        return Response(found.to_json(), media_type="application/json")
 
-    async def evidence(request: Request) -> Response:
-        place = await run_in_threadpool(service.evidence, request.path_params["job"])
-        return Response(await run_in_threadpool(place.read_bytes), media_type="application/json")
-
-    async def export(request: Request) -> Response:
-        query = requests.read_query(request, requests.ExportQuery)
-        text = await run_in_threadpool(service.export, request.path_params["job"], query.to, query.extend)
-        return Response(text, media_type="text/plain")
-
-    async def exploration(request: Request) -> Response:
-        found = await run_in_threadpool(service.exploration, request.path_params["job"])
-        return Response(found.to_json(), media_type="application/json")
-
-    async def compare(request: Request) -> Response:
-        query = requests.read_query(request, requests.ComparisonQuery)
-        return answer(200, await run_in_threadpool(service.compare, query.here, query.there))
-
-    async def cancel(request: Request) -> Response:
-        return answer(202, await run_in_threadpool(service.cancel, request.path_params["job"]))
-
-    async def finish(request: Request) -> Response:
-        return answer(202, await run_in_threadpool(service.finish, request.path_params["job"]))
-
-    table, job = "/api/datasets/{dataset}", "/api/jobs/{job}"
-    return [
-        Route("/api/openapi.json", describe),
-        Route("/api/datasets", reading(service.datasets)),
-        Route("/api/datasets", upload, methods=["POST"]),
-        Route(table, reading(service.dataset, "dataset")),
-        Route(f"{table}/draft", asking(service.draft, requests.NewDraft, 201, "dataset"), methods=["POST"]),
-        Route(f"{table}/schema", asking(service.declare, requests.NewSchema, 200, "dataset"), methods=["PUT"]),
-        Route(f"{table}/schema.toml", schema_text),
-        Route(f"{table}/schema.toml", declare_text, methods=["PUT"]),
-        Route(f"{table}/budget", asking(service.set_budget, requests.NewBudget, 200, "dataset"), methods=["PUT"]),
-        Route(f"{table}/plan", plan),
-        Route(
-            f"{table}/exploration", asking(service.explore, requests.NewExploration, 201, "dataset"), methods=["POST"]
-        ),
-        Route("/api/methods", reading(service.methods)),
-        Route("/api/jobs", reading(service.jobs)),
-        Route("/api/jobs", asking(service.start, requests.NewJob, 201), methods=["POST"]),
-        Route(job, reading(service.job, "job")),
-        Route(f"{job}/cancel", cancel, methods=["POST"]),
-        Route(f"{job}/finish", finish, methods=["POST"]),
-        Route(f"{job}/search", asking(service.search, requests.NewSearch, 201, "job"), methods=["POST"]),
-        Route(f"{job}/result", result),
-        Route(f"{job}/evidence", evidence),
-        Route(f"{job}/export", export),
-        Route(f"{job}/exploration", exploration),
-        Route("/api/comparison", compare),
-        Route("/api/history", reading(service.history)),
-    ]
+def _list_parts(path: str) -> list[str]:
+    return re.findall(r"\{(\w+)\}", path)

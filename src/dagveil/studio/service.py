@@ -76,9 +76,9 @@ class StudioService:
         """Show one data set."""
         return self._show(self.folder.table(table))
 
-    def uploaded(self, file: str) -> Dataset:
+    def uploaded(self, name: str, ending: str) -> Dataset:
         """Show a data set that has just come in."""
-        return self.dataset(file_id(file))
+        return self.dataset(file_id(name + ending))
 
     def draft(self, table_id: str, asked: NewDraft) -> Dataset:
         """Write a first schema from the data; what it holds is not shown."""
@@ -215,10 +215,11 @@ class StudioService:
 
     def exploration(self, job_id: str) -> Exploration:
         """Return what a job has explored."""
-        place = self.folder.results(self._job(job_id).id) / "exploration.json"
-        if not place.exists():
-            raise Refused(404, "no exploration", "this job has explored nothing")
-        return load_exploration(place)
+        return load_exploration(self.exploration_file(job_id))
+
+    def exploration_file(self, job_id: str) -> Path:
+        """Return the file of what a job has explored."""
+        return self._find(job_id, "exploration.json", 404, "no exploration", "this job has explored nothing")
 
     def latest_exploration(self, table_id: str) -> JobFacts | None:
         """Return the last exploration of a data set as its schema is now, running or done."""
@@ -249,14 +250,11 @@ class StudioService:
 
     def evidence(self, job_id: str) -> Path:
         """Return the file of a job's evidence."""
-        place = self.folder.results(self._job(job_id).id) / "evidence.json"
-        if not place.exists():
-            raise Refused(409, "no evidence", "this job left no evidence")
-        return place
+        return self._find(job_id, "evidence.json", 409, "no evidence", "this job left no evidence")
 
-    def export(self, job_id: str, form: Format, extension: Extension) -> str:
+    def export(self, job_id: str, to: Format, extend: Extension) -> str:
         """Write the graph of a job for another program."""
-        return self.result(job_id).graph.export(form, extension)
+        return self.result(job_id).graph.export(to, extend)
 
     def jobs(self) -> Jobs:
         """List all jobs, newest first."""
@@ -286,11 +284,12 @@ class StudioService:
 
     def result(self, job_id: str) -> Result:
         """Return a job's result."""
-        job = self._job(job_id)
-        place = self.folder.results(job.id) / "result.json"
-        if not place.exists():
-            raise Refused(404, "no result", f"this job is {job.state.value} and has no result")
-        return load_result(place)
+        return load_result(self.result_file(job_id))
+
+    def result_file(self, job_id: str) -> Path:
+        """Return the file of a job's result."""
+        words = f"this job is {self._job(job_id).state.value} and has no result"
+        return self._find(job_id, "result.json", 404, "no result", words)
 
     def compare(self, here: str, there: str) -> ComparisonFacts:
         """Put two results side by side."""
@@ -324,6 +323,12 @@ class StudioService:
         if job is None:
             raise Refused(404, "no such job", "there is no job with this id")
         return job
+
+    def _find(self, job_id: str, name: str, status: int, error: str, words: str) -> Path:
+        place = self.folder.results(self._job(job_id).id) / name
+        if not place.exists():
+            raise Refused(status, error, words)
+        return place
 
     def _runs(self) -> dict[int, RunRecord]:
         return {run.id: run for run in self.books.history()}
