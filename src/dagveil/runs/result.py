@@ -99,9 +99,9 @@ class ResultGraph(msgspec.Struct, frozen=True):
         Parameters
         ----------
         form
-            A format by name: dot, graphml, gml, networkx-json, dagitty, dowhy, pgmpy or causal-learn.
+            A format, or its name.
         extension
-            Which DAG to choose for undirected edges: refuse (none), consistent or nearest.
+            Which DAG is chosen where edges have no direction.
         """
         form, extension = Format(form), Extension(extension)
         if form is Format.NETWORKX_JSON and extension is Extension.REFUSE:

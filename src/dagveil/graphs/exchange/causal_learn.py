@@ -75,12 +75,3 @@ def to_causal_learn(graph: Dag | Cpdag | MixedGraph) -> Any:
         first, second = endpoint[edge.mark_at_first.name], endpoint[edge.mark_at_second.name]
         answer.add_edge(make_edge(nodes[edge.first], nodes[edge.second], first, second))
     return answer
-
-
-def from_causal_learn(graph: Any) -> Dag | Cpdag | MixedGraph:
-    """Return the graph of a ``GeneralGraph``; a MixedGraph if it has circles or edges with two arrowheads."""
-    edges = set()
-    for edge in graph.get_graph_edges():
-        marks = [Mark[end.name] for end in (edge.get_endpoint1(), edge.get_endpoint2())]
-        edges.add(Edge(edge.get_node1().get_name(), edge.get_node2().get_name(), marks[0], marks[1]))
-    return simplify(MixedGraph(tuple(graph.get_node_names()), frozenset(edges)))

@@ -33,8 +33,8 @@ def to_networkx(graph: Dag | Cpdag) -> Any:
     return answer
 
 
-def from_networkx(graph: Any) -> Dag | Cpdag:
-    """Return the Dag or Cpdag of a networkx graph.
+def from_networkx(graph: Any, labels: tuple[str, ...] = ()) -> Dag | Cpdag:
+    """Return the Dag or Cpdag of a networkx graph, whose nodes are called by the first of `labels` that they have.
 
     An undirected edge is two arcs, one each way; all edges of an undirected networkx graph are undirected. The
     graph's attribute ``family`` ("dag" or "cpdag") decides what comes back; without it, a graph in which all edges
@@ -46,7 +46,12 @@ def from_networkx(graph: Any) -> Dag | Cpdag:
     >>> from_networkx(networkx.DiGraph([("a", "b")]))
     Dag(nodes=('a', 'b'), edges=frozenset({('a', 'b')}))
     """
-    return _join(graph.nodes, graph.edges(data="kind"), graph.is_directed(), graph.graph.get("family"))
+    names = {
+        node: str(next((facts[label] for label in labels if label in facts), node)) if labels else node
+        for node, facts in graph.nodes(data=True)
+    }
+    arcs = [(names[tail], names[head], kind) for tail, head, kind in graph.edges(data="kind")]
+    return _join(names.values(), arcs, graph.is_directed(), graph.graph.get("family"))
 
 
 def _join(nodes: Iterable[Any], arcs: Iterable[Any], directed: bool, family: Any) -> Dag | Cpdag:
@@ -101,17 +106,12 @@ def from_graphml(text: str) -> Dag | Cpdag:
 
 
 def _read(text: str, form: str, parse: Any, labels: tuple[str, ...], **options: Any) -> Dag | Cpdag:
-    """Let networkx read a text; nodes are called by the first of these attributes that they have."""
+    """Let networkx read a text."""
     try:
         graph = parse(text, **options)
     except Exception as error:  # whatever it trips over, the text is no graph
         raise GraphError(f"this {form} cannot be read: {error or type(error).__name__}") from error
-    names = {
-        node: str(next((facts[label] for label in labels if label in facts), node))
-        for node, facts in graph.nodes(data=True)
-    }
-    arcs = [(names[tail], names[head], kind) for tail, head, kind in graph.edges(data="kind")]
-    return _join(names.values(), arcs, graph.is_directed(), graph.graph.get("family"))
+    return from_networkx(graph, labels)
 
 
 def to_node_link(graph: Any) -> str:
