@@ -70,17 +70,22 @@ def write_report(result: Result, path: str | Path, certificate: Certificate | No
         raise DataError(f"cannot write {path}: {reason}; choose a folder that exists and that you may write") from error
 
 
-@cache
-def open_templates() -> Environment:
-    """Return the templates of all pages; every text is cleaned and escaped on its way in."""
-    environment = Environment(
-        loader=PackageLoader("dagveil.report", "templates"),
+def make_environment(package: str) -> Environment:
+    """Return the templates of a package; every text is cleaned and escaped on its way in."""
+    return Environment(
+        loader=PackageLoader(package, "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+@cache
+def open_templates() -> Environment:
+    """Return the templates of reports and explorations."""
+    environment = make_environment("dagveil.report")
     environment.filters |= {"breakable": _mark_breaks, "commands": _mark_commands, "count": write_count}
     environment.filters |= {"date": write_date, "part": write_part, "number": write_number}
     return environment

@@ -7,15 +7,14 @@ from enum import Enum
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 
 from dagveil._version import __version__
 from dagveil.errors import DagveilError
 from dagveil.evaluation.comparison import Comparison
 from dagveil.forecast.explore import EPSILONS
 from dagveil.graphs.exchange.formats import EXPORTERS, Extension, Format
-from dagveil.report.html import render_report
+from dagveil.report.html import make_environment, render_report
 from dagveil.report.model import build_model
 from dagveil.report.svg import draw_graph
 from dagveil.search.settings import SearchSettings
@@ -23,7 +22,6 @@ from dagveil.studio.folder import ENDINGS
 from dagveil.studio.requests import ComparisonQuery, ExportQuery, PlanQuery, read_query
 from dagveil.studio.responses import Refused, refuse
 from dagveil.studio.service import StudioService
-from dagveil.text import clean_text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -186,14 +184,7 @@ def _list_differing(found: Comparison) -> set[frozenset[str]]:
 
 @lru_cache(maxsize=4)
 def _environment(base: str) -> Environment:
-    environment = Environment(
-        loader=PackageLoader("dagveil.studio", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = make_environment("dagveil.studio")
     environment.filters["moment"] = _write_moment
     environment.globals["base"] = base
     return environment
@@ -202,8 +193,3 @@ def _environment(base: str) -> Environment:
 def _write_moment(text: str) -> str:
     """Write a time as it stands in the ledger or the jobs for people: to the minute, in UTC."""
     return f"{text[:16].replace('T', ' ')} UTC"
-
-
-def _finalize(value: Any) -> Any:
-    """Clean every text on its way into the page."""
-    return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
