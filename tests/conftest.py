@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from itertools import combinations, permutations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +21,12 @@ from dagveil.evidence.questions import Answers, Questions
 from dagveil.examples.networks import Network, load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.separation import is_separated
 from dagveil.runs.default_ledger import LEDGER_VARIABLE
 from dagveil_bench.postgres_server import find_binaries
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from separation import is_separated
 
 ASIA_ROWS = 50_000
 

@@ -12,6 +12,7 @@ import pytest
 import dagveil as dv
 from dagveil.examples.networks import Network
 from dagveil.examples.simulate import network_schema, sample_table
+from dagveil.graphs.exchange.causal_learn import to_causal_learn
 from dagveil.runs.result import ResultEdge, ResultGraph
 
 NAMES = [
@@ -241,20 +242,17 @@ class TestExchange:
 
     def test_graphml(self, graph: ResultGraph, arcs: set[tuple[str, str, str]]) -> None:
         space = {"g": "http://graphml.graphdrawing.org/xmlns"}
-        root = ElementTree.fromstring(graph.to_graphml())
-        names = {
-            node.get("id"): node.findtext("g:data", namespaces=space) for node in root.iterfind(".//g:node", space)
-        }
-        assert list(names.values()) == list(graph.nodes)
+        root = ElementTree.fromstring(graph.export("graphml"))
+        assert [node.get("id") for node in root.iterfind(".//g:node", space)] == list(graph.nodes)
         found = {
-            (names[edge.get("source")], names[edge.get("target")], edge.findtext("g:data", namespaces=space))
+            (edge.get("source"), edge.get("target"), edge.findtext("g:data", namespaces=space))
             for edge in root.iterfind(".//g:edge", space)
         }
         assert found == arcs
 
     def test_causal_learn(self, graph: ResultGraph) -> None:
         pytest.importorskip("causallearn", reason="causal-learn is not installed")
-        exported = graph.to_causal_learn()
+        exported = to_causal_learn(graph.cpdag)
         assert exported.get_node_names() == list(graph.nodes)
         found = set()
         for edge in exported.get_graph_edges():

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Questions
 from dagveil.examples.simulate import random_network, sample_codes
-from dagveil.graphs.separation import is_separated
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil_bench.commands.measurements import bench
 from dagveil_bench.local_aware import (
@@ -25,6 +24,7 @@ from dagveil_bench.local_aware import (
     random_law,
     run_aware,
 )
+from separation import is_separated
 
 
 def test_the_law_is_that_of_the_rows() -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from dagveil.cli.main import group
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.exchange import to_causal_learn
+from dagveil.graphs.exchange.causal_learn import to_causal_learn
 from dagveil_bench.score_speed import (
     PEER,
     Outcome,

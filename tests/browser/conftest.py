@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
-from dagveil.report.html import write_report
-
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "report"))
 
+from sample_result import render
 from visitor import Visitor, start_chromium
 
 
@@ -45,7 +44,7 @@ def visit(chromium: Any, screenshots: Path, tmp_path: Path) -> Callable[..., Vis
 
     def open_report(result: dict[str, Any], width: int = 1280) -> Visitor:
         page = tmp_path / "report.html"
-        write_report(result, page)
+        page.write_text(render(result), encoding="utf-8")
         visitor = Visitor(chromium, screenshots)
         visitor.open(page.as_uri(), width)
         return visitor

@@ -13,7 +13,7 @@ from typing import Any
 
 import networkx as nx
 import pytest
-from sample_result import make_large, make_result
+from sample_result import make_large, make_result, model_of
 from visitor import Visitor
 
 from dagveil.report.card import build_card
@@ -55,7 +55,7 @@ def test_the_page_opens_without_complaints_and_asks_for_nothing(visit: Visit) ->
     assert visitor.run("return performance.getEntriesByType('resource').length") == 0
     outside = [address for address in visitor.requests() if not address.startswith(("file:", "data:,"))]
     assert outside == []
-    assert json.loads(visitor.find("#card").get_property("textContent")) == build_card(make_result())
+    assert json.loads(visitor.find("#card").get_property("textContent")) == build_card(model_of(make_result()))
 
 
 @pytest.fixture

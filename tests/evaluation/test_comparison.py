@@ -10,8 +10,7 @@ from dagveil.errors import GraphError
 from dagveil.evaluation.comparison import Reading, compare_graphs, read_as
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.marks import Mark
-from dagveil.graphs.mixed import Edge, MixedGraph
+from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 
 
 def sign(graph: Cpdag, first: str, second: str) -> str:

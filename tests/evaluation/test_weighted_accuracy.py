@@ -12,8 +12,7 @@ from dagveil.errors import GraphError
 from dagveil.evaluation.reversals import count_wrong_edges
 from dagveil.evaluation.weighted_accuracy import clopper_pearson, weigh_decisions
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.marks import Mark
-from dagveil.graphs.mixed import Edge, MixedGraph
+from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 
 
 @given(st.integers(1, 40), st.data())

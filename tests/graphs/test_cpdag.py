@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.cpdag import Cpdag, nearest_extension
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.extension import nearest_extension
 
 
 def test_cpdag_of_all_dags_against_their_classes(all_classes: dict[Cpdag, list[Dag]]) -> None:

@@ -5,8 +5,7 @@ import pytest
 from dagveil.errors import GraphError
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.marks import Mark
-from dagveil.graphs.mixed import Edge, MixedGraph
+from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 
 
 def test_an_edge_can_be_given_from_either_end() -> None:

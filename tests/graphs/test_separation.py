@@ -7,7 +7,7 @@ import pytest
 
 from dagveil.errors import GraphError
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.separation import is_separated
+from separation import is_separated
 
 
 def iterate_paths(dag: Dag, path: tuple[str, ...], end: str) -> Iterator[tuple[str, ...]]:

@@ -6,9 +6,16 @@ import json
 import random
 from typing import Any
 
+import msgspec
+
+from dagveil.audit.certificate import Certificate
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import mu_squared_of
 from dagveil.privacy.document import seal
+from dagveil.privacy.fraction_json import read_fraction
+from dagveil.report.html import render_report
+from dagveil.report.model import ReportModel, build_model
+from dagveil.runs.result import Result
 
 EDGES = [
     ("either", "dysp", "directed", 0.89, 0.82, 0.73, 0.06, 0.1),
@@ -109,6 +116,16 @@ def make_result() -> dict[str, Any]:
             "warnings": [],
         },
     }
+
+
+def model_of(result: dict[str, Any], certificate: Certificate | None = None) -> ReportModel:
+    """Return the model of a result, whether or not a reader of files would believe its receipt."""
+    return build_model(msgspec.convert(result, Result, dec_hook=read_fraction), certificate)
+
+
+def render(result: dict[str, Any], certificate: Certificate | None = None) -> str:
+    """Return the page of such a result."""
+    return render_report(model_of(result, certificate))
 
 
 def write_sealed(result: dict[str, Any]) -> str:

@@ -5,15 +5,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import CliRunner
-from sample_result import write_sealed
+from sample_result import model_of, render, write_sealed
 
 from dagveil.cli.main import group
-from dagveil.errors import DataError
 from dagveil.privacy.document import seal
-from dagveil.report.card import build_card, encode_card, write_card
-from dagveil.report.html import render_report
+from dagveil.report.card import build_card, encode_card
+from dagveil.report.model import build_model
 from dagveil.runs.result import result_from_json
 
 HOSTILE = "</script><script>alert(1)</script>\"'&\u202e\u2028"
@@ -24,15 +22,14 @@ def card_in(page: str) -> dict[str, Any]:
     return json.loads(text)
 
 
-def test_the_page_and_the_file_hold_the_same_card(result: dict[str, Any], tmp_path: Path) -> None:
-    write_card(result, tmp_path / "card.json")
-    written = json.loads((tmp_path / "card.json").read_text(encoding="utf-8"))
-    assert written == card_in(render_report(result)) == build_card(result)
-    assert written == build_card(result_from_json(write_sealed(result)))
+def test_the_page_holds_the_card(result: dict[str, Any]) -> None:
+    card = build_card(model_of(result))
+    assert card == card_in(render(result)) == build_card(build_model(result_from_json(write_sealed(result))))
+    assert json.loads(encode_card(card)) == card
 
 
 def test_the_card_tells_the_claim(result: dict[str, Any]) -> None:
-    card = build_card(result)
+    card = build_card(model_of(result))
     assert (card["format"], card["version"], card["dataset"]) == ("dagveil-card", 1, "asia-demo")
     guarantee = card["guarantee"]
     assert guarantee["holds"] is True
@@ -62,7 +59,7 @@ def test_the_card_tells_the_claim(result: dict[str, Any]) -> None:
 
 def test_a_card_without_guarantee_claims_nothing(result: dict[str, Any]) -> None:
     result["receipt"]["warnings"] = ["seeded: not private"]
-    card = build_card(result)
+    card = build_card(model_of(result))
     assert card["guarantee"]["holds"] is False
     assert card["guarantee"]["definition"] is None
     assert card["promise"] == []
@@ -71,14 +68,14 @@ def test_a_card_without_guarantee_claims_nothing(result: dict[str, Any]) -> None
 
 def test_local_privacy_needs_nobody(result: dict[str, Any]) -> None:
     result["receipt"].update(trust="nobody", delta="0")
-    guarantee = build_card(result)["guarantee"]
+    guarantee = build_card(model_of(result))["guarantee"]
     assert (guarantee["model"], guarantee["trusted_with_records"]) == ("local", "nobody")
     assert guarantee["definition"] == "pure differential privacy"
 
 
 def test_hostile_text_cannot_leave_the_script_element(result: dict[str, Any]) -> None:
     result["schema"]["dataset"] = result["receipt"]["unit"] = HOSTILE
-    page = render_report(result)
+    page = render(result)
     assert page.count("</script>") == 2
     card = card_in(page)
     assert card["dataset"].startswith("</script><script>alert(1)</script>\"'&")
@@ -93,13 +90,8 @@ def test_the_command_writes_a_card(result: dict[str, Any], tmp_path: Path) -> No
     path.write_text(write_sealed(result), encoding="utf-8")
     run = CliRunner().invoke(group, ["report", str(path), "-o", str(tmp_path), "--card", str(tmp_path / "card.json")])
     assert run.exit_code == 0, run.output
-    assert json.loads((tmp_path / "card.json").read_text(encoding="utf-8")) == build_card(result)
+    assert json.loads((tmp_path / "card.json").read_text(encoding="utf-8")) == build_card(model_of(result))
     clash = CliRunner().invoke(group, ["report", str(path), "-o", str(tmp_path), "--card", str(path)])
     assert clash.exit_code == 2
     assert "is a file that this command reads" in clash.output
     assert json.loads(path.read_text(encoding="utf-8")) == seal(result)
-
-
-def test_a_card_needs_a_folder(result: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="choose a folder"):
-        write_card(result, tmp_path / "missing" / "card.json")

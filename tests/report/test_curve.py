@@ -15,8 +15,13 @@ from dagveil.data.column import Boolean
 from dagveil.forecast.detection import Weakest
 from dagveil.forecast.explore import Exploration
 from dagveil.forecast.recommendation import Curve, Point, recommend
-from dagveil.report.curve import _look, describe_exploration, draw_exploration
-from dagveil.report.exploration import draw_exploration_inline, render_exploration
+from dagveil.report.exploration import (
+    _look,
+    describe_exploration,
+    draw_exploration,
+    draw_exploration_inline,
+    render_exploration,
+)
 
 SPACE = {"s": "http://www.w3.org/2000/svg"}
 NASTY = 'a <b> & "c"\x00\u202e'

@@ -7,10 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.examples.networks import load_network
-from dagveil.report.coordinates import keep_apart
-from dagveil.report.crossings import count_crossings, reduce_crossings
-from dagveil.report.layers import Grid, build_grid, order_nodes, rank_nodes
-from dagveil.report.layout import BOX_HEIGHT, Layout, Point, place_graph
+from dagveil.report.layout import (
+    BOX_HEIGHT,
+    Grid,
+    Layout,
+    Point,
+    build_grid,
+    count_crossings,
+    keep_apart,
+    order_nodes,
+    place_graph,
+    rank_nodes,
+    reduce_crossings,
+)
 
 Edges = list[tuple[str, str]]
 

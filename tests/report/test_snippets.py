@@ -8,12 +8,11 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_result import write_sealed
+from sample_result import model_of, write_sealed
 
 from dagveil.graphs.dag import Dag
-from dagveil.report.graph import DrawnEdge, DrawnGraph, EdgeKind, read_graph
 from dagveil.report.snippets import write_dot, write_dowhy, write_networkx, write_snippets
-from dagveil.runs.result import ResultGraph, result_from_json
+from dagveil.runs.result import ResultEdge, ResultGraph, result_from_json
 
 NAMES = [
     "</script>",
@@ -25,8 +24,6 @@ NAMES = [
     "{x}",
     "é肺🫁",
 ]
-
-FIELDS = ("source", "target", "kind", "confidence", "arrow_confidence")
 
 
 def run(code: str, **names: Any) -> dict[str, Any]:
@@ -49,27 +46,25 @@ def dowhy(monkeypatch: pytest.MonkeyPatch) -> type:
 
 
 @st.composite
-def drawn_graphs(draw: st.DrawFn) -> DrawnGraph:
+def drawn_graphs(draw: st.DrawFn) -> ResultGraph:
     nodes = draw(st.lists(st.one_of(st.sampled_from(NAMES), st.text(max_size=8)), min_size=1, max_size=6, unique=True))
     shares = st.one_of(st.none(), st.floats(0, 1))
     edges = []
     for i, source in enumerate(nodes):
         for target in nodes[i + 1 :]:
-            kind = draw(st.sampled_from((None, EdgeKind.DIRECTED, EdgeKind.UNDIRECTED)))
+            kind = draw(st.sampled_from((None, "directed", "undirected")))
             if kind:
-                edges.append(DrawnEdge(source, target, kind, draw(shares), draw(shares)))
-    return DrawnGraph(tuple(nodes), tuple(edges))
+                edges.append(ResultEdge(source, target, kind, draw(shares), draw(shares)))
+    return ResultGraph(tuple(nodes), "cpdag", tuple(edges))
 
 
 @settings(max_examples=80, deadline=None)
 @given(drawn_graphs())
-def test_networkx_code_makes_the_graph_of_the_library(graph: DrawnGraph) -> None:
+def test_networkx_code_makes_the_graph_of_the_library(graph: ResultGraph) -> None:
     code = write_networkx(graph)
     assert code.isascii()
     made = run(code)["graph"]
-    edges = [(e.source, e.target, e.kind.value, e.confidence, e.arrow_confidence) for e in graph.edges]
-    decoded = [dict(zip(FIELDS, edge, strict=True)) for edge in edges]
-    assert read_graph({"nodes": list(graph.nodes), "edges": decoded}) == graph
+    edges = [(e.source, e.target, e.kind, e.confidence, e.arrow_confidence) for e in graph.edges]
     wanted = nx.DiGraph(family="cpdag")
     wanted.add_nodes_from(graph.nodes)
     for source, target, kind, share, arrow in edges:
@@ -81,16 +76,15 @@ def test_networkx_code_makes_the_graph_of_the_library(graph: DrawnGraph) -> None
 
 def test_code_and_library_agree_on_a_result(result: dict[str, Any]) -> None:
     frozen: ResultGraph = result_from_json(write_sealed(result)).graph
-    drawn = read_graph(frozen)
-    made, wanted = run(write_networkx(drawn))["graph"], frozen.to_networkx()
+    made, wanted = run(write_networkx(frozen))["graph"], frozen.to_networkx()
     assert made.graph == wanted.graph
     assert dict(made.adj) == dict(wanted.adj)
-    assert write_dot(drawn) == frozen.to_dot()
+    assert write_dot(frozen) == frozen.to_dot()
 
 
 @settings(max_examples=80, deadline=None)
 @given(graph=drawn_graphs())
-def test_dot_has_one_statement_for_each_node_and_edge(graph: DrawnGraph) -> None:
+def test_dot_has_one_statement_for_each_node_and_edge(graph: ResultGraph) -> None:
     lines = write_dot(graph).splitlines()
     assert lines[0] == "digraph {"
     assert lines[-1] == "}"
@@ -99,7 +93,7 @@ def test_dot_has_one_statement_for_each_node_and_edge(graph: DrawnGraph) -> None
 
 
 def test_a_cpdag_is_never_a_dag_by_itself(result: dict[str, Any], dowhy: type) -> None:
-    graph = read_graph(result["graph"])
+    graph = model_of(result).result.graph
     code = write_dowhy(graph)
     mine = {"table": object(), "treatment": "smoke", "outcome": "dysp"}
     with pytest.raises(ValueError, match="CPDAG"):
@@ -119,32 +113,32 @@ def test_a_cpdag_is_never_a_dag_by_itself(result: dict[str, Any], dowhy: type) -
 
 
 def test_half_a_choice_is_refused(result: dict[str, Any], dowhy: type) -> None:
-    code = write_dowhy(read_graph(result["graph"]))
+    code = write_dowhy(model_of(result).result.graph)
     for chosen in ("[('smoke', 'lung')]", "[('smoke', 'lung'), ('smoke', 'asia')]"):
         with pytest.raises(ValueError, match="CPDAG"):
             run(code.replace("chosen = []", f"chosen = {chosen}"), table=1, treatment="", outcome="")
 
 
 def test_a_dag_needs_no_choice_and_a_cycle_is_refused(dowhy: type) -> None:
-    edge = DrawnEdge("a", "b", EdgeKind.DIRECTED)
-    code = write_dowhy(DrawnGraph(("a", "b"), (edge,)))
+    edge = ResultEdge("a", "b", "directed")
+    code = write_dowhy(ResultGraph(("a", "b"), "cpdag", (edge,)))
     assert "chosen" not in code
     assert list(run(code, table=1, treatment="a", outcome="b")["model"].given["graph"].edges) == [("a", "b")]
-    ring = tuple(DrawnEdge(a, b, EdgeKind.DIRECTED) for a, b in ("ab", "bc", "ca"))
+    ring = tuple(ResultEdge(a, b, "directed") for a, b in ("ab", "bc", "ca"))
     with pytest.raises(ValueError, match="cycle"):
-        run(write_dowhy(DrawnGraph(("a", "b", "c"), ring)), table=1, treatment="a", outcome="b")
+        run(write_dowhy(ResultGraph(("a", "b", "c"), "cpdag", ring)), table=1, treatment="a", outcome="b")
 
 
 def test_a_graph_that_fits_no_dag_offers_no_choice() -> None:
-    square = tuple(DrawnEdge(a, b, EdgeKind.UNDIRECTED) for a, b in ("ab", "bc", "cd", "ad"))
-    code = write_dowhy(DrawnGraph(("a", "b", "c", "d"), square))
+    square = tuple(ResultEdge(a, b, "undirected") for a, b in ("ab", "bc", "cd", "ad"))
+    code = write_dowhy(ResultGraph(("a", "b", "c", "d"), "cpdag", square))
     assert "no choice is free of cycles" in code
     assert "# one choice" not in code
 
 
 @settings(max_examples=80, deadline=None)
 @given(graph=drawn_graphs())
-def test_code_is_python_whatever_columns_are_called(graph: DrawnGraph) -> None:
+def test_code_is_python_whatever_columns_are_called(graph: ResultGraph) -> None:
     for snippet in write_snippets(graph):
         if snippet.key != "dot":
             assert snippet.code.isascii()

@@ -4,14 +4,15 @@ import re
 from typing import Any
 
 import pytest
+from sample_result import model_of, write_sealed
 
 from dagveil.errors import DagveilError
-from dagveil.report.model import build_model
-from dagveil.report.thresholds import MOST_NAMED
+from dagveil.report.model import EDGES_IN_CELL
+from dagveil.runs.result import result_from_json
 
 
 def test_cuts_count_the_edges_that_stay(result: dict[str, Any]) -> None:
-    cuts = {cut.least: cut for cut in build_model(result).thresholds.cuts}
+    cuts = {cut.least: cut for cut in model_of(result).thresholds.cuts}
     assert list(cuts) == ["50 %", "75 %", "90 %", "95 %"]
     assert [cut.kept for cut in cuts.values()] == ["7 of 7", "4 of 7", "2 of 7", "2 of 7"]
     assert cuts["50 %"].lost == "none"
@@ -19,7 +20,7 @@ def test_cuts_count_the_edges_that_stay(result: dict[str, Any]) -> None:
 
 
 def test_shifts_tell_new_gone_and_turned_edges(result: dict[str, Any]) -> None:
-    still, changed = build_model(result).thresholds.shifts
+    still, changed = model_of(result).thresholds.shifts
     assert still.what == "A pair may be joined if its p-value is below 0.001 (in this graph 0.01)"
     assert still.changes == "nothing changes"
     assert changed.changes == "new: asia → tub; bronc — smoke becomes bronc ← smoke; gone: dysp ← either"
@@ -27,8 +28,8 @@ def test_shifts_tell_new_gone_and_turned_edges(result: dict[str, Any]) -> None:
 
 def test_many_changes_are_counted(result: dict[str, Any]) -> None:
     change = result["variations"][1]["changes"][0]
-    result["variations"][1]["changes"] = [change] * (MOST_NAMED + 3)
-    assert build_model(result).thresholds.shifts[1].changes.endswith("; and 3 more")
+    result["variations"][1]["changes"] = [change] * (EDGES_IN_CELL + 3)
+    assert model_of(result).thresholds.shifts[1].changes.endswith("; and 3 more")
 
 
 @pytest.mark.parametrize(
@@ -38,13 +39,13 @@ def test_many_changes_are_counted(result: dict[str, Any]) -> None:
         ({"questions": 12}, "releases no evidence"),
         ({"method": {"name": "m", "calibration": "paper", "settings": {}}}, "releases no evidence"),
         ({"method": {"name": "m", "calibration": "sound", "settings": {"search": "notears"}}}, "has no levels"),
-        ({"method": {"name": "m", "calibration": "sound"}}, "holds no searches"),
+        ({"method": {"name": "m", "calibration": "sound", "settings": {}}}, "holds no searches"),
     ],
 )
 def test_what_is_missing_is_said(result: dict[str, Any], change: dict[str, Any], reason: str) -> None:
     del result["variations"]
     result.update(change)
-    told = build_model(result).thresholds
+    told = model_of(result).thresholds
     assert told.shifts == ()
     assert told.reason.startswith("Not available")
     assert reason in told.reason
@@ -53,7 +54,7 @@ def test_what_is_missing_is_said(result: dict[str, Any], change: dict[str, Any],
 def test_without_redraws_there_are_no_cuts(result: dict[str, Any]) -> None:
     for edge in result["graph"]["edges"]:
         edge["confidence"] = edge["arrow_confidence"] = None
-    assert build_model(result).thresholds.cuts == ()
+    assert model_of(result).thresholds.cuts == ()
 
 
 @pytest.mark.parametrize(
@@ -63,4 +64,4 @@ def test_unknown_variations_are_refused(result: dict[str, Any], path: str, value
     variation = result["variations"][1]
     (variation if path == "setting" else variation["changes"][0])[path] = value
     with pytest.raises(DagveilError, match=re.escape("variations[1]")):
-        build_model(result)
+        result_from_json(write_sealed(result))

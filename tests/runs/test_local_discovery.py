@@ -21,6 +21,7 @@ from dagveil.local.scores import report_score
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Receipt, Trust
 from dagveil.report.html import render_report
+from dagveil.report.model import build_model
 from dagveil.runs.local import (
     ReportTests,
     Sight,
@@ -91,7 +92,7 @@ def test_a_blind_search_finds_edges_that_do_not_exist_and_says_that_it_is_blind(
     assert blind.method.name == "local, blind"
     assert blind.method.settings["channel"] == "ignored"
     assert any(finding.startswith("BLIND") for finding in blind.findings)
-    assert "BLIND" in render_report(blind)
+    assert "BLIND" in render_report(build_model(blind))
     assert not any("BLIND" in finding for finding in aware.findings)
     # the privacy is the same: only the tests are worse
     assert blind.receipt == aware.receipt
@@ -116,7 +117,7 @@ def test_the_receipt_states_local_privacy_and_the_report_says_it() -> None:
     ):
         assert part in words
     assert "is in the table" not in words
-    page = render_report(result)
+    page = render_report(build_model(result))
     assert "nobody need be trusted" in page
     assert "does not add up" not in page
     assert result_from_json(result.to_json()) == result
@@ -132,7 +133,7 @@ def test_seeded_reports_promise_nothing() -> None:
     assert NOT_PRIVATE in table.column_names
     result = discover_reports(table, device.protocol, QUICK)
     assert not result.receipt.guaranteed
-    assert "not private" in render_report(result)
+    assert "not private" in render_report(build_model(result))
 
 
 def test_knowledge_of_the_schema_and_of_the_analyst() -> None:

@@ -20,7 +20,6 @@ from dagveil.evidence.scores import noise_aware_score, table_penalties
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag, sort_topologically
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.separation import is_separated
 from dagveil.privacy.release import NoisyCounts
 from dagveil.search.score.ges import (
     MOST_REPEATS,
@@ -32,6 +31,7 @@ from dagveil.search.score.ges import (
 from dagveil.search.score.hybrid import Room, ScoreSearchSettings, choose_room, search_by_score
 from dagveil.search.score.operators import Kind, Operator, insert_cliques, list_deletes, list_turns
 from dagveil.search.score.pattern import Pattern, bits, find_parents
+from separation import is_separated
 
 NOTHING = Knowledge.none()
 FREE = GesSettings(most_parents=10)

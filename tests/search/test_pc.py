@@ -10,9 +10,9 @@ import pytest
 from dagveil.errors import BudgetExceededError
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.graphs.separation import is_separated
 from dagveil.search.constraint.pc import Pruning, Question, Sweep, Traversal, prune
 from dagveil.search.constraint.skeleton import Skeleton
+from separation import is_separated
 
 NOTHING = Knowledge.none()
 BOTH = pytest.mark.parametrize("traversal", Traversal)

@@ -30,7 +30,7 @@ WORKER = textwrap.dedent(
     from dagveil.runs.result import Result
     from dagveil.privacy.ledger.store import SqlLedger
     from dagveil.privacy.noise.exact import ExactNoise
-    from dagveil.studio.stopped import PAID
+    from dagveil.studio.jobs import PAID
     from dagveil.studio.worker import main
     {}
     main()

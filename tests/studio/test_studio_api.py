@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from caller import ASIA, SECRET, VISITS, Caller
 
-from dagveil.studio.openapi import describe_api
+from dagveil.studio.api import describe_api
 
 DECLARED: dict[str, Any] = {
     "name": "visits",

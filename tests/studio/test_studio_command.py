@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from dagveil.cancellation import CancelSignal
 from dagveil.cli.main import group
 from dagveil.studio import app
-from dagveil.studio.process_lock import take_lock
+from dagveil.studio.job_runner import take_lock
 
 
 def test_other_hosts_need_a_word(tmp_path: Path) -> None:

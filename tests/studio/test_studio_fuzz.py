@@ -19,8 +19,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from dagveil.studio.api import describe_api
 from dagveil.studio.app import Limits
-from dagveil.studio.openapi import describe_api
 
 SEEN: Counter[int] = Counter()
 EXAMPLES = 20

@@ -23,8 +23,8 @@ from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.watched import WatchedLedger
 from dagveil.privacy.relation import Relation
 from dagveil.studio.app import Limits
+from dagveil.studio.job_runner import is_held
 from dagveil.studio.jobs import JobState, JobStore
-from dagveil.studio.process_lock import is_held
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 

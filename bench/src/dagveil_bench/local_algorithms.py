@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from dagveil.errors import MethodError, MissingExtraError
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.graphs.marks import Mark
-from dagveil.graphs.mixed import Edge, MixedGraph
+from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 from dagveil.local.reports import Reports
 from dagveil.search.pairwise.anm import compare_residuals
 from dagveil.search.pairwise.cds import compare_conditionals

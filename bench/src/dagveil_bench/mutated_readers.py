@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import csv, feather, parquet
 
-from dagveil.audit.certificate import AttackLine, Certificate, encode_certificate, load_certificate, show_certificate
+from dagveil.audit.certificate import AttackLine, Certificate, encode_certificate, load_certificate
 from dagveil.audit.neighbours import DataKind
 from dagveil.audit.search import Effort
 from dagveil.data.check import check_source
@@ -41,10 +41,9 @@ from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
-from dagveil.report.card import build_card, encode_card
-from dagveil.report.curve import draw_exploration
-from dagveil.report.exploration import render_exploration
+from dagveil.report.exploration import draw_exploration, render_exploration
 from dagveil.report.html import render_report
+from dagveil.report.model import build_model
 from dagveil.runs.bounds import load_open_schema
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.runs.knowledge_file import load_knowledge
@@ -267,8 +266,7 @@ def _search(path: Path) -> None:
 
 def _show_result(path: Path) -> None:
     result = load_result(path)
-    render_report(result)
-    encode_card(build_card(result))
+    render_report(build_model(result))
     _export(result.graph.cpdag)
 
 
@@ -287,8 +285,7 @@ def _export(graph: Cpdag) -> None:
 
 
 def _show_certificate(path: Path) -> None:
-    certificate = load_certificate(path)
-    render_report(_shown_result(), show_certificate(certificate))
+    render_report(build_model(_shown_result(), load_certificate(path)))
 
 
 @cache

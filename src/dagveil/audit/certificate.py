@@ -164,13 +164,8 @@ def _list_numbers(value: Any) -> Iterator[float]:
 
 def encode_certificate(certificate: Certificate) -> bytes:
     """Write a certificate as JSON."""
-    return msgspec.json.format(msgspec.json.encode(show_certificate(certificate)), indent=2)
-
-
-def show_certificate(certificate: Certificate) -> dict[str, Any]:
-    """Return a certificate as plain values, for a report."""
-    content: dict[str, Any] = msgspec.to_builtins(certificate)
-    return {**content, "violations": list(certificate.violations)}
+    content = {**msgspec.to_builtins(certificate), "violations": list(certificate.violations)}
+    return msgspec.json.format(msgspec.json.encode(content), indent=2)
 
 
 def load_certificate(path: str | Path) -> Certificate:

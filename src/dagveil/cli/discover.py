@@ -33,7 +33,8 @@ from dagveil.methods.catalogue import method_named
 from dagveil.methods.method import Method
 from dagveil.papers.publication import read_settings
 from dagveil.privacy.receipt import Calibration
-from dagveil.report.html import write_report, write_svg
+from dagveil.report.html import render_report, render_svg
+from dagveil.report.model import build_model
 from dagveil.runs.discovery import discover as run_discovery
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.knowledge_file import load_knowledge
@@ -185,10 +186,11 @@ def discover(
         with show_progress() as progress:
             result = search_evidence(evidence, settings, knowledge=knowledge, progress=progress)
         write_output(folder / "result.json", result.save)
-    write_output(folder / "graph.svg", lambda part: write_svg(result, part))
-    write_output(folder / "report.html", lambda part: write_report(result, part))
+    model = build_model(result)
+    write_output(folder / "graph.svg", f"{render_svg(model)}\n".encode())
+    write_output(folder / "report.html", render_report(model).encode())
     if effort is not None:
-        from dagveil.audit.certificate import encode_certificate, show_certificate
+        from dagveil.audit.certificate import encode_certificate
         from dagveil.audit.search import Effort
         from dagveil.cli.audit import audit_result
 
@@ -196,8 +198,7 @@ def discover(
         write_output(folder / "certificate.json", encode_certificate(found))
         written.append(folder / "certificate.json")
         # the report without it stands already: an audit that fails loses nothing
-        shown = show_certificate(found)
-        write_output(folder / "report.html", lambda part: write_report(result, part, shown))
+        write_output(folder / "report.html", render_report(build_model(result, found)).encode())
     print_result(result)
     if free:
         click.echo("This search cost nothing; the receipt is that of the evidence.")

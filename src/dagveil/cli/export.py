@@ -8,18 +8,8 @@ import click
 
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.terminal import echo_document
-from dagveil.graphs.exchange.extending import Extension
-from dagveil.graphs.exchange.formats import Format, write_graph
+from dagveil.graphs.exchange.formats import EXPORTERS, Extension, Format
 from dagveil.runs.result import load_result
-
-_HINTS = {
-    Format.DOWHY: 'CausalModel(data, treatment=…, outcome=…, graph="{path}")',
-    Format.PGMPY: 'runpy.run_path("{path}")["graph"]',
-    Format.CAUSAL_LEARN: 'causallearn.utils.TXT2GeneralGraph.txt2generalgraph("{path}")',
-    Format.NETWORKX_JSON: 'networkx.node_link_graph(json.load(open("{path}")), edges="edges")',
-    Format.GML: 'networkx.read_gml("{path}")',
-    Format.GRAPHML: 'networkx.read_graphml("{path}")',
-}
 
 
 @click.command(short_help="Write the graph of a result for another program.")
@@ -52,18 +42,15 @@ def export(result: str, form: str, extension: str | None, output: str | None) ->
     """
     graph = load_result(result).graph
     chosen, rule = Format(form), Extension(extension or Extension.REFUSE.value)
-    if chosen is Format.NETWORKX_JSON and rule is Extension.REFUSE:
-        text = graph.to_node_link()
-    else:
-        text = write_graph(graph.cpdag, chosen, rule)
+    text = graph.export(chosen, rule)
     if output is None:
         echo_document(text)
         return
     path = Path(output)
     check_writable(path, reads=(result,))
     write_output(path, text.encode())
-    hint = _HINTS.get(chosen)
-    click.echo(f"wrote {path}" + (f"; read it with {hint.replace('{path}', str(path))}" if hint else ""))
+    hint = EXPORTERS[chosen].hint.replace("{path}", str(path))
+    click.echo(f"wrote {path}" + (f"; read it with {hint}" if hint else ""))
     undirected = len(graph.cpdag.undirected)
     if rule is not Extension.REFUSE and undirected:
         click.echo(f"{undirected} of its arrows were chosen arbitrarily: other DAGs fit the data as well", err=True)

@@ -30,7 +30,8 @@ from dagveil.local.priors import load_priors
 from dagveil.local.protocol import Form, Mechanism, Protocol, load_protocol
 from dagveil.local.record import ComponentWise, Norm, Split
 from dagveil.privacy.budget import exact, round_up
-from dagveil.report.html import write_report, write_svg
+from dagveil.report.html import render_report, render_svg
+from dagveil.report.model import build_model
 from dagveil.runs.knowledge_file import load_knowledge
 from dagveil.runs.local import ReportTests, Sight, discover_reports
 from dagveil.runs.run import check_reviewed
@@ -256,8 +257,9 @@ def discover(
             progress=progress,
         )
     write_output(written[0], result.save)
-    write_output(written[1], lambda part: write_svg(result, part))
-    write_output(written[2], lambda part: write_report(result, part))
+    model = build_model(result)
+    write_output(written[1], f"{render_svg(model)}\n".encode())
+    write_output(written[2], render_report(model).encode())
     print_result(result)
     print_written(written, f"Next: open {written[2]} in a browser.")
 

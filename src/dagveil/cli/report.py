@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from dagveil.audit.certificate import load_certificate, show_certificate
+from dagveil.audit.certificate import load_certificate
 from dagveil.cli.output import check_writable, write_output
-from dagveil.report.card import write_card
-from dagveil.report.html import write_report, write_svg
+from dagveil.report.card import build_card, encode_card
+from dagveil.report.html import render_report, render_svg
+from dagveil.report.model import build_model
 from dagveil.runs.result import load_result
 
 
@@ -43,9 +44,9 @@ def report(result: str, output: str | None, card: str | None, certificate: str |
     if len({path.absolute() for path in written}) < len(written):
         raise click.UsageError("the report, the drawing and the card must be different files")
     check_writable(*written, reads=read)
-    shown = None if audited is None else show_certificate(audited)
-    write_output(page, lambda part: write_report(loaded, part, shown))
-    write_output(drawing, lambda part: write_svg(loaded, part))
+    model = build_model(loaded, audited)
+    write_output(page, render_report(model).encode())
+    write_output(drawing, f"{render_svg(model)}\n".encode())
     if card:
-        write_output(Path(card), lambda part: write_card(loaded, part, shown))
+        write_output(Path(card), f"{encode_card(build_card(model))}\n".encode())
     click.echo(f"wrote {' and '.join(map(str, written))}")

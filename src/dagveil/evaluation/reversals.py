@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dagveil.evaluation.skeleton import check_same_nodes
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.marks import Mark
-from dagveil.graphs.mixed import MixedGraph
+from dagveil.graphs.mixed import Mark, MixedGraph
 
 
 def count_wrong_edges(found: MixedGraph, truth: Dag) -> int:

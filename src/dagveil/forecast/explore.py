@@ -114,11 +114,11 @@ class Exploration(msgspec.Struct, frozen=True):
 
     def to_svg(self) -> str:
         """Draw the curves."""
-        return self._draw("curve", "draw_exploration")
+        return self._draw("draw_exploration")
 
     def to_html(self) -> str:
         """Write a page that stands alone: curves, words and numbers."""
-        return self._draw("exploration", "render_exploration")
+        return self._draw("render_exploration")
 
     def save(self, path: str | Path) -> None:
         """Write a file; its ending says what: .json, .svg or .html."""
@@ -128,11 +128,11 @@ class Exploration(msgspec.Struct, frozen=True):
 
     def _repr_html_(self) -> str:
         """Show curves and words in a notebook."""
-        return self._draw("exploration", "draw_exploration_inline")
+        return self._draw("draw_exploration_inline")
 
-    def _draw(self, module: str, function: str) -> str:
+    def _draw(self, function: str) -> str:
         # drawings lie above this layer, and are imported only here
-        drawn: str = getattr(import_module(f"dagveil.report.{module}"), function)(self)
+        drawn: str = getattr(import_module("dagveil.report.exploration"), function)(self)
         return drawn
 
 

@@ -10,9 +10,8 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from dagveil.errors import KnowledgeError
-from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.cpdag import Cpdag, nearest_extension
 from dagveil.graphs.dag import Dag, sort_topologically
-from dagveil.graphs.extension import nearest_extension
 from dagveil.graphs.meek import close
 from dagveil.graphs.names import Arc
 

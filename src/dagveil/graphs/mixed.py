@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,8 +12,24 @@ from msgspec.structs import force_setattr
 from dagveil.errors import GraphError
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.marks import Mark
 from dagveil.graphs.names import Pair, check_nodes, check_pairs, list_by_end
+
+
+class Mark(enum.Enum):
+    """What is known about one end of an edge.
+
+    Examples
+    --------
+    >>> Mark("arrow") is Mark.ARROW
+    True
+    """
+
+    TAIL = "tail"
+    """The node at this end is a cause of the other."""
+    ARROW = "arrow"
+    """The node at this end is not a cause of the other."""
+    CIRCLE = "circle"
+    """Either may be true."""
 
 
 class Edge(NamedTuple):

@@ -4,53 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
+from fractions import Fraction
 from typing import Any, Final
 
-from dagveil.errors import DataError
-from dagveil.privacy.budget import round_up
 from dagveil.privacy.guessing import PER_PERSON
 from dagveil.privacy.receipt import Trust
-from dagveil.report.audit_section import Attempts, read_attempts
-from dagveil.report.fields import Record
-from dagveil.report.graph import read_graph
-from dagveil.report.guarantee_status import Standing
-from dagveil.report.model import ReportModel, build_model, check_result
-from dagveil.report.spending import read_accounting
-from dagveil.runs.result import Result
+from dagveil.report.audit_section import Attempts
+from dagveil.report.formatting import write_epsilon
+from dagveil.report.guarantee import Standing
+from dagveil.report.model import ReportModel
 from dagveil.text import clean_text
 
 CARD_FORMAT: Final = "dagveil-card"
 CARD_VERSION: Final = 1
 
 
-def build_card(result: Mapping[str, Any] | Result, certificate: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the card of a result: public facts and claims only, no column names and no edges.
-
-    Parameters
-    ----------
-    result
-        A frozen result, or result.json decoded.
-    certificate
-        A certificate of `dagveil audit`, decoded; without one the card says that there was no audit.
-    """
-    record = check_result(result)
-    return fill_card(record, build_model(result), None if certificate is None else read_attempts(certificate, record))
-
-
-def fill_card(record: Record, page: ReportModel, attempts: Attempts | None = None) -> dict[str, Any]:
-    """Return the card of a result that has been read already."""
-    schema, receipt = record.record("schema"), record.record("receipt")
-    graph = read_graph(record.record("graph").content)
-    epsilon, delta = receipt.fraction("epsilon"), receipt.fraction("delta")
-    local = receipt.content.get("trust") == Trust.NOBODY.value
+def build_card(page: ReportModel) -> dict[str, Any]:
+    """Return the card of a result: public facts and claims only, no column names and no edges."""
+    result, receipt, graph = page.result, page.result.receipt, page.result.graph
+    delta = Fraction(receipt.delta)
+    local = receipt.trust is Trust.NOBODY
     held = page.standing is not Standing.NOT_PRIVATE
     return {
         "format": CARD_FORMAT,
         "version": CARD_VERSION,
         "dataset": page.title,
-        "released": record.text("created"),
-        "software": f"dagveil {page.software}",
+        "released": result.created,
+        "software": f"dagveil {result.software}",
         "product": {
             "kind": "causal graph",
             "family": graph.family,
@@ -58,13 +38,13 @@ def fill_card(record: Record, page: ReportModel, attempts: Attempts | None = Non
             "directed_edges": len(graph.arrows),
             "undirected_edges": len(graph.lines),
             "doubtful_edges": len(page.doubtful),
-            "expected_false_edges": record.number("false_edges"),
-            "summary": list(record.texts("summary")),
+            "expected_false_edges": result.false_edges,
+            "summary": list(result.summary),
         },
         "method": {
-            "name": page.method,
-            "calibration": record.record("method").text("calibration"),
-            "plugin": receipt.text("plugin") if receipt.content.get("plugin") is not None else None,
+            "name": result.method.name,
+            "calibration": result.method.calibration,
+            "plugin": receipt.plugin,
         },
         "guarantee": {
             "holds": held,
@@ -72,28 +52,28 @@ def fill_card(record: Record, page: ReportModel, attempts: Attempts | None = Non
             "definition": ("pure" if delta == 0 else "approximate") + " differential privacy" if held else None,
             "model": "local" if local else "central",
             "trusted_with_records": "nobody" if local else "the custodian of the table",
-            "epsilon": str(epsilon),
-            "epsilon_rounded_up": round_up(epsilon, 4),
-            "delta": str(delta),
+            "epsilon": receipt.epsilon,
+            "epsilon_rounded_up": write_epsilon(Fraction(receipt.epsilon)),
+            "delta": receipt.delta,
             "unit": "one record",
-            "record": receipt.text("unit"),
+            "record": receipt.unit,
             "persons": PER_PERSON,
-            "neighbours": receipt.text("relation"),
+            "neighbours": receipt.relation.value,
             "covers": "this release; other releases from the same data add to it",
         },
         "accounting": {
-            "by": receipt.text("accounting"),
-            "total": str(read_accounting(receipt, "total")),
-            "spent": str(read_accounting(receipt, "spent")),
-            "noise": receipt.text("noise", ""),
-            "releases": len(receipt.records("events")),
+            "by": receipt.accounting,
+            "total": receipt.accounting_total,
+            "spent": receipt.accounting_spent,
+            "noise": receipt.noise,
+            "releases": len(receipt.events),
         },
         "promise": [": ".join(filter(None, (line.lead, line.text))) for line in page.promise.sentences] if held else [],
-        "public_facts": list(page.public_facts),
-        "nominal_rows": schema.whole("nominal_rows"),
-        "schema": {"digest": schema.text("digest", ""), "reviewed": schema.content.get("reviewed") is True},
+        "public_facts": list(receipt.public_facts),
+        "nominal_rows": result.schema.nominal_rows,
+        "schema": {"digest": result.schema.digest, "reviewed": result.schema.reviewed},
         "not_promised": list(page.limits),
-        "audit": None if attempts is None else _tell_audit(attempts),
+        "audit": None if page.attempts is None else _tell_audit(page.attempts),
         "warnings": [f"{alarm.headline}: {alarm.text}" for alarm in page.alarms],
     }
 
@@ -110,17 +90,6 @@ def encode_card(card: Mapping[str, Any]) -> str:
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
-
-
-def write_card(
-    result: Mapping[str, Any] | Result, path: str | Path, certificate: Mapping[str, Any] | None = None
-) -> None:
-    """Write the card of a result to a file."""
-    try:
-        Path(path).write_text(encode_card(build_card(result, certificate)) + "\n", encoding="utf-8", newline="\n")
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise DataError(f"cannot write {path}: {reason}; choose a folder that exists and that you may write") from error
 
 
 def _tell_audit(attempts: Attempts) -> dict[str, Any]:

@@ -1,16 +1,340 @@
-"""Layout of a graph: causes above effects, few crossings, the same picture for the same names."""
+"""Layout of a graph: causes above effects, few crossings, the same picture for the same names.
+
+The steps layers, order and coordinates are those of Sugiyama, Tagawa and Toda (1981).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import heapq
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from dagveil.report.coordinates import place_spots
-from dagveil.report.crossings import reduce_crossings
 from dagveil.report.labels import break_lines, measure
-from dagveil.report.layers import Arc, Grid, build_grid, order_nodes, rank_nodes
+
+Arc: TypeAlias = tuple[str, str]
+Spot: TypeAlias = int
+"""A place in a layer: the box of a node, or the point where a long edge passes."""
+
+MOST_SPOTS: Final = 3000
+"""With more passing points than this, edges over several layers are drawn straight."""
+
+
+@dataclass(slots=True)
+class Grid:
+    """Spots in layers, joined from each layer to the next.
+
+    Spots below `n_nodes` are the nodes, in their given order; the others are points that edges pass.
+    """
+
+    n_nodes: int
+    layers: list[list[Spot]]
+    above: list[list[Spot]]
+    below: list[list[Spot]]
+    chains: dict[Arc, tuple[Spot, ...]] = field(default_factory=dict)
+
+    def is_node(self, spot: Spot) -> bool:
+        """Return whether the spot is the box of a node."""
+        return spot < self.n_nodes
+
+
+def order_nodes(nodes: Sequence[str], arrows: Iterable[Arc]) -> tuple[str, ...]:
+    """Put causes before effects, otherwise in the given order; a cycle is opened at its least bound node.
+
+    Examples
+    --------
+    >>> order_nodes(("a", "b", "c"), [("c", "a")])
+    ('b', 'c', 'a')
+    """
+    index = {node: i for i, node in enumerate(nodes)}
+    children: dict[str, list[str]] = {node: [] for node in nodes}
+    waiting = dict.fromkeys(nodes, 0)
+    for tail, head in arrows:
+        children[tail].append(head)
+        waiting[head] += 1
+    ready = [(waiting[node], index[node], node) for node in nodes]
+    heapq.heapify(ready)
+    order: dict[str, None] = {}
+    while ready:
+        count, _, node = heapq.heappop(ready)
+        if node in order or count != waiting[node]:
+            continue
+        order[node] = None
+        for child in children[node]:
+            waiting[child] -= 1
+            heapq.heappush(ready, (waiting[child], index[child], child))
+    return tuple(order)
+
+
+def rank_nodes(order: Sequence[str], arcs: Iterable[Arc]) -> dict[str, int]:
+    """Give each node a layer below all that point to it, with short edges.
+
+    Parameters
+    ----------
+    order
+        Nodes, so that every arc goes from an earlier to a later one.
+    arcs
+        Edges, each from the earlier to the later node.
+
+    Examples
+    --------
+    >>> rank_nodes(("a", "b", "d", "c"), [("a", "b"), ("b", "c"), ("d", "c")])
+    {'a': 0, 'b': 1, 'd': 1, 'c': 2}
+    """
+    parents: dict[str, list[str]] = {node: [] for node in order}
+    children: dict[str, list[str]] = {node: [] for node in order}
+    for tail, head in arcs:
+        parents[head].append(tail)
+        children[tail].append(head)
+    rank: dict[str, int] = {}
+    for node in order:
+        rank[node] = 1 + max((rank[parent] for parent in parents[node]), default=-1)
+    # A node with more children than parents shortens the sum of edges by sinking to its children; others by rising.
+    for _ in range(len(order)):
+        before = dict(rank)
+        for node in reversed(order):
+            if len(children[node]) > len(parents[node]):
+                rank[node] = min(rank[child] for child in children[node]) - 1
+            elif parents[node]:
+                rank[node] = 1 + max(rank[parent] for parent in parents[node])
+        if rank == before:
+            break
+    top = min(rank.values(), default=0)
+    return {node: row - top for node, row in rank.items()}
+
+
+def build_grid(nodes: Sequence[str], arcs: Sequence[Arc], rank: Mapping[str, int]) -> Grid:
+    """Set nodes and passing points into layers, in the order of a walk along the edges."""
+    index = {node: i for i, node in enumerate(nodes)}
+    depth = 1 + max((rank[node] for node in nodes), default=-1)
+    grid = Grid(len(nodes), [[] for _ in range(depth)], [[] for _ in nodes], [[] for _ in nodes])
+    row = [rank[node] for node in nodes]
+    crowded = sum(rank[head] - rank[tail] - 1 for tail, head in arcs) > MOST_SPOTS
+    for tail, head in arcs:
+        chain = [index[tail]]
+        if not crowded or rank[head] == rank[tail] + 1:
+            for layer in range(rank[tail] + 1, rank[head]):
+                chain.append(len(row))
+                row.append(layer)
+                grid.above.append([])
+                grid.below.append([])
+            for upper, lower in zip(chain, [*chain[1:], index[head]], strict=True):
+                grid.below[upper].append(lower)
+                grid.above[lower].append(upper)
+        grid.chains[tail, head] = (*chain, index[head])
+    for spot in _walk(grid):
+        grid.layers[row[spot]].append(spot)
+    return grid
+
+
+def _walk(grid: Grid) -> list[Spot]:
+    """All spots, depth first: neighbours come close together, which is a good first order."""
+    seen: dict[Spot, None] = {}
+    for start in range(len(grid.above)):
+        stack = [start]
+        while stack:
+            spot = stack.pop()
+            if spot not in seen:
+                seen[spot] = None
+                stack.extend(reversed(grid.above[spot] + grid.below[spot]))
+    return list(seen)
+
+
+SWEEPS: Final = 24
+"""Barycentre sweeps at most, down and up in turn."""
+
+PATIENCE: Final = 6
+"""Sweeps without a better order after which the search stops."""
+
+SWAP_ROUNDS: Final = 6
+"""Rounds of swapping neighbours in a layer."""
+
+
+def reduce_crossings(grid: Grid) -> None:
+    """Reorder the layers of a grid in place; the result never has more crossings than the first order."""
+    best = [list(layer) for layer in grid.layers]
+    fewest, waited = count_crossings(grid), 0
+    for sweep in range(SWEEPS):
+        if fewest == 0 or waited == PATIENCE:
+            break
+        _sort_by_barycentre(grid, downwards=sweep % 2 == 0)
+        _swap_neighbours(grid)
+        found = count_crossings(grid)
+        waited += 1
+        if found < fewest:
+            fewest, waited, best = found, 0, [list(layer) for layer in grid.layers]
+    grid.layers[:] = best
+
+
+def count_crossings(grid: Grid) -> int:
+    """Count the pairs of edge pieces that cross.
+
+    Examples
+    --------
+    >>> count_crossings(Grid(4, [[0, 1], [2, 3]], [[], [], [1], [0]], [[3], [2], [], []]))
+    1
+    """
+    total = 0
+    for upper, lower in pairwise(grid.layers):
+        place = {spot: i for i, spot in enumerate(lower)}
+        ends: list[int] = []
+        for spot in upper:
+            mine = [place[end] for end in grid.below[spot]]
+            total += sum(len(ends) - bisect_right(ends, end) for end in mine)
+            for end in mine:
+                insort(ends, end)
+    return total
+
+
+def _sort_by_barycentre(grid: Grid, *, downwards: bool) -> None:
+    near = grid.above if downwards else grid.below
+    rows = range(1, len(grid.layers)) if downwards else range(len(grid.layers) - 2, -1, -1)
+    for row in rows:
+        fixed = grid.layers[row - 1 if downwards else row + 1]
+        place = {spot: i for i, spot in enumerate(fixed)}
+        layer = grid.layers[row]
+        centre = {spot: sum(place[end] for end in near[spot]) / len(near[spot]) for spot in layer if near[spot]}
+        # Spots without a neighbour in the fixed layer keep their place; the others are sorted around them.
+        moved = iter(sorted((spot for spot in layer if spot in centre), key=centre.__getitem__))
+        grid.layers[row] = [next(moved) if spot in centre else spot for spot in layer]
+
+
+def _swap_neighbours(grid: Grid) -> None:
+    for _ in range(SWAP_ROUNDS):
+        better = False
+        for row, layer in enumerate(grid.layers):
+            up = {spot: i for i, spot in enumerate(grid.layers[row - 1])} if row else {}
+            down = {spot: i for i, spot in enumerate(grid.layers[row + 1])} if row + 1 < len(grid.layers) else {}
+            for i in range(len(layer) - 1):
+                left, right = layer[i], layer[i + 1]
+                gain = _gain(grid.above[left], grid.above[right], up) + _gain(grid.below[left], grid.below[right], down)
+                if gain > 0:
+                    layer[i], layer[i + 1] = right, left
+                    better = True
+        if not better:
+            break
+
+
+def _gain(left: list[Spot], right: list[Spot], place: dict[Spot, int]) -> int:
+    """Crossings that go away when the left and the right spot change places."""
+    return sum((place[a] > place[b]) - (place[a] < place[b]) for a in left for b in right)
+
+
+NODE_GAP: Final = 26.0
+"""Free room between two boxes."""
+
+LINE_GAP: Final = 16.0
+"""Free room beside a passing edge."""
+
+ROUNDS: Final = 24
+"""Sweeps over all layers."""
+
+
+def place_spots(grid: Grid, widths: Sequence[float]) -> list[float]:
+    """Return the centre of each spot.
+
+    Parameters
+    ----------
+    grid
+        Spots in their final order.
+    widths
+        Width of each node's box; passing points have none.
+    """
+    centres = [0.0] * len(grid.above)
+    steps = [_steps(grid, layer, widths) for layer in grid.layers]
+    for layer, room in zip(grid.layers, steps, strict=True):
+        for spot, x in zip(layer, room, strict=True):
+            centres[spot] = x - room[-1] / 2
+    depth = len(grid.layers)
+    for sweep in range(ROUNDS):
+        rows = range(depth) if sweep % 2 == 0 else range(depth - 1, -1, -1)
+        for row in rows:
+            _pull(grid, grid.layers[row], steps[row], centres)
+    _straighten(grid, widths, centres)
+    return centres
+
+
+def keep_apart(wishes: Sequence[float], weights: Sequence[float], steps: Sequence[float]) -> list[float]:
+    """Return the places closest to the wishes, in weighted squares, with at least the given steps between them.
+
+    This is isotonic regression on wishes minus steps, solved by pooling adjacent violators.
+
+    Parameters
+    ----------
+    wishes, weights
+        Wished place of each spot and how much it counts.
+    steps
+        Smallest place of each spot if the first stood at 0.
+
+    Examples
+    --------
+    >>> keep_apart([0.0, 0.0], [1.0, 1.0], [0.0, 10.0])
+    [-5.0, 5.0]
+    """
+    pools: list[tuple[float, float, int]] = []  # mean, weight, count
+    for wish, weight, step in zip(wishes, weights, steps, strict=True):
+        mean, mass, count = wish - step, weight, 1
+        while pools and pools[-1][0] >= mean:
+            other, more, members = pools.pop()
+            mean = (mean * mass + other * more) / (mass + more)
+            mass, count = mass + more, count + members
+        pools.append((mean, mass, count))
+    flat = [mean for mean, _, count in pools for _ in range(count)]
+    return [place + step for place, step in zip(flat, steps, strict=True)]
+
+
+def _pull(grid: Grid, layer: list[Spot], steps: list[float], centres: list[float]) -> None:
+    """Move the spots of one layer towards their neighbours."""
+    wishes, weights = [], []
+    for spot in layer:
+        near = grid.above[spot] + grid.below[spot]
+        pulls = [_pull_of(grid, spot, end) for end in near]
+        weight = sum(pulls)
+        wish = sum(p * centres[end] for p, end in zip(pulls, near, strict=True)) / weight if near else centres[spot]
+        wishes.append(wish)
+        weights.append(weight or 0.01)
+    for spot, x in zip(layer, keep_apart(wishes, weights, steps), strict=True):
+        centres[spot] = x
+
+
+def _pull_of(grid: Grid, first: Spot, second: Spot) -> float:
+    """How much an edge piece wants to be upright; the middle of a long edge most of all."""
+    return (1.0, 2.0, 6.0)[(not grid.is_node(first)) + (not grid.is_node(second))]
+
+
+def _straighten(grid: Grid, widths: Sequence[float], centres: list[float]) -> None:
+    """Make the middle of each long edge upright where its neighbours leave room."""
+    left: dict[Spot, Spot] = {}
+    right: dict[Spot, Spot] = {}
+    for layer in grid.layers:
+        for a, b in pairwise(layer):
+            right[a], left[b] = b, a
+    for chain in grid.chains.values():
+        middle = chain[1:-1]
+        if len(middle) < 2:
+            continue
+        low = max((centres[left[s]] + _room(grid, left[s], s, widths) for s in middle if s in left), default=-1e9)
+        high = min((centres[right[s]] - _room(grid, s, right[s], widths) for s in middle if s in right), default=1e9)
+        if low <= high:
+            x = min(max(sum(centres[s] for s in middle) / len(middle), low), high)
+            for spot in middle:
+                centres[spot] = x
+
+
+def _steps(grid: Grid, layer: list[Spot], widths: Sequence[float]) -> list[float]:
+    steps = [0.0]
+    for left, right in pairwise(layer):
+        steps.append(steps[-1] + _room(grid, left, right, widths))
+    return steps
+
+
+def _room(grid: Grid, left: Spot, right: Spot, widths: Sequence[float]) -> float:
+    halves = sum(widths[spot] / 2 for spot in (left, right) if grid.is_node(spot))
+    return halves + (NODE_GAP if grid.is_node(left) and grid.is_node(right) else LINE_GAP)
+
 
 BOX_HEIGHT: Final = 30.0
 """Of a name in one line."""

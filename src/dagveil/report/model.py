@@ -2,36 +2,79 @@
 
 from __future__ import annotations
 
+import enum
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
 
-from dagveil.errors import DataError
-from dagveil.privacy.receipt import Trust
-from dagveil.report.fields import Record
+import msgspec
+
+from dagveil.privacy.events import Event
+from dagveil.privacy.fraction_json import write_fraction
+from dagveil.privacy.receipt import Receipt, Trust
+from dagveil.report.audit_section import Attempts, tell_attempts
 from dagveil.report.formatting import (
     write_count,
-    write_date,
     write_delta,
     write_epsilon,
-    write_number,
     write_part,
     write_plural,
     write_share,
 )
-from dagveil.report.graph import DrawnGraph, EdgeKind, read_graph, read_line
-from dagveil.report.guarantee_status import Alarm, Promise, Standing, find_alarms, judge, list_limits, read_promise
-from dagveil.report.sentences import tell_first
+from dagveil.report.guarantee import (
+    Alarm,
+    Promise,
+    Spending,
+    Standing,
+    find_alarms,
+    itemise,
+    judge,
+    list_limits,
+    sort_promise,
+)
 from dagveil.report.snippets import Snippet, write_snippets
-from dagveil.report.spending import Spending, itemise
-from dagveil.report.thresholds import Thresholds, read_thresholds
-from dagveil.runs.result import RESULT_VERSION, Result
+from dagveil.runs.assemble import SOLID
+from dagveil.runs.result import (
+    RESULT_VERSION,
+    ChangedEdge,
+    Confidence,
+    NearMiss,
+    Result,
+    ResultEdge,
+    ResultGraph,
+    Variation,
+)
+
+if TYPE_CHECKING:
+    from dagveil.audit.certificate import Certificate
 
 JOINS: Final = ("→", "←", "—", "none")
 """What a redraw may say about two columns."""
 MOST_EVENTS: Final = 200
 """The technical receipt lists this many events; the others are in result.json."""
+EDGES_IN_SENTENCE: Final = 3
+"""A sentence names this many edges; the table has the others."""
+EDGES_IN_CELL: Final = 12
+"""So many edges are named in one cell; the others are counted."""
+CUTS: Final = (0.5, 0.75, 0.9, 0.95)
+"""Confidences at which the graph is cut."""
+
+_SIGNS: Final = {"directed": "→", "reversed": "←", "undirected": "—"}
+_LEVELS: Final = {
+    "marginal_level": "A pair may be joined if its p-value is below {now:g} (in this graph {was})",
+    "conditional_level": "Other columns separate a pair if its p-value is above {now:g} (in this graph {was})",
+}
+_NO_EVIDENCE: Final = (
+    "Not available: this method asks the data question by question and releases no evidence that could be searched "
+    "again. Other thresholds would cost budget again."
+)
+_NO_LEVELS: Final = "Not available: this search minimises a loss and has no levels."
+_NOT_SEARCHED: Final = (
+    "Not available: the result holds no searches at other levels. Search the evidence again with redraws; that costs "
+    "nothing."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +94,10 @@ class EdgeRow:
     meaning: str
     target: str
     edge: Bar
+    ends: tuple[int, int]
+    """Positions of the two columns in the graph."""
     joins: tuple[Bar, ...] = ()
     """Shares of redraws with →, ←, — and no edge at all."""
-    ends: tuple[int, int] | None = None
-    """Positions of the two columns in the graph; None if the graph lacks one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,192 +111,254 @@ class BudgetRow:
 
 
 @dataclass(frozen=True, slots=True)
-class StageRow:
-    """One step of the plan."""
+class Cut:
+    """The graph if only edges of at least some confidence counted."""
 
-    stage: str
-    tables: str
-    cells: str
-    share: str
-    noise: str
-    why: str
+    least: str
+    kept: str
+    lost: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """The graph if one level of the search had another value."""
+
+    what: str
+    changes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Cuts and shifts; `reason` says why there are no shifts."""
+
+    cuts: tuple[Cut, ...]
+    shifts: tuple[Shift, ...]
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReportModel:
-    """The page as data."""
+    """The page as data; the drawing and the card are made from it too."""
 
+    result: Result
     title: str
-    created: str
-    software: str
-    method: str
     standing: Standing
     alarms: tuple[Alarm, ...]
     promise: Promise
     facts: tuple[tuple[str, str], ...]
-    graph: DrawnGraph
+    attempts: Attempts | None
     counts: str
     sentences: tuple[tuple[str, str], ...]
     confidence: str
     redrawn: bool
-    joins: tuple[str, ...]
     edges: tuple[EdgeRow, ...]
     doubtful: tuple[EdgeRow, ...]
     near_misses: tuple[EdgeRow, ...]
     thresholds: Thresholds
     snippets: tuple[Snippet, ...]
     budget: tuple[BudgetRow, ...]
-    accounting: str
-    plan: tuple[StageRow, ...]
-    findings: tuple[str, ...]
-    public_facts: tuple[str, ...]
     limits: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
     receipt: tuple[tuple[str, str], ...]
     settings: tuple[tuple[str, str], ...]
     events: tuple[tuple[str, str, str], ...]
     more_events: int
+    joins: tuple[str, ...] = JOINS
 
 
-def build_model(result: Mapping[str, Any] | Result) -> ReportModel:
-    """Build the page from a result.
+def build_model(result: Result, certificate: Certificate | None = None) -> ReportModel:
+    """Build the page of a result.
 
     Parameters
     ----------
     result
-        A frozen result, or result.json decoded.
+        The same result gives the same page, byte for byte.
+    certificate
+        Of an audit; None leaves the section about it out.
     """
-    record = check_result(result)
-    method, schema, receipt = record.record("method"), record.record("schema"), record.record("receipt")
-    graph = read_graph(record.record("graph").content)
+    graph, receipt = result.graph, result.receipt
     spending = itemise(receipt)
-    alarms = find_alarms(receipt, method.text("calibration"), spending)
-    promise = read_promise(receipt)
-    confidence = record.record("confidence")
-    meaning = confidence.text("meaning", "")
-    events = receipt.records("events")
-    misses = record.records("near_misses")
-    doubtful = [miss for miss in misses if miss.truth("found")]
+    alarms = find_alarms(result, spending)
+    standing, promise = judge(alarms), sort_promise(receipt)
+    doubtful = [miss for miss in result.near_misses if miss.found]
     counts = (
         f"{write_plural(len(graph.nodes), 'column')}, {write_plural(len(graph.arrows), 'directed edge')}, "
         f"{write_plural(len(graph.lines), 'undirected edge')}"
     )
     return ReportModel(
-        title=schema.text("dataset"),
-        created=write_date(record.text("created")),
-        software=record.text("software"),
-        method=method.text("name"),
-        standing=judge(alarms),
+        result=result,
+        title=result.schema.dataset,
+        standing=standing,
         alarms=alarms,
         promise=promise,
-        facts=_list_facts(receipt, schema),
-        graph=graph,
+        facts=_list_facts(result),
+        attempts=None if certificate is None else tell_attempts(certificate, result),
         counts=counts,
-        sentences=tell_first(
-            record.texts("summary") or (f"{counts}.",),
-            graph,
-            [read_line(miss) for miss in doubtful],
-            promise,
-            judge(alarms),
-            receipt,
-        ),
-        confidence=_tell_confidence(confidence.whole("redraws"), meaning),
+        sentences=_tell_first(result.summary or (f"{counts}.",), graph, doubtful, promise, standing, receipt),
+        confidence=_tell_confidence(result.confidence),
         redrawn=any(edge.confidence is not None for edge in graph.edges),
-        joins=JOINS,
         edges=_list_edges(graph),
-        doubtful=tuple(_read_miss(miss, graph) for miss in doubtful),
-        near_misses=tuple(_read_miss(miss, graph) for miss in misses if not miss.truth("found")),
-        thresholds=read_thresholds(record, graph),
+        doubtful=tuple(_list_miss(miss, graph) for miss in doubtful),
+        near_misses=tuple(_list_miss(miss, graph) for miss in result.near_misses if not miss.found),
+        thresholds=_find_thresholds(result),
         snippets=write_snippets(graph),
         budget=_list_budget(spending),
-        accounting=receipt.text("accounting"),
-        plan=tuple(_read_stage(stage) for stage in record.records("plan")),
-        findings=record.texts("findings"),
-        public_facts=receipt.texts("public_facts"),
-        limits=_list_limits(judge(alarms), promise, graph, meaning),
-        columns=_list_columns(schema),
-        receipt=_list_receipt(record, receipt, schema),
-        settings=tuple((name, _as_text(value)) for name, value in _optional(method, "settings").content.items()),
-        events=tuple(_read_event(event) for event in events[:MOST_EVENTS]),
-        more_events=max(0, len(events) - MOST_EVENTS),
+        limits=list_limits(standing, promise, graph, result.confidence.meaning),
+        columns=_list_columns(result.schema.columns),
+        receipt=_list_receipt(result),
+        settings=tuple((name, _as_text(value)) for name, value in result.method.settings.items()),
+        events=tuple(_list_event(event) for event in receipt.events[:MOST_EVENTS]),
+        more_events=max(0, len(receipt.events) - MOST_EVENTS),
     )
 
 
-def check_result(result: Mapping[str, Any] | Result) -> Record:
-    """Return the result as a record, or say why it is none.
-
-    Examples
-    --------
-    >>> check_result({"format": "something else"})
-    Traceback (most recent call last):
-    dagveil.errors.DataError: this is not a dagveil result; give a result.json that dagveil wrote
-    """
-    content = json.loads(result.to_json()) if isinstance(result, Result) else result
-    if not isinstance(content, Mapping) or content.get("format") != "dagveil-result":
-        raise DataError("this is not a dagveil result; give a result.json that dagveil wrote")
-    version = content.get("version")
-    if version != RESULT_VERSION:
-        shown = version if isinstance(version, int) else "unknown"
-        raise DataError(
-            f"this result has format version {shown}, this program reads {RESULT_VERSION}; "
-            "use the dagveil that wrote it, or a newer one"
-        )
-    return Record(content, "result")
-
-
-def _optional(record: Record, name: str) -> Record:
-    return record.record(name) if record.content.get(name) is not None else Record({}, f"{record.place}.{name}")
-
-
-def _list_facts(receipt: Record, schema: Record) -> tuple[tuple[str, str], ...]:
-    trusted = (("trusted with records", "nobody"),) if receipt.content.get("trust") == Trust.NOBODY.value else ()
-    plugin = (("method of", receipt.text("plugin")),) if receipt.content.get("plugin") is not None else ()
+def _list_facts(result: Result) -> tuple[tuple[str, str], ...]:
+    receipt = result.receipt
     return (
-        ("epsilon", write_epsilon(receipt.fraction("epsilon"))),
-        ("delta", write_delta(receipt.fraction("delta"))),
-        ("protected unit", f"one record ({receipt.text('unit')}, as the schema calls it)"),
-        ("neighbours", receipt.text("relation")),
-        ("nominal rows", write_count(schema.whole("nominal_rows"))),
-        *trusted,
-        *plugin,
+        ("epsilon", write_epsilon(Fraction(receipt.epsilon))),
+        ("delta", write_delta(Fraction(receipt.delta))),
+        ("protected unit", f"one record ({receipt.unit}, as the schema calls it)"),
+        ("neighbours", receipt.relation.value),
+        ("nominal rows", write_count(result.schema.nominal_rows)),
+        *((("trusted with records", "nobody"),) if receipt.trust is Trust.NOBODY else ()),
+        *((("method of", receipt.plugin),) if receipt.plugin is not None else ()),
     )
 
 
-def _list_limits(standing: Standing, promise: Promise, graph: DrawnGraph, meaning: str) -> tuple[str, ...]:
-    privacy = (
-        ("Privacy of any kind. The top of this page says why.",) if standing is Standing.NOT_PRIVATE else promise.limits
+def _tell_first(
+    summary: Sequence[str],
+    graph: ResultGraph,
+    doubtful: Sequence[NearMiss],
+    promise: Promise,
+    standing: Standing,
+    receipt: Receipt,
+) -> tuple[tuple[str, str], ...]:
+    """Tell below the graph what is solid, what is doubtful, for whom it is private, and what would help."""
+    # a graph without edges says so and why in the first line
+    solid, more = (summary[0], summary[1:]) if graph.edges else (f"Nothing: {' '.join(summary)}", ())
+    return (
+        ("Solid", solid),
+        ("Doubtful", _tell_doubts(graph, doubtful)),
+        ("Private for", _tell_whom(promise, standing, receipt)),
+        *(("What would help", sentence) for sentence in more),
     )
-    return (*privacy, *list_limits(graph, meaning))
 
 
-def _tell_confidence(redraws: int | None, meaning: str) -> str:
-    if not redraws:
+def _tell_doubts(graph: ResultGraph, doubtful: Sequence[NearMiss]) -> str:
+    if graph.edges and all(edge.confidence is None for edge in graph.edges):
+        return "Not known: nothing was redrawn, so no edge has a confidence."
+    weak = [edge for edge in graph.edges if edge.confidence is not None and edge.confidence < SOLID]
+    told = []
+    if weak:
+        told.append(f"Drawn on weak evidence: {_name_with_shares(weak)}.")
+    if doubtful:
+        told.append(f"Found, but not again in half of the redraws, so not drawn: {_name_with_shares(doubtful)}.")
+    if told:
+        return " ".join(told)
+    if not graph.edges:
+        return "No edge was found at all."
+    return f"None: every edge came back in at least {write_share(SOLID)} of redraws."
+
+
+def _name_with_shares(edges: Sequence[ResultEdge | NearMiss]) -> str:
+    words = [f"{_write_edge(edge)} ({write_share(edge.confidence)})" for edge in _sort_weakest(edges)]
+    return _shorten(words, EDGES_IN_SENTENCE)
+
+
+def _sort_weakest(edges: Sequence[ResultEdge | NearMiss]) -> list[ResultEdge | NearMiss]:
+    """Put the least confident first."""
+    return sorted(edges, key=lambda edge: (edge.confidence or 0.0, edge.source, edge.target))
+
+
+def _write_edge(edge: ResultEdge | NearMiss) -> str:
+    return f"{edge.source} {edge.sign if isinstance(edge, ResultEdge) else '—'} {edge.target}"
+
+
+def _shorten(words: Sequence[str], most: int) -> str:
+    more = [f"and {len(words) - most} more"] if len(words) > most else []
+    return "; ".join((*words[:most], *more))
+
+
+def _tell_whom(promise: Promise, standing: Standing, receipt: Receipt) -> str:
+    if standing is Standing.NOT_PRIVATE:
+        return "Nobody: no promise holds. The top of this page says why."
+    protected = [sentence.text for sentence in promise.sentences if sentence.lead == "Who is protected"]
+    # how neighbours differ stands in the promise
+    whom = [text.partition("; neighbours:")[0].rstrip(".") + "." for text in protected]
+    epsilon, delta = write_epsilon(Fraction(receipt.epsilon)), write_delta(Fraction(receipt.delta))
+    return " ".join((*whom, f"At epsilon {epsilon}, delta {delta}; the promise in full stands below."))
+
+
+def _tell_confidence(confidence: Confidence) -> str:
+    if not confidence.redraws:
         return "Nothing was redrawn, so no confidence is known."
-    words = f"Confidence comes from {write_plural(redraws, 'redraw')}"
-    return f"{words}: {meaning}." if meaning else f"{words}."
+    words = f"Confidence comes from {write_plural(confidence.redraws, 'redraw')}"
+    return f"{words}: {confidence.meaning}." if confidence.meaning else f"{words}."
 
 
-def _list_edges(graph: DrawnGraph) -> tuple[EdgeRow, ...]:
+def _list_edges(graph: ResultGraph) -> tuple[EdgeRow, ...]:
     rows = []
     for edge in sorted(graph.edges, key=lambda edge: (-(edge.confidence or 0), edge.source, edge.target)):
-        meaning = "directed to" if edge.kind is EdgeKind.DIRECTED else "joined to, direction open"
+        meaning = "directed to" if edge.kind == "directed" else "joined to, direction open"
         absent = None if edge.confidence is None else 1.0 - edge.confidence
         joins = tuple(map(_bar, (edge.forward, edge.backward, edge.line, absent)))
         ends = graph.nodes.index(edge.source), graph.nodes.index(edge.target)
-        rows.append(EdgeRow(edge.source, edge.sign, meaning, edge.target, _bar(edge.confidence), joins, ends))
+        rows.append(EdgeRow(edge.source, edge.sign, meaning, edge.target, _bar(edge.confidence), ends, joins))
     return tuple(rows)
 
 
-def _read_miss(miss: Record, graph: DrawnGraph) -> EdgeRow:
-    source, target, bar = miss.text("source"), miss.text("target"), _bar(miss.share("confidence"))
-    known = source in graph.nodes and target in graph.nodes
-    ends = (graph.nodes.index(source), graph.nodes.index(target)) if known else None
-    sign, meaning = ("—?", "doubtful edge with") if miss.truth("found") else ("···", "near miss with")
-    return EdgeRow(source, sign, meaning, target, bar, ends=ends)
+def _list_miss(miss: NearMiss, graph: ResultGraph) -> EdgeRow:
+    sign, meaning = ("—?", "doubtful edge with") if miss.found else ("···", "near miss with")
+    ends = graph.nodes.index(miss.source), graph.nodes.index(miss.target)
+    return EdgeRow(miss.source, sign, meaning, miss.target, _bar(miss.confidence), ends)
 
 
 def _bar(share: float | None) -> Bar:
     return Bar(None if share is None else round(100 * share, 2), write_share(share))
+
+
+def _find_thresholds(result: Result) -> Thresholds:
+    """Tell what would change at neighbouring thresholds: of the confidence shown, and of the levels of the search."""
+    settings = result.method.settings
+    shifts = tuple(_tell_shift(variation, settings.get(variation.setting)) for variation in result.variations)
+    reason = ""
+    if not shifts:
+        asked = result.questions is not None or result.method.calibration != "sound"
+        reason = _NO_EVIDENCE if asked else _NO_LEVELS if settings.get("search") == "notears" else _NOT_SEARCHED
+    return Thresholds(_list_cuts(result.graph), shifts, reason)
+
+
+def _list_cuts(graph: ResultGraph) -> tuple[Cut, ...]:
+    known = _sort_weakest([edge for edge in graph.edges if edge.confidence is not None])
+    cuts = []
+    for least in CUTS if known else ():
+        lost = [_write_edge(edge) for edge in known if (edge.confidence or 0.0) < least]
+        kept = f"{len(graph.edges) - len(lost)} of {len(graph.edges)}"
+        cuts.append(Cut(write_share(least), kept, _shorten(lost, EDGES_IN_CELL) or "none"))
+    return tuple(cuts)
+
+
+def _tell_shift(variation: Variation, was: Any) -> Shift:
+    what = _LEVELS[variation.setting].format(now=variation.value, was=f"{was:g}" if isinstance(was, float) else "–")
+    told = [_tell_change(change) for change in variation.changes]
+    return Shift(what, _shorten(told, EDGES_IN_CELL) or "nothing changes")
+
+
+def _tell_change(change: ChangedEdge) -> str:
+    """Tell one change.
+
+    Examples
+    --------
+    >>> _tell_change(ChangedEdge("a", "b", "none", "directed"))
+    'new: a → b'
+    """
+    before, after = (
+        "" if join == "none" else f"{change.source} {_SIGNS[join]} {change.target}"
+        for join in (change.before, change.after)
+    )
+    if not before:
+        return f"new: {after}"
+    return f"gone: {before}" if not after else f"{before} becomes {after}"
 
 
 def _list_budget(spending: Spending) -> tuple[BudgetRow, ...]:
@@ -270,46 +375,36 @@ def _part(share: float) -> Bar:
     return Bar(round(min(100.0, 100 * share), 2), write_part(share))
 
 
-def _read_stage(stage: Record) -> StageRow:
-    share = stage.number("share")
-    return StageRow(
-        stage.text("stage"),
-        write_count(stage.whole("tables")),
-        write_count(stage.whole("cells")),
-        "–" if share is None else write_part(share),
-        write_number(stage.number("noise_sd")),
-        stage.text("why", ""),
-    )
-
-
-def _list_columns(schema: Record) -> tuple[tuple[str, str], ...]:
+def _list_columns(columns: dict[str, dict[str, Any]]) -> tuple[tuple[str, str], ...]:
     rows = []
-    columns = _optional(schema, "columns")
-    for name in columns.content:
-        facts = dict(columns.record(name).content)
-        kind = facts.pop("kind", "column")
-        rest = ", ".join(f"{what} {_as_text(value)}" for what, value in facts.items() if value is not None)
-        rows.append((name, f"{_as_text(kind)}: {rest}" if rest else _as_text(kind)))
+    for name, facts in columns.items():
+        told = [f"{what} {_as_text(value)}" for what, value in facts.items() if what != "kind" and value is not None]
+        rows.append((name, ": ".join(filter(None, (_as_text(facts.get("kind", "column")), ", ".join(told))))))
     return tuple(rows)
 
 
-def _list_receipt(record: Record, receipt: Record, schema: Record) -> tuple[tuple[str, str], ...]:
+def _list_receipt(result: Result) -> tuple[tuple[str, str], ...]:
     """All fields of the receipt that are one value, then the schema's digest and review."""
-    # who is trusted and who brings the method stands among the facts; receipts of before do not say it
-    apart = ("events", "public_facts", "warnings", "words", "trust", "plugin")
-    rows = [(name, _as_text(value)) for name, value in receipt.content.items() if name not in apart]
-    rows.append(("schema digest", schema.text("digest", "–")))
-    rows.append(("schema reviewed", "yes" if schema.content.get("reviewed") is True else "no"))
-    rows.append(("result format", f"dagveil-result, version {RESULT_VERSION}, written {record.text('created')}"))
-    return tuple((name.replace("_", " "), value) for name, value in rows)
+    # who is trusted and who brings the method stands among the facts
+    apart = ("events", "public_facts", "warnings", "trust", "plugin")
+    names = [name for name in result.receipt.__struct_fields__ if name not in apart]
+    return (
+        *((name.replace("_", " "), _as_text(getattr(result.receipt, name))) for name in names),
+        ("schema digest", result.schema.digest),
+        ("schema reviewed", "yes" if result.schema.reviewed else "no"),
+        ("result format", f"dagveil-result, version {RESULT_VERSION}, written {result.created}"),
+    )
 
 
-def _read_event(event: Record) -> tuple[str, str, str]:
-    details = [f"{name} {_as_text(value)}" for name, value in event.content.items() if name not in ("kind", "label")]
-    return event.text("label"), event.text("kind").replace("-", " "), ", ".join(details).replace("_", " ")
+def _list_event(event: Event) -> tuple[str, str, str]:
+    facts = msgspec.to_builtins(event, enc_hook=write_fraction)
+    details = [f"{name} {_as_text(value)}" for name, value in facts.items() if name not in ("kind", "label")]
+    return event.label, facts["kind"].replace("-", " "), ", ".join(details).replace("_", " ")
 
 
 def _as_text(value: Any) -> str:
+    if isinstance(value, enum.Enum):
+        return str(value.value)
     if isinstance(value, str):
         return value
     return "–" if value is None else json.dumps(value, ensure_ascii=False, default=str)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dagveil.graphs.cpdag import Cpdag
-from dagveil.graphs.exchange import to_dot
-from dagveil.graphs.extension import find_extension
+from dagveil.graphs.cpdag import find_extension
 from dagveil.report.formatting import write_plural
-from dagveil.report.graph import DrawnEdge, DrawnGraph
+from dagveil.runs.result import ResultEdge, ResultGraph
 from dagveil.text import clean_text
 
 
@@ -23,7 +21,7 @@ class Snippet:
     code: str
 
 
-def write_snippets(graph: DrawnGraph) -> tuple[Snippet, ...]:
+def write_snippets(graph: ResultGraph) -> tuple[Snippet, ...]:
     """Write the graph for other programs; all edges are in it, whatever a reader of the page has hidden."""
     lines = write_plural(len(graph.lines), "undirected edge")
     dowhy = f"DoWhy needs a DAG. This graph has {lines}: the code stops until you have directed each of them yourself."
@@ -41,24 +39,23 @@ def write_snippets(graph: DrawnGraph) -> tuple[Snippet, ...]:
     )
 
 
-def write_dot(graph: DrawnGraph) -> str:
+def write_dot(graph: ResultGraph) -> str:
     """Write the graph in the DOT language; characters that turn the reading direction are replaced, as in the page.
 
     Examples
     --------
-    >>> from dagveil.report.graph import EdgeKind
-    >>> write_dot(DrawnGraph(("a", "b"), (DrawnEdge("a", "b", EdgeKind.UNDIRECTED),))).splitlines()[3]
+    >>> write_dot(ResultGraph(("a", "b"), "cpdag", (ResultEdge("a", "b", "undirected"),))).splitlines()[3]
     '  n0 -> n1 [dir=none];'
     """
-    return "\n".join(clean_text(line) for line in to_dot(_as_cpdag(graph)).split("\n"))
+    return "\n".join(clean_text(line) for line in graph.to_dot().split("\n"))
 
 
-def write_networkx(graph: DrawnGraph) -> str:
+def write_networkx(graph: ResultGraph) -> str:
     """Write Python code that makes a networkx.DiGraph: names are pure ASCII with escapes, so they arrive exactly.
 
     Examples
     --------
-    >>> print(write_networkx(DrawnGraph(("a",), ())), end="")
+    >>> print(write_networkx(ResultGraph(("a",), "cpdag", ())), end="")
     import networkx as nx
     <BLANKLINE>
     graph = nx.DiGraph(family="cpdag")
@@ -77,7 +74,7 @@ def write_networkx(graph: DrawnGraph) -> str:
     return "\n".join((*code, ""))
 
 
-def write_dowhy(graph: DrawnGraph) -> str:
+def write_dowhy(graph: ResultGraph) -> str:
     """Write Python code for a DoWhy model; with undirected edges it raises until the reader has directed each one."""
     code = [
         "import networkx as nx",
@@ -100,7 +97,7 @@ def write_dowhy(graph: DrawnGraph) -> str:
     return "\n".join((*code, ""))
 
 
-def _write_choice(graph: DrawnGraph) -> list[str]:
+def _write_choice(graph: ResultGraph) -> list[str]:
     """Let the reader direct each undirected edge, and show one way that stays in the equivalence class, if any does."""
     open_edges = [(edge.source, edge.target) for edge in graph.lines]
     code = [
@@ -124,7 +121,7 @@ def _write_choice(graph: DrawnGraph) -> list[str]:
     ]
 
 
-def _write_nodes(graph: DrawnGraph) -> list[str]:
+def _write_nodes(graph: ResultGraph) -> list[str]:
     return ["graph.add_nodes_from([", *(f"    {node!a}," for node in graph.nodes), "])"]
 
 
@@ -136,15 +133,10 @@ def _write_arc(arc: tuple[str, str]) -> str:
     return f"({arc[0]!a}, {arc[1]!a})"
 
 
-def _attributes(edge: DrawnEdge) -> str:
-    return repr({"kind": edge.kind.value, "confidence": edge.confidence, "arrow_confidence": edge.arrow_confidence})
+def _attributes(edge: ResultEdge) -> str:
+    return repr({"kind": edge.kind, "confidence": edge.confidence, "arrow_confidence": edge.arrow_confidence})
 
 
-def _arcs(edge: DrawnEdge) -> tuple[tuple[str, str], ...]:
+def _arcs(edge: ResultEdge) -> tuple[tuple[str, str], ...]:
     forward = (edge.source, edge.target)
     return (forward,) if edge.sign == "→" else (forward, forward[::-1])
-
-
-def _as_cpdag(graph: DrawnGraph) -> Cpdag:
-    directed = frozenset((edge.source, edge.target) for edge in graph.arrows)
-    return Cpdag(graph.nodes, directed, frozenset(frozenset((edge.source, edge.target)) for edge in graph.lines))

@@ -2,19 +2,204 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import enum
+from collections.abc import Container, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, Literal
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-import msgspec
-
 from dagveil.report.formatting import write_percent, write_plural, write_share
-from dagveil.report.graph import DrawnEdge, DrawnGraph, EdgeKind, read_graph
-from dagveil.report.labels import FONT_SIZE, break_lines
-from dagveil.report.layout import Layout, Point, place_graph
-from dagveil.report.legend import Legend, draw_legend
-from dagveil.report.svg_lines import BOX, PAPER, RIM, draw_line, write_length, write_lines, write_text
+from dagveil.report.labels import FONT_SIZE, break_lines, measure
+from dagveil.report.layout import LINE_HEIGHT, Layout, Point, place_graph
+from dagveil.runs.result import ResultEdge, ResultGraph
 from dagveil.text import clean_text
+
+LINE_WIDTHS: Final = (1.2, 4.0)
+"""Line width at confidence 0 and 1."""
+PLAIN_WIDTH: Final = 1.7
+"""Line width where nothing was regraph."""
+PAPER, BOX, INK, RIM = "#ffffff", "#f1f5f7", "#1b2a35", "#5d7080"
+
+
+def draw_line(group: Element, route: Sequence[Point], edge: ResultEdge) -> None:
+    """Draw the line and its end marks; both ends of a route are upright or, in the legend, level."""
+    width = _line_width(edge.confidence)
+    directed = edge.kind == "directed"
+    size = 7 + 1.6 * width if directed else 3 + 0.45 * width
+    marked = route if directed else [_towards(route[0], route[1], size), *route[1:]]
+    tip = marked[-1]
+    marked = [*marked[:-1], _towards(tip, marked[-2], size - 1 if directed else size)]
+    style = {"class": "line", "fill": "none", "stroke": INK, "stroke-width": write_length(width)}
+    if edge.confidence is not None and edge.confidence < 0.5:
+        style["stroke-dasharray"] = "5 4"
+    SubElement(group, "path", {"d": _path(marked), **style})
+    hollow = _is_doubtful(edge)
+    look = {"class": "hollow" if hollow else "full", "fill": PAPER if hollow else INK}
+    look |= {"stroke": INK, "stroke-width": "1.4"}
+    if directed:
+        SubElement(group, "polygon", {"points": _arrowhead(tip, marked[-1], size), "stroke-linejoin": "round", **look})
+    else:
+        for at in (marked[0], marked[-1]):
+            SubElement(
+                group, "circle", {"cx": write_length(at.x), "cy": write_length(at.y), "r": write_length(size), **look}
+            )
+
+
+def _is_doubtful(edge: ResultEdge) -> bool:
+    """Return whether this kind and direction came back in fewer than half of the redraws that had the edge."""
+    return edge.arrow_confidence is not None and edge.arrow_confidence < 0.5
+
+
+def _line_width(confidence: float | None) -> float:
+    if confidence is None:
+        return PLAIN_WIDTH
+    thin, thick = LINE_WIDTHS
+    return thin + (thick - thin) * confidence
+
+
+def _towards(start: Point, end: Point, distance: float) -> Point:
+    """Return the point at a distance from the start: upright, as edges leave boxes, or level, as in the legend."""
+    if start.y == end.y:
+        return Point(start.x + (distance if end.x > start.x else -distance), start.y)
+    return Point(start.x, start.y + (distance if end.y > start.y else -distance))
+
+
+def _arrowhead(tip: Point, before: Point, size: float) -> str:
+    tip = _towards(tip, before, 1)  # the rim of the head must not reach into the box
+    base = _towards(tip, before, size - 1)
+    half = 0.42 * size
+    if tip.y == before.y:
+        corners = [tip, Point(base.x, base.y - half), Point(base.x, base.y + half)]
+    else:
+        corners = [tip, Point(base.x - half, base.y), Point(base.x + half, base.y)]
+    return " ".join(f"{write_length(corner.x)},{write_length(corner.y)}" for corner in corners)
+
+
+def _path(route: Sequence[Point]) -> str:
+    parts = [f"M{write_length(route[0].x)} {write_length(route[0].y)}"]
+    for start, end in pairwise(route):
+        x, y, middle = write_length(end.x), write_length(end.y), write_length((start.y + end.y) / 2)
+        if abs(start.x - end.x) < 0.05 or start.y == end.y:
+            parts.append(f"L{x} {y}")
+        else:
+            parts.append(f"C{write_length(start.x)} {middle} {x} {middle} {x} {y}")
+    return "".join(parts)
+
+
+def write_text(text: str, at: Point, anchor: str) -> Element:
+    """Write a text whose middle or start, as the anchor says, is at a point."""
+    place = {"x": write_length(at.x), "y": write_length(at.y), "dy": "0.35em", "text-anchor": anchor}
+    written = Element("text", {"class": "name", "fill": INK, **place})
+    written.text = text
+    return written
+
+
+def write_lines(lines: Sequence[str], at: Point) -> Element:
+    """Write lines of text around a point."""
+    written = write_text(lines[0], Point(at.x, at.y - (len(lines) - 1) * LINE_HEIGHT / 2), anchor="middle")
+    for line in lines[1:]:
+        SubElement(written, "tspan", {"x": write_length(at.x), "dy": write_length(LINE_HEIGHT)}).text = line
+    return written
+
+
+def write_length(value: float) -> str:
+    """Print a length with one decimal at most.
+
+    Examples
+    --------
+    >>> write_length(12.04), write_length(0.25)
+    ('12', '0.2')
+    """
+    return f"{value:.1f}".removesuffix(".0")
+
+
+SAMPLE: Final = 34.0
+"""Length of a sample line."""
+STEP: Final = 10.0
+ROW: Final = 22.0
+TOP: Final = 34.0
+"""Distance of the first row from the graph."""
+NARROWEST: Final = 420.0
+"""A legend may be this wide even if the graph is narrower."""
+
+
+class Legend(enum.Enum):
+    """Where the legend stands."""
+
+    BELOW = "below"
+    """In the drawing, for a drawing that travels alone."""
+
+    APART = "apart"
+    """In the page, where it stays while the drawing is moved and enlarged."""
+
+
+def draw_legend(graph: ResultGraph, width: float, place: Legend = Legend.BELOW) -> tuple[Element, float, float]:
+    """Draw the legend in rows up to the width of the graph; return it with its own width and height."""
+    group = Element("g", {"class": "legend"})
+    x, y, reach = 0.0, TOP, 0.0
+    items = _list_items(graph) if place is Legend.BELOW else []
+    for words, samples in items:
+        room = (SAMPLE + STEP) * max(len(samples), 1) + measure(words)
+        if x and x + room > max(width, NARROWEST):
+            x, y = 0.0, y + ROW
+        at = x
+        for edge in samples:
+            draw_line(group, [Point(at, y), Point(at + SAMPLE, y)], edge)
+            at += SAMPLE + STEP
+        if not samples:
+            _draw_wedge(group, Point(at, y))
+            at += SAMPLE + STEP
+        group.append(write_text(words, Point(at, y), anchor="start"))
+        reach = max(reach, x + room)
+        x += room + SAMPLE
+    return group, reach, (y + STEP if items else 0.0)
+
+
+def draw_samples(graph: ResultGraph) -> tuple[tuple[str, str], ...]:
+    """Draw the legend for a page: the words of each item, and its samples as a small SVG of their own."""
+    items = []
+    for words, samples in _list_items(graph):
+        width, height = (SAMPLE + STEP) * max(len(samples), 1), ROW
+        size = {"width": write_length(width), "height": write_length(height)}
+        box = f"-2 0 {size['width']} {size['height']}"
+        root = Element("svg", {"class": "dagveil-graph", "viewBox": box, "aria-hidden": "true", **size})
+        for i, edge in enumerate(samples):
+            left = i * (SAMPLE + STEP)
+            draw_line(root, [Point(left, height / 2), Point(left + SAMPLE, height / 2)], edge)
+        if not samples:
+            _draw_wedge(root, Point(0, height / 2))
+        items.append((words, tostring(root, encoding="unicode")))
+    return tuple(items)
+
+
+def _list_items(graph: ResultGraph) -> list[tuple[str, list[ResultEdge]]]:
+    """Words with their sample edges; the item without samples is about line width."""
+    items: list[tuple[str, list[ResultEdge]]] = []
+    words: dict[Literal["directed", "undirected"], str] = {
+        "directed": "direction found",
+        "undirected": "joined; the direction is open, whichever end is on top",
+    }
+    for kind in words:
+        if any(edge.kind == kind for edge in graph.edges):
+            items.append((words[kind], [ResultEdge("", "", kind)]))
+    doubtful = [kind for kind in words if any(_is_doubtful(edge) and edge.kind == kind for edge in graph.edges)]
+    if doubtful:
+        hollow = [ResultEdge("", "", kind, None, 0.0) for kind in doubtful]
+        items.append(("hollow: redraws disagree about the direction", hollow))
+    weak = [edge.kind for edge in graph.edges if edge.confidence is not None and edge.confidence < 0.5]
+    if weak:
+        dashed = [ResultEdge("", "", kind, 0.49) for kind in words if kind in weak]
+        items.append(("dashed: found again in fewer than half of redraws", dashed))
+    if any(edge.confidence is not None for edge in graph.edges):
+        items.append(("thicker: higher confidence", []))
+    return items
+
+
+def _draw_wedge(group: Element, at: Point) -> None:
+    corners = (at, Point(at.x + SAMPLE, at.y - 2.2), Point(at.x + SAMPLE, at.y + 2.2))
+    points = " ".join(f"{write_length(corner.x)},{write_length(corner.y)}" for corner in corners)
+    SubElement(group, "polygon", {"class": "full", "points": points, "fill": INK, "stroke": INK})
+
 
 MARGIN: Final = 18.0
 EDGES_TOLD: Final = 60
@@ -36,13 +221,18 @@ STYLE: Final = """
   .dagveil-graph .edge:hover .full { fill: #62c8d6; }
 }
 """
+HALO: Final = "#f0b429"
+HALO_STYLE: Final = """
+.dagveil-graph .halo { fill: none; stroke: #f0b429; stroke-width: 11; stroke-opacity: .55; stroke-linecap: round; }
+"""
 
 
 def draw_graph(
-    graph: Mapping[str, Any] | msgspec.Struct | DrawnGraph,
+    graph: ResultGraph,
     title: str = "Causal graph",
     note: str = "",
     legend_place: Legend = Legend.BELOW,
+    differing: Container[frozenset[str]] = (),
 ) -> str:
     """Draw a graph as SVG.
 
@@ -53,35 +243,54 @@ def draw_graph(
     Parameters
     ----------
     graph
-        The field `graph` of a result, decoded or frozen.
+        Of a result.
     title
         Title for screen readers and tooltips.
     note
         Printed above the graph: what nobody may overlook when the picture travels alone.
     legend_place
         Whether the legend is part of the drawing.
+    differing
+        Pairs that another result joins differently: a broad halo runs along their edges.
 
     Examples
     --------
-    >>> draw_graph({"nodes": ["a", "b"], "edges": []})[:4]
+    >>> draw_graph(ResultGraph(("a", "b"), "cpdag", ()))[:4]
     '<svg'
     """
-    drawn = read_graph(graph)
     layout = place_graph(
-        drawn.nodes,
-        [(edge.source, edge.target) for edge in drawn.arrows],
-        [(edge.source, edge.target) for edge in drawn.lines],
+        graph.nodes,
+        [(edge.source, edge.target) for edge in graph.arrows],
+        [(edge.source, edge.target) for edge in graph.lines],
     )
-    legend, legend_width, legend_height = draw_legend(drawn, layout.width, legend_place)
+    legend, legend_width, legend_height = draw_legend(graph, layout.width, legend_place)
     above = 2 * FONT_SIZE if note else 0
     width, height = max(layout.width, legend_width) + 2 * MARGIN, layout.height + legend_height + 2 * MARGIN + above
+    style = STYLE + HALO_STYLE if differing else STYLE
+    root = open_drawing("dagveil-graph", width, height, title, describe_graph(graph), style)
+    if note:
+        root.append(write_text(clean_text(note), Point(width / 2, MARGIN + FONT_SIZE / 2), anchor="middle"))
+    left = write_length((width - layout.width) / 2)
+    sheet = SubElement(root, "g", {"class": "sheet", "transform": f"translate({left} {write_length(MARGIN + above)})"})
+    key = {node: i for i, node in enumerate(graph.nodes)}
+    for edge in graph.edges:
+        sheet.append(_draw_edge(edge, layout, key, differs=frozenset((edge.source, edge.target)) in differing))
+    for node in graph.nodes:
+        sheet.append(_draw_node(node, layout, key))
+    legend.set("transform", f"translate({write_length(MARGIN)} {write_length(MARGIN + above + layout.height)})")
+    root.append(legend)
+    return tostring(root, encoding="unicode")
+
+
+def open_drawing(kind: str, width: float, height: float, title: str, description: str, style: str) -> Element:
+    """Return an empty drawing: its size, what screen readers say, its style sheet and its ground."""
     root = Element(
         "svg",
         {
             "xmlns": "http://www.w3.org/2000/svg",
-            "class": "dagveil-graph",
+            "class": kind,
             "role": "img",
-            "aria-labelledby": "dagveil-graph-title dagveil-graph-desc",
+            "aria-labelledby": f"{kind}-title {kind}-desc",
             "width": write_length(width),
             "height": write_length(height),
             "viewBox": f"0 0 {write_length(width)} {write_length(height)}",
@@ -90,30 +299,19 @@ def draw_graph(
             "style": f"--graph-width: {write_length(width)}px",  # lets a page decide how far the drawing may shrink
         },
     )
-    SubElement(root, "title", {"id": "dagveil-graph-title"}).text = clean_text(title)
-    SubElement(root, "desc", {"id": "dagveil-graph-desc"}).text = clean_text(describe_graph(drawn))
-    SubElement(root, "style").text = STYLE
+    SubElement(root, "title", {"id": f"{kind}-title"}).text = clean_text(title)
+    SubElement(root, "desc", {"id": f"{kind}-desc"}).text = clean_text(description)
+    SubElement(root, "style").text = style
     SubElement(root, "rect", {"class": "paper", "width": "100%", "height": "100%", "fill": PAPER})
-    if note:
-        root.append(write_text(clean_text(note), Point(width / 2, MARGIN + FONT_SIZE / 2), anchor="middle"))
-    left = write_length((width - layout.width) / 2)
-    sheet = SubElement(root, "g", {"class": "sheet", "transform": f"translate({left} {write_length(MARGIN + above)})"})
-    key = {node: i for i, node in enumerate(drawn.nodes)}
-    for edge in drawn.edges:
-        sheet.append(_draw_edge(edge, layout, key))
-    for node in drawn.nodes:
-        sheet.append(_draw_node(node, layout, key))
-    legend.set("transform", f"translate({write_length(MARGIN)} {write_length(MARGIN + above + layout.height)})")
-    root.append(legend)
-    return tostring(root, encoding="unicode")
+    return root
 
 
-def describe_graph(graph: DrawnGraph) -> str:
+def describe_graph(graph: ResultGraph) -> str:
     """Tell the graph in words.
 
     Examples
     --------
-    >>> describe_graph(DrawnGraph(("a", "b"), (DrawnEdge("a", "b", EdgeKind.UNDIRECTED),)))
+    >>> describe_graph(ResultGraph(("a", "b"), "cpdag", (ResultEdge("a", "b", "undirected"),)))
     '2 columns; 0 directed and 1 undirected edge. a — b.'
     """
     head = f"{write_plural(len(graph.nodes), 'column')}; {len(graph.arrows)} directed and "
@@ -124,19 +322,19 @@ def describe_graph(graph: DrawnGraph) -> str:
     return f"{head} {'; '.join(told)}." if told else head
 
 
-def describe_edge(edge: DrawnEdge) -> str:
+def describe_edge(edge: ResultEdge) -> str:
     """Tell an edge and its confidence in words.
 
     Examples
     --------
-    >>> describe_edge(DrawnEdge("a", "b", EdgeKind.DIRECTED, 0.5))
+    >>> describe_edge(ResultEdge("a", "b", "directed", 0.5))
     'a → b: the edge came back in 50 % of redraws'
     """
     words = f"{edge.source} {edge.sign} {edge.target}"
     if edge.confidence is not None:
         words += f": the edge came back in {write_share(edge.confidence)} of redraws"
         if edge.arrow_confidence is not None:
-            what = "this direction" if edge.kind is EdgeKind.DIRECTED else "without direction"
+            what = "this direction" if edge.kind == "directed" else "without direction"
             words += f", {what} in {write_share(edge.arrow_confidence)} of those"
     return words
 
@@ -161,10 +359,14 @@ def _draw_node(node: str, layout: Layout, key: Mapping[str, int]) -> Element:
     return group
 
 
-def _draw_edge(edge: DrawnEdge, layout: Layout, key: Mapping[str, int]) -> Element:
+def _draw_edge(edge: ResultEdge, layout: Layout, key: Mapping[str, int], *, differs: bool) -> Element:
     ends = {"data-source": str(key[edge.source]), "data-target": str(key[edge.target])}
     share = {} if edge.confidence is None else {"data-confidence": write_percent(edge.confidence)}
-    group = Element("g", {"class": "edge", "data-kind": edge.kind.value, **ends, **share})
+    group = Element("g", {"class": "edge differs" if differs else "edge", "data-kind": edge.kind, **ends, **share})
     SubElement(group, "title").text = clean_text(describe_edge(edge))
     draw_line(group, layout.routes[edge.source, edge.target], edge)
+    if differs:
+        halo = Element("path", {"class": "halo", "d": group[1].get("d", ""), "fill": "none", "stroke": HALO})
+        SubElement(halo, "title").text = "differs from the other result"
+        group.insert(1, halo)
     return group

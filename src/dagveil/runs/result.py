@@ -12,8 +12,10 @@ import msgspec
 from dagveil.errors import DataError, GraphError
 from dagveil.evidence.bundle import Part, Stage, check_receipts, check_stages
 from dagveil.evidence.choice import Choice
-from dagveil.graphs import exchange
 from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.exchange.dot import to_dot
+from dagveil.graphs.exchange.formats import Extension, Format, write_graph
+from dagveil.graphs.exchange.networkx_graphs import to_networkx, to_node_link
 from dagveil.privacy.document import Document
 from dagveil.privacy.receipt import Receipt
 
@@ -48,6 +50,11 @@ class ResultEdge(msgspec.Struct, frozen=True):
     backward: float | None = None
     line: float | None = None
 
+    @property
+    def sign(self) -> str:
+        """An arrow or a line."""
+        return "→" if self.kind == "directed" else "—"
+
 
 class ResultGraph(msgspec.Struct, frozen=True):
     """Nodes and edges; `family` is "cpdag", or "mpdag" where background knowledge directed more."""
@@ -57,15 +64,25 @@ class ResultGraph(msgspec.Struct, frozen=True):
     edges: tuple[ResultEdge, ...]
 
     @property
+    def arrows(self) -> tuple[ResultEdge, ...]:
+        """The directed edges."""
+        return tuple(edge for edge in self.edges if edge.kind == "directed")
+
+    @property
+    def lines(self) -> tuple[ResultEdge, ...]:
+        """The undirected edges."""
+        return tuple(edge for edge in self.edges if edge.kind == "undirected")
+
+    @property
     def cpdag(self) -> Cpdag:
         """The graph without its confidences."""
-        directed = frozenset((e.source, e.target) for e in self.edges if e.kind == "directed")
-        undirected = frozenset(frozenset((e.source, e.target)) for e in self.edges if e.kind == "undirected")
+        directed = frozenset((edge.source, edge.target) for edge in self.arrows)
+        undirected = frozenset(frozenset((edge.source, edge.target)) for edge in self.lines)
         return Cpdag(self.nodes, directed, undirected)
 
     def to_networkx(self) -> Any:
         """Return a networkx.DiGraph with confidences; an undirected edge is two arcs, `kind` tells which is which."""
-        graph = exchange.to_networkx(self.cpdag)
+        graph = to_networkx(self.cpdag)
         for edge in self.edges:
             for arc in ((edge.source, edge.target), (edge.target, edge.source)):
                 if graph.has_edge(*arc):
@@ -74,42 +91,22 @@ class ResultGraph(msgspec.Struct, frozen=True):
 
     def to_dot(self) -> str:
         """Return the graph in the DOT language."""
-        return exchange.to_dot(self.cpdag)
+        return to_dot(self.cpdag)
 
-    def to_graphml(self) -> str:
-        """Return the graph as GraphML."""
-        return exchange.to_graphml(self.cpdag)
+    def export(self, form: Format | str, extension: Extension | str = Extension.REFUSE) -> str:
+        """Return the graph as text for another program; networkx's JSON has confidences, DoWhy's GML one DAG.
 
-    def to_causal_learn(self) -> Any:
-        """Return causal-learn's GeneralGraph."""
-        return exchange.to_causal_learn(self.cpdag)
-
-    def to_gml(self) -> str:
-        """Return the graph as GML."""
-        return exchange.to_gml(self.cpdag)
-
-    def to_dagitty(self) -> str:
-        """Return the graph for dagitty."""
-        return exchange.to_dagitty(self.cpdag)
-
-    def to_node_link(self) -> str:
-        """Return the graph as networkx's JSON, with confidences."""
-        facts = {
-            frozenset((edge.source, edge.target)): {
-                "confidence": edge.confidence,
-                "arrow_confidence": edge.arrow_confidence,
-            }
-            for edge in self.edges
-        }
-        return exchange.to_node_link(self.cpdag, facts)
-
-    def to_pgmpy(self) -> Any:
-        """Return pgmpy's PDAG."""
-        return exchange.to_pgmpy(self.cpdag)
-
-    def to_dowhy(self, extension: exchange.Extension = exchange.Extension.REFUSE) -> Any:
-        """Return the networkx.DiGraph of a DAG for DoWhy; undirected edges are refused without an extension."""
-        return exchange.to_dowhy(self.cpdag, extension)
+        Parameters
+        ----------
+        form
+            A format, or its name.
+        extension
+            Which DAG is chosen where edges have no direction.
+        """
+        form, extension = Format(form), Extension(extension)
+        if form is Format.NETWORKX_JSON and extension is Extension.REFUSE:
+            return to_node_link(self.to_networkx())
+        return write_graph(self.cpdag, form, extension)
 
 
 class NearMiss(msgspec.Struct, frozen=True):
@@ -229,7 +226,7 @@ class Result(msgspec.Struct, frozen=True):
     def _repr_html_(self) -> str:
         """Show the graph in a notebook."""
         # drawings lie above this layer, and are imported only here
-        drawn: str = import_module("dagveil.report.notebook").draw_inline(self)
+        drawn: str = import_module("dagveil.report.html").draw_inline(self)
         return drawn
 
 
@@ -247,7 +244,11 @@ def _check_result(result: Result) -> None:
     except GraphError as error:
         raise DataError(f"the graph of this result is none: {error}; write the result again") from error
     pairs = [frozenset((edge.source, edge.target)) for edge in result.graph.edges]
-    shares = [share for edge in result.graph.edges for share in (edge.confidence, edge.arrow_confidence)]
+    shares = [
+        share
+        for edge in result.graph.edges
+        for share in (edge.confidence, edge.arrow_confidence, edge.forward, edge.backward, edge.line)
+    ]
     shares += [miss.confidence for miss in result.near_misses]
     told = [(miss.source, miss.target) for miss in result.near_misses]
     told += [(edge.source, edge.target) for edge in result.unanswered]

@@ -1,26 +1,18 @@
-"""The studio in JSON: every route under /api."""
+"""The studio in JSON: one table of every call under /api; routes and their description are made from it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from dagveil.studio.openapi import describe_api
-from dagveil.studio.request_body import check_type, read_json, read_query, read_text, store_body
-from dagveil.studio.requests import (
-    ComparisonQuery,
-    ExportQuery,
-    NewBudget,
-    NewDraft,
-    NewExploration,
-    NewJob,
-    NewSchema,
-    NewSearch,
-    PlanQuery,
-    UploadQuery,
-)
+from dagveil._version import __version__
+from dagveil.studio import requests, responses
+from dagveil.studio.folder import DATASET_ID, JOB_ID
 from dagveil.studio.service import StudioService
 
 if TYPE_CHECKING:
@@ -28,14 +20,196 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.routing import Route
 
-Endpoint = Callable[["Request"], Awaitable["Response"]]
+JSON: Final = "application/json"
+TEXT: Final = "text/plain"
+BYTES: Final = "application/octet-stream"
+
+REFUSALS: Final = {
+    400: "the body cannot be read",
+    401: "no token, or a wrong one",
+    403: "the request comes from another page",
+    404: "there is no such thing",
+    405: "method not allowed",
+    408: "the body came too slowly",
+    409: "it does not fit what is there: budget, schema, name or state",
+    413: "the body is too large",
+    415: "the body has another type",
+    421: "another host was asked for",
+    422: "the request does not say what it must",
+    501: "a package is not installed",
+    503: "too much waits already",
+    507: "the disk does not take it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call.
+
+    Parameters
+    ----------
+    verb, path, summary
+        What it is and does.
+    act
+        Called with the service, the parts of the path, and what the body or the query holds.
+    gives
+        Type of the answer; None for a file, or for text.
+    status
+        Of a good answer.
+    body
+        Type of a JSON body, or the media type of another one.
+    query
+        Type of the query.
+    media
+        Type of the answer.
+    """
+
+    verb: str
+    path: str
+    summary: str
+    act: Callable[..., Any]
+    gives: type[msgspec.Struct] | None = None
+    status: int = 200
+    body: type[msgspec.Struct] | str | None = None
+    query: type[msgspec.Struct] | None = None
+    media: str = JSON
+
+
+_TABLE, _JOB = "/api/datasets/{dataset}", "/api/jobs/{job}"
+_CALLS: Final = (
+    Call(
+        "get", "/api/datasets", "The data sets of the folder, with their budgets.",
+        StudioService.datasets, responses.Datasets,
+    ),
+    Call(
+        "post", "/api/datasets", "Send a table; it is streamed into the folder.",
+        StudioService.uploaded, responses.Dataset, 201, BYTES, requests.UploadQuery,
+    ),
+    Call("get", _TABLE, "One data set.", StudioService.dataset, responses.Dataset),
+    Call(
+        "post", f"{_TABLE}/draft", "Write a first schema. Reads every cell, and shows none.",
+        StudioService.draft, responses.Dataset, 201, requests.NewDraft,
+    ),
+    Call(
+        "put", f"{_TABLE}/schema", "Declare the schema.",
+        StudioService.declare, responses.Dataset, body=requests.NewSchema,
+    ),
+    Call(
+        "get", f"{_TABLE}/schema.toml", "The schema's text; of a draft an outline.",
+        StudioService.schema_text, media=TEXT,
+    ),
+    Call(
+        "put", f"{_TABLE}/schema.toml", "Declare the schema as TOML.",
+        StudioService.declare_text, responses.Dataset, body=TEXT,
+    ),
+    Call(
+        "put", f"{_TABLE}/budget", "Set the lifetime budget.",
+        StudioService.set_budget, responses.Account, body=requests.NewBudget,
+    ),
+    Call(
+        "get", f"{_TABLE}/plan", "What a run would ask and take.",
+        StudioService.plan, responses.PlanFacts, query=requests.PlanQuery,
+    ),
+    Call(
+        "post", f"{_TABLE}/exploration", "Try methods on synthetic tables. Reads no row, and is free.",
+        StudioService.explore, responses.JobFacts, 201, requests.NewExploration,
+    ),
+    Call("get", "/api/methods", "The methods.", StudioService.methods, responses.Methods),
+    Call("get", "/api/jobs", "All jobs, newest first.", StudioService.jobs, responses.Jobs),
+    Call(
+        "post", "/api/jobs", "Start a run on rows. Spends budget.",
+        StudioService.start, responses.JobFacts, 201, requests.NewJob,
+    ),
+    Call("get", _JOB, "One job.", StudioService.job, responses.JobFacts),
+    Call("post", f"{_JOB}/cancel", "Stop a job.", StudioService.cancel, responses.JobFacts, 202),
+    Call(
+        "post", f"{_JOB}/finish", "Finish a run that stopped after it was charged. No further charge.",
+        StudioService.finish, responses.JobFacts, 202,
+    ),
+    Call(
+        "post", f"{_JOB}/search", "Search a job's evidence again. Free.",
+        StudioService.search, responses.JobFacts, 201, requests.NewSearch,
+    ),
+    Call("get", f"{_JOB}/result", "The result, as result.json.", StudioService.result_file),
+    Call("get", f"{_JOB}/evidence", "The evidence, as evidence.json.", StudioService.evidence),
+    Call(
+        "get", f"{_JOB}/export", "The graph for another program.",
+        StudioService.export, query=requests.ExportQuery, media=TEXT,
+    ),
+    Call("get", f"{_JOB}/exploration", "What was explored.", StudioService.exploration_file),
+    Call(
+        "get", "/api/comparison", "Two results side by side.",
+        StudioService.compare, responses.ComparisonFacts, query=requests.ComparisonQuery,
+    ),
+    Call("get", "/api/history", "Every run of the ledger, newest first.", StudioService.history, responses.History),
+)  # fmt: skip
+
+
+def describe_api() -> dict[str, Any]:
+    """Return the description as OpenAPI 3.1.
+
+    Examples
+    --------
+    >>> sorted(describe_api()["paths"])[:2]
+    ['/api/comparison', '/api/datasets']
+    """
+    told = [kind for call in _CALLS for kind in (call.gives, call.body, call.query) if isinstance(kind, type)]
+    types = list(dict.fromkeys((*told, responses.Refusal)))
+    shapes, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    shape = dict(zip(types, shapes, strict=True))
+    refusals = {
+        str(code): {"description": why, "content": {JSON: {"schema": shape[responses.Refusal]}}}
+        for code, why in REFUSALS.items()
+    }
+
+    def describe(call: Call) -> dict[str, Any]:
+        plain = {"type": "object" if call.media == JSON else "string"}
+        content = {call.media: {"schema": plain if call.gives is None else shape[call.gives]}}
+        found: dict[str, Any] = {
+            "summary": call.summary,
+            "responses": {str(call.status): {"description": "done", "content": content}, **refusals},
+        }
+        if call.query is not None:
+            asked = components[call.query.__name__]
+            found["parameters"] = [
+                {"name": name, "in": "query", "required": name in asked.get("required", []), "schema": part}
+                for name, part in asked["properties"].items()
+            ]
+        if isinstance(call.body, type):
+            found["requestBody"] = {"required": True, "content": {JSON: {"schema": shape[call.body]}}}
+        elif call.body is not None:
+            sent = {"type": "string"} | ({"format": "binary"} if call.body == BYTES else {})
+            found["requestBody"] = {"required": True, "content": {call.body: {"schema": sent}}}
+        return found
+
+    paths: dict[str, Any] = {}
+    ids = {"dataset": DATASET_ID, "job": JOB_ID}
+    for call in (Call("get", "/api/openapi.json", "This description.", describe_api), *_CALLS):
+        paths.setdefault(call.path, {})[call.verb] = describe(call)
+        for name in _list_parts(call.path):
+            part = {"type": "string", "pattern": ids[name]}
+            paths[call.path]["parameters"] = [{"name": name, "in": "path", "required": True, "schema": part}]
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "dagveil studio",
+            "version": __version__,
+            "description": "Send the token of the studio's address as `Authorization: Bearer TOKEN`.",
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
 
 
 def answer(status: int, content: object) -> Response:
     """Return an answer in JSON."""
     from starlette.responses import Response
 
-    return Response(msgspec.json.encode(content), status, media_type="application/json")
+    return Response(msgspec.json.encode(content), status, media_type=JSON)
 
 
 def list_routes(service: StudioService, most_uploaded: int) -> list[Route]:
@@ -54,99 +228,32 @@ def list_routes(service: StudioService, most_uploaded: int) -> list[Route]:
 
     described = msgspec.json.encode(describe_api())
 
-    def reading(act: Callable[..., Any], *names: str) -> Endpoint:
-        """Make an endpoint of a question without a body; `names` are parts of the path."""
-
-        async def endpoint(request: Request) -> Response:
-            return answer(200, await run_in_threadpool(act, *(request.path_params[name] for name in names)))
-
-        return endpoint
-
-    def asking(act: Callable[..., Any], kind: type[Any], status: int, *names: str) -> Endpoint:
-        """Make an endpoint of a request with a JSON body."""
-
-        async def endpoint(request: Request) -> Response:
-            asked = await read_json(request, kind)
-            return answer(status, await run_in_threadpool(act, *(request.path_params[name] for name in names), asked))
-
-        return endpoint
-
     async def describe(request: Request) -> Response:
-        return Response(described, media_type="application/json")
+        return Response(described, media_type=JSON)
 
-    async def upload(request: Request) -> Response:
-        asked = read_query(request, UploadQuery)
-        check_type(request, "application/octet-stream")
-        with service.folder.incoming(asked.name, asked.ending) as handle:
-            await store_body(request, handle, most_uploaded)
-        return answer(201, await run_in_threadpool(service.uploaded, asked.name + asked.ending))
+    def make_route(call: Call) -> Route:
+        names = _list_parts(call.path)
 
-    async def declare_text(request: Request) -> Response:
-        text = await read_text(request)
-        return answer(200, await run_in_threadpool(service.declare_text, request.path_params["dataset"], text))
+        async def endpoint(request: Request) -> Response:
+            given = [request.path_params[name] for name in names]
+            asked = {} if call.query is None else msgspec.structs.asdict(requests.read_query(request, call.query))
+            if isinstance(call.body, type):
+                given.append(await requests.read_json(request, call.body))
+            elif call.body == TEXT:
+                given.append(await requests.read_text(request))
+            elif call.body == BYTES:
+                requests.check_type(request, BYTES)
+                with service.folder.incoming(**asked) as handle:
+                    await requests.store_body(request, handle, most_uploaded)
+            found = await run_in_threadpool(call.act, service, *given, **asked)
+            if isinstance(found, Path):
+                return Response(await run_in_threadpool(found.read_bytes), media_type=call.media)
+            return Response(found, media_type=TEXT) if call.media == TEXT else answer(call.status, found)
 
-    async def schema_text(request: Request) -> Response:
-        text = await run_in_threadpool(service.schema_text, request.path_params["dataset"])
-        return Response(text, media_type="text/plain")
+        return Route(call.path, endpoint, methods=[call.verb.upper()])
 
-    async def plan(request: Request) -> Response:
-        query = read_query(request, PlanQuery)
-        facts = await run_in_threadpool(
-            service.plan, request.path_params["dataset"], query.method, query.epsilon, query.delta, query.redraws
-        )
-        return answer(200, facts)
+    return [Route("/api/openapi.json", describe), *map(make_route, _CALLS)]
 
-    async def result(request: Request) -> Response:
-        found = await run_in_threadpool(service.result, request.path_params["job"])
-        return Response(found.to_json(), media_type="application/json")
 
-    async def evidence(request: Request) -> Response:
-        place = await run_in_threadpool(service.evidence, request.path_params["job"])
-        return Response(await run_in_threadpool(place.read_bytes), media_type="application/json")
-
-    async def export(request: Request) -> Response:
-        query = read_query(request, ExportQuery)
-        text = await run_in_threadpool(service.export, request.path_params["job"], query.to, query.extend)
-        return Response(text, media_type="text/plain")
-
-    async def exploration(request: Request) -> Response:
-        found = await run_in_threadpool(service.exploration, request.path_params["job"])
-        return Response(found.to_json(), media_type="application/json")
-
-    async def compare(request: Request) -> Response:
-        query = read_query(request, ComparisonQuery)
-        return answer(200, await run_in_threadpool(service.compare, query.here, query.there))
-
-    async def cancel(request: Request) -> Response:
-        return answer(202, await run_in_threadpool(service.cancel, request.path_params["job"]))
-
-    async def finish(request: Request) -> Response:
-        return answer(202, await run_in_threadpool(service.finish, request.path_params["job"]))
-
-    table, job = "/api/datasets/{dataset}", "/api/jobs/{job}"
-    return [
-        Route("/api/openapi.json", describe),
-        Route("/api/datasets", reading(service.datasets)),
-        Route("/api/datasets", upload, methods=["POST"]),
-        Route(table, reading(service.dataset, "dataset")),
-        Route(f"{table}/draft", asking(service.draft, NewDraft, 201, "dataset"), methods=["POST"]),
-        Route(f"{table}/schema", asking(service.declare, NewSchema, 200, "dataset"), methods=["PUT"]),
-        Route(f"{table}/schema.toml", schema_text),
-        Route(f"{table}/schema.toml", declare_text, methods=["PUT"]),
-        Route(f"{table}/budget", asking(service.set_budget, NewBudget, 200, "dataset"), methods=["PUT"]),
-        Route(f"{table}/plan", plan),
-        Route(f"{table}/exploration", asking(service.explore, NewExploration, 201, "dataset"), methods=["POST"]),
-        Route("/api/methods", reading(service.methods)),
-        Route("/api/jobs", reading(service.jobs)),
-        Route("/api/jobs", asking(service.start, NewJob, 201), methods=["POST"]),
-        Route(job, reading(service.job, "job")),
-        Route(f"{job}/cancel", cancel, methods=["POST"]),
-        Route(f"{job}/finish", finish, methods=["POST"]),
-        Route(f"{job}/search", asking(service.search, NewSearch, 201, "job"), methods=["POST"]),
-        Route(f"{job}/result", result),
-        Route(f"{job}/evidence", evidence),
-        Route(f"{job}/export", export),
-        Route(f"{job}/exploration", exploration),
-        Route("/api/comparison", compare),
-        Route("/api/history", reading(service.history)),
-    ]
+def _list_parts(path: str) -> list[str]:
+    return re.findall(r"\{(\w+)\}", path)

@@ -16,11 +16,10 @@ from dagveil.local.serving import Quiet, run_server
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.studio.access import ENTERED, AccessControl, Keys, Place
 from dagveil.studio.folder import Folder
-from dagveil.studio.job_runner import MOST_RUNNING, JobRunner
+from dagveil.studio.job_runner import MOST_RUNNING, JobRunner, holding
 from dagveil.studio.jobs import JobStore
-from dagveil.studio.process_lock import holding
-from dagveil.studio.refusal import WITHHELD, Refused, refuse
-from dagveil.studio.request_body import MOST_UPLOADED
+from dagveil.studio.requests import MOST_UPLOADED
+from dagveil.studio.responses import WITHHELD, Refused, refuse
 from dagveil.studio.service import StudioService
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Final
 
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DataError, SchemaError
-from dagveil.studio.refusal import Refused
+from dagveil.studio.responses import Refused
 
 ENDINGS: Final = (".csv.gz", ".tsv.gz", ".csv", ".tsv", ".parquet", ".feather", ".arrow")
 """What a table's name may end in, longest first."""

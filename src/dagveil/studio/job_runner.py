@@ -1,8 +1,10 @@
 """Who starts, watches and stops the processes of jobs.
 
-A process goes on when the server stops. The server finds it again by the lock that it holds, and finds what it wrote by
-the job's id. A job whose process died is shown as interrupted, with what it had charged; it is never run again by
-itself. Somebody may ask to finish one that was charged: it then goes on from its recovery file.
+A process goes on when the server stops. The server finds it again by the lock that it holds on a file, and finds what
+it wrote by the job's id. The system lets go of the lock when the process dies, however it dies; unlike a process
+number it is never taken for that of another process. A job whose process died is shown as interrupted, with what it
+had charged; it is never run again by itself. Somebody may ask to finish one that was charged: it then goes on from its
+recovery file.
 """
 
 from __future__ import annotations
@@ -14,16 +16,74 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
-from dagveil.errors import LedgerError
+from dagveil.errors import DataError, LedgerError
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.studio.folder import Folder
-from dagveil.studio.jobs import Job, JobOrder, JobState, JobStore
-from dagveil.studio.process_lock import is_held, take_lock
-from dagveil.studio.refusal import Refused
-from dagveil.studio.stopped import settle_run
+from dagveil.studio.jobs import Job, JobOrder, JobState, JobStore, settle_run
+from dagveil.studio.responses import Refused
 from dagveil.studio.worker import FOUND, LEDGER_VARIABLE
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+def take_lock(path: Path) -> int | None:
+    """Take the lock of a file and return its descriptor, or None if another process holds it.
+
+    The lock belongs to the descriptor: a child process that inherits it goes on holding the lock.
+    """
+    if fcntl is None:  # pragma: no cover - Windows
+        raise DataError("the studio needs a system with file locks, such as Linux or macOS")
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def is_held(path: Path) -> bool:
+    """Say whether a living process holds the lock of a file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = Path(folder, "alive")
+    ...     handle = take_lock(place)
+    ...     before = is_held(place)
+    ...     os.close(handle)
+    ...     before, is_held(place)
+    (True, False)
+    """
+    if not path.exists():
+        return False
+    handle = take_lock(path)
+    if handle is None:
+        return True
+    os.close(handle)
+    return False
+
+
+@contextmanager
+def holding(path: Path, refusal: str) -> Iterator[None]:
+    """Hold a lock, or refuse."""
+    handle = take_lock(path)
+    if handle is None:
+        raise DataError(refusal)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
 
 MOST_RUNNING: Final = 2
 """Jobs at the same time; further ones wait."""

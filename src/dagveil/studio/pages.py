@@ -7,23 +7,21 @@ from enum import Enum
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from jinja2 import Environment
 
 from dagveil._version import __version__
 from dagveil.errors import DagveilError
+from dagveil.evaluation.comparison import Comparison
 from dagveil.forecast.explore import EPSILONS
-from dagveil.graphs.exchange.extending import Extension
-from dagveil.graphs.exchange.formats import Format
-from dagveil.report.html import render_report
+from dagveil.graphs.exchange.formats import EXPORTERS, Extension, Format
+from dagveil.report.html import make_environment, render_report
+from dagveil.report.model import build_model
+from dagveil.report.svg import draw_graph
 from dagveil.search.settings import SearchSettings
-from dagveil.studio.drawing import draw_differences, list_differing
 from dagveil.studio.folder import ENDINGS
-from dagveil.studio.refusal import Refused, refuse
-from dagveil.studio.request_body import read_query
-from dagveil.studio.requests import ComparisonQuery, ExportQuery, PlanQuery
+from dagveil.studio.requests import ComparisonQuery, ExportQuery, PlanQuery, read_query
+from dagveil.studio.responses import Refused, refuse
 from dagveil.studio.service import StudioService
-from dagveil.text import clean_text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -40,15 +38,6 @@ EXTENSIONS: Final = (
     (Extension.CONSISTENT, "one DAG of the class; the choice is arbitrary"),
     (Extension.NEAREST, "a DAG that is near; the choice is arbitrary"),
 )
-ENDS: Final = {
-    Format.DOT: ".dot",
-    Format.GRAPHML: ".graphml",
-    Format.GML: ".gml",
-    Format.DOWHY: ".gml",
-    Format.NETWORKX_JSON: ".json",
-    Format.PGMPY: ".py",
-}
-"""What the name of an exported graph ends in; others are text."""
 
 
 def _list_settings(redraws: int) -> list[dict[str, Any]]:
@@ -141,18 +130,19 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
     def export(request: Request) -> Response:
         query = read_query(request, ExportQuery)
         text = service.export(request.path_params["job"], query.to, query.extend)
-        named = {"content-disposition": f'attachment; filename="graph-{query.to.value}{ENDS.get(query.to, ".txt")}"'}
+        named = {"content-disposition": f'attachment; filename="graph-{query.to.value}{EXPORTERS[query.to].ending}"'}
         return Response(text, media_type="text/plain", headers=named)
 
     def report(request: Request) -> Response:
-        page = render_report(service.result(request.path_params["job"]))
+        page = render_report(build_model(service.result(request.path_params["job"])))
         return Response(page, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
 
     def graph(request: Request) -> Response:
         job_id = request.path_params["job"]
         beside = request.query_params.get("beside")
-        differing = set() if beside is None else list_differing(service.compare_results(job_id, beside))
-        drawing = draw_differences(service.result(job_id), differing, f"Causal graph of {service.job(job_id).name}")
+        differing = set() if beside is None else _list_differing(service.compare_results(job_id, beside))
+        title = f"Causal graph of {service.job(job_id).name}"
+        drawing = draw_graph(service.result(job_id).graph, title, differing=differing)
         return Response(drawing, media_type="image/svg+xml", headers={"content-security-policy": DRAWING_POLICY})
 
     def curve(request: Request) -> Response:
@@ -187,16 +177,14 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
     ]
 
 
+def _list_differing(found: Comparison) -> set[frozenset[str]]:
+    groups = (found.only_here, found.only_there, found.turned, found.marked)
+    return {frozenset((one.first, one.second)) for group in groups for one in group}
+
+
 @lru_cache(maxsize=4)
 def _environment(base: str) -> Environment:
-    environment = Environment(
-        loader=PackageLoader("dagveil.studio", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = make_environment("dagveil.studio")
     environment.filters["moment"] = _write_moment
     environment.globals["base"] = base
     return environment
@@ -205,8 +193,3 @@ def _environment(base: str) -> Environment:
 def _write_moment(text: str) -> str:
     """Write a time as it stands in the ledger or the jobs for people: to the minute, in UTC."""
     return f"{text[:16].replace('T', ' ')} UTC"
-
-
-def _finalize(value: Any) -> Any:
-    """Clean every text on its way into the page."""
-    return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value

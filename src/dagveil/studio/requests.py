@@ -1,18 +1,28 @@
-"""What visitors ask for, with the bounds that every request must keep; the OpenAPI description is made from these."""
+"""What visitors ask for, with the bounds that every request must keep, and how it is read: never more than it may be.
+
+The OpenAPI description is made from these.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import enum
-from typing import Annotated, Any
+import os
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from dagveil.forecast.explore import EPSILONS
-from dagveil.graphs.exchange.extending import Extension
-from dagveil.graphs.exchange.formats import Format
+from dagveil.graphs.exchange.formats import Extension, Format
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import DATASET_ID, ENDINGS, JOB_ID, NAME
+from dagveil.studio.responses import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
 
 AMOUNT = r"^(?:[0-9]{1,9}(?:\.[0-9]{1,30})?(?:[eE]-?[0-9]{1,2})?|[0-9]{1,9}/[1-9][0-9]{0,8})$"
 """A decimal number or a fraction; short, so that nobody can ask for one with a billion digits."""
@@ -31,11 +41,11 @@ class Noise(enum.Enum):
     EXACT = "exact"
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestData(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a visitor asks; unknown fields are refused."""
 
 
-class NewJob(Request, frozen=True, kw_only=True):
+class NewJob(RequestData, frozen=True, kw_only=True):
     """A run on the rows of a data set."""
 
     dataset: DatasetId
@@ -47,7 +57,7 @@ class NewJob(Request, frozen=True, kw_only=True):
     options: dict[Line, Line | list[Line]] = {}
 
 
-class NewSearch(Request, frozen=True, kw_only=True):
+class NewSearch(RequestData, frozen=True, kw_only=True):
     """Another search over evidence that was released and paid for.
 
     `knowledge` is TOML, as in a knowledge file; without it the schema's knowledge is taken.
@@ -57,7 +67,7 @@ class NewSearch(Request, frozen=True, kw_only=True):
     knowledge: Annotated[str, Meta(max_length=100_000)] | None = None
 
 
-class NewExploration(Request, frozen=True, kw_only=True):
+class NewExploration(RequestData, frozen=True, kw_only=True):
     """A look at what each budget would buy, on synthetic tables of the same schema."""
 
     epsilons: Annotated[tuple[Amount, ...], Meta(min_length=1, max_length=8)] = EPSILONS
@@ -65,21 +75,21 @@ class NewExploration(Request, frozen=True, kw_only=True):
     seconds: Annotated[int, Meta(ge=1, le=3600)] = 60
 
 
-class NewBudget(Request, frozen=True, kw_only=True):
+class NewBudget(RequestData, frozen=True, kw_only=True):
     """The lifetime budget of a data set."""
 
     epsilon: Amount
     delta: Amount = "1e-5"
 
 
-class NewDraft(Request, frozen=True, kw_only=True):
+class NewDraft(RequestData, frozen=True, kw_only=True):
     """A first schema, read from the data; `replace` overwrites one that exists."""
 
     name: Line | None = None
     replace: bool = False
 
 
-class NewSchema(Request, frozen=True, kw_only=True):
+class NewSchema(RequestData, frozen=True, kw_only=True):
     """What a person declares, each column as in a schema.toml.
 
     File layout and background knowledge of a schema that exists stay; send its text to change them. `ignore` names the
@@ -96,14 +106,14 @@ class NewSchema(Request, frozen=True, kw_only=True):
     ignore: list[Line] | None = None
 
 
-class UploadQuery(Request, frozen=True, kw_only=True):
+class UploadQuery(RequestData, frozen=True, kw_only=True):
     """Name and ending of a table that is sent."""
 
     name: Annotated[str, Meta(pattern=NAME)]
     ending: Annotated[str, Meta(pattern=f"^({'|'.join(ENDINGS)})$".replace(".", "[.]"))] = ".csv"
 
 
-class PlanQuery(Request, frozen=True, kw_only=True):
+class PlanQuery(RequestData, frozen=True, kw_only=True):
     """The run that a plan is wanted for."""
 
     epsilon: Amount
@@ -112,15 +122,114 @@ class PlanQuery(Request, frozen=True, kw_only=True):
     redraws: Redraws = SearchSettings().redraws
 
 
-class ExportQuery(Request, frozen=True, kw_only=True):
+class ExportQuery(RequestData, frozen=True, kw_only=True):
     """The format of another program, and what becomes of edges without a direction."""
 
     to: Format
     extend: Extension = Extension.REFUSE
 
 
-class ComparisonQuery(Request, frozen=True, kw_only=True):
+class ComparisonQuery(RequestData, frozen=True, kw_only=True):
     """Two jobs whose results are compared."""
 
     here: JobId
     there: JobId
+
+
+MOST_BYTES: Final = 4 * 2**20
+"""Of a body that is not an upload."""
+
+MOST_UPLOADED: Final = 2 * 2**30
+"""Of an uploaded table."""
+
+SECONDS_FOR_BODY: Final = 30.0
+
+Asked = TypeVar("Asked")
+
+
+async def read_json(request: Request, kind: type[Asked]) -> Asked:
+    """Read a JSON body."""
+    check_type(request, "application/json")
+    try:
+        return msgspec.json.decode(await read_body(request), type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused(422, "wrong layout", str(error)) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise Refused(400, "malformed", "the body is not JSON in UTF-8") from None
+
+
+async def read_text(request: Request) -> str:
+    """Read a body of text."""
+    check_type(request, "text/plain")
+    try:
+        return (await read_body(request)).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Refused(400, "malformed", "the body is not encoded as UTF-8") from None
+
+
+def read_query(request: Request, kind: type[Asked]) -> Asked:
+    """Read the question mark's part of an address."""
+    pairs = request.query_params.multi_items()
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise Refused(422, "wrong query", "a query parameter is repeated")
+    try:
+        return msgspec.convert(dict(pairs), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Refused(422, "wrong query", str(error)) from None
+
+
+def check_type(request: Request, wanted: str) -> None:
+    """Refuse a body of another type: forms of other sites cannot send these."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != wanted:
+        raise Refused(415, "wrong type", f"send Content-Type: {wanted}")
+
+
+async def read_body(request: Request, most: int = MOST_BYTES) -> bytes:
+    """Read a small body, and stop as soon as it is too large or too slow."""
+    try:
+        async with asyncio.timeout(SECONDS_FOR_BODY):
+            return b"".join([part async for part in _pieces(request, most)])
+    except TimeoutError:
+        raise Refused(408, "too slow", f"a body has to arrive within {SECONDS_FOR_BODY:g} seconds") from None
+
+
+async def store_body(request: Request, handle: int, most: int) -> int:
+    """Write a large body to a file piece by piece, and return its size; each piece has to arrive in time."""
+    pieces = _pieces(request, most)
+    size = 0
+    while True:
+        try:
+            async with asyncio.timeout(SECONDS_FOR_BODY):
+                piece = await anext(pieces, None)
+        except TimeoutError:
+            raise Refused(408, "too slow", f"nothing arrived for {SECONDS_FOR_BODY:g} seconds") from None
+        if piece is None:
+            return size
+        size += len(piece)
+        await asyncio.to_thread(_write_all, handle, piece)
+
+
+def _write_all(handle: int, piece: bytes) -> None:
+    rest = memoryview(piece)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
+
+
+async def _pieces(request: Request, most: int) -> AsyncIterator[bytes]:
+    """Yield the body; whatever the header says, no more than allowed is taken."""
+    from starlette.requests import ClientDisconnect
+
+    large = Refused(413, "too large", f"a body has at most {most} bytes here")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and (len(declared) > 18 or int(declared) > most):
+        raise large
+    size = 0
+    try:
+        async for piece in request.stream():
+            size += len(piece)
+            if size > most:
+                raise large
+            if piece:
+                yield piece
+    except ClientDisconnect:
+        raise Refused(400, "incomplete", "the body ended early") from None

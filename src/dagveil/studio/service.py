@@ -14,8 +14,7 @@ from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
 from dagveil.evaluation.comparison import Comparison, compare_graphs
 from dagveil.evidence.bundle import load_evidence
 from dagveil.forecast.explore import Exploration, load_exploration
-from dagveil.graphs.exchange.extending import Extension
-from dagveil.graphs.exchange.formats import Format, write_graph
+from dagveil.graphs.exchange.formats import Extension, Format
 from dagveil.methods.catalogue import METHODS, method_named, method_plugins
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger import account as books_account
@@ -29,10 +28,8 @@ from dagveil.runs.run import schema_knowledge
 from dagveil.runs.search import check_search
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
-from dagveil.studio.forecast import foresee
 from dagveil.studio.job_runner import JobRunner
 from dagveil.studio.jobs import Job, JobKind, JobOrder, JobState, JobStore
-from dagveil.studio.refusal import Refused
 from dagveil.studio.requests import NewBudget, NewDraft, NewExploration, NewJob, NewSchema, NewSearch, Noise
 from dagveil.studio.responses import (
     Account,
@@ -45,9 +42,10 @@ from dagveil.studio.responses import (
     MethodFacts,
     Methods,
     PlanFacts,
+    Refused,
 )
 from dagveil.studio.schema_text import is_same_text, outline_draft, read_schema, write_draft
-from dagveil.studio.views import show_account, show_dataset, show_differences, show_job, show_run
+from dagveil.studio.views import foresee, show_account, show_dataset, show_differences, show_job, show_run
 
 KEPT: Final = ("file", "tiers", "forbidden", "required")
 """What a schema may say and its form does not ask for: it stays as it is, and the schema's text can change it."""
@@ -78,9 +76,9 @@ class StudioService:
         """Show one data set."""
         return self._show(self.folder.table(table))
 
-    def uploaded(self, file: str) -> Dataset:
+    def uploaded(self, name: str, ending: str) -> Dataset:
         """Show a data set that has just come in."""
-        return self.dataset(file_id(file))
+        return self.dataset(file_id(name + ending))
 
     def draft(self, table_id: str, asked: NewDraft) -> Dataset:
         """Write a first schema from the data; what it holds is not shown."""
@@ -217,10 +215,11 @@ class StudioService:
 
     def exploration(self, job_id: str) -> Exploration:
         """Return what a job has explored."""
-        place = self.folder.results(self._job(job_id).id) / "exploration.json"
-        if not place.exists():
-            raise Refused(404, "no exploration", "this job has explored nothing")
-        return load_exploration(place)
+        return load_exploration(self.exploration_file(job_id))
+
+    def exploration_file(self, job_id: str) -> Path:
+        """Return the file of what a job has explored."""
+        return self._find(job_id, "exploration.json", 404, "no exploration", "this job has explored nothing")
 
     def latest_exploration(self, table_id: str) -> JobFacts | None:
         """Return the last exploration of a data set as its schema is now, running or done."""
@@ -251,17 +250,11 @@ class StudioService:
 
     def evidence(self, job_id: str) -> Path:
         """Return the file of a job's evidence."""
-        place = self.folder.results(self._job(job_id).id) / "evidence.json"
-        if not place.exists():
-            raise Refused(409, "no evidence", "this job left no evidence")
-        return place
+        return self._find(job_id, "evidence.json", 409, "no evidence", "this job left no evidence")
 
-    def export(self, job_id: str, form: Format, extension: Extension) -> str:
+    def export(self, job_id: str, to: Format, extend: Extension) -> str:
         """Write the graph of a job for another program."""
-        graph = self.result(job_id).graph
-        if form is Format.NETWORKX_JSON and extension is Extension.REFUSE:
-            return graph.to_node_link()
-        return write_graph(graph.cpdag, form, extension)
+        return self.result(job_id).graph.export(to, extend)
 
     def jobs(self) -> Jobs:
         """List all jobs, newest first."""
@@ -291,11 +284,12 @@ class StudioService:
 
     def result(self, job_id: str) -> Result:
         """Return a job's result."""
-        job = self._job(job_id)
-        place = self.folder.results(job.id) / "result.json"
-        if not place.exists():
-            raise Refused(404, "no result", f"this job is {job.state.value} and has no result")
-        return load_result(place)
+        return load_result(self.result_file(job_id))
+
+    def result_file(self, job_id: str) -> Path:
+        """Return the file of a job's result."""
+        words = f"this job is {self._job(job_id).state.value} and has no result"
+        return self._find(job_id, "result.json", 404, "no result", words)
 
     def compare(self, here: str, there: str) -> ComparisonFacts:
         """Put two results side by side."""
@@ -329,6 +323,12 @@ class StudioService:
         if job is None:
             raise Refused(404, "no such job", "there is no job with this id")
         return job
+
+    def _find(self, job_id: str, name: str, status: int, error: str, words: str) -> Path:
+        place = self.folder.results(self._job(job_id).id) / name
+        if not place.exists():
+            raise Refused(status, error, words)
+        return place
 
     def _runs(self) -> dict[int, RunRecord]:
         return {run.id: run for run in self.books.history()}

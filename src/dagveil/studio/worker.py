@@ -32,9 +32,8 @@ from dagveil.runs.saving import save_whole
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import Folder
-from dagveil.studio.jobs import Job, JobKind, JobState, JobStore
-from dagveil.studio.refusal import WITHHELD
-from dagveil.studio.stopped import RECOVERY, settle_run
+from dagveil.studio.jobs import RECOVERY, Job, JobKind, JobState, JobStore, settle_run
+from dagveil.studio.responses import WITHHELD
 
 LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
 TELL_SECONDS: Final = 0.2

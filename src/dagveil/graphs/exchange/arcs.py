@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
-from dagveil.errors import GraphError
+from dagveil.errors import GraphError, MissingExtraError
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag, sort_topologically
-from dagveil.graphs.marks import Mark
-from dagveil.graphs.mixed import Edge, MixedGraph
+from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 from dagveil.graphs.names import Arc, Pair, check_arcs
 
 DIRECTED: Final = "directed"
@@ -102,3 +102,12 @@ def simplify(mixed: MixedGraph) -> Dag | Cpdag | MixedGraph:
 
 def _has_cycle(names: tuple[str, ...], directed: frozenset[Arc]) -> bool:
     return sort_topologically(names, check_arcs(names, directed)) is None
+
+
+def import_package(module: str) -> Any:
+    """Import a module of another package, or say how to install that."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0].replace("causallearn", "causal-learn")
+        raise MissingExtraError(f"{package} is not installed; install it with: pip install {package}") from error

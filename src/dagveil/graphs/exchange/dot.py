@@ -3,14 +3,255 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, NamedTuple
 
+from dagveil.errors import GraphError
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.exchange.arcs import list_edges, simplify
-from dagveil.graphs.exchange.statements import DOT_TYPES, Statements, merge_edges, read_statements
-from dagveil.graphs.marks import Mark
-from dagveil.graphs.mixed import Edge, MixedGraph
+from dagveil.graphs.exchange.arcs import list_edges, simplify, split_edges
+from dagveil.graphs.mixed import Edge, Mark, MixedGraph
+
+DOT_TYPES: Final = frozenset({"graph", "digraph"})
+DEEPEST: Final = 50
+"""Subgraphs within subgraphs; more is no drawing of a graph."""
+
+_TOKEN: Final = re.compile(
+    r"""
+    (?P<blank>\s+|//[^\n]*|/\*.*?\*/|\#[^\n]*)
+    |(?P<connector>@->|@-@|@--|<->|<-@|<-|--@|->|--)
+    |(?P<quoted>"(?:[^"\\]|\\.)*")
+    |(?P<bare>-?[\w.]+)
+    |(?P<sign>[{}\[\]=;,:+])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_END: Final = "the end"
+
+
+class Token(NamedTuple):
+    """A piece of the text: its kind, what it stands for, and where it begins."""
+
+    kind: str
+    text: str
+    place: int
+
+
+@dataclass(slots=True)
+class Statements:
+    """What a text says: its type, nodes with their attributes, and edges (first, connector, second, attributes)."""
+
+    type: str = ""
+    nodes: dict[str, dict[str, str]] = field(default_factory=dict)
+    edges: list[tuple[str, str, str, dict[str, str]]] = field(default_factory=list)
+
+
+def read_statements(text: str, types: frozenset[str]) -> Statements:
+    """Read a text whose first word is one of the given types.
+
+    Examples
+    --------
+    >>> read_statements('digraph { a -> "b c" [dir=none] }', DOT_TYPES).edges
+    [('a', '->', 'b c', {'dir': 'none'})]
+    """
+    return _Reader(text).read(types)
+
+
+def merge_edges(edges: list[Edge]) -> frozenset[Edge]:
+    """Join arcs that go both ways between two nodes to one undirected edge, and drop repetitions."""
+    found: dict[frozenset[str], Edge] = {}
+    for given in edges:
+        edge = given if given.first <= given.second else given.turned()
+        before = found.setdefault(frozenset(edge[:2]), edge)
+        if before == edge:
+            continue
+        arrows = {Mark.TAIL, Mark.ARROW}
+        if {*edge[2:]} == {*before[2:]} == arrows:
+            found[frozenset(edge[:2])] = Edge(edge.first, edge.second, Mark.TAIL, Mark.TAIL)
+        elif not (before[2:] == (Mark.TAIL, Mark.TAIL) and {*edge[2:]} == arrows):
+            raise GraphError(
+                f"{edge.first!r} and {edge.second!r} are joined by edges of different kinds; give one for each pair"
+            )
+    return frozenset(found.values())
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _split(text)
+        self._next = 0
+        self._depth = 0
+        self._found = Statements()
+
+    def read(self, types: frozenset[str]) -> Statements:
+        if self._take_word("strict"):
+            pass
+        first = self._take()
+        if first.kind != "bare" or first.text.lower() not in types:
+            wanted = " or ".join(sorted(types))
+            raise self._error(first, f"expected {wanted}, and then braces around the graph")
+        self._found.type = first.text.lower()
+        if not self._sees("{"):
+            self._name()
+        self._block({})
+        if self._peek().kind != _END:
+            raise self._error(self._peek(), "expected the end: a file holds one graph")
+        return self._found
+
+    def _block(self, defaults: dict[str, str]) -> list[str]:
+        """Read statements in braces, and return the nodes that they name."""
+        self._expect("{")
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise self._error(self._peek(), f"there are more than {DEEPEST} braces within each other")
+        named: dict[str, None] = {}
+        defaults = dict(defaults)
+        while not self._sees("}"):
+            if self._sees(";") or self._sees(","):
+                self._take()
+                continue
+            named |= dict.fromkeys(self._statement(defaults))
+        self._expect("}")
+        self._depth -= 1
+        return list(named)
+
+    def _statement(self, defaults: dict[str, str]) -> list[str]:
+        token = self._peek()
+        follows = self._tokens[self._next + 1] if self._next + 1 < len(self._tokens) else token
+        if token.kind == "bare" and follows.text == "[" and token.text.lower() in ("graph", "node", "edge"):
+            self._take()
+            attributes = self._attributes()
+            if token.text.lower() == "edge":
+                defaults |= attributes
+            return []
+        if token.kind in ("bare", "quoted") and follows.kind == "sign" and follows.text == "=":
+            self._take()
+            self._take()
+            self._name()
+            return []
+        ends = [self._end(defaults)]
+        connectors = []
+        while self._peek().kind == "connector":
+            connectors.append(self._take().text)
+            ends.append(self._end(defaults))
+        attributes = self._attributes()
+        if connectors:
+            for connector, (left, right) in zip(connectors, pairwise(ends), strict=True):
+                for first in left:
+                    for second in right:
+                        self._found.edges.append((first, connector, second, defaults | attributes))
+        else:
+            for node in ends[0]:
+                self._found.nodes[node] |= attributes
+        return [node for end in ends for node in end]
+
+    def _end(self, defaults: dict[str, str]) -> list[str]:
+        """Read one end of an edge: a node, or a group of them."""
+        if self._take_word("subgraph") and not self._sees("{"):
+            self._name()
+        if self._sees("{"):
+            return self._block(defaults)
+        name = self._name()
+        while self._sees(":"):  # a port of the box, which is no part of the graph
+            self._take()
+            self._name()
+        self._found.nodes.setdefault(name, {})
+        return [name]
+
+    def _attributes(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        while self._sees("["):
+            self._take()
+            while not self._sees("]"):
+                if self._sees(",") or self._sees(";"):
+                    self._take()
+                    continue
+                key = self._name()
+                found[key] = ""
+                if self._sees("="):
+                    self._take()
+                    found[key] = self._name()
+            self._take()
+        return found
+
+    def _name(self) -> str:
+        token = self._take()
+        if token.kind not in ("bare", "quoted"):
+            raise self._error(token, "expected a name")
+        name = token.text
+        while token.kind == "quoted" and self._sees("+"):
+            self._take()
+            token = self._take()
+            if token.kind != "quoted":
+                raise self._error(token, "expected a quoted name after +")
+            name += token.text
+        return name
+
+    def _take_word(self, word: str) -> bool:
+        token = self._peek()
+        if token.kind == "bare" and token.text.lower() == word:
+            self._next += 1
+            return True
+        return False
+
+    def _sees(self, sign: str) -> bool:
+        token = self._peek()
+        return token.kind == "sign" and token.text == sign
+
+    def _expect(self, sign: str) -> None:
+        token = self._take()
+        if token.kind != "sign" or token.text != sign:
+            raise self._error(token, f"expected {sign}")
+
+    def _peek(self) -> Token:
+        return self._tokens[self._next]
+
+    def _take(self) -> Token:
+        token = self._tokens[self._next]
+        if token.kind != _END:
+            self._next += 1
+        return token
+
+    def _error(self, token: Token, why: str) -> GraphError:
+        return _unreadable(self._text, token.place, why)
+
+
+def _split(text: str) -> list[Token]:
+    tokens = []
+    place = 0
+    while place < len(text):
+        found = _TOKEN.match(text, place)
+        if found is not None and found.lastgroup is not None:
+            end = found.end()
+            if found.lastgroup == "quoted":
+                content = re.sub(r"\\\r?\n", "", found[0][1:-1]).replace('\\"', '"')
+                tokens.append(Token("quoted", content, place))
+            elif found.lastgroup != "blank":
+                tokens.append(Token(found.lastgroup, found[0], place))
+        elif text[place] == "<":
+            end = _close(text, place)
+            tokens.append(Token("quoted", text[place + 1 : end - 1], place))
+        else:
+            raise _unreadable(text, place, f"there is a {text[place]!r} that means nothing here")
+        place = end
+    return [*tokens, Token(_END, "", len(text))]
+
+
+def _close(text: str, place: int) -> int:
+    """Return where an HTML label ends."""
+    depth = 0
+    for position in range(place, len(text)):
+        depth += (text[position] == "<") - (text[position] == ">")
+        if depth == 0:
+            return position + 1
+    raise _unreadable(text, place, "a < is never closed")
+
+
+def _unreadable(text: str, place: int, why: str) -> GraphError:
+    line = text.count("\n", 0, place) + 1
+    return GraphError(f"line {line} of the graph cannot be read: {why}")
+
 
 _HEADS: Final = {Mark.TAIL: "none", Mark.ARROW: "normal", Mark.CIRCLE: "odot"}
 _MARKS: Final = {"none": Mark.TAIL, "odot": Mark.CIRCLE, "dot": Mark.CIRCLE}
@@ -95,3 +336,65 @@ def _unescape(character: str, node: str) -> str:
     if character in _LINE_BREAKS:
         return "\n"
     return node if character == "N" else character
+
+
+DAGITTY_TYPES: Final = frozenset({"dag", "pdag", "mag", "pag", "graph", "digraph"})
+
+_CONNECTORS: Final = {
+    "->": (Mark.TAIL, Mark.ARROW),
+    "<-": (Mark.ARROW, Mark.TAIL),
+    "--": (Mark.TAIL, Mark.TAIL),
+    "<->": (Mark.ARROW, Mark.ARROW),
+    "@->": (Mark.CIRCLE, Mark.ARROW),
+    "<-@": (Mark.ARROW, Mark.CIRCLE),
+    "@--": (Mark.CIRCLE, Mark.TAIL),
+    "--@": (Mark.TAIL, Mark.CIRCLE),
+    "@-@": (Mark.CIRCLE, Mark.CIRCLE),
+}
+_NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f]|\\"|\\$')
+
+
+def to_dagitty(graph: Dag | Cpdag) -> str:
+    """Return the graph for dagitty: a `dag`, or a `pdag` for a CPDAG.
+
+    Examples
+    --------
+    >>> print(to_dagitty(Cpdag.complete(("a", "b"))), end="")
+    pdag {
+    "a"
+    "b"
+    "a" -- "b"
+    }
+    """
+    for name in graph.nodes:
+        if not name or _NOT_IN_NAMES.search(name) or name in ("graph", "node"):
+            raise GraphError(
+                f"dagitty cannot have a variable {name!r}: it takes no empty names, line breaks, a backslash at the "
+                "end or before a quotation mark, nor the words graph and node; rename it before the export"
+            )
+    arcs, pairs = split_edges(graph)
+    lines = [_quote_for_dagitty(name) for name in graph.nodes]
+    lines += [f"{_quote_for_dagitty(tail)} -> {_quote_for_dagitty(head)}" for tail, head in arcs]
+    lines += [f"{_quote_for_dagitty(first)} -- {_quote_for_dagitty(second)}" for first, second in pairs]
+    return "\n".join([f"{'dag' if isinstance(graph, Dag) else 'pdag'} {{", *lines, "}", ""])
+
+
+def from_dagitty(text: str) -> Dag | Cpdag | MixedGraph:
+    """Read a graph from dagitty's text; a MixedGraph if it has circles or edges with two arrowheads.
+
+    Examples
+    --------
+    >>> sorted(from_dagitty("dag { x <- z -> y  x -> y }").edges)
+    [('x', 'y'), ('z', 'x'), ('z', 'y')]
+    """
+    statements = read_statements(text, DAGITTY_TYPES)
+    edges = [Edge(first, second, *_CONNECTORS[connector]) for first, connector, second, _ in statements.edges]
+    graph = simplify(MixedGraph(tuple(statements.nodes), merge_edges(edges)))
+    if statements.type == "pdag" and isinstance(graph, Dag):
+        return Cpdag(graph.nodes, graph.edges, frozenset())
+    return graph
+
+
+def _quote_for_dagitty(name: str) -> str:
+    escaped = name.replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,24 +1,99 @@
-"""Formats by name and by the end of a file's name."""
+"""All formats, by name and by how files end; and one DAG for those who need one, since data do not choose."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from dagveil.errors import GraphError
-from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.cpdag import Cpdag, nearest_extension
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.exchange.dagitty import from_dagitty, to_dagitty
-from dagveil.graphs.exchange.dot import from_dot, to_dot
-from dagveil.graphs.exchange.extending import Extension, choose_dag
-from dagveil.graphs.exchange.gml import from_gml, to_gml
-from dagveil.graphs.exchange.graphml import from_graphml, to_graphml
-from dagveil.graphs.exchange.node_link import from_node_link, to_node_link
-from dagveil.graphs.exchange.packages import write_pgmpy
-from dagveil.graphs.exchange.tetrad import from_tetrad, to_tetrad
+from dagveil.graphs.exchange.arcs import import_package, split_edges
+from dagveil.graphs.exchange.causal_learn import from_tetrad, to_tetrad
+from dagveil.graphs.exchange.dot import from_dagitty, from_dot, to_dagitty, to_dot
+from dagveil.graphs.exchange.networkx_graphs import (
+    from_gml,
+    from_graphml,
+    from_node_link,
+    to_gml,
+    to_graphml,
+    to_networkx,
+    to_node_link,
+)
 from dagveil.graphs.mixed import MixedGraph
+
+
+class Extension(enum.Enum):
+    """What to do with edges that have no direction, where a DAG is wanted."""
+
+    REFUSE = "refuse"
+    """Raise an error."""
+    CONSISTENT = "consistent"
+    """Direct them without a cycle and without a new unshielded collider; refuse if that cannot be done."""
+    NEAREST = "nearest"
+    """The same, but with new colliders where there is no other way: noise can make a graph that no DAG has."""
+
+
+def choose_dag(graph: Dag | Cpdag, extension: Extension = Extension.REFUSE) -> Dag:
+    """Return a DAG, or say why there is none.
+
+    Examples
+    --------
+    >>> pair = Cpdag(("a", "b"), frozenset(), frozenset({frozenset("ab")}))
+    >>> choose_dag(pair, Extension.CONSISTENT).edges
+    frozenset({('b', 'a')})
+    """
+    if isinstance(graph, Dag):
+        return graph
+    if extension is Extension.NEAREST:
+        return Dag(graph.nodes, nearest_extension(graph.nodes, graph.directed, graph.undirected))
+    if extension is Extension.CONSISTENT:
+        dag = graph.extension()
+        if dag is None:
+            raise GraphError(
+                f"no DAG has these {len(graph.directed)} arrows and {len(graph.undirected)} undirected edges without a "
+                "new collider: noise or chance made a graph that no DAG has. Take the nearest one (--extend-nearest, "
+                "or Extension.NEAREST), or direct its edges by hand."
+            )
+        return dag
+    if graph.undirected:
+        raise GraphError(
+            f"{len(graph.undirected)} edges of this graph have no direction, because the data do not tell it, and a "
+            "DAG has no undirected edges. Choose one of the DAGs that fit (--extend, or Extension.CONSISTENT), and "
+            "remember that the choice is arbitrary: an effect that is computed from it may not hold in another one."
+        )
+    return Dag(graph.nodes, graph.directed)
+
+
+def to_pgmpy(graph: Dag | Cpdag) -> Any:
+    """Return a ``pgmpy.base.DAG``, or a ``pgmpy.base.PDAG`` for a CPDAG."""
+    base = import_package("pgmpy.base")
+    arcs, pairs = split_edges(graph)
+    answer = base.DAG(arcs) if isinstance(graph, Dag) else base.PDAG(directed_ebunch=arcs, undirected_ebunch=pairs)
+    answer.add_nodes_from(graph.nodes)
+    return answer
+
+
+def write_pgmpy(graph: Dag | Cpdag) -> str:
+    """Return a Python program that makes what `to_pgmpy` returns: pgmpy has no file format without probabilities.
+
+    Examples
+    --------
+    >>> print(write_pgmpy(Dag(("a", "b"), frozenset({("a", "b")}))), end="")
+    from pgmpy.base import DAG
+    <BLANKLINE>
+    graph = DAG([('a', 'b')])
+    graph.add_nodes_from(['a', 'b'])
+    """
+    arcs, pairs = split_edges(graph)
+    if isinstance(graph, Dag):
+        kind, made = "DAG", f"DAG({arcs!r})"
+    else:
+        kind, made = "PDAG", f"PDAG(directed_ebunch={arcs!r}, undirected_ebunch={pairs!r})"
+    return f"from pgmpy.base import {kind}\n\ngraph = {made}\ngraph.add_nodes_from({list(graph.nodes)!r})\n"
+
 
 AnyGraph: TypeAlias = Dag | Cpdag | MixedGraph
 
@@ -39,16 +114,29 @@ class Format(enum.Enum):
     CAUSAL_LEARN = "causal-learn"
 
 
-_WRITERS: Final[dict[Format, Callable[[Dag | Cpdag], str]]] = {
-    Format.DOT: to_dot,
-    Format.GRAPHML: to_graphml,
-    Format.GML: to_gml,
-    Format.NETWORKX_JSON: to_node_link,
-    Format.DAGITTY: to_dagitty,
-    Format.DOWHY: to_gml,
-    Format.PGMPY: write_pgmpy,
-    Format.CAUSAL_LEARN: to_tetrad,
+class Exporter(NamedTuple):
+    """How a format is written, what its files end in, and what reads them."""
+
+    write: Callable[[Dag | Cpdag], str]
+    ending: str
+    hint: str = ""
+
+
+EXPORTERS: Final = {
+    Format.DOT: Exporter(to_dot, ".dot"),
+    Format.GRAPHML: Exporter(to_graphml, ".graphml", 'networkx.read_graphml("{path}")'),
+    Format.GML: Exporter(to_gml, ".gml", 'networkx.read_gml("{path}")'),
+    Format.NETWORKX_JSON: Exporter(
+        lambda graph: to_node_link(to_networkx(graph)),
+        ".json",
+        'networkx.node_link_graph(json.load(open("{path}")), edges="edges")',
+    ),
+    Format.DAGITTY: Exporter(to_dagitty, ".txt"),
+    Format.DOWHY: Exporter(to_gml, ".gml", 'CausalModel(data, treatment=…, outcome=…, graph="{path}")'),
+    Format.PGMPY: Exporter(write_pgmpy, ".py", 'runpy.run_path("{path}")["graph"]'),
+    Format.CAUSAL_LEARN: Exporter(to_tetrad, ".txt", 'causallearn.utils.TXT2GeneralGraph.txt2generalgraph("{path}")'),
 }
+"""Command line, studio and results take formats from here."""
 
 
 def write_graph(graph: Dag | Cpdag, form: Format, extension: Extension = Extension.REFUSE) -> str:
@@ -70,7 +158,7 @@ def write_graph(graph: Dag | Cpdag, form: Format, extension: Extension = Extensi
     """
     if form is Format.DOWHY or extension is not Extension.REFUSE:
         graph = choose_dag(graph, extension)
-    return _WRITERS[form](graph)
+    return EXPORTERS[form].write(graph)
 
 
 def read_graph(text: str, suffix: str) -> AnyGraph:

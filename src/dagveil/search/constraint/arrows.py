@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Independence, Questions
-from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.cpdag import Cpdag, nearest_extension
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.extension import nearest_extension
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.skeleton import Skeleton, list_bits, list_neighbours
 

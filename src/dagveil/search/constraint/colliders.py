@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.cpdag import Cpdag, find_extension, nearest_extension
 from dagveil.graphs.dag import Dag, sort_topologically
-from dagveil.graphs.extension import find_extension, nearest_extension
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.names import Arc, Pair
 from dagveil.search.constraint.arrows import unshielded

@@ -1,16 +1,15 @@
-"""The text format of Tetrad, which causal-learn reads with `txt2generalgraph`."""
+"""Graphs for causal-learn: as its objects, and as Tetrad's text, which it reads with `txt2generalgraph`."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from dagveil.errors import GraphError
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.exchange.arcs import list_edges, simplify
-from dagveil.graphs.marks import Mark
-from dagveil.graphs.mixed import Edge, MixedGraph
+from dagveil.graphs.exchange.arcs import import_package, list_edges, simplify
+from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 
 _LEFT: Final = {Mark.TAIL: "-", Mark.ARROW: "<", Mark.CIRCLE: "o"}
 _RIGHT: Final = {Mark.TAIL: "-", Mark.ARROW: ">", Mark.CIRCLE: "o"}
@@ -61,3 +60,18 @@ def from_tetrad(text: str) -> Dag | Cpdag | MixedGraph:
             raise GraphError(f"an edge of Tetrad's text cannot be read: {line[:80]!r}")
         edges.add(Edge(found[1], found[4], _LEFT_MARKS[found[2]], _RIGHT_MARKS[found[3]]))
     return simplify(MixedGraph(nodes, frozenset(edges)))
+
+
+def to_causal_learn(graph: Dag | Cpdag | MixedGraph) -> Any:
+    """Return a ``causallearn.graph.GeneralGraph.GeneralGraph`` with the same marks."""
+    general = import_package("causallearn.graph.GeneralGraph")
+    endpoint = import_package("causallearn.graph.Endpoint").Endpoint
+    make_edge = import_package("causallearn.graph.Edge").Edge
+    make_node = import_package("causallearn.graph.GraphNode").GraphNode
+    mixed = MixedGraph.of(graph)
+    nodes = {name: make_node(name) for name in mixed.nodes}
+    answer = general.GeneralGraph(list(nodes.values()))
+    for edge in list_edges(mixed):
+        first, second = endpoint[edge.mark_at_first.name], endpoint[edge.mark_at_second.name]
+        answer.add_edge(make_edge(nodes[edge.first], nodes[edge.second], first, second))
+    return answer
