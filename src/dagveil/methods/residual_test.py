@@ -30,7 +30,7 @@ DRAWS = 200
 SEED = 20230207
 """Of these simulations; they are post-processing, and the same question must get the same answer."""
 
-MEAN_SPREAD = 1.0
+SCALED_MEAN_SPREAD = 1.0
 """How far the mean of a scaled residual is from 0, usually; noisy means are shrunk accordingly."""
 
 CAUTION = 1.1
@@ -94,7 +94,7 @@ def _shrink_means(release: NoisyMoments, rows: int) -> tuple[Floats, float]:
     """Return means of coordinates, shrunk where noise hides them, and the variance that is left in each."""
     noisy = release.matrix[0, 1:] / (release.constant * rows)
     variance = (release.deviation / (release.constant * rows)) ** 2
-    share = MEAN_SPREAD**2 / (MEAN_SPREAD**2 + variance)
+    share = SCALED_MEAN_SPREAD**2 / (SCALED_MEAN_SPREAD**2 + variance)
     return share * noisy, share * variance
 
 
