@@ -21,7 +21,7 @@ from dagveil.evidence.questions import Answers, Questions
 from dagveil.examples.networks import Network, load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.dag import Dag
-from dagveil.runs.default_ledger import LEDGER_VARIABLE
+from dagveil.runs.run import LEDGER_VARIABLE
 from dagveil_bench.postgres_server import find_binaries
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -51,11 +51,11 @@ if TYPE_CHECKING:
     from dagveil.privacy.receipt import Calibration, Receipt
     from dagveil.report.html import write_report
     from dagveil.runs.bounds import find_bounds
-    from dagveil.runs.default_ledger import default_ledger
     from dagveil.runs.direction import DirectionSettings, find_direction
     from dagveil.runs.discovery import discover, measure_source
     from dagveil.runs.local import discover_reports
     from dagveil.runs.result import Result, load_result
+    from dagveil.runs.run import default_ledger
     from dagveil.runs.search import search_evidence
     from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
@@ -154,7 +154,7 @@ _MODULES: Final = {
     "check_source": "dagveil.data.check",
     "choose_engine": "dagveil.data.engine",
     "combine_evidence": "dagveil.plans.combine",
-    "default_ledger": "dagveil.runs.default_ledger",
+    "default_ledger": "dagveil.runs.run",
     "discover": "dagveil.runs.discovery",
     "discover_reports": "dagveil.runs.local",
     "draft_schema": "dagveil.data.draft",

@@ -23,8 +23,8 @@ from dagveil.audit.recording import Divergence, Exact, Recording, Rule
 from dagveil.audit.replay import RepeatableRun, Replay, replay_method
 from dagveil.curator import Curator
 from dagveil.curator.kernel_questions import Ridge
-from dagveil.data.additive import AdditiveFunction
 from dagveil.data.memory import MemoryTable
+from dagveil.data.residuals import AdditiveFunction
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import METHODS, method_named

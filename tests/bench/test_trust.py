@@ -18,7 +18,7 @@ from dagveil.data.schema import schema_from_toml
 from dagveil.errors import MethodError, MissingExtraError
 from dagveil.evidence.bundle import Evidence
 from dagveil.progress import silent
-from dagveil.runs import assemble as writing
+from dagveil.runs import result as writing
 from dagveil.runs.result import Result
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings

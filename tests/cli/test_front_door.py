@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import dagveil
-from dagveil.cli import lazy
+from dagveil.cli import main as front
 from dagveil.cli.main import ADDED, TABLE, group
 
 COUNT = """
@@ -66,7 +66,7 @@ def test_the_line_of_help_is_that_of_the_command(name: str) -> None:
 
 def test_commands_of_other_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "run" in CliRunner().invoke(group, ["bench", "--help"]).output
-    monkeypatch.setattr(lazy, "find_entry", lambda name: None)
+    monkeypatch.setattr(front, "find_entry", lambda name: None)
     refused = CliRunner().invoke(group, ["bench", "run", "headline"])
     assert refused.exit_code == 2
     assert f"`dagveil bench` is not installed; {ADDED['bench'][1]}" in refused.stderr

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from desk import ROWS, SOURCE, Desk
 
-from dagveil.cli.account import describe
 from dagveil.cli.main import group
+from dagveil.cli.order import describe
 from dagveil.data.column import Boolean, Categorical
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError

@@ -11,15 +11,15 @@ from spies import open_curator
 
 from dagveil.curator import curator as curator_module
 from dagveil.data.column import Numeric
-from dagveil.data.features import Basis, FeaturePlan
 from dagveil.data.memory import MemoryTable
+from dagveil.data.moments import Basis, FeaturePlan
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, BudgetExceededError, SchemaError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.features import feature_moments_squared_sensitivity
+from dagveil.statistics.moments import feature_moments_squared_sensitivity
 
 NAMES = tuple(f"x{k}" for k in range(40))
 PLAN = FeaturePlan(NAMES, (0.0,) * 40, (2.0,) * 40, Basis.LEGENDRE, 3, 120.0, 3.0, 10)

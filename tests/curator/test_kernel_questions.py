@@ -19,9 +19,9 @@ from dagveil.curator import Curator
 from dagveil.curator.gate import Gate
 from dagveil.curator.kernel_questions import HsicTest, KernelQuestions, Ridge
 from dagveil.curator.questions import RECORD
-from dagveil.data.additive import AdditiveFunction
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
+from dagveil.data.residuals import AdditiveFunction
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetExceededError, LedgerError, MethodError
 from dagveil.privacy.budget import Budget

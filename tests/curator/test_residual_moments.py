@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from numpy.polynomial import legendre
 from spies import open_curator
 
-from dagveil.data.additive import AdditiveFunction
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
-from dagveil.data.residuals import RESIDUAL_SPREAD, ResidualPlan, expand_residuals
+from dagveil.data.residuals import RESIDUAL_SPREAD, AdditiveFunction, ResidualPlan, expand_residuals
 from dagveil.data.schema import Schema
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian

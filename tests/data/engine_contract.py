@@ -11,12 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from table_contract import ROW, ROWS, SCHEMA, TableContract, as_source, as_table, shared
 
-from dagveil.data.additive import AdditiveFunction
-from dagveil.data.features import Basis, FeaturePlan
 from dagveil.data.gradients import GradientPlan
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import MomentPlan
-from dagveil.data.residuals import ResidualPlan
+from dagveil.data.moments import Basis, FeaturePlan, MomentPlan
+from dagveil.data.residuals import AdditiveFunction, ResidualPlan
 from dagveil.data.table import Table
 
 NUMBERS = ("score", "age")

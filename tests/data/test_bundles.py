@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagveil.data.shared_counts import bundle_columns
+from dagveil.data.products import bundle_columns
 
 NAMES = tuple("abcdefgh")
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagveil.data.cells import place_codes, spell_levels
 from dagveil.data.column import MAX_LEVELS, Boolean, Categorical, Numeric, Ordinal
-from dagveil.data.spelling import place_codes, spell_levels
 from dagveil.errors import SchemaError
 
 

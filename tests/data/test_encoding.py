@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow_twin import slow_code, slow_number, slow_value
 
+from dagveil.data.cells import read_numbers
 from dagveil.data.column import Boolean, Categorical, Column, Numeric
 from dagveil.data.encoding import EncodedColumns, encode
-from dagveil.data.parsing import read_numbers
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from dagveil.data.column import Numeric
-from dagveil.data.features import Basis, FeaturePlan, expand_features, quantise_features, sum_feature_products
 from dagveil.data.memory import MemoryTable
+from dagveil.data.moments import Basis, FeaturePlan, expand_features, quantise_features, sum_feature_products
 from dagveil.data.schema import Schema
 from dagveil.errors import SchemaError
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.data.column import Boolean, Categorical, Column, Numeric
-from dagveil.data.fixed_slots import MOST_SLOTS, fill_slots, scale_to_unit
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
+from dagveil.data.selection import MOST_SLOTS, fill_slots, scale_to_unit
 from dagveil.errors import DataError, SchemaError
 
 COLUMNS: dict[str, Column] = {

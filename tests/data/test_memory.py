@@ -13,8 +13,8 @@ from table_contract import TableContract
 from dagveil.data.column import Categorical, Numeric
 from dagveil.data.distinct import WeightedRows, _unpack_word, count_cells, mix_codes, shrink_rows
 from dagveil.data.memory import MemoryTable
+from dagveil.data.products import bundle_columns
 from dagveil.data.schema import Schema
-from dagveil.data.shared_counts import bundle_columns
 from dagveil.data.table import MAX_CELLS
 from dagveil.errors import DataError, SchemaError
 

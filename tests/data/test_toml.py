@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from dagveil.data.column import Boolean
-from dagveil.data.schema import Schema, load_schema, schema_to_toml
-from dagveil.data.toml import MOST_CHARACTERS, MOST_PARTS, parse_toml
+from dagveil.data.schema import MOST_CHARACTERS, MOST_PARTS, Schema, load_schema, parse_toml, schema_to_toml
 from dagveil.errors import DagveilError, SchemaError
-from dagveil.local.planning import plan_protocol
-from dagveil.local.priors import load_priors
+from dagveil.local.planning import load_priors, plan_protocol
 from dagveil.local.protocol import Mechanism
 from dagveil.runs.bounds import load_open_schema
 from dagveil.runs.knowledge_file import load_knowledge

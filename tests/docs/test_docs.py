@@ -246,7 +246,7 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
 
 def test_values_of_settings_are_those_of_the_code() -> None:
     from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH
-    from dagveil.runs.assemble import NEAR_MISS
+    from dagveil.runs.result import NEAR_MISS
     from dagveil.search.constraint.arrows import ArrowSettings
     from dagveil.search.settings import SearchSettings
 

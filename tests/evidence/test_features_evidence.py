@@ -9,7 +9,7 @@ import pytest
 from independence_contract import IndependenceContract
 from scipy import stats
 
-from dagveil.data.features import Basis, FeaturePlan, expand_features
+from dagveil.data.moments import Basis, FeaturePlan, expand_features
 from dagveil.errors import EvidenceError
 from dagveil.evidence.features import (
     NO_SLACK,

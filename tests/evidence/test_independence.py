@@ -7,7 +7,7 @@ import pytest
 from independence_contract import IndependenceContract
 from simulated_tables import EXACT, all_pairs, draw_codes, release
 
-from dagveil.evidence.marginals import marginal_evidence
+from dagveil.evidence.bundle import marginal_evidence
 from dagveil.evidence.moments import MomentEvidence, NoisyCovariance
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence

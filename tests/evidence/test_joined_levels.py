@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dagveil.evidence.marginals import marginal_evidence
+from dagveil.evidence.bundle import marginal_evidence
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.tables import NoisyTable, add_total
 

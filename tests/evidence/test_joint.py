@@ -13,9 +13,8 @@ from simulated_tables import EXACT, count, draw_codes, pooled_partial, release
 
 from dagveil.errors import EvidenceError
 from dagveil.evidence import joint
-from dagveil.evidence.bundle import independence_from
+from dagveil.evidence.bundle import independence_from, marginal_evidence
 from dagveil.evidence.joint import JointEvidence
-from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.evidence.strata import lay_out

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dagveil.evidence.marginals import marginal_evidence
+from dagveil.evidence.bundle import marginal_evidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.tables import NoisyTable

@@ -9,8 +9,8 @@ import pytest
 from simulated_tables import EXACT, count, draw_codes, release
 
 from dagveil.errors import EvidenceError
+from dagveil.evidence.bundle import marginal_evidence
 from dagveil.evidence.joint import JointEvidence
-from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.moments import MomentEvidence, NoisyCovariance
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions

@@ -10,8 +10,8 @@ from simulated_tables import EXACT, all_pairs, count, draw_codes, pooled_partial
 
 from dagveil.evidence import pairs as pairs_module
 from dagveil.evidence import triples as triples_module
+from dagveil.evidence.bundle import marginal_evidence
 from dagveil.evidence.covariance import LEVELS_KEPT, OneHotCovariance, covariance_from_tables
-from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.tables import NoisyTable

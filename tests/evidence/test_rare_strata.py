@@ -10,7 +10,7 @@ import pytest
 from simulated_tables import release
 
 from dagveil.evidence import triples
-from dagveil.evidence.marginals import marginal_evidence
+from dagveil.evidence.bundle import marginal_evidence
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.triples import TripleEvidence
 from dagveil.evidence.wald import Conditioning

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from dagveil.evidence.marginals import pair_tables, triple_tables
+from dagveil.evidence.bundle import pair_tables, triple_tables
 from dagveil.evidence.tables import NoisyTable, read_tables
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from simulated_tables import count
 
+from dagveil.evidence.bundle import marginal_evidence
 from dagveil.evidence.joint import JointEvidence
-from dagveil.evidence.marginals import marginal_evidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.tables import NoisyTable, add_total

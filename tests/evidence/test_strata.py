@@ -8,11 +8,20 @@ from itertools import combinations, permutations, product
 import numpy as np
 import pytest
 
-from dagveil.evidence import margins as margins_module
 from dagveil.evidence import strata
-from dagveil.evidence.margins import AllMargins, AskedMargins, Margins, margins_of
+from dagveil.evidence import strata as margins_module
 from dagveil.evidence.questions import Questions
-from dagveil.evidence.strata import Levels, encode_questions, lay_out, lay_out_all, pool_strata
+from dagveil.evidence.strata import (
+    AllMargins,
+    AskedMargins,
+    Levels,
+    Margins,
+    encode_questions,
+    lay_out,
+    lay_out_all,
+    margins_of,
+    pool_strata,
+)
 
 SHAPE = (2, 3, 1, 2, 4, 2)
 

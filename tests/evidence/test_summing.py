@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dagveil.errors import EvidenceError
 from dagveil.evidence.bundle import independence_from
 from dagveil.evidence.questions import Questions
-from dagveil.evidence.summing import add_releases
+from dagveil.plans.combine import add_releases
 from dagveil.privacy.release import (
     NoisyCounts,
     NoisyFeatureMoments,

@@ -11,7 +11,7 @@ import dagveil as dv
 from dagveil.data.column import Boolean, Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
-from dagveil.evidence.choice import Candidate, Choice
+from dagveil.evidence.bundle import Candidate, Choice
 from dagveil.forecast import choose as room
 from dagveil.forecast.choose import AUTO_MODELS, TIE, choose_method
 

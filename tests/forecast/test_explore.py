@@ -21,7 +21,7 @@ from dagveil.errors import DagveilError, MethodError, SchemaError, UnreviewedSch
 from dagveil.forecast.detection import Weakest
 from dagveil.forecast.explore import Exploration, explore, load_exploration
 from dagveil.forecast.recommendation import Curve, Point, reach, read_curve, recommend
-from dagveil.forecast.time_limit import FEWEST_ROWS, fit_time_limit
+from dagveil.forecast.trial_runs import FEWEST_ROWS, fit_time_limit
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS
 from dagveil.privacy.budget import Budget

@@ -24,9 +24,9 @@ from dagveil.data.column import Boolean, Categorical
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 from dagveil.local.collector import Limits, make_app
+from dagveil.local.device import Sender
 from dagveil.local.planning import plan_protocol
 from dagveil.local.protocol import Mechanism, protocol_from_json
-from dagveil.local.sender import Sender
 from dagveil.local.store import ReportStore
 from dagveil_bench.collector_load import Load, Server, run_load, write_page
 

@@ -16,12 +16,10 @@ from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, DataError, EvidenceError
 from dagveil.local.collected import label_reports
 from dagveil.local.figures import success_with_priors
-from dagveil.local.law import Law, Rule, recover_law
-from dagveil.local.planning import plan_protocol
-from dagveil.local.priors import load_priors
+from dagveil.local.law import Law, Rule, recover_law, update_by_bayes
+from dagveil.local.planning import load_priors, plan_protocol
 from dagveil.local.protocol import Form, Mechanism, Protocol
 from dagveil.local.record import RecordChannel
-from dagveil.local.recovery import update_by_bayes
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 
 SCHEMA = Schema(

@@ -8,6 +8,7 @@ from scipy import stats
 
 from dagveil.errors import EvidenceError
 from dagveil.evidence.questions import Questions
+from dagveil.local.law import invert_reports, update_by_bayes
 from dagveil.local.linear_reports import LinearReportEvidence
 from dagveil.local.record import (
     RecordChannel,
@@ -18,7 +19,6 @@ from dagveil.local.record import (
     component_wise_response,
     join,
 )
-from dagveil.local.recovery import invert_reports, update_by_bayes
 from dagveil.local.reports import ReportEvidence, Reports
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 

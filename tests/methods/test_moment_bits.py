@@ -15,7 +15,7 @@ from dagveil.plans.plan_file import AskMoments, PlannedSite
 from dagveil.plans.planning import plan_measurement
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyMoments
-from dagveil.runs import memory_check
+from dagveil.runs import cost as costs
 from dagveil.runs.discovery import measure_source
 
 
@@ -51,7 +51,7 @@ def test_features_as_well() -> None:
 
 def test_the_true_number_of_rows_does_not_enter(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows that are declared as many get the bits of many, and the evidence says so."""
-    monkeypatch.setattr(memory_check, "available_memory", lambda: None)
+    monkeypatch.setattr(costs, "available_memory", lambda: None)
     columns = {name: Numeric(bounds=(-6.0, 6.0), center=0.0, spread=1.0) for name in "abc"}
     rows = {name: np.random.default_rng(1).normal(size=200) for name in "abc"}
     told = []

@@ -25,7 +25,7 @@ from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, s
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import noleaks
 from dagveil.methods.asking import Asked
-from dagveil.methods.schedules import Schedule, epsilon_at, iterations_allowed
+from dagveil.methods.noleaks import Schedule, epsilon_at, iterations_allowed
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration

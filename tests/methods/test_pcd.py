@@ -20,7 +20,7 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import pcd
 from dagveil.methods.asking import Asked
 from dagveil.papers import zhang2023
-from dagveil.papers.zhang2023 import published_p_value_range
+from dagveil.papers.zhang2023 import Rcit, RcitSettings, exact_rcit, published_p_value_range
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace
 from dagveil.privacy.ledger.memory import MemoryLedger
@@ -28,7 +28,6 @@ from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover
 from dagveil.search.constraint.pc import Traversal, prune
-from dagveil.statistics.rcit import Rcit, RcitSettings, exact_rcit
 
 Ask = Callable[..., tuple[Asked, Curator]]
 SOUND: list[dict[str, str]] = [

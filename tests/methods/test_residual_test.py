@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dagveil.data.memory import MemoryTable
+from dagveil.methods.pcd import partial_p_value, plan_residuals
 from dagveil.methods.regressions import ReleasedFunctions
-from dagveil.methods.residual_test import partial_p_value, plan_residuals
 from dagveil.privacy.release import NoisyMoments
 from dagveil_bench.levels import Design, Trial, design_schema, draw_design, run_trial
 

@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 
 from dagveil.errors import MethodError
 from dagveil.methods.catalogue import method_named
-from dagveil.methods.noleaks import CurateScoreSettings
-from dagveil.methods.schedules import Schedule, epsilon_at, iterations_allowed, shares, tell_direction
+from dagveil.methods.noleaks import (
+    CurateScoreSettings,
+    Schedule,
+    epsilon_at,
+    iterations_allowed,
+    shares,
+    tell_direction,
+)
 from dagveil.papers.publication import require_publication
 
 every_schedule = pytest.mark.parametrize("schedule", Schedule)

@@ -26,9 +26,8 @@ from dagveil.errors import (
 from dagveil.evidence.bundle import Evidence, evidence_from_json
 from dagveil.plans.combine import combine_evidence
 from dagveil.plans.plan_file import MeasurementPlan, NoiseLaw, PlannedSite, load_plan, plan_from_json
-from dagveil.plans.planning import TableRule, plan_measurement
+from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement
 from dagveil.plans.site_run import measure_planned, noise_deviation
-from dagveil.plans.work import forecast_plan
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions

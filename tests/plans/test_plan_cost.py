@@ -17,14 +17,13 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.catalogue import METHODS
-from dagveil.plans.planning import TableRule, plan_measurement
+from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement, work_at_site, work_of_search
 from dagveil.plans.site_run import measure_planned
-from dagveil.plans.work import forecast_plan, work_at_site, work_of_search
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
-from dagveil.runs import memory_check
+from dagveil.runs import cost as costs
 from dagveil.runs.cost import Search, Work, estimate_cost
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.runs.machine_speed import Speed, load_speed, measure_speed, save_speed, speed_path
@@ -133,19 +132,19 @@ class TestSpeed:
 
 class TestRoom:
     def test_the_system_says_how_much_is_free(self) -> None:
-        found = memory_check.available_memory()
+        found = costs.available_memory()
         assert found is None or 1e6 < found < 1e15
 
     def test_a_small_run_fits_and_a_large_one_is_refused(self) -> None:
         small = size_of(make_schema(12))
-        assert memory_check.check_fits(small, Speed(), 8e9).memory < 8e9
+        assert costs.check_fits(small, Speed(), 8e9).memory < 8e9
         with pytest.raises(MethodError, match=r"would need about .* GB of memory for reading, and 8 GB are available"):
-            memory_check.check_fits(replace(small, rows=10**9), Speed(), 8e9)
+            costs.check_fits(replace(small, rows=10**9), Speed(), 8e9)
 
     def test_what_is_suggested_would_fit(self) -> None:
         rows = 3 * 10**7
         large = replace(size_of(make_schema(20)), rows=rows)
-        advice = memory_check.suggest(large, Speed(), 8e9)
+        advice = costs.suggest(large, Speed(), 8e9)
         assert "another engine" in advice
         kept = int(advice.split("keep about ")[1].split()[0])
         assert 2 <= kept < 20
@@ -157,19 +156,19 @@ class TestRoom:
         plan = plan_measurement(make_schema(16, levels=12), 1, tables=TableRule.TRIPLES)
         work = work_of_search(plan, 50)
         with_triples = estimate_cost(work, Speed()).memory
-        assert "leave out three-way tables" in memory_check.suggest(work, Speed(), with_triples * 0.9)
+        assert "leave out three-way tables" in costs.suggest(work, Speed(), with_triples * 0.9)
         wide = work_of_search(plan_measurement(make_schema(100, levels=8), 1, tables=TableRule.PAIRS), 50)
         need = estimate_cost(wide, Speed()).memory
-        assert "--redraws 0" in memory_check.suggest(wide, Speed(), need * 0.99)
+        assert "--redraws 0" in costs.suggest(wide, Speed(), need * 0.99)
 
     def test_rows_alone_can_be_too_many_for_any_columns(self) -> None:
-        advice = memory_check.suggest(replace(size_of(make_schema(3)), rows=10**12), Speed(), 8e9)
+        advice = costs.suggest(replace(size_of(make_schema(3)), rows=10**12), Speed(), 8e9)
         assert "another engine" in advice
         assert "keep about" not in advice
         assert "three-way" not in advice
 
     def test_a_hopeless_run_is_told_so(self) -> None:
-        assert "larger machine" in memory_check.suggest(size_of(make_schema(12)), Speed(), 1e6)
+        assert "larger machine" in costs.suggest(size_of(make_schema(12)), Speed(), 1e6)
 
     def test_runs_refuse_before_they_spend(self) -> None:
         schema = make_schema(12, rows=10**12)
@@ -199,5 +198,5 @@ class TestRoom:
         assert len(result.graph.nodes) == 40
 
     def test_no_answer_from_the_system_refuses_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(memory_check, "available_memory", lambda: None)
-        assert math.isfinite(memory_check.check_fits(replace(size_of(make_schema(3)), rows=10**12), Speed()).memory)
+        monkeypatch.setattr(costs, "available_memory", lambda: None)
+        assert math.isfinite(costs.check_fits(replace(size_of(make_schema(3)), rows=10**12), Speed()).memory)

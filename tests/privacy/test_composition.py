@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagveil.errors import BudgetExceededError, LedgerError
-from dagveil.privacy.accounting import filter_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import epsilon_of_rho, mu_squared_of, rho_of
 from dagveil.privacy.events import SparseVectorRound
 from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.ledger import Ledger, MemoryLedger
-from dagveil.privacy.ledger.account import Terms
+from dagveil.privacy.ledger.account import Terms, check_name
 from dagveil.privacy.ledger.composition import (
     CONVERSION_SHARE,
     SUM_SHARE,
@@ -26,7 +25,7 @@ from dagveil.privacy.ledger.composition import (
     Totals,
     price_run,
 )
-from dagveil.privacy.ledger.names import check_name
+from dagveil.privacy.recount import filter_named
 from dagveil.privacy.relation import Relation
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")

@@ -16,10 +16,10 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import SparseVectorRound, Unbounded, encode_event
 from dagveil.privacy.ledger import Ledger, LedgerRun, MemoryLedger, schema
 from dagveil.privacy.ledger.account import Terms
+from dagveil.privacy.ledger.accounts import Head, verify_entries
 from dagveil.privacy.ledger.composition import Allowance, Composition
 from dagveil.privacy.ledger.entries import Entry, EntryKind, budget_body, follow, reservation_body
-from dagveil.privacy.ledger.heads import memory_of
-from dagveil.privacy.ledger.verification import Head, verify_entries
+from dagveil.privacy.ledger.store import memory_of
 from dagveil.privacy.relation import Relation
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")

@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 from scipy.special import chdtri
 
 from dagveil.errors import BudgetError
-from dagveil.privacy.noise.bits import SeededBits, SystemBits
-from dagveil.privacy.noise.exact import ExactNoise
-from dagveil.privacy.noise.intervals import exp_bounds
+from dagveil.privacy.noise.exact import BlockLaw, ExactNoise, SeededBits, SystemBits, exp_bounds
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.opendp import OpendpNoise
-from dagveil.privacy.noise.sampler_tables import BlockLaw
 from dagveil.privacy.noise.source import representable_scale, representable_variance
 
 FALSE_ALARM = 1e-6

@@ -26,7 +26,7 @@ from dagveil.privacy.mechanisms.smooth_median import (
     release_median,
     smooth_sensitivity,
 )
-from dagveil.privacy.noise.intervals import exp_bounds
+from dagveil.privacy.noise.exact import exp_bounds
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.source import representable_scale
 

@@ -14,8 +14,7 @@ from dagveil.evidence.questions import Answers, Questions
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.confidence import Shares, redraw_graphs
-from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
-from dagveil.search.constraint.colliders import orient_by_separating_sets
+from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
 from dagveil.search.constraint.skeleton import RemovalOrder, Skeleton, SkeletonSettings, find_skeleton
 
 NOTHING = Knowledge.none()

@@ -29,8 +29,16 @@ from dagveil.search.score.ges import (
     surroundings_of,
 )
 from dagveil.search.score.hybrid import Room, ScoreSearchSettings, choose_room, search_by_score
-from dagveil.search.score.operators import Kind, Operator, insert_cliques, list_deletes, list_turns
-from dagveil.search.score.pattern import Pattern, bits, find_parents
+from dagveil.search.score.operators import (
+    Kind,
+    Operator,
+    Pattern,
+    bits,
+    find_parents,
+    insert_cliques,
+    list_deletes,
+    list_turns,
+)
 from separation import is_separated
 
 NOTHING = Knowledge.none()

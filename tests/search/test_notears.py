@@ -30,9 +30,9 @@ from dagveil.search.score.notears import (
     find_weights,
     forbidden_entries,
     measure_loss,
+    minimise,
     raise_eigenvalues,
 )
-from dagveil.search.score.owl_qn import minimise
 from dagveil.search.score.threshold import (
     SMALLEST_EFFECT,
     Units,

@@ -13,8 +13,12 @@ from dagveil.evidence.questions import Questions
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, weigh_colliders
-from dagveil.search.constraint.colliders import orient_by_separating_sets
+from dagveil.search.constraint.arrows import (
+    ArrowSettings,
+    orient_by_evidence,
+    orient_by_separating_sets,
+    weigh_colliders,
+)
 from dagveil.search.constraint.skeleton import RemovalOrder, Skeleton, SkeletonSettings, find_skeleton
 
 SETTINGS = SkeletonSettings()

@@ -15,10 +15,17 @@ from dagveil.evidence.moments import MomentEvidence, NoisyCovariance
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.scores import moment_penalties
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.search.score.linear import MOST_POLISHED, SLACK, find_linear_dag
-from dagveil.search.score.linear_score import PENALTY_WEIGHT, LinearScore
+from dagveil.search.score.linear import (
+    MOST_PARENTS,
+    MOST_POLISHED,
+    PENALTY_WEIGHT,
+    SLACK,
+    LinearScore,
+    find_linear_dag,
+    polish,
+    reachable,
+)
 from dagveil.search.score.notears import NotearsSettings, find_weights, forbidden_entries
-from dagveil.search.score.polish import MOST_PARENTS, polish, reachable
 from dagveil.search.score.threshold import is_acyclic, pose, weights_to_dag
 
 Floats = NDArray[np.float64]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from dagveil.data.column import Numeric
-from dagveil.data.features import Basis, FeaturePlan, quantise_features
 from dagveil.data.memory import MemoryTable
+from dagveil.data.moments import Basis, FeaturePlan, quantise_features
 from dagveil.data.schema import Schema
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.features import feature_moments_squared_sensitivity
+from dagveil.statistics.moments import feature_moments_squared_sensitivity
 
 
 def make_plan(width: int, degree: int, per_feature: float, bits: int) -> FeaturePlan:

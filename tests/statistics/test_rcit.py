@@ -11,11 +11,18 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from dagveil.errors import EvidenceError
-from dagveil.papers.zhang2023 import published_hsic_bound, published_p_value_range, published_residual_hsic_bound
-from dagveil.statistics import rcit as module
+from dagveil.papers import zhang2023 as module
+from dagveil.papers.zhang2023 import (
+    Rcit,
+    RcitSettings,
+    exact_rcit,
+    feature_rcit,
+    published_hsic_bound,
+    published_p_value_range,
+    published_residual_hsic_bound,
+)
 from dagveil.statistics.hsic import draw_permutations, exact_hsic
 from dagveil.statistics.kernels import gaussian_gram, median_bandwidth
-from dagveil.statistics.rcit import Rcit, RcitSettings, exact_rcit, feature_rcit
 from dagveil.statistics.residuals import ridge_residuals
 
 LEVEL = 0.05

@@ -27,9 +27,9 @@ import numpy as np
 from dagveil.data.column import Categorical
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
+from dagveil.local.device import Sender
 from dagveil.local.planning import plan_protocol
 from dagveil.local.protocol import Mechanism, Protocol
-from dagveil.local.sender import Sender
 from dagveil.local.store import ReportStore
 
 COLUMNS: Final = 8

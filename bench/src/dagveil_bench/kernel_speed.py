@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import MissingExtraError
+from dagveil.papers.zhang2023 import RcitSettings, exact_rcit, feature_rcit
 from dagveil.runs.discovery import discover
 from dagveil.search.settings import SearchSettings
-from dagveil.statistics.rcit import RcitSettings, exact_rcit, feature_rcit
 from dagveil_bench.nonlinear import nonlinear_schema, sample_over
 from dagveil_bench.speed import Timing
 

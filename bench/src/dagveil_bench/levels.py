@@ -28,7 +28,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods import measure_features, pcd
 from dagveil.methods.asking import Needs, ThresholdedQuestions, asking_filter
 from dagveil.methods.regressions import release_functions
-from dagveil.papers.zhang2023 import PcdPublished, PublishedDecision
+from dagveil.papers.zhang2023 import PcdPublished, PublishedDecision, RcitSettings, exact_rcit
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.filter import Filter
@@ -37,7 +37,6 @@ from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyFeatureMoments
 from dagveil.progress import silent
-from dagveil.statistics.rcit import RcitSettings, exact_rcit
 from dagveil_bench.nonlinear import with_bins
 
 Columns = Mapping[str, NDArray[np.float64]]

@@ -26,9 +26,9 @@ from dagveil.examples.simulate import random_network
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.local.law import apply_to_axes
 from dagveil.local.linear_reports import LinearReportEvidence
 from dagveil.local.record import ComponentWise, Split, Undo, component_wise_geometric, component_wise_response
-from dagveil.local.recovery import apply_to_axes
 from dagveil.local.reports import ReportEvidence, Reports
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 

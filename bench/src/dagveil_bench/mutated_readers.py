@@ -29,8 +29,7 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.exchange.formats import Format, load_graph, write_graph
 from dagveil.local.device import Device
 from dagveil.local.lines import guess_format, read_records, split_lines
-from dagveil.local.planning import plan_protocol
-from dagveil.local.priors import load_priors
+from dagveil.local.planning import load_priors, plan_protocol
 from dagveil.local.protocol import Mechanism, Protocol, load_protocol
 from dagveil.plans.combine import combine_evidence
 from dagveil.plans.plan_file import PlannedSite, load_plan

@@ -25,7 +25,7 @@ from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Progress
-from dagveil.runs import assemble as writing
+from dagveil.runs import result as writing
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.result import Result
 from dagveil.runs.run import schema_knowledge

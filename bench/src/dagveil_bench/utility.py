@@ -12,8 +12,7 @@ import numpy as np
 
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import MethodError
-from dagveil.evaluation.arrows import marked_edge_f1
-from dagveil.evaluation.distance import cpdag_shd
+from dagveil.evaluation.comparison import cpdag_shd, marked_edge_f1
 from dagveil.evaluation.skeleton import rate_skeleton
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import (

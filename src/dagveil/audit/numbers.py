@@ -16,22 +16,28 @@ from numpy.typing import NDArray
 
 from dagveil.audit.records import BatchMeasure, Domain, Measure, look_at_records
 from dagveil.audit.search import AuditedStatistic, Floats, Look, Norm, join_looks
-from dagveil.data.additive import AdditiveFunction
 from dagveil.data.column import Numeric
-from dagveil.data.features import Basis, FeaturePlan, quantise_features, sum_feature_products
 from dagveil.data.gradients import GradientPlan, _clip_products, _products, sum_curvatures, sum_gradients
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import MomentPlan, quantise_rows, scale_rows, sum_outer_products
-from dagveil.data.residuals import ResidualPlan, expand_residuals, sum_residual_products
+from dagveil.data.moments import (
+    Basis,
+    FeaturePlan,
+    MomentPlan,
+    quantise_features,
+    quantise_rows,
+    scale_rows,
+    sum_feature_products,
+    sum_outer_products,
+)
+from dagveil.data.residuals import AdditiveFunction, ResidualPlan, expand_residuals, sum_residual_products
 from dagveil.data.schema import Schema
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import counts_squared_sensitivity
-from dagveil.statistics.features import feature_moments_squared_sensitivity
 from dagveil.statistics.gcm import gcm_sensitivities, gcm_sums
 from dagveil.statistics.gradients import curvature_squared_sensitivity, gradient_squared_sensitivity
 from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
 from dagveil.statistics.kernels import KernelFeatures, kernel_features
-from dagveil.statistics.moments import moments_squared_sensitivity
+from dagveil.statistics.moments import feature_moments_squared_sensitivity, moments_squared_sensitivity
 from dagveil.statistics.residual_ranks import residual_rank_score, residual_rank_sensitivity
 from dagveil.statistics.residuals import (
     clip_residuals,

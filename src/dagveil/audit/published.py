@@ -33,13 +33,12 @@ from dagveil.papers.common import (
 from dagveil.papers.ma2022 import published_gradient_sensitivity
 from dagveil.papers.publication import read_settings, require_publication
 from dagveil.papers.xu2017 import greedy_distance, published_covariance_sensitivity
-from dagveil.papers.zhang2023 import published_hsic_bound, published_residual_bound
+from dagveil.papers.zhang2023 import RcitSettings, exact_rcit, published_hsic_bound, published_residual_bound
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.progress import silent
-from dagveil.statistics.rcit import RcitSettings, exact_rcit
 from dagveil.statistics.residuals import ridge_residuals
 
 ROWS: Final = 200

@@ -18,8 +18,7 @@ from dagveil.audit.search import Effort
 from dagveil.audit.sensitivity import audited_statistics
 from dagveil.cli.options import read_options
 from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.progress import show_progress
-from dagveil.cli.terminal import open_console, print_written
+from dagveil.cli.terminal import open_console, print_written, show_progress
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.method import Method
 from dagveil.papers.publication import PAPERS

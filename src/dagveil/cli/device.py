@@ -16,10 +16,9 @@ from dagveil.cli.output import check_writable
 from dagveil.cli.terminal import count
 from dagveil.errors import DataError
 from dagveil.local.collected import LabelReader
-from dagveil.local.device import NOT_PRIVATE, Device
+from dagveil.local.device import MOST_TRIES, NOT_PRIVATE, Device, Sender
 from dagveil.local.lines import LineFormat, RecordWriter, check_labels, guess_format, read_records, split_lines
 from dagveil.local.protocol import load_protocol
-from dagveil.local.sender import MOST_TRIES, Sender
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.runs.saving import save_whole
 from dagveil.text import clean_lines

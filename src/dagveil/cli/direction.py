@@ -10,9 +10,8 @@ import click
 from dagveil.cli.options import run_options
 from dagveil.cli.order import read_order
 from dagveil.cli.output import name_recovery, write_paid
-from dagveil.cli.progress import show_progress
 from dagveil.cli.stopping import stoppable
-from dagveil.cli.terminal import open_console, print_receipt, print_written
+from dagveil.cli.terminal import open_console, print_receipt, print_written, show_progress
 from dagveil.methods.pcd import RegressionRule
 from dagveil.runs.direction import DirectionSettings, Score, find_direction
 from dagveil.text import clean_text

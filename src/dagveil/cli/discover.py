@@ -23,11 +23,9 @@ from dagveil.cli.options import (
 )
 from dagveil.cli.order import Order, read_order
 from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_output, write_paid
-from dagveil.cli.progress import show_progress
 from dagveil.cli.stopping import stoppable
-from dagveil.cli.terminal import count, print_receipt, print_result, print_written
-from dagveil.evidence.bundle import Evidence, load_evidence
-from dagveil.evidence.choice import AUTO, Choice
+from dagveil.cli.terminal import count, print_receipt, print_result, print_written, show_progress
+from dagveil.evidence.bundle import AUTO, Choice, Evidence, load_evidence
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.method import Method

@@ -11,8 +11,7 @@ from rich.table import Table
 
 from dagveil.cli.options import ledger_option
 from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.progress import show_progress
-from dagveil.cli.terminal import open_console, print_written
+from dagveil.cli.terminal import open_console, print_written, show_progress
 from dagveil.data.schema import Schema
 from dagveil.forecast.explore import EPSILONS, MODELS, SECONDS, WANTED_F1, Exploration, check_ending, explore
 from dagveil.forecast.synthetic import EDGES_PER_COLUMN, STRENGTH

@@ -19,14 +19,12 @@ from dagveil.cli.device import randomise, send
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.options import require_schema, search_options, search_settings
 from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.progress import show_progress
-from dagveil.cli.terminal import count, open_console, print_result, print_written
+from dagveil.cli.terminal import count, open_console, print_result, print_written, show_progress
 from dagveil.errors import DataError
 from dagveil.local.figures import Figures, success_with_priors
 from dagveil.local.law import REDRAWS, Rule, recover_law
 from dagveil.local.lines import LineFormat, check_labels
-from dagveil.local.planning import plan_protocol
-from dagveil.local.priors import load_priors
+from dagveil.local.planning import load_priors, plan_protocol
 from dagveil.local.protocol import Form, Mechanism, Protocol, load_protocol
 from dagveil.local.record import ComponentWise, Norm, Split
 from dagveil.privacy.budget import exact, round_up

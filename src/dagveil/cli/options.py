@@ -14,7 +14,7 @@ from dagveil.data.schema import Schema, load_schema
 from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
-from dagveil.runs.default_ledger import LEDGER_VARIABLE, default_ledger, open_private
+from dagveil.runs.run import LEDGER_VARIABLE, default_ledger, open_private
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
 LEDGER_WAIT_SECONDS = WAIT_SECONDS

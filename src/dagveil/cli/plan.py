@@ -19,13 +19,11 @@ from dagveil.data.machine import available_memory
 from dagveil.data.schema import Schema
 from dagveil.forecast.detection import tell_visibility
 from dagveil.plans.plan_file import AskFeatures, AskMoments, MeasurementPlan, PlannedSite
-from dagveil.plans.planning import TableRule, plan_measurement
-from dagveil.plans.work import forecast_plan, work_at_site, work_of_search
+from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement, work_at_site, work_of_search
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.runs.cost import estimate_cost, tell_bytes, tell_seconds
+from dagveil.runs.cost import estimate_cost, suggest, tell_bytes, tell_seconds
 from dagveil.runs.machine_speed import load_speed, measure_speed, save_speed
-from dagveil.runs.memory_check import suggest
 from dagveil.search.settings import SearchSettings
 from dagveil.text import clean_text
 

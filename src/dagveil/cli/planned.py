@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from dagveil.cli.order import read_order
-from dagveil.cli.progress import show_progress
+from dagveil.cli.terminal import show_progress
 from dagveil.errors import InvalidBudgetError
 from dagveil.evidence.bundle import Evidence
 from dagveil.plans.plan_file import PlannedSite, load_plan

@@ -19,8 +19,7 @@ from dagveil.curator.gradients import GradientQuestions
 from dagveil.curator.journal import Journal
 from dagveil.curator.kernel_questions import KernelQuestions
 from dagveil.curator.questions import QuestionSession
-from dagveil.data.features import FeaturePlan
-from dagveil.data.moments import MomentPlan
+from dagveil.data.moments import FeaturePlan, MomentPlan
 from dagveil.data.residuals import ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table, table_shapes
@@ -40,8 +39,7 @@ from dagveil.statistics.contingency import (
     interactions_squared_sensitivity,
     margins_squared_sensitivity,
 )
-from dagveil.statistics.features import feature_moments_squared_sensitivity
-from dagveil.statistics.moments import moments_squared_sensitivity
+from dagveil.statistics.moments import feature_moments_squared_sensitivity, moments_squared_sensitivity
 from dagveil.statistics.statistic import Statistic
 
 MAX_RELEASED_CELLS = 20_000_000

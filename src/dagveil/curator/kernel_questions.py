@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dagveil.curator.gate import Gate
 from dagveil.curator.questions import RECORD, Question
-from dagveil.data.additive import AdditiveFunction
-from dagveil.data.fixed_slots import check_slots
+from dagveil.data.residuals import AdditiveFunction
+from dagveil.data.selection import check_slots
 from dagveil.data.table import Table
 from dagveil.errors import MethodError
 from dagveil.privacy.events import DiscreteLaplace

@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dagveil.data.cells import place_codes, read_numbers
 from dagveil.data.column import MISSING_LABEL, OWN_LEVEL, Column, Numeric
 from dagveil.data.encoding import bin_numbers, clip_numbers, find_levels, is_text, read_declared_numbers
-from dagveil.data.parsing import read_numbers
 from dagveil.data.reading import read_declared
 from dagveil.data.schema import Schema
-from dagveil.data.spelling import place_codes
 
 CUSTODIAN_WARNING: Final = (
     "For the custodian's eyes only: these are exact counts of the records, not private ones. Do not publish them."

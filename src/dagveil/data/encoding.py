@@ -17,10 +17,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dagveil.data.cells import (
+    is_decimal_text,
+    is_float_text,
+    is_integer_text,
+    list_chunks,
+    place_codes,
+    read_numbers,
+    simplify_type,
+    spell_levels,
+    take_cells,
+)
 from dagveil.data.column import OWN_LEVEL, Column, LevelColumn, Numeric
-from dagveil.data.parsing import list_chunks, read_numbers, simplify_type, take_cells
 from dagveil.data.schema import Schema
-from dagveil.data.spelling import is_decimal_text, is_float_text, is_integer_text, place_codes, spell_levels
 from dagveil.errors import DataError
 
 Codes = NDArray[np.unsignedinteger[Any]]

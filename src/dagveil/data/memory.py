@@ -14,16 +14,13 @@ from numpy.typing import NDArray
 from dagveil.data.column import Column, Numeric
 from dagveil.data.distinct import WeightedRows, count_cells, mix_codes, shrink_rows, sort_rows
 from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode, join_columns
-from dagveil.data.features import FeaturePlan, sum_feature_products
-from dagveil.data.fixed_slots import check_slots, level_column, scale_to_unit
 from dagveil.data.gradients import Block, GradientPlan, scale_blocks, sum_curvatures, sum_gradients, weighs_exactly
-from dagveil.data.moments import MomentPlan, sum_outer_products
-from dagveil.data.products import PairTables, count_pairs, pays
+from dagveil.data.moments import FeaturePlan, MomentPlan, sum_feature_products, sum_outer_products
+from dagveil.data.products import PairTables, bundle_columns, count_pairs, pays
 from dagveil.data.reading import read_declared
 from dagveil.data.residuals import ResidualPlan, sum_residual_products
 from dagveil.data.schema import Schema
-from dagveil.data.selection import choose_rows, row_words
-from dagveil.data.shared_counts import bundle_columns
+from dagveil.data.selection import check_slots, choose_rows, level_column, row_words, scale_to_unit
 from dagveil.data.table import check_columns, check_edges, check_exponents, table_shape, table_shapes
 from dagveil.errors import DataError, SchemaError
 

@@ -20,9 +20,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from dagveil.data.cells import is_integer_text, place_codes, spell_levels
 from dagveil.data.column import OWN_LEVEL, Column, LevelColumn, Numeric
 from dagveil.data.encoding import code_type, is_text
-from dagveil.data.spelling import is_integer_text, place_codes, spell_levels
 
 MOST_BRANCHES: Final = 64
 """A CASE with more branches than this would cost more than it saves."""

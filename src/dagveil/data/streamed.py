@@ -12,16 +12,13 @@ from numpy.typing import NDArray
 from dagveil.data.column import Numeric
 from dagveil.data.distinct import WeightedRows
 from dagveil.data.encoding import EncodedColumns, check_types, code_type, join_columns
-from dagveil.data.features import FeaturePlan
-from dagveil.data.fixed_slots import check_slots
 from dagveil.data.gradients import GradientPlan, weighs_exactly
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import MomentPlan
+from dagveil.data.moments import FeaturePlan, MomentPlan
 from dagveil.data.residuals import ResidualPlan
 from dagveil.data.schema import Schema
-from dagveil.data.selection import HASH_BYTES, choose_from
-from dagveil.data.spool import PartRows, Spool
-from dagveil.data.streams import Question, RowSource, encode_batch
+from dagveil.data.selection import HASH_BYTES, check_slots, choose_from
+from dagveil.data.streams import PartRows, Question, RowSource, Spool, encode_batch
 from dagveil.data.table import Table, check_columns, check_edges, check_exponents, table_shape
 from dagveil.errors import DataError, SchemaError
 

@@ -13,9 +13,8 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.data.features import FeaturePlan
 from dagveil.data.gradients import GradientPlan
-from dagveil.data.moments import MomentPlan
+from dagveil.data.moments import FeaturePlan, MomentPlan
 from dagveil.data.residuals import ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.errors import SchemaError
@@ -60,7 +59,7 @@ class Table(Protocol):
         """Give the rows as a fixed number of slots, scaled to [-1, 1], in the shape (slots, k).
 
         Rows that their own cells choose, and put in order (`dagveil.data.selection`), then public filler
-        (`dagveil.data.fixed_slots`); the same ones for all columns. A part of a table has counts only and refuses.
+        (`dagveil.data.selection`); the same ones for all columns. A part of a table has counts only and refuses.
         """
 
     def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:

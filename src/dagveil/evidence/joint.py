@@ -24,10 +24,18 @@ from dagveil.evidence.covariance import (
     group_levels,
     merge_matrix,
 )
-from dagveil.evidence.margins import AllMargins, margins_of
 from dagveil.evidence.pairs import CELLS_PER_BATCH, PairEvidence
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.evidence.strata import Layout, Levels, encode_questions, lay_out, lay_out_all, pool_strata
+from dagveil.evidence.strata import (
+    AllMargins,
+    Layout,
+    Levels,
+    encode_questions,
+    lay_out,
+    lay_out_all,
+    margins_of,
+    pool_strata,
+)
 from dagveil.evidence.tables import NoisyTable
 from dagveil.evidence.wald import Wald
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DagveilError, MethodError
-from dagveil.evidence.choice import Candidate, Choice
+from dagveil.evidence.bundle import Candidate, Choice
 from dagveil.forecast.synthetic import SyntheticLaw
-from dagveil.forecast.time_limit import fit_time_limit
-from dagveil.forecast.trial_runs import TrialRun, run_trials
+from dagveil.forecast.trial_runs import TrialRun, fit_time_limit, run_trials
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS
 from dagveil.methods.method import Method

@@ -19,8 +19,7 @@ from dagveil.forecast.synthetic import BOUNDS_IN_SPREADS
 from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH, fit_levels
 from dagveil.methods.measure_moments import SIZES_SHARE
 from dagveil.plans.plan_file import Ask, AskInteractions, AskMoments, AskTables, MeasurementPlan, list_sets
-from dagveil.plans.planning import plan_measurement
-from dagveil.plans.work import forecast_noise
+from dagveil.plans.planning import forecast_noise, plan_measurement
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.search.constraint.skeleton import SkeletonSettings
 

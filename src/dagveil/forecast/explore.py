@@ -22,16 +22,14 @@ from dagveil.forecast.choose import check_method, fitting_methods, scale_budget
 from dagveil.forecast.detection import find_weakest
 from dagveil.forecast.recommendation import Curve, Point, Recommendation, recommend
 from dagveil.forecast.synthetic import STRENGTH, SyntheticLaw
-from dagveil.forecast.time_limit import TimeLimit, fit_time_limit
-from dagveil.forecast.trial_runs import TrialOutcome, TrialRun, most_common_order, run_trials
+from dagveil.forecast.trial_runs import TimeLimit, TrialOutcome, TrialRun, fit_time_limit, most_common_order, run_trials
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy import fraction_json
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.document import Document
 from dagveil.progress import Progress, silent
-from dagveil.runs.default_ledger import LedgerPlace, UnnamedLedger, find_left
-from dagveil.runs.run import schema_knowledge
+from dagveil.runs.run import LedgerPlace, UnnamedLedger, find_left, schema_knowledge
 
 EXPLORATION_VERSION = 1
 """Version of the JSON; readers refuse newer ones."""

@@ -16,14 +16,109 @@ from dagveil.errors import DagveilError
 from dagveil.evaluation.skeleton import skeleton_f1
 from dagveil.forecast.synthetic import SyntheticLaw, SyntheticTable, make_synthetic
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import method_named
+from dagveil.methods.catalogue import METHODS, method_named
+from dagveil.methods.method import Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, Release
 from dagveil.progress import Progress
+from dagveil.runs.cost import estimate_cost
 from dagveil.runs.discovery import discover, measure_source
+from dagveil.runs.machine_speed import Speed
 from dagveil.runs.search import search_evidence
+from dagveil.runs.work import work_of_run
 from dagveil.search.settings import SearchSettings
+
+MADE_CELL = 1.5e-7
+"""Seconds to make one cell up."""
+
+FEWEST_ROWS = 10_000
+"""Rows below which synthetic tables are not cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """What is tried.
+
+    Attributes
+    ----------
+    rows
+        Of each synthetic table.
+    methods
+        Names.
+    left_out
+        Names that would take too long.
+    seconds
+        Processor seconds that are foreseen.
+    """
+
+    rows: int
+    methods: tuple[str, ...]
+    left_out: tuple[str, ...]
+    seconds: float
+
+
+def fit_time_limit(
+    schema: Schema,
+    knowledge: Knowledge,
+    methods: Sequence[Method],
+    budgets: Sequence[Budget],
+    models: int,
+    rows: int,
+    limit: float,
+    *,
+    may_leave_out: bool,
+) -> TimeLimit:
+    """Leave out the slowest methods, then cut rows, until the forecast is within the limit.
+
+    Parameters
+    ----------
+    schema, knowledge
+        What is tried on.
+    methods
+        What would be tried; the first one is never left out.
+    budgets, models
+        Runs of each method.
+    rows
+        Rows that each synthetic table should have.
+    limit
+        Processor seconds.
+    may_leave_out
+        Whether methods may be left out; methods that were asked for by name may not.
+    """
+
+    def foresee(names: Sequence[Method], n_rows: int) -> float:
+        runs = sum(foresee_run(schema, knowledge, method, budget, n_rows) for method in names for budget in budgets)
+        return models * (runs + MADE_CELL * n_rows * len(schema.columns))
+
+    kept = list(methods)
+    fewest = min(rows, FEWEST_ROWS)
+    while may_leave_out and len(kept) > 1 and foresee(kept, rows) > limit:
+        slowest = max(kept[1:], key=lambda method: foresee([method], rows))
+        if foresee([slowest], fewest) <= limit / len(kept):
+            break  # it is the rows that take long
+        kept.remove(slowest)
+    while rows > fewest and foresee(kept, rows) > limit:
+        rows = max(fewest, rows // 2)
+    names = {method.name for method in kept}
+    left_out = tuple(method.name for method in methods if method.name not in names)
+    return TimeLimit(rows, tuple(method.name for method in kept), left_out, foresee(kept, rows))
+
+
+def foresee_run(schema: Schema, knowledge: Knowledge, method: Method, budget: Budget, rows: int) -> float:
+    """Return the processor seconds of one run on a table in memory, without redraws."""
+    weight = 1.0
+    if method.release is None or method.name not in METHODS:
+        weight = method.relative_time
+        method = METHODS["measure"]
+    settings = method.read_settings(None)
+    accounting = method.accounting(budget, schema, settings, knowledge)
+    sized = msgspec.structs.replace(schema, nominal_rows=rows)
+    work = work_of_run(sized, method, accounting, settings, knowledge, noise=NoiseKind.EXACT, held=True)
+    cost = estimate_cost(work, Speed())
+    # the program has started already
+    return weight * (cost.seconds - cost.steps[0].seconds)
+
 
 STAGE = "trial runs on synthetic tables"
 """What progress is told."""

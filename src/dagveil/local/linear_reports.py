@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.evidence.questions import Answers, Questions
+from dagveil.evidence.scores import EvidenceScore
 from dagveil.local.record import Undo
-from dagveil.local.reports import Reports, share_of_redraws
+from dagveil.local.reports import ReportEvidence, Reports, share_of_redraws
 
 Floats = NDArray[np.float64]
 Mean = TypeVar("Mean", float, NDArray[np.float64])
@@ -153,3 +154,16 @@ class LinearReportEvidence:
 def _undo_mean(seen: Mean, blind: Mean, kept: float) -> Mean:
     """Mean over true records from that over reports and that over all records, equally likely."""
     return (seen - (1.0 - kept) * blind) / kept
+
+
+def report_score(evidence: ReportEvidence | LinearReportEvidence) -> EvidenceScore:
+    """Return ½ (T − penalty) of the tests on reports; T stands in for twice the gain in log-likelihood.
+
+    The penalty belongs to the pair, so graphs with one skeleton differ by statistics alone.
+    """
+    d = len(evidence.columns)
+    penalties = np.zeros((d, d))
+    for x in range(d):
+        for y in range(x):
+            penalties[x, y] = penalties[y, x] = evidence.penalty(x, y)
+    return EvidenceScore(evidence, penalties, left_behind=0.0)

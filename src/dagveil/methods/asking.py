@@ -26,7 +26,7 @@ from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.filter import ApproximateZcdpFilter, Filter
 from dagveil.privacy.mechanisms.laplace import PureEvent, filter_for
 from dagveil.privacy.relation import Relation
-from dagveil.search.constraint.colliders import orient_by_separating_sets
+from dagveil.search.constraint.arrows import orient_by_separating_sets
 from dagveil.search.constraint.pc import Sweep
 from dagveil.statistics.distance import ExactDistance
 from dagveil.statistics.reconciled import PartTest, Reconciled

@@ -16,8 +16,7 @@ import msgspec
 
 from dagveil.curator import Curator
 from dagveil.data.column import Numeric
-from dagveil.data.features import MOST_FEATURES, Basis, FeaturePlan
-from dagveil.data.moments import choose_bits
+from dagveil.data.moments import MOST_FEATURES, Basis, FeaturePlan, choose_bits
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage

@@ -9,11 +9,16 @@ from fractions import Fraction
 from typing import Annotated
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
 
 from dagveil.curator import Curator, Question
 from dagveil.curator.kernel_questions import HsicTest, KernelQuestions, Regression, Ridge, check_permutations
-from dagveil.data.fixed_slots import MOST_SLOTS
+from dagveil.data.column import Numeric
+from dagveil.data.residuals import RESIDUAL_SPREAD, ResidualPlan
 from dagveil.data.schema import Schema
+from dagveil.data.selection import MOST_SLOTS, unit_scale
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
@@ -21,15 +26,113 @@ from dagveil.methods.asking import Asked, Count, Level, Order, Positive, count_p
 from dagveil.methods.measure import check_measurable, release_rows
 from dagveil.methods.method import ONE_QUESTION, TWO_NUMBERS, ZHANG_2023, Method, SharpCase
 from dagveil.methods.regressions import ReleasedFunctions, release_functions
-from dagveil.methods.residual_test import partial_p_value, plan_residuals
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace
 from dagveil.privacy.filter import Filter, tightest_filter
 from dagveil.privacy.mechanisms.gaussian import deviation_for
 from dagveil.privacy.mechanisms.laplace import epsilon_for, filter_for
+from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.statistics.gcm import gcm_p_value
+
+Floats = NDArray[np.float64]
+
+DRAWS = 200
+"""Simulations of regressions that noise has led astray."""
+
+SEED = 20230207
+"""Of these simulations; they are post-processing, and the same question must get the same answer."""
+
+SCALED_MEAN_SPREAD = 1.0
+"""How far the mean of a scaled residual is from 0, usually; noisy means are shrunk accordingly."""
+
+CAUTION = 1.1
+"""The standard error is taken this much larger: it is right to first order only."""
+
+SMALLEST_SPREAD = 0.1
+"""Floor for the spread of a column in half-widths of its bounds, where only noise tells it."""
+
+
+def plan_residuals(functions: ReleasedFunctions, schema: Schema, question: Question) -> ResidualPlan:
+    """Return what is to be measured for a question, from public and released facts."""
+    x, y, given = question
+    return ResidualPlan(
+        (x, y),
+        given,
+        (functions.function(x, given), functions.function(y, given)),
+        (functions.function(x, ()).constant, functions.function(y, ()).constant),
+        (_spread(functions, schema, x), _spread(functions, schema, y)),
+    )
+
+
+def partial_p_value(release: NoisyMoments, plan: ResidualPlan, functions: ReleasedFunctions, rows: int) -> float:
+    """Return the p-value of a zero partial covariance of the residuals, all noise counted.
+
+    Parameters
+    ----------
+    release
+        Noisy moments of `plan`.
+    plan
+        What was measured.
+    functions
+        The regressions, with the noise of their moments.
+    rows
+        Nominal number of rows.
+    """
+    deviation = release.deviation / rows
+    mean, of_mean = _shrink_means(release, rows)
+    covariance = release.matrix[1:, 1:] / rows - np.outer(mean, mean)
+    np.fill_diagonal(covariance, np.maximum(np.diag(covariance), math.sqrt(2.0) * deviation))
+    left, right = _residual_directions(covariance, deviation)
+    lengths = float(left @ left), float(right @ right)
+    value = float(left @ covariance @ right)
+    spreads = [
+        max(float(side @ covariance @ side), math.sqrt(2.0) * deviation * length)
+        for side, length in zip((left, right), lengths, strict=True)
+    ]
+    noise = deviation**2 * (lengths[0] * lengths[1] + float(left @ right) ** 2)
+    means = [of_mean * length for length in lengths]
+    centring = float(left @ mean) ** 2 * means[1] + float(right @ mean) ** 2 * means[0] + means[0] * means[1]
+    error = CAUTION * math.sqrt(spreads[0] * spreads[1] / rows + noise + centring)
+    leftovers = np.zeros(1)
+    if plan.given:
+        unit = (RESIDUAL_SPREAD * plan.spreads[0]) * (RESIDUAL_SPREAD * plan.spreads[1])
+        leftovers = functions.draw_leftovers(*plan.pair, plan.given, rows, DRAWS, np.random.default_rng(SEED)) / unit
+    size = abs(value)
+    tails = special.ndtr(-(size - leftovers) / error) + special.ndtr(-(size + leftovers) / error)
+    return float(np.minimum(tails, 1.0).mean())
+
+
+def _shrink_means(release: NoisyMoments, rows: int) -> tuple[Floats, float]:
+    """Return means of coordinates, shrunk where noise hides them, and the variance that is left in each."""
+    noisy = release.matrix[0, 1:] / (release.constant * rows)
+    variance = (release.deviation / (release.constant * rows)) ** 2
+    share = SCALED_MEAN_SPREAD**2 / (SCALED_MEAN_SPREAD**2 + variance)
+    return share * noisy, share * variance
+
+
+def _residual_directions(covariance: Floats, deviation: float) -> tuple[Floats, Floats]:
+    """Return what is left of the first two coordinates after regression on the others."""
+    size = len(covariance)
+    left, right = np.eye(size)[0], np.eye(size)[1]
+    if size > 2:
+        values, vectors = np.linalg.eigh(covariance[2:, 2:])
+        floor = max(deviation * math.sqrt(size - 2), 1e-4)
+        inverse = (vectors / np.maximum(values, floor)) @ vectors.T
+        left[2:] = -inverse @ covariance[2:, 0]
+        right[2:] = -inverse @ covariance[2:, 1]
+    return left, right
+
+
+def _spread(functions: ReleasedFunctions, schema: Schema, name: str) -> float:
+    """Return the spread of a column in half-widths of its bounds: declared, or else from released moments."""
+    column = schema.columns[name]
+    _, half = unit_scale(column)
+    if isinstance(column, Numeric) and column.spread is not None and half > 0.0:
+        return column.spread / half
+    return max(functions.spread(name), SMALLEST_SPREAD)
+
 
 MOMENTS_SHARE = Fraction(1, 8)
 """Share of the budget for the moments that regressions are computed from."""

@@ -14,9 +14,9 @@ from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
 from dagveil.curator import Curator
-from dagveil.data.additive import AdditiveFunction
-from dagveil.data.features import Basis, FeaturePlan
-from dagveil.data.fixed_slots import unit_scale
+from dagveil.data.moments import Basis, FeaturePlan
+from dagveil.data.residuals import AdditiveFunction
+from dagveil.data.selection import unit_scale
 from dagveil.evidence.bundle import Stage
 from dagveil.evidence.features import covariance_from_features
 from dagveil.evidence.moments import draw_symmetric

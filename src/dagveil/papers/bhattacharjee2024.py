@@ -11,7 +11,7 @@ from dagveil.curator import Question
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Level, NotNegative
 from dagveil.methods.curate import allocate
-from dagveil.methods.schedules import Schedule
+from dagveil.methods.noleaks import Schedule
 from dagveil.papers.access import PublishedAccess
 from dagveil.papers.common import PublishedTests, describe_published
 from dagveil.papers.ma2022 import NOLEAKS_FLAW, NoleaksPublished, publish_noleaks

@@ -11,8 +11,17 @@ import numpy as np
 from dagveil.data.column import Numeric
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive, Rate
-from dagveil.methods.noleaks import BITS, Clip, Floats, descend, read_graph, row_plan
-from dagveil.methods.schedules import Schedule, epsilon_at, tell_direction
+from dagveil.methods.noleaks import (
+    BITS,
+    Clip,
+    Floats,
+    Schedule,
+    descend,
+    epsilon_at,
+    read_graph,
+    row_plan,
+    tell_direction,
+)
 from dagveil.papers.access import PublishedAccess
 from dagveil.papers.publication import Publication
 from dagveil.privacy.budget import Budget

@@ -15,8 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from dagveil.data.column import Numeric
-from dagveil.data.features import FeaturePlan
-from dagveil.data.moments import MomentPlan
+from dagveil.data.moments import FeaturePlan, MomentPlan
 from dagveil.data.schema import MOST_ROWS, Schema
 from dagveil.errors import MethodError, SchemaError
 from dagveil.evidence.bundle import Study

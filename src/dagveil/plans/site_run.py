@@ -31,7 +31,7 @@ from dagveil.plans.plan_file import (
     list_sets,
     load_plan,
 )
-from dagveil.plans.work import work_at_site
+from dagveil.plans.planning import work_at_site
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMoments, Release
 from dagveil.progress import silent

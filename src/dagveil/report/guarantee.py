@@ -9,10 +9,10 @@ from fractions import Fraction
 from typing import Final
 
 from dagveil.errors import BudgetError
-from dagveil.privacy.accounting import filter_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Unbounded
 from dagveil.privacy.receipt import NO_GUARANTEE, PLUGIN, Calibration, Receipt
+from dagveil.privacy.recount import filter_named
 from dagveil.runs.result import Result, ResultGraph
 
 MOST_SLICES: Final = 9

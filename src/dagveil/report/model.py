@@ -35,9 +35,9 @@ from dagveil.report.guarantee import (
     sort_promise,
 )
 from dagveil.report.snippets import Snippet, write_snippets
-from dagveil.runs.assemble import SOLID
 from dagveil.runs.result import (
     RESULT_VERSION,
+    SOLID,
     ChangedEdge,
     Confidence,
     NearMiss,

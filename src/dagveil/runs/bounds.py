@@ -19,8 +19,15 @@ import msgspec
 import tomli_w
 
 from dagveil.data.column import Numeric
-from dagveil.data.schema import DRAFT_HEADER, Schema, load_schema, schema_from_toml, schema_to_toml, write_schema_text
-from dagveil.data.toml import load_toml
+from dagveil.data.schema import (
+    DRAFT_HEADER,
+    Schema,
+    load_schema,
+    load_toml,
+    schema_from_toml,
+    schema_to_toml,
+    write_schema_text,
+)
 from dagveil.errors import EvidenceError, MethodError, SchemaError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.method import Method
@@ -133,6 +140,7 @@ def find_bounds(
     Examples
     --------
     >>> import numpy as np
+    >>> from dagveil.privacy.noise.kind import NoiseKind
     >>> schema = Schema(dataset="demo", columns={"x": Numeric(bounds=UNKNOWN_BOUNDS)}, reviewed=True)
     >>> rows = {"x": np.random.default_rng(1).normal(0.0, 300.0, 5000)}
     >>> found = find_bounds(rows, schema, epsilon=1, ledger=None, noise=NoiseKind.SEEDED, seed=1)

@@ -36,9 +36,8 @@ from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.receipt import Receipt
 from dagveil.privacy.release import NoisyCounts
 from dagveil.progress import Progress, silent
-from dagveil.runs.assemble import summarise
 from dagveil.runs.discovery import DEFAULT_DELTA
-from dagveil.runs.result import SchemaSummary, now
+from dagveil.runs.result import SchemaSummary, now, summarise
 from dagveil.runs.run import RunOptions, open_run, schema_knowledge
 from dagveil.statistics.hsic import root_hsic
 from dagveil.statistics.kernels import kernel_features
@@ -183,6 +182,7 @@ def find_direction(
     Examples
     --------
     >>> import numpy as np
+    >>> from dagveil.privacy.noise.kind import NoiseKind
     >>> x = np.linspace(-1, 1, 2000)
     >>> rows = {"x": x, "y": x**3 + 0.2 * np.sin(1000 * x)}
     >>> bounds = Numeric(bounds=(-1.5, 1.5))

@@ -13,8 +13,7 @@ import numpy as np
 from dagveil._version import __version__
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
-from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence
-from dagveil.evidence.choice import AUTO, Choice
+from dagveil.evidence.bundle import AUTO, EVIDENCE_VERSION, Choice, Evidence
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.method import Method
@@ -23,7 +22,6 @@ from dagveil.papers.publication import read_settings, require_publication, setti
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent
-from dagveil.runs.assemble import summarise, tell_knowledge, write_graph
 from dagveil.runs.result import (
     RESULT_VERSION,
     Confidence,
@@ -31,7 +29,10 @@ from dagveil.runs.result import (
     Reported,
     Result,
     Unanswered,
+    assemble_graph,
     now,
+    summarise,
+    tell_knowledge,
 )
 from dagveil.runs.run import RunOptions, open_run
 from dagveil.runs.search import check_search, search_evidence
@@ -212,7 +213,7 @@ def _ask(
         software=__version__,
         created=now(),
         method=MethodUsed(method.name, calibration.value, msgspec.json.decode(msgspec.json.encode(settings))),
-        graph=write_graph(asked.graph, Shares.none(), prepared.knowledge),
+        graph=assemble_graph(asked.graph, Shares.none(), prepared.knowledge),
         near_misses=(),
         confidence=Confidence(0, MEANING),
         schema=summarise(schema),

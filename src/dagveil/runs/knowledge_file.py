@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dagveil.data.toml import load_toml, parse_toml
+from dagveil.data.schema import load_toml, parse_toml
 from dagveil.errors import KnowledgeError
 from dagveil.graphs.knowledge import Knowledge
 

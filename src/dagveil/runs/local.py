@@ -18,19 +18,28 @@ from dagveil.evidence.questions import Independence
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.local.collected import Collected, read_reports
-from dagveil.local.linear_reports import LinearReportEvidence
+from dagveil.local.linear_reports import LinearReportEvidence, report_score
 from dagveil.local.protocol import Protocol, load_protocol
 from dagveil.local.record import Undo
 from dagveil.local.reports import ReportEvidence, Reports
-from dagveil.local.scores import report_score
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.events import RandomisedResponse
 from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.receipt import SEEDED, Calibration, Receipt, Trust
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress, silent
-from dagveil.runs.assemble import near_misses, summarise, tell_knowledge, tell_solidity, write_graph
-from dagveil.runs.result import RESULT_VERSION, Confidence, MethodUsed, Result, now
+from dagveil.runs.result import (
+    RESULT_VERSION,
+    Confidence,
+    MethodUsed,
+    Result,
+    assemble_graph,
+    near_misses,
+    now,
+    summarise,
+    tell_knowledge,
+    tell_solidity,
+)
 from dagveil.runs.run import schema_knowledge
 from dagveil.runs.search import search_by
 from dagveil.runs.variations import vary_levels
@@ -125,7 +134,7 @@ def discover_reports(
 
     variations = vary_levels(found, skeleton_settings, search_at, progress) if settings.redraws else ()
     progress("searching", 1, 1)
-    drawn, misses = write_graph(graph, shares, knowledge), near_misses(graph, shares, found)
+    drawn, misses = assemble_graph(graph, shares, knowledge), near_misses(graph, shares, found)
     findings = [] if sight is Sight.AWARE else [BLIND]
     findings.append(_tell_reports(protocol, len(collected.codes)))
     if replaced:

@@ -5,12 +5,14 @@ Every way of spending budget goes through `open_run`.
 
 from __future__ import annotations
 
+import enum
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from dagveil._version import __version__
 from dagveil.curator import Curator
@@ -25,7 +27,7 @@ from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.events import Event, ExponentialChoice
 from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.ledger import Ledger, LedgerRun
+from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger, LedgerRun
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.opendp import OpendpNoise
@@ -33,12 +35,59 @@ from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.receipt import SEEDED, Calibration, Receipt
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress
-from dagveil.runs.cost import Work
-from dagveil.runs.default_ledger import LedgerPlace, UnnamedLedger, open_books
+from dagveil.runs.cost import Work, check_fits
 from dagveil.runs.machine_speed import Speed
-from dagveil.runs.memory_check import check_fits
 from dagveil.runs.recovery import open_curator
 from dagveil.runs.work import work_of_reading, work_of_run
+
+LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
+
+
+class UnnamedLedger(enum.Enum):
+    """What the argument `ledger` is where a call leaves it out. None is another answer: no ledger."""
+
+    DEFAULT = "default_ledger()"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+LedgerPlace = Ledger | str | Path | UnnamedLedger | None
+"""A ledger, its path or URL, the default one, or none."""
+
+
+def default_ledger() -> str:
+    """Return the ledger that is used when none is named: $DAGVEIL_LEDGER, or a file in the user's data folder."""
+    folder = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return os.environ.get(LEDGER_VARIABLE) or str(folder / "dagveil" / "ledger.sqlite")
+
+
+def open_private(place: str, wait_seconds: float = WAIT_SECONDS) -> Ledger:
+    """Open a ledger; a new one is for its owner alone."""
+    before = os.umask(0o077)
+    try:
+        return Ledger.open(place, wait_seconds)
+    finally:
+        os.umask(before)
+
+
+def find_left(ledger: LedgerPlace, dataset: str) -> Fraction | None:
+    """Return the epsilon that is left of a data set's lifetime budget; None where no ledger or no budget is known."""
+    if ledger is UnnamedLedger.DEFAULT:
+        ledger = default_ledger()
+    if isinstance(ledger, str | Path):
+        # to look is not to make one
+        ledger = Ledger.open(ledger) if "://" in str(ledger) or Path(ledger).exists() else None
+    if ledger is None or (account := ledger.account(dataset)).budget is None:
+        return None
+    return Fraction(0) if account.left is None else account.left.epsilon
+
+
+def open_books(ledger: LedgerPlace, schema: Schema) -> Ledger | None:
+    """Open the ledger of a run; None if nothing is to be recorded: at the caller's word, or by default if public."""
+    if ledger is UnnamedLedger.DEFAULT:
+        return None if schema.public else open_private(default_ledger())
+    return ledger if ledger is None or isinstance(ledger, Ledger) else Ledger.open(ledger)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,13 +27,23 @@ from dagveil.methods.catalogue import METHODS
 from dagveil.methods.measure import is_numeric, search_defaults
 from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
-from dagveil.runs.assemble import near_misses, summarise, tell_knowledge, tell_solidity, write_graph
-from dagveil.runs.result import RESULT_VERSION, Confidence, MethodUsed, Result, Variation, now
+from dagveil.runs.result import (
+    RESULT_VERSION,
+    Confidence,
+    MethodUsed,
+    Result,
+    Variation,
+    assemble_graph,
+    near_misses,
+    now,
+    summarise,
+    tell_knowledge,
+    tell_solidity,
+)
 from dagveil.runs.run import schema_knowledge
 from dagveil.runs.variations import vary_levels
 from dagveil.search.confidence import MEANING, Shares, agree, find_alternatives, redraw_graphs
-from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
-from dagveil.search.constraint.colliders import orient_by_separating_sets
+from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
 from dagveil.search.constraint.skeleton import (
     SkeletonSettings,
     bound_false_edges,
@@ -126,7 +136,7 @@ def _search(
 
             variations = vary_levels(found, skeleton_settings, search_at, progress)
     progress("searching", 1, 1)
-    drawn, misses = write_graph(graph, shares, knowledge), near_misses(graph, shares, found)
+    drawn, misses = assemble_graph(graph, shares, knowledge), near_misses(graph, shares, found)
     return Result(
         format="dagveil-result",
         version=RESULT_VERSION,

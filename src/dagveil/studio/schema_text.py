@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import tomli_w
 
+from dagveil.data.draft import DATES
 from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
-from dagveil.data.unfit import DATES
 from dagveil.errors import SchemaError
 
 OUTLINE: Final = (

@@ -13,8 +13,7 @@ from dagveil.errors import MethodError
 from dagveil.evaluation.comparison import Difference
 from dagveil.methods.catalogue import method_named
 from dagveil.plans.plan_file import MeasurementPlan
-from dagveil.plans.planning import plan_measurement
-from dagveil.plans.work import forecast_plan, work_at_site, work_of_search
+from dagveil.plans.planning import forecast_plan, plan_measurement, work_at_site, work_of_search
 from dagveil.privacy.budget import Budget, round_down, round_up
 from dagveil.privacy.ledger import account as books
 from dagveil.privacy.ledger.account import RunRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dagveil.cli.progress import show_progress
+from dagveil.cli.terminal import show_progress
 from dagveil.examples.networks import load_network
 from dagveil.runs.machine_speed import measure_speed
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, study_options

@@ -13,7 +13,7 @@ import click
 
 from dagveil.cli.options import read_options
 from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.progress import show_progress
+from dagveil.cli.terminal import show_progress
 from dagveil.examples.networks import NETWORK_NAMES, load_network
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.lap_mech import MOST_CELLS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dagveil.cli.progress import show_progress
+from dagveil.cli.terminal import show_progress
 from dagveil_bench.commands.group import bench, command_line, output_option, publish
 from dagveil_bench.mutated import run_mutations, write_tally
 from dagveil_bench.mutated_readers import find_readers

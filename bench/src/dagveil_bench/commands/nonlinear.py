@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dagveil.cli.progress import show_progress
+from dagveil.cli.terminal import show_progress
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, study_options
 from dagveil_bench.kernel_speed import compare, compare_graphs, kernel_speed_page
 from dagveil_bench.level_tables import draw_levels, levels_page

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dagveil.cli.progress import show_progress
+from dagveil.cli.terminal import show_progress
 from dagveil.data.engine import Engine
 from dagveil.data.machine import read_bytes
 from dagveil_bench.commands.group import bench, command_line, output_option, publish

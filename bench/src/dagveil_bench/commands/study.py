@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.progress import show_progress
-from dagveil.cli.terminal import count
+from dagveil.cli.terminal import count, show_progress
 from dagveil.runs.saving import save_whole
 from dagveil_bench.commands.group import bench
 from dagveil_bench.studies.datasets import data_plugins

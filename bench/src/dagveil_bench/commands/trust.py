@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dagveil.cli.progress import show_progress
+from dagveil.cli.terminal import show_progress
 from dagveil.data.schema import load_schema
 from dagveil_bench.commands.group import bench, command_line, publish, read_numbers, study_options
 from dagveil_bench.trust import CONTENDERS, EPSILONS, read_contender, run_trust

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from dagveil.cli.output import check_writable
-from dagveil.cli.progress import show_progress
+from dagveil.cli.terminal import show_progress
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers
 from dagveil_bench.wide import WIDE_METHODS, WideCase, WideKind, run_wide, wide_page
 from dagveil_bench.wide_growth import Sizes, draw_growth, growth_page, measure_growth

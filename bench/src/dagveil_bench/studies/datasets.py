@@ -17,7 +17,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.dag import Dag
-from dagveil.methods.plugins import Plugins, read_plugins
+from dagveil.methods.catalogue import Plugins, read_plugins
 from dagveil_bench.adult import PACKAGE, REAL, SIMULATED, adult_network, sample_adult
 from dagveil_bench.local_data import folder_of
 from dagveil_bench.utility import KINDS, Cell, check_source, draw_table

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from dagveil.data.toml import parse_toml
+from dagveil.data.schema import parse_toml
 from dagveil.errors import DagveilError, DataError, MethodError
 from dagveil.privacy.receipt import Calibration
 from dagveil_bench.studies.metrics import Metric

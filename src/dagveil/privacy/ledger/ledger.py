@@ -14,9 +14,9 @@ from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.ledger.account import Account, RunRecord, Terms
+from dagveil.privacy.ledger.accounts import Head, Verdict, verify_entries
 from dagveil.privacy.ledger.composition import Allowance, Composition
 from dagveil.privacy.ledger.entries import Entry
-from dagveil.privacy.ledger.verification import Head, Verdict, verify_entries
 
 WAIT_SECONDS: Final = 30.0
 """How long to wait for another process that holds the ledger."""

@@ -6,8 +6,18 @@ import threading
 
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
-from dagveil.privacy.ledger.account import Account, RunRecord, RunState, Terms, admit, admit_lifetime, admit_limit
-from dagveil.privacy.ledger.accounts import Books
+from dagveil.privacy.ledger.account import (
+    Account,
+    RunRecord,
+    RunState,
+    Terms,
+    admit,
+    admit_lifetime,
+    admit_limit,
+    check_name,
+    tidy_name,
+)
+from dagveil.privacy.ledger.accounts import Books, Head
 from dagveil.privacy.ledger.composition import Composition, price_run
 from dagveil.privacy.ledger.entries import (
     Entry,
@@ -20,8 +30,6 @@ from dagveil.privacy.ledger.entries import (
     reservation_body,
 )
 from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, allow, allow_analyst, closed_run, no_roles, system_user
-from dagveil.privacy.ledger.names import check_name, tidy_name
-from dagveil.privacy.ledger.verification import Head
 
 
 class MemoryLedger(Ledger):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,18 @@ from sqlalchemy import ColumnElement, Connection, Select, exists, func, or_, sel
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
-from dagveil.privacy.ledger.account import Account, RunRecord, RunState, Terms, admit, admit_lifetime, admit_limit
-from dagveil.privacy.ledger.accounts import Books
+from dagveil.privacy.ledger.account import (
+    Account,
+    RunRecord,
+    RunState,
+    Terms,
+    admit,
+    admit_lifetime,
+    admit_limit,
+    check_name,
+    tidy_name,
+)
+from dagveil.privacy.ledger.accounts import Books, Head, Verdict, verify_entries
 from dagveil.privacy.ledger.composition import Composition, price_run
 from dagveil.privacy.ledger.engine import LedgerEngine, open_engine
 from dagveil.privacy.ledger.entries import (
@@ -27,9 +40,7 @@ from dagveil.privacy.ledger.entries import (
     limit_body,
     reservation_body,
 )
-from dagveil.privacy.ledger.heads import lost_ledger, recall_head, remember_head
 from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, allow, allow_analyst, closed_run, no_roles, system_user
-from dagveil.privacy.ledger.names import check_name, tidy_name
 from dagveil.privacy.ledger.schema import (
     ENTRIES,
     FACTS,
@@ -42,7 +53,40 @@ from dagveil.privacy.ledger.schema import (
     refuse_version,
     write_entry,
 )
-from dagveil.privacy.ledger.verification import Head, Verdict, verify_entries
+
+
+def memory_of(place: str) -> Path:
+    """Return the file that remembers the ledger at a place."""
+    folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return folder / "dagveil" / "heads" / hashlib.sha256(place.encode()).hexdigest()[:32]
+
+
+def remember_head(place: str, head: Head) -> None:
+    """Note the head of a ledger."""
+    path = memory_of(place)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft.write_text(f"{head} {place}\n", encoding="utf-8")
+        draft.replace(path)
+
+
+def recall_head(place: str) -> Head | None:
+    """Return the head that was noted last, or None."""
+    try:
+        return Head.read(memory_of(place).read_text(encoding="utf-8").split()[0])
+    except (OSError, IndexError, UnicodeDecodeError, LedgerError):
+        return None
+
+
+def lost_ledger(place: str, kept: Head, found: str) -> LedgerError:
+    """Error for a ledger that is not the one that was charged here."""
+    return LedgerError(
+        f"the ledger {place} {found}, but it had {kept.seq} entries when it was last used on this computer: what was "
+        "spent would be forgotten. Nothing was drawn. Restore the ledger. If it was given up on purpose, delete "
+        f"{memory_of(place)}."
+    )
+
 
 _IS_CHARGE = ENTRIES.c.kind.in_([kind.value for kind in CHARGES])
 

@@ -8,10 +8,10 @@ from dagveil.cancellation import CancelSignal
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.ledger.account import Account, RunRecord, Terms
+from dagveil.privacy.ledger.accounts import Head
 from dagveil.privacy.ledger.composition import Composition
 from dagveil.privacy.ledger.entries import Entry
 from dagveil.privacy.ledger.ledger import Ledger, LedgerRun
-from dagveil.privacy.ledger.verification import Head
 
 
 class WatchedLedger(Ledger):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError
 from dagveil.privacy.events import Event, SmoothLaplace
-from dagveil.privacy.noise.intervals import exp_bounds
+from dagveil.privacy.noise.exact import exp_bounds
 from dagveil.privacy.noise.source import LARGEST_SCALE, SCALE_BITS, NoiseSource
 
 DECAY_BITS: Final = 96

@@ -5,8 +5,7 @@ from __future__ import annotations
 import enum
 
 from dagveil.errors import BudgetError
-from dagveil.privacy.noise.bits import SeededBits, SystemBits
-from dagveil.privacy.noise.exact import ExactNoise
+from dagveil.privacy.noise.exact import ExactNoise, SeededBits, SystemBits
 from dagveil.privacy.noise.source import NoiseSource
 
 

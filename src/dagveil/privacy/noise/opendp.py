@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError
 from dagveil.privacy.noise import source
-from dagveil.privacy.noise.bits import SystemBits
-from dagveil.privacy.noise.exact import ExactNoise
+from dagveil.privacy.noise.exact import ExactNoise, SystemBits
 
 
 class OpendpNoise:

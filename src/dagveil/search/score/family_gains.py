@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.scores import LocalScore
-from dagveil.search.score.operators import Family
-from dagveil.search.score.pattern import bits
+from dagveil.search.score.operators import Family, bits
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]

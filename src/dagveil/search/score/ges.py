@@ -22,8 +22,17 @@ from dagveil.evidence.scores import LocalScore
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.score.family_gains import FamilyGains, Joining, mask_of, places_of
-from dagveil.search.score.operators import Exchange, Family, Kind, Operator, insert_cliques, list_deletes, list_turns
-from dagveil.search.score.pattern import Pattern, bits
+from dagveil.search.score.operators import (
+    Exchange,
+    Family,
+    Kind,
+    Operator,
+    Pattern,
+    bits,
+    insert_cliques,
+    list_deletes,
+    list_turns,
+)
 
 Pair = tuple[int, int]
 

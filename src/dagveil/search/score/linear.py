@@ -6,19 +6,230 @@ were chosen on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
-from dagveil.evidence.moments import NoisyCovariance
-from dagveil.search.score.linear_score import LinearScore
-from dagveil.search.score.notears import NotearsSettings, find_weights
-from dagveil.search.score.polish import polish
+from dagveil.evidence.moments import SMALLEST_VARIANCE, NoisyCovariance
+from dagveil.evidence.scores import moment_penalties
+from dagveil.search.score.notears import NotearsSettings, find_weights, raise_eigenvalues
 from dagveil.search.score.threshold import pose, weights_to_dag
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+PENALTY_WEIGHT = 3.0
+"""Weight of the noise-aware BIC penalty: rare levels spread a correlation wider than normal columns do."""
+
+INDEPENDENCE_LEVEL = 0.01
+"""A pair whose p-value is above this looks independent."""
+
+SMALLEST_EIGENVALUE = 1e-6
+"""Floor for the eigenvalues of the covariance when its ridge leaves less."""
+
+
+class LinearScore:
+    """The score of graphs: a sum over nodes with their parents.
+
+    Parameters
+    ----------
+    noisy
+        From a released moment matrix.
+    slack
+        Share of an explained dependence that may be left behind, for each pair of columns, shape (d, d).
+
+    Examples
+    --------
+    >>> noisy = NoisyCovariance(("a", "b"), np.array([[1.0, 0.5], [0.5, 1.0]]), 0.0, 1000.0, 0.0, np.zeros(2))
+    >>> score = LinearScore(noisy, np.zeros((2, 2)))
+    >>> round(score.local(1, frozenset({0}))), round(score.local(0, frozenset({1})))
+    (140, 140)
+    """
+
+    def __init__(self, noisy: NoisyCovariance, slack: Floats) -> None:
+        d = len(noisy.columns)
+        self._noisy = noisy
+        self._slack = slack
+        self._matrix = raise_eigenvalues(noisy.matrix + noisy.ridge * np.eye(d), SMALLEST_EIGENVALUE)
+        deviations = np.sqrt(np.diag(self._matrix))
+        self._correlation = np.abs(self._matrix) / np.outer(deviations, deviations)
+        self._penalties = PENALTY_WEIGHT * moment_penalties(noisy)
+        self._known: dict[tuple[int, frozenset[int]], float] = {}
+
+    def local(self, node: int, parents: frozenset[int]) -> float:
+        """Return what a node with these parents is worth, 0 without parents."""
+        if not parents:
+            return 0.0
+        key = (node, parents)
+        if key not in self._known:
+            self._known[key] = self._weigh(node, parents)
+        return self._known[key]
+
+    def total(self, adjacency: Bools) -> float:
+        """Return the score of a graph; ``adjacency[i, j]`` tells whether i is a parent of j."""
+        return sum(self.local(node, parents_of(adjacency, node)) for node in range(len(adjacency)))
+
+    def dependent_pairs(self) -> Bools:
+        """Return which pairs do not look independent by themselves; only they can be edges of a faithful graph."""
+        variances = np.diag(self._matrix)
+        widened = 1.0 / self._noisy.n_rows + self._noisy.deviation**2 / np.outer(variances, variances)
+        return np.asarray(_stretch(self._correlation) / widened > _critical())
+
+    def connected_pairs(self) -> Bools:
+        """Return the dependent pairs which no third column explains, up to the slack.
+
+        Of three columns that all depend on each other only the weakest pair is asked about: a proxy of a cause, such as
+        its only effect, would else explain the cause's own edges.
+        """
+        matrix, size = self._matrix, self._correlation
+        variances, sigma = np.diag(matrix), self._noisy.deviation
+        connected = self.dependent_pairs()
+        for third in range(len(matrix)):
+            slope = matrix[:, third] / variances[third]
+            explained = np.outer(slope, matrix[:, third])
+            length = 1.0 + slope**2
+            left = np.maximum(variances - slope * matrix[:, third], SMALLEST_VARIANCE * variances)
+            left = np.maximum(left, math.sqrt(2.0) * sigma * length)
+            both = np.outer(left, left)
+            noise = sigma**2 * (np.outer(length, length) + np.outer(slope, slope) ** 2) / both
+            seen = np.maximum(np.abs(matrix - explained) - self._slack * np.abs(explained), 0.0) / np.sqrt(both)
+            statistic = _stretch(seen) / (1.0 / self._noisy.n_rows + noise)
+            weakest = (size < size[:, third, None]) & (size < size[None, :, third])
+            weakest[third] = weakest[:, third] = False
+            connected &= ~(weakest & (statistic <= _critical()))
+        return connected
+
+    def _weigh(self, node: int, parents: frozenset[int]) -> float:
+        """Add up the gains of parents by one Cholesky factor: its last row has what each one adds to the node."""
+        order = sorted(parents, key=lambda parent: -self._correlation[parent, node])
+        k = len(order)
+        block = self._matrix[np.ix_([*order, node], [*order, node])]
+        factor = np.linalg.cholesky(block)
+        inverse = np.linalg.inv(factor)
+        shares, roots = factor[k, :k], np.diag(factor)[:k]
+        # residual directions of each parent, and of the node, given the parents before
+        u = inverse[:k] * roots[:, None]
+        v = np.zeros((k, k + 1))
+        v[:, k] = 1.0
+        v[1:] -= np.cumsum(shares[:-1, None] * inverse[: k - 1], axis=0)
+        explained = np.abs(np.tril(factor[:k, :k], -1) * shares).sum(axis=1)
+        left = block[k, k] - np.concatenate([[0.0], np.cumsum(shares**2)[:-1]])
+        sigma = self._noisy.deviation
+        uu, vv, uv = (u**2).sum(axis=1), (v**2).sum(axis=1), (u * v).sum(axis=1)
+        su = np.maximum(roots**2, SMALLEST_VARIANCE * np.diag(block)[:k])
+        sv = np.maximum(left, SMALLEST_VARIANCE * block[k, k])
+        both = np.maximum(su, math.sqrt(2.0) * sigma * uu) * np.maximum(sv, math.sqrt(2.0) * sigma * vv)
+        noise = sigma**2 * (uu * vv + uv**2) / both
+        seen = np.maximum(np.abs(shares * roots) - self._slack[order, node] * explained, 0.0) / np.sqrt(both)
+        statistic = _stretch(seen) / (1.0 / max(self._noisy.n_rows - k - 3.0, 1.0) + noise)
+        return float((statistic - self._penalties[order, node]).sum()) / 2.0
+
+
+def parents_of(adjacency: Bools, node: int) -> frozenset[int]:
+    """Return the parents of a node.
+
+    Examples
+    --------
+    >>> parents_of(np.array([[False, True], [False, False]]), 1)
+    frozenset({0})
+    """
+    return frozenset(np.flatnonzero(adjacency[:, node]).tolist())
+
+
+def _stretch(correlation: Floats) -> Floats:
+    """Return the square of Fisher's z."""
+    return np.asarray(np.arctanh(np.minimum(correlation, 0.999999)) ** 2)
+
+
+def _critical() -> float:
+    return float(special.chdtri(1.0, INDEPENDENCE_LEVEL))
+
+
+SMALLEST_GAIN = 1e-9
+"""Smaller gains are rounding."""
+
+MOST_PARENTS = 8
+"""No more parents are added to a node."""
+
+
+def polish(start: Bools, score: LinearScore, room: Bools, fixed: Bools) -> Bools:
+    """Return the DAG at which climbing from `start` by single edges ends.
+
+    Parameters
+    ----------
+    start
+        Adjacency of a DAG; ``start[i, j]`` tells whether i is a parent of j.
+    score
+        What graphs are worth; it never falls.
+    room
+        Where edges may be added; an edge is turned only into this room.
+    fixed
+        Edges that stay as they are.
+
+    Examples
+    --------
+    >>> from dagveil.evidence.moments import NoisyCovariance
+    >>> noisy = NoisyCovariance(("a", "b"), np.array([[1.0, 0.5], [0.5, 1.0]]), 0.0, 1000.0, 0.0, np.zeros(2))
+    >>> nothing = np.zeros((2, 2), dtype=bool)
+    >>> polish(nothing, LinearScore(noisy, np.zeros((2, 2))), ~np.eye(2, dtype=bool), nothing).sum()
+    np.int64(1)
+    """
+    d = len(start)
+    graph = start.copy()
+    toggled = np.zeros((d, d))
+    changed = list(range(d))
+    # every step raises the score, so this ends
+    while True:
+        considered = (room | room.T | graph) & ~fixed
+        for node in changed:
+            toggled[:, node] = _toggle(node, graph, considered[:, node], score)
+        reach = reachable(graph)
+        removals = np.where(graph & ~fixed, toggled, -np.inf)
+        crowded = graph.sum(axis=0) >= MOST_PARENTS
+        free = room & ~graph & ~graph.T & ~reach.T & ~crowded
+        additions = np.where(free, toggled, -np.inf)
+        detours = graph.astype(np.intp) @ reach.astype(np.intp) > 1
+        turnable = graph & ~fixed & room.T & ~detours & ~crowded[:, None]
+        turns = np.where(turnable, toggled + toggled.T, -np.inf)
+        gains = np.stack([removals, additions, turns])
+        kind, cause, effect = (int(i) for i in np.unravel_index(int(np.argmax(gains)), gains.shape))
+        if not gains[kind, cause, effect] > SMALLEST_GAIN:
+            return graph
+        graph[cause, effect] = kind == 1
+        changed = [effect]
+        if kind == 2:
+            graph[effect, cause] = True
+            changed.append(cause)
+
+
+def reachable(graph: Bools) -> Bools:
+    """Return which nodes a path leads to, from each node, itself included.
+
+    Examples
+    --------
+    >>> reachable(np.array([[False, True, False], [False, False, True], [False, False, False]]))[0].tolist()
+    [True, True, True]
+    """
+    reach = graph | np.eye(len(graph), dtype=np.bool_)
+    while True:
+        further = (reach.astype(np.float64) @ reach.astype(np.float64)) > 0.0
+        if (further == reach).all():
+            return reach
+        reach = further
+
+
+def _toggle(node: int, graph: Bools, considered: Bools, score: LinearScore) -> Floats:
+    """Return what the score gains when each column considered becomes a parent of the node, or stops to be one."""
+    parents = parents_of(graph, node)
+    before = score.local(node, parents)
+    gains = np.full(len(graph), -np.inf)
+    for other in np.flatnonzero(considered).tolist():
+        gains[other] = score.local(node, parents ^ {other}) - before
+    return gains
+
 
 SLACK = 0.35
 """Share of the dependence that a linear model explains which scores of levels may leave behind."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dagveil.errors import MethodError
 from dagveil.evidence.scores import LocalScore
 from dagveil.graphs.dag import Dag
-from dagveil.search.score.pattern import bits
+from dagveil.search.score.operators import bits
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
