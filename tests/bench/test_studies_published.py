@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dagveil.errors import MethodError
 from dagveil.methods.schedules import Schedule, iterations_allowed
-from dagveil_bench.faithful import AUTHORS_SECONDS
+from dagveil_bench.speed import AUTHORS_SECONDS
 from dagveil_bench.studies.axis import Axis, choose_axis
 from dagveil_bench.studies.figure import list_panels
 from dagveil_bench.studies.jobs import list_jobs

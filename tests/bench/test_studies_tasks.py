@@ -20,8 +20,15 @@ from dagveil_bench import local_data
 from dagveil_bench.levels import LEVEL, TESTS, Design, draw_design
 from dagveil_bench.local_algorithms import Records
 from dagveil_bench.local_pairs import load_pairs
-from dagveil_bench.local_source import load_records, randomise, read_source, search_reports
-from dagveil_bench.local_study import Mechanism, score_direction, score_search
+from dagveil_bench.local_source import (
+    Mechanism,
+    load_records,
+    randomise,
+    read_source,
+    score_direction,
+    score_search,
+    search_reports,
+)
 from dagveil_bench.studies.figure import list_panels
 from dagveil_bench.studies.jobs import Job, list_jobs
 from dagveil_bench.studies.metrics import METRICS_OF, Metric
@@ -471,7 +478,7 @@ def test_the_figures_of_local_privacy_have_the_published_algorithms(number: int)
     study = load_study(f"local-fig{number}")
     assert study.budgets == (0.05, 0.1, 0.5)
     mechanisms = {read_source(data.source).mechanism for data in study.data_sets}
-    assert mechanisms == set(Mechanism) - {Mechanism.NONE}
+    assert mechanisms == set(Mechanism)
     contenders = {entry.method for entry in study.methods if entry.role is Role.CONTENDER}
     assert contenders == {entry.method for entry in study.methods if entry.role is Role.CEILING}
     wanted = {
@@ -487,5 +494,5 @@ def test_figure_1_of_pcd_has_every_test_and_the_published_budgets() -> None:
     study = load_study("pcd-fig1")
     assert study.budgets == load_study("pcd-fig3").budgets == (0.1, 0.2, 0.4, 0.8, 1.0, 2.0, 4.0, 8.0)
     assert (study.rows, study.repetitions) == ((200, 500, 2000), 100)
-    assert {data.source for data in study.data_sets} == {design.word for design in Design}
+    assert {data.source for data in study.data_sets} == {design.value for design in Design}
     assert {entry.method for entry in study.methods} == set(TESTS)

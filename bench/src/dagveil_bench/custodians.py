@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
+from dagveil.evaluation.skeleton import skeleton_f1
 from dagveil.evidence.bundle import Evidence
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
@@ -22,10 +23,10 @@ from dagveil.plans.combine import combine_evidence
 from dagveil.plans.planning import plan_measurement
 from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.progress import Progress
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
-from dagveil_bench.utility import score
 
 POOLED = 0
 """Stands for the pooled run, which chooses its later questions by what it has released: `measure` as it is."""
@@ -62,7 +63,7 @@ def run_custodians(
     runs: int,
     seed: int,
     workers: int,
-    told: Callable[[str, int, int], None],
+    told: Progress,
 ) -> list[Line]:
     """Score the pooled run and the runs of several sites, on the same samples.
 
@@ -127,7 +128,7 @@ def measure_sites(
 
 
 def _score(evidence: Evidence, truth: Dag) -> float:
-    return score(search_evidence(evidence, SearchSettings(redraws=0)).graph.cpdag, truth).f1
+    return skeleton_f1(search_evidence(evidence, SearchSettings(redraws=0)).graph.cpdag, truth)
 
 
 def custodians_page(lines: Sequence[Line], rows: int, runs: int, command: str) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import MissingExtraError
+from dagveil.progress import Progress
 from dagveil.runs.discovery import discover
 from dagveil.search.settings import SearchSettings
 from dagveil.statistics.rcit import RcitSettings, exact_rcit, feature_rcit
@@ -39,9 +40,7 @@ LONG: Final = 5.0
 """Seconds after which a program is not tried again."""
 
 
-def compare(
-    rows: int, permutations: int, conditioners: Sequence[int], tries: int, told: Callable[[str, int, int], None]
-) -> list[Timing]:
+def compare(rows: int, permutations: int, conditioners: Sequence[int], tries: int, told: Progress) -> list[Timing]:
     """Time one test by each program.
 
     Parameters
@@ -72,7 +71,7 @@ def compare(
     return timings
 
 
-def compare_graphs(network: str, rows: int, tries: int, told: Callable[[str, int, int], None]) -> list[Timing]:
+def compare_graphs(network: str, rows: int, tries: int, told: Progress) -> list[Timing]:
     """Time a private nonlinear graph beside causal-learn's linear one, on the same nonlinear rows of a network.
 
     Parameters

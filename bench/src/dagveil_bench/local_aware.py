@@ -7,7 +7,7 @@ drawing records and randomising each, and it costs no more for more records.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,10 +30,10 @@ from dagveil.local.linear_reports import LinearReportEvidence
 from dagveil.local.record import ComponentWise, Split, Undo, component_wise_geometric, component_wise_response
 from dagveil.local.recovery import apply_to_axes
 from dagveil.local.reports import ReportEvidence, Reports
+from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 
 Floats = NDArray[np.float64]
-Told = Callable[[str, int, int], None]
 
 NODES: Final = 5
 SPARSENESS: Final = 0.4
@@ -118,7 +118,7 @@ def list_aware_settings(epsilons: Sequence[float], sizes: Sequence[int]) -> list
 
 
 def run_aware_study(
-    settings: Sequence[AwareSetting], runs: int, seed: int, workers: int, told: Told
+    settings: Sequence[AwareSetting], runs: int, seed: int, workers: int, told: Progress
 ) -> list[AwareOutcome]:
     """Run each setting on so many random graphs; a run has the same graph in all settings of a test."""
     outcomes: list[AwareOutcome] = []

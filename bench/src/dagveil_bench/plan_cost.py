@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -20,6 +20,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.catalogue import METHODS
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
+from dagveil.progress import Progress
 from dagveil.runs.cost import estimate_cost, tell_bytes, tell_seconds
 from dagveil.runs.discovery import discover
 from dagveil.runs.machine_speed import Speed
@@ -51,7 +52,7 @@ class Case:
     redraws: int
 
 
-def compare_costs(cases: Sequence[Case], speed: Speed, told: Callable[[str, int, int], None]) -> list[Comparison]:
+def compare_costs(cases: Sequence[Case], speed: Speed, told: Progress) -> list[Comparison]:
     """Foresee each case, then run it in a process of its own.
 
     Parameters

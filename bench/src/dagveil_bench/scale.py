@@ -6,7 +6,7 @@ Seconds depend on the machine and its other work; ratios of the same run are wha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -22,6 +22,7 @@ from dagveil.data.machine import peak_memory, read_bytes
 from dagveil.data.pushdown import quote_name
 from dagveil.data.schema import Schema
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.progress import Progress
 from dagveil.runs.discovery import discover
 from dagveil.search.settings import SearchSettings
 from dagveil_bench.spark_cluster import start_cluster
@@ -32,8 +33,6 @@ PIECE_ROWS = 2_000_000
 
 SCAN = "DuckDB's own scan, the same grouping"
 """What every other time is divided by."""
-
-Told = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class _Watch:
 
 
 def run_scale(
-    rows: int, columns: int, engine: Engine, memory_limit: str, folder: Path | None, epsilon: float, told: Told
+    rows: int, columns: int, engine: Engine, memory_limit: str, folder: Path | None, epsilon: float, told: Progress
 ) -> ScaleStudy:
     """Write a table to disk in pieces, and count it where it is.
 
@@ -136,7 +135,7 @@ def run_scale(
     return ScaleStudy(rows, columns, size, groups, memory_limit, peak, tuple(timings))
 
 
-def _write_pieces(place: Path, schema: Schema, rows: int, told: Told) -> None:
+def _write_pieces(place: Path, schema: Schema, rows: int, told: Progress) -> None:
     starts = range(0, rows, PIECE_ROWS)
     for number, start in enumerate(starts):
         told("writing rows", number, len(starts))

@@ -22,6 +22,8 @@ from dagveil.data.machine import peak_memory
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import MissingExtraError
+from dagveil.evaluation.arrows import marked_edge_f1
+from dagveil.evaluation.skeleton import skeleton_f1
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import (
     gaussian_schema,
@@ -32,10 +34,10 @@ from dagveil.examples.simulate import (
 )
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
+from dagveil.progress import Progress
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
-from dagveil_bench.utility import Told, score
 
 METHOD = "measure-ges"
 PEER = "causal-learn GES, BDeu"
@@ -163,7 +165,7 @@ def time_scores(
     epsilon: float,
     tries: int,
     peer: Peer,
-    told: Told,
+    told: Progress,
 ) -> list[Outcome]:
     """Run every program, one after the other.
 
@@ -251,8 +253,8 @@ def _rate(case: str, program: str, run: Callable[[], Found], tries: int, truth: 
                 best = min(best, run(), key=_total)
     finally:
         logging.disable(logging.NOTSET)
-    scores = score(best.graph, truth)
-    return Outcome(case, program, best.stages, scores.f1, scores.marked_f1, peak_memory() / 2**20)
+    f1, marked_f1 = skeleton_f1(best.graph, truth), marked_edge_f1(best.graph, truth.cpdag())
+    return Outcome(case, program, best.stages, f1, marked_f1, peak_memory() / 2**20)
 
 
 def _total(found: Found) -> float:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -34,9 +35,11 @@ from dagveil.methods.catalogue import METHODS
 from dagveil.methods.method import Method
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.progress import Progress
 from dagveil.runs.discovery import discover
 from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.search.settings import SearchSettings
+from dagveil_bench.tables import write_table
 
 Codes = dict[str, NDArray[np.uint8]]
 
@@ -58,6 +61,14 @@ ROUNDS = 3
 LARGEST_ORDER = 3
 """Its largest conditioning set."""
 
+AUTHORS_SECONDS: Mapping[str, Mapping[str, float]] = {
+    "svt-pc": {"cancer": 3.9, "earthquake": 4.4, "survey": 4.1, "asia": 7.9},
+    "priv-pc": {"cancer": 2.8, "earthquake": 1.7, "survey": 0.7, "asia": 2.6},
+    "curate": {"cancer": 2.2, "earthquake": 4.6, "survey": 4.1, "asia": 7.2},
+    "em-pc": {"cancer": 16.9, "earthquake": 15.8, "survey": 81.7},
+}
+"""CPU seconds of the authors' programs for one run at a very large epsilon, on another machine."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -68,9 +79,7 @@ class Timing:
     seconds: float
 
 
-def time_runs(
-    tries: int, epsilon: float, told: Callable[[str, int, int], None], cases: Sequence[str] = tuple(CASES)
-) -> list[Timing]:
+def time_runs(tries: int, epsilon: float, told: Progress, cases: Sequence[str] = tuple(CASES)) -> list[Timing]:
     """Time our private run with both noise sources, our exact PC, and the peers' non-private PC, on the same rows.
 
     Parameters
@@ -108,7 +117,7 @@ METHOD_CASES = (("asia", 100_000), ("sachs", 100_000))
 """Networks and rows of the comparison of methods."""
 
 
-def time_methods(tries: int, epsilon: float, told: Callable[[str, int, int], None]) -> list[Timing]:
+def time_methods(tries: int, epsilon: float, told: Progress) -> list[Timing]:
     """Time every method on counts, in both calibrations, and causal-learn's non-private PC, on the same rows.
 
     Parameters are those of `time_runs`.
@@ -161,8 +170,6 @@ def time_loading(rows: int, columns: int, tries: int) -> list[Timing]:
     tries
         The best try counts.
     """
-    from itertools import combinations
-
     schema = loading_schema(rows, columns)
     names = list(schema.columns)
     case = f"{rows} rows × {columns} columns"
@@ -273,7 +280,7 @@ def _pgmpy(name: str, codes: Codes) -> Callable[[], object]:
     return lambda: PC(ci_test="chi_square", significance_level=LEVEL, show_progress=False, n_jobs=1).fit(frame)
 
 
-def _tell_round(told: Callable[[str, int, int], None], case: int, cases: int, done: int) -> None:
+def _tell_round(told: Progress, case: int, cases: int, done: int) -> None:
     told("timing", case * ROUNDS + done, cases * ROUNDS)
 
 
@@ -313,3 +320,76 @@ def _best(run: Callable[[], object], tries: int, clock: Callable[[], float] = ti
             return best
     finally:
         logging.disable(logging.NOTSET)
+
+
+def methods_speed_page(timings: Sequence[Timing], command: str) -> str:
+    """Write the page that times every method beside a non-private peer and the authors' programs."""
+    cases = list(dict.fromkeys(timing.case for timing in timings))
+    seconds = {(timing.case, timing.program): timing.seconds for timing in timings}
+    peer = timings[0].program
+    heads = [f"{case}, {what}" for case in cases for what in ("seconds", f"{peer} / ours")]
+    lines = []
+    for program in dict.fromkeys(timing.program for timing in timings):
+        cells = []
+        for case in cases:
+            spent = seconds[case, program]
+            cells += [f"{spent:.3f}", f"{seconds[case, peer] / spent:.1f} ×"]
+        method = program.removeprefix("dagveil ").partition(",")[0]
+        theirs = AUTHORS_SECONDS.get(method, {}).get("asia")
+        lines.append((program, *cells, "" if theirs is None else f"{theirs:g} s"))
+    return "\n\n".join(
+        [
+            "# Speed of every method",
+            "Whole runs on the same rows in one process, the best of several tries, OpenDP's noise: counting, asking, "
+            "noise, search and arrows, beside causal-learn's non-private PC with the χ² test. Seconds depend on the "
+            "machine and its other work, ratios much less. The last column has CPU seconds of the authors' programs "
+            "for one run at a very large ε, on another machine. Written by",
+            f"    {command}",
+            write_table(("program", *heads, "authors' program on Asia"), lines),
+        ]
+    )
+
+
+def tell_ratio(ratio: float) -> str:
+    """Write how many times longer something takes.
+
+    Examples
+    --------
+    >>> tell_ratio(34.7), tell_ratio(0.678)
+    ('35 ×', '0.68 ×')
+    """
+    return f"{ratio:.0f} ×" if ratio >= 10 else f"{ratio:.2g} ×"
+
+
+def speed_page(runs: Sequence[Timing], loading: Sequence[Timing], command: str) -> str:
+    """Write the page of a speed comparison: seconds, and how many times slower each peer is."""
+    ours = [timing for timing in runs if timing.program.startswith("dagveil")]
+    peers = [timing for timing in runs if not timing.program.startswith("dagveil")]
+    cases = list(dict.fromkeys(timing.case for timing in runs))
+    seconds = {(timing.case, timing.program): timing.seconds for timing in (*runs, *loading)}
+    programs = list(dict.fromkeys(timing.program for timing in runs))
+    ratios = []
+    for mine in dict.fromkeys(timing.program for timing in ours):
+        for peer in dict.fromkeys(timing.program for timing in peers):
+            ratios.append((f"{peer} / {mine}", *(tell_ratio(seconds[c, peer] / seconds[c, mine]) for c in cases)))
+    plain, *others = loading
+    loads = [
+        (plain.program, f"{plain.seconds:.2f}", "1"),
+        *((other.program, f"{other.seconds:.2f}", f"{other.seconds / plain.seconds:.2f}") for other in others),
+    ]
+    return "\n\n".join(
+        [
+            "# Speed",
+            "Whole runs on the same rows in one process, best of several tries: ours counts, draws noise, searches "
+            "and orients under differential privacy; the peers run their non-private PC with the χ² test, and so does "
+            "dagveil's own exact PC, one question at a time and without arrows. Seconds are processor seconds. They "
+            "depend on the machine, ratios less, if nothing else runs on it. Written by",
+            f"    {command}",
+            write_table(("program", *cases), [(p, *(f"{seconds[c, p]:.3f} s" for c in cases)) for p in programs]),
+            write_table(("ratio", *cases), ratios),
+            "## Loading",
+            "Dictionary-encoded Parquet, as `pyarrow.parquet.read_table` reads it, against reading it and counting "
+            "every pair of columns, and against a whole private run with the memory engine. Seconds by the clock.",
+            write_table((plain.case, "seconds", "ratio"), loads),
+        ]
+    )

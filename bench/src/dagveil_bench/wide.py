@@ -21,6 +21,7 @@ from dagveil.forecast.synthetic import SyntheticLaw, SyntheticTable, make_synthe
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.measure import MOST_COLUMNS_AT_FULL_LEVEL, search_constants
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.progress import Progress
 from dagveil.runs.cost import tell_bytes, tell_seconds
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.search import search_evidence
@@ -119,7 +120,7 @@ def wide_schema(kind: WideKind, columns: int, rows: int) -> Schema:
     return Schema(dataset="wide", reviewed=True, public=True, nominal_rows=rows, columns=declared)
 
 
-def run_wide(cases: Sequence[WideCase], told: Callable[[str, int, int], None]) -> list[WideRun]:
+def run_wide(cases: Sequence[WideCase], told: Progress) -> list[WideRun]:
     """Run each case in a process of its own.
 
     Parameters

@@ -16,6 +16,7 @@ from dagveil.data.schema import Schema
 from dagveil.forecast.synthetic import SyntheticLaw, make_synthetic
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.progress import Progress
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
@@ -70,7 +71,7 @@ class GrowthPoint:
     seconds: Mapping[GrowthStage, float]
 
 
-def measure_growth(sizes: Sizes, tries: int, told: Callable[[str, int, int], None]) -> list[GrowthPoint]:
+def measure_growth(sizes: Sizes, tries: int, told: Progress) -> list[GrowthPoint]:
     """Time every stage at every size.
 
     Parameters

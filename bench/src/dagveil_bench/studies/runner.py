@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dagveil.methods.catalogue import METHODS, method_plugins
+from dagveil.progress import Progress, silent
 from dagveil_bench.local_data import PACKAGES
 from dagveil_bench.local_source import read_source
 from dagveil_bench.studies.datasets import plugin_origin
@@ -19,8 +20,6 @@ from dagveil_bench.studies.store import COLUMNS, Store
 from dagveil_bench.studies.task import Task
 from dagveil_bench.studies.trial import Outcome, run_job
 from dagveil_bench.studies.worker_pool import Lost, WorkerPool
-
-Told = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def run_plan(
     study: Study,
     store: Store,
     workers: int = os.cpu_count() or 1,
-    told: Told = lambda stage, done, total: None,
+    told: Progress = silent,
     only: Mapping[str, Sequence[str]] | None = None,
     *,
     retry: bool = False,
