@@ -33,18 +33,17 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover
-from dagveil_bench.studies import dry_run, runner
+from dagveil_bench.studies import runner
 from dagveil_bench.studies.figure import list_panels
 from dagveil_bench.studies.jobs import Job, list_jobs
 from dagveil_bench.studies.machine import describe_software, read_peak, reset_peak
-from dagveil_bench.studies.metrics import METRICS_OF, Metric
+from dagveil_bench.studies.metrics import METRICS_OF, Metric, Task
 from dagveil_bench.studies.page import Form, write_page
 from dagveil_bench.studies.plan import Role, Study
 from dagveil_bench.studies.reading import load_study, parse_study, shipped_studies
 from dagveil_bench.studies.runner import run_plan
 from dagveil_bench.studies.store import Store
 from dagveil_bench.studies.summary import estimate_mean, summarise
-from dagveil_bench.studies.task import Task
 from dagveil_bench.studies.trial import Outcome, run_job
 
 SOURCE = os.pathsep.join(str(Path(package.__file__ or "").parents[1]) for package in (dagveil, dagveil_bench))
@@ -416,7 +415,7 @@ def test_data_that_cannot_be_drawn_stop_the_study_before_it_starts(
     def refuse(*words: object) -> object:
         raise FileNotFoundError(2, "No such file", "rows.csv")
 
-    monkeypatch.setattr(dry_run, "sample_source", refuse)
+    monkeypatch.setattr(runner, "sample_source", refuse)
     assert "0 runs done" in one()  # nothing is left, so nothing is drawn
     Path("one.toml").write_text(ONE.replace("[200]", "[100]"), encoding="utf-8")
     result = CliRunner().invoke(group, ["bench", "run", "one.toml"])
@@ -430,14 +429,14 @@ def test_a_data_set_with_too_few_rows_for_some_runs_costs_only_those(
 ) -> None:
     """Also when the smaller ones are done: then only the larger ones wait."""
     one()
-    true_sample = dry_run.sample_source
+    true_sample = runner.sample_source
 
     def has_few(source: str, n_rows: int, rng: np.random.Generator) -> object:
         if n_rows > 200:
             raise ValueError("there are 200 rows")
         return true_sample(source, n_rows, rng)
 
-    monkeypatch.setattr(dry_run, "sample_source", has_few)
+    monkeypatch.setattr(runner, "sample_source", has_few)
     assert "6 of 12 were stored before" in one(("[200]", "[200, 300]"))
 
 

@@ -31,14 +31,13 @@ from dagveil_bench.local_source import (
 )
 from dagveil_bench.studies.figure import list_panels
 from dagveil_bench.studies.jobs import Job, list_jobs
-from dagveil_bench.studies.metrics import METRICS_OF, Metric
+from dagveil_bench.studies.metrics import METRICS_OF, Metric, Task
 from dagveil_bench.studies.page import Form, write_page
 from dagveil_bench.studies.plan import LARGE, Role, Study
 from dagveil_bench.studies.reading import load_study, parse_study
 from dagveil_bench.studies.runner import run_plan
 from dagveil_bench.studies.store import COLUMNS, Store
 from dagveil_bench.studies.summary import summarise
-from dagveil_bench.studies.task import Task
 from dagveil_bench.studies.trial import Outcome, run_job
 
 GCM = "private GCM"

@@ -18,8 +18,7 @@ from dagveil_bench.studies.jobs import FILTERS, list_jobs
 from dagveil_bench.studies.metrics import Metric
 from dagveil_bench.studies.page import Form, figure_name, write_page
 from dagveil_bench.studies.plan import Study
-from dagveil_bench.studies.reading import default_store, load_study, parse_study, shipped_studies
-from dagveil_bench.studies.requirements import check_metrics_of
+from dagveil_bench.studies.reading import check_metrics_of, default_store, load_study, parse_study, shipped_studies
 from dagveil_bench.studies.results import PARQUET, open_results, results_beside, write_results
 from dagveil_bench.studies.runner import run_plan, take_over
 from dagveil_bench.studies.store import Store

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from dagveil.errors import DataError
 from dagveil_bench.plots import Line, Panel, draw_panels
-from dagveil_bench.studies.axis import Axis, choose_axis
 from dagveil_bench.studies.metrics import Metric
 from dagveil_bench.studies.page import figure_name, is_shown
 from dagveil_bench.studies.plan import Role, Study
-from dagveil_bench.studies.summary import Spot
+from dagveil_bench.studies.summary import Axis, Spot, choose_axis
 
 SHARE_LIMITS = (-0.03, 1.03)
 CHAMPION_WIDTH = 2.8

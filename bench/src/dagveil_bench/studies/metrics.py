@@ -1,4 +1,4 @@
-"""What is written down about every run."""
+"""What one run of a study is, and what is written down about it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,25 @@ from dagveil.privacy.conversion import epsilon_of_mu_squared, epsilon_of_rho
 from dagveil.privacy.filter import FAILURE_SHARE, ApproximateZcdpFilter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.receipt import Calibration, Receipt
 from dagveil.privacy.renyi import epsilon_of_renyi
-from dagveil_bench.studies.task import Task
+
+
+class Task(enum.Enum):
+    """What one run of a study is."""
+
+    GRAPH = "graph"
+    """A method discovers the graph of a sample."""
+
+    INDEPENDENCE = "independence"
+    """A test decides one question of independence on one sample."""
+
+    LOCAL = "local"
+    """An algorithm searches records that a local mechanism has randomised; a budget is a p_max."""
+
+    @property
+    def axis(self) -> str:
+        """What budgets are called in tables and figures."""
+        return "p_max" if self is Task.LOCAL else "ε"
+
 
 _RENYI = "Renyi accounting at order "
 

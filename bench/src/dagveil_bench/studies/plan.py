@@ -10,8 +10,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from dagveil.privacy.receipt import Calibration
-from dagveil_bench.studies.metrics import Metric
-from dagveil_bench.studies.task import Task
+from dagveil_bench.studies.metrics import Metric, Task
 
 LARGE = 1e6
 """Budget of a ceiling that names none: noise no longer matters."""

@@ -1,7 +1,8 @@
-"""Means and intervals over the repetitions of a study."""
+"""Means and intervals over the repetitions of a study, and what the study varies."""
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,27 @@ class Spot:
     stored: int
     failures: tuple[str, ...]
     estimates: Mapping[Metric, Estimate]
+
+
+class Axis(enum.Enum):
+    """What a study varies."""
+
+    BUDGET = "budget"
+    """Several budgets; tables and panels for each data set and number of rows."""
+
+    ROWS = "rows"
+    """One budget and one data set in several numbers of rows."""
+
+    DATA = "data"
+    """One budget; tables and panels for each number of rows."""
+
+
+def choose_axis(spots: Sequence[Spot]) -> Axis:
+    """Return what the contenders of a study vary."""
+    if len({spot.epsilon for spot in spots if spot.role is Role.CONTENDER}) != 1:
+        return Axis.BUDGET
+    several_rows = len({spot.n_rows for spot in spots}) > 1
+    return Axis.ROWS if several_rows and len({spot.data for spot in spots}) == 1 else Axis.DATA
 
 
 def summarise(study: Study, outcomes: Mapping[str, Outcome]) -> list[Spot]:

@@ -26,9 +26,8 @@ from dagveil_bench.local_source import load_records, randomise, read_source, sea
 from dagveil_bench.studies.datasets import sample_source
 from dagveil_bench.studies.jobs import COIN, COMPLETE, Job
 from dagveil_bench.studies.machine import read_peak, reset_peak
-from dagveil_bench.studies.metrics import Metric, score_graph, spent_epsilon
+from dagveil_bench.studies.metrics import Metric, Task, score_graph, spent_epsilon
 from dagveil_bench.studies.plan import Role
-from dagveil_bench.studies.task import Task
 
 Product = TypeVar("Product")
 
