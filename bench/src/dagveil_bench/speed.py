@@ -6,10 +6,8 @@ the machine; ratios of the same run are what counts. Nothing here asserts a time
 
 from __future__ import annotations
 
-import logging
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +25,6 @@ from dagveil.data.column import Categorical
 from dagveil.data.engine import Engine
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.errors import MissingExtraError
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
@@ -39,6 +36,7 @@ from dagveil.progress import Progress
 from dagveil.runs.discovery import discover
 from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.search.settings import SearchSettings
+from dagveil_bench.peers import import_peer, keep_quiet
 from dagveil_bench.tables import write_table
 
 Codes = dict[str, NDArray[np.uint8]]
@@ -262,22 +260,15 @@ def p_value(counts: NDArray[np.int64]) -> float:
 
 
 def _causal_learn(name: str, codes: Codes) -> Callable[[], object]:
-    try:
-        from causallearn.search.ConstraintBased.PC import pc
-    except ImportError as error:
-        raise MissingExtraError("the comparison needs causal-learn: pip install './bench[peers]'") from error
+    pc = import_peer("causallearn.search.ConstraintBased.PC").pc
     rows = np.column_stack(list(codes.values())).astype(np.int64)
     return lambda: pc(rows, LEVEL, "chisq", show_progress=False)
 
 
 def _pgmpy(name: str, codes: Codes) -> Callable[[], object]:
-    try:
-        import pandas as pd
-        from pgmpy.causal_discovery import PC
-    except ImportError as error:
-        raise MissingExtraError("the comparison needs pgmpy: pip install './bench[peers]'") from error
-    frame = pd.DataFrame(codes).astype("category")
-    return lambda: PC(ci_test="chi_square", significance_level=LEVEL, show_progress=False, n_jobs=1).fit(frame)
+    peer = import_peer("pgmpy.causal_discovery").PC
+    frame = import_peer("pandas").DataFrame(codes).astype("category")
+    return lambda: peer(ci_test="chi_square", significance_level=LEVEL, show_progress=False, n_jobs=1).fit(frame)
 
 
 def _tell_round(told: Progress, case: int, cases: int, done: int) -> None:
@@ -294,32 +285,27 @@ def _best_in_turn(
     best = dict.fromkeys(runs, math.inf)
     for number in range(ROUNDS):
         for program, run in runs.items():
-            best[program] = min(best[program], _best(run, -(-tries // ROUNDS), clock))
+            best[program] = min(best[program], time_best(run, -(-tries // ROUNDS), clock))
         told(number + 1)
     return best
 
 
-def _best(run: Callable[[], object], tries: int, clock: Callable[[], float] = time.process_time) -> float:
+def time_best(run: Callable[[], object], tries: int, clock: Callable[[], float] = time.process_time) -> float:
     """Seconds of the best try, after one that does not count; the first long one is the last.
 
     Processor seconds, because other work on the machine changes them little.
     """
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            best = float("inf")
-            for number in range(tries + 1):
-                start = clock()
-                run()
-                spent = clock() - start
-                if number or spent > LONG:
-                    best = min(best, spent)
-                if spent > LONG:
-                    break
-            return best
-    finally:
-        logging.disable(logging.NOTSET)
+    best = math.inf
+    with keep_quiet():
+        for number in range(tries + 1):
+            start = clock()
+            run()
+            spent = clock() - start
+            if number or spent > LONG:
+                best = min(best, spent)
+            if spent > LONG:
+                break
+    return best
 
 
 def methods_speed_page(timings: Sequence[Timing], command: str) -> str:
@@ -361,17 +347,24 @@ def tell_ratio(ratio: float) -> str:
     return f"{ratio:.0f} ×" if ratio >= 10 else f"{ratio:.2g} ×"
 
 
+def compare_timings(timings: Sequence[Timing]) -> tuple[str, str]:
+    """Write a table of seconds, and one of how many times longer each peer takes than each of ours."""
+    cases = list(dict.fromkeys(timing.case for timing in timings))
+    programs = list(dict.fromkeys(timing.program for timing in timings))
+    seconds = {(timing.case, timing.program): timing.seconds for timing in timings}
+    ours = [program for program in programs if program.startswith("dagveil")]
+    ratios = [
+        (f"{peer} / {mine}", *(tell_ratio(seconds[case, peer] / seconds[case, mine]) for case in cases))
+        for mine in ours
+        for peer in programs
+        if peer not in ours
+    ]
+    rows = [(program, *(f"{seconds[case, program]:.3f} s" for case in cases)) for program in programs]
+    return write_table(("program", *cases), rows), write_table(("ratio", *cases), ratios)
+
+
 def speed_page(runs: Sequence[Timing], loading: Sequence[Timing], command: str) -> str:
     """Write the page of a speed comparison: seconds, and how many times slower each peer is."""
-    ours = [timing for timing in runs if timing.program.startswith("dagveil")]
-    peers = [timing for timing in runs if not timing.program.startswith("dagveil")]
-    cases = list(dict.fromkeys(timing.case for timing in runs))
-    seconds = {(timing.case, timing.program): timing.seconds for timing in (*runs, *loading)}
-    programs = list(dict.fromkeys(timing.program for timing in runs))
-    ratios = []
-    for mine in dict.fromkeys(timing.program for timing in ours):
-        for peer in dict.fromkeys(timing.program for timing in peers):
-            ratios.append((f"{peer} / {mine}", *(tell_ratio(seconds[c, peer] / seconds[c, mine]) for c in cases)))
     plain, *others = loading
     loads = [
         (plain.program, f"{plain.seconds:.2f}", "1"),
@@ -385,8 +378,7 @@ def speed_page(runs: Sequence[Timing], loading: Sequence[Timing], command: str) 
             "dagveil's own exact PC, one question at a time and without arrows. Seconds are processor seconds. They "
             "depend on the machine, ratios less, if nothing else runs on it. Written by",
             f"    {command}",
-            write_table(("program", *cases), [(p, *(f"{seconds[c, p]:.3f} s" for c in cases)) for p in programs]),
-            write_table(("ratio", *cases), ratios),
+            *compare_timings(runs),
             "## Loading",
             "Dictionary-encoded Parquet, as `pyarrow.parquet.read_table` reads it, against reading it and counting "
             "every pair of columns, and against a whole private run with the memory engine. Seconds by the clock.",
