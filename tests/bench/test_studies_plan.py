@@ -23,6 +23,7 @@ SHIPPED = tuple(
     sorted(
         [
             *(f"curate-fig{number}" for number in (3, 4, 5, 6, 7)),
+            "custodians",
             "faithful",
             "headline",
             *(f"local-fig{number}" for number in (1, 2, 3, 4, 5)),

@@ -495,3 +495,38 @@ def test_figure_1_of_pcd_has_every_test_and_the_published_budgets() -> None:
     assert (study.rows, study.repetitions) == ((200, 500, 2000), 100)
     assert {data.source for data in study.data_sets} == {design.value for design in Design}
     assert {entry.method for entry in study.methods} == set(TESTS)
+
+
+SITES = """
+name = "sites"
+title = "Sites that add their evidence"
+task = "sites"
+data = ["cancer"]
+budgets = [20]
+rows = [2000]
+methods = [{ method = "pooled" }, { method = "1 site" }, { method = "3 sites" }]
+"""
+
+
+def test_sites_are_scored_beside_the_pooled_run_and_the_floors() -> None:
+    scores = {}
+    for job in list_jobs(parse_study(SITES)):
+        if job.repetition == 0:
+            outcome = run_job(job)
+            assert outcome.error is None
+            scores[job.label] = outcome.of(Metric.SKELETON_F1)
+    assert scores["the empty graph"] == 0.0
+    assert min(scores["pooled"], scores["1 site"], scores["3 sites"]) > scores["the complete graph"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("3 sites", "few sites", "methods.2.: 'few sites' is no number of sites"),
+        ('"cancer"', '"mars"', "data.0.: no network is called 'mars'"),
+        ('{ method = "pooled" }', '{ method = "pooled", calibration = "paper" }', "sites follow sound plans"),
+    ],
+)
+def test_sites_that_cannot_be_run_are_refused(old: str, new: str, told: str) -> None:
+    with pytest.raises(MethodError, match=told):
+        parse_study(SITES.replace(old, new))

@@ -22,7 +22,7 @@ from dagveil.runs import assemble as writing
 from dagveil.runs.result import Result
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
-from dagveil_bench import trust, trust_tables
+from dagveil_bench import peers, trust, trust_tables
 from dagveil_bench.trust import (
     CONTENDERS,
     Cell,

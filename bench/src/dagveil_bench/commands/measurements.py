@@ -18,7 +18,6 @@ from dagveil.examples.networks import load_network
 from dagveil.runs.machine_speed import measure_speed
 from dagveil.search.score.acyclicity import Acyclicity
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, study_options
-from dagveil_bench.custodians import custodians_page, run_custodians
 from dagveil_bench.kernel_speed import compare, compare_graphs, kernel_speed_page
 from dagveil_bench.local_aware import aware_page, list_aware_settings, measure_size, run_aware_study
 from dagveil_bench.mutated import run_mutations, write_tally
@@ -233,27 +232,6 @@ def local_aware(
         outcomes = run_aware_study(list_aware_settings(read_numbers(epsilons), counts), runs, seed, workers, progress)
         found = [size for n in counts for size in measure_size(n, repeats, seed)]
     publish(aware_page(outcomes, found, command_line()), output)
-
-
-@bench.command(short_help="Score graphs from the added evidence of several sites.")
-@click.option("--networks", metavar="NAMES", default="sachs,child", show_default=True, help="Names of networks.")
-@click.option("--epsilons", metavar="NUMBERS", default="0.1,1,10", show_default=True, help="Budgets of each site.")
-@click.option("--sites", metavar="NUMBERS", default="1,2,5,20", show_default=True, help="Numbers of sites.")
-@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="Rows of all sites together.")
-@lambda command: study_options(command, runs=10)
-def custodians(
-    networks: str, epsilons: str, sites: str, rows: int, runs: int, seed: int, workers: int, output: str | None
-) -> None:
-    """Deal the rows of known networks out to several sites, add their evidence, and compare with the pooled run."""
-    names = [name.strip() for name in networks.split(",")]
-    for name in names:
-        load_network(name)
-    counts = [int(number) for number in read_numbers(sites)]
-    if rows < max(counts):
-        raise click.UsageError(f"{rows} rows cannot be dealt out to {max(counts)} sites")
-    with show_progress() as progress:
-        lines = run_custodians(names, read_numbers(epsilons), counts, rows, runs, seed, workers, progress)
-    publish(custodians_page(lines, rows, runs, command_line()), output)
 
 
 @bench.command(short_help="Compare the forecasts of `dagveil plan` with real runs.")

@@ -182,7 +182,7 @@ def _floors(task: Task, data: DataSet) -> tuple[Entry, ...]:
 def _is_repeated(task: Task, role: Role) -> bool:
     """Tell whether another repetition is another run: records of local studies are always the same, noise is not."""
     match task:
-        case Task.GRAPH:
+        case Task.GRAPH | Task.SITES:
             return True
         case Task.INDEPENDENCE:
             return role is not Role.FLOOR

@@ -29,6 +29,9 @@ class Task(enum.Enum):
     LOCAL = "local"
     """An algorithm searches records that a local mechanism has randomised; a budget is a p_max."""
 
+    SITES = "sites"
+    """Rows are dealt out to several sites; what they release by one plan is added and searched."""
+
     @property
     def axis(self) -> str:
         """What budgets are called in tables and figures."""
@@ -161,6 +164,7 @@ DIGITS = {
 METRICS_OF = {
     Task.GRAPH: frozenset(Metric) - _OF_TESTS - _OF_REPORTS,
     Task.INDEPENDENCE: _OF_TESTS | _COSTS,
+    Task.SITES: frozenset(Metric) - _OF_TESTS - _OF_REPORTS - OF_BUDGETS - {Metric.QUESTIONS},
     Task.LOCAL: _OF_REPORTS | {Metric.SKELETON_F1} | _COSTS,
 }
 """What the runs of a task can have."""

@@ -17,8 +17,10 @@ from msgspec.structs import replace
 
 from dagveil.data.toml import parse_toml
 from dagveil.errors import DagveilError, DataError, MethodError, MissingExtraError
+from dagveil.examples.networks import load_network
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.receipt import Calibration
+from dagveil_bench.custodians import count_sites
 from dagveil_bench.levels import EXACT_TESTS, PUBLISHED, TESTS, design_named
 from dagveil_bench.local_source import check_algorithm, check_local_source, read_source
 from dagveil_bench.studies.datasets import check_data_source
@@ -259,6 +261,8 @@ def check_source_of(task: Task, source: str) -> None:
             design_named(source)
         case Task.LOCAL:
             check_local_source(source)
+        case Task.SITES:
+            load_network(source)
 
 
 def check_method_of(task: Task, entry: Entry, data: tuple[DataSet, ...]) -> None:
@@ -268,6 +272,11 @@ def check_method_of(task: Task, entry: Entry, data: tuple[DataSet, ...]) -> None
             _check_settings(entry)
         case Task.INDEPENDENCE:
             _check_test(entry)
+        case Task.SITES:
+            count_sites(entry.method)
+            _refuse_settings(entry, "a number of sites")
+            if entry.calibration is not Calibration.SOUND or entry.role is Role.CEILING:
+                raise MethodError("calibration, role: sites follow sound plans at every budget; leave them out")
         case Task.LOCAL:
             _refuse_settings(entry, "an algorithm")
             if entry.calibration is not Calibration.SOUND:

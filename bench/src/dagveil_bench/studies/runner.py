@@ -130,7 +130,7 @@ def _packages(study: Study) -> dict[str, str]:
         sources = {source for item in study.data_sets for source in (item.source, *item.variants.values())}
         origins = {source.split()[0]: plugin_origin(source) for source in sorted(sources)}
         return found | {f"data plug-in {name}": origin for name, origin in origins.items() if origin is not None}
-    if study.task is Task.INDEPENDENCE:
+    if study.task is not Task.LOCAL:
         return {}
     sources = {read_source(data.source).data for data in study.data_sets}
     needed = {"causal-learn", *(package for source in sources for package in PACKAGES.get(source, ()))}
