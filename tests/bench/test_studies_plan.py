@@ -26,6 +26,8 @@ SHIPPED = tuple(
             "custodians",
             "faithful",
             "headline",
+            "local-aware",
+            "local-aware-size",
             *(f"local-fig{number}" for number in (1, 2, 3, 4, 5)),
             "nonlinear",
             "numeric",

@@ -524,7 +524,11 @@ def test_sites_are_scored_beside_the_pooled_run_and_the_floors() -> None:
     [
         ("3 sites", "few sites", "methods.2.: 'few sites' is no number of sites"),
         ('"cancer"', '"mars"', "data.0.: no network is called 'mars'"),
-        ('{ method = "pooled" }', '{ method = "pooled", calibration = "paper" }', "sites follow sound plans"),
+        (
+            '{ method = "pooled" }',
+            '{ method = "pooled", calibration = "paper" }',
+            "is run at every budget",
+        ),
     ],
 )
 def test_sites_that_cannot_be_run_are_refused(old: str, new: str, told: str) -> None:

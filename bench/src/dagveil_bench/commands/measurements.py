@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,9 +16,8 @@ from dagveil.data.machine import read_bytes
 from dagveil.examples.networks import load_network
 from dagveil.runs.machine_speed import measure_speed
 from dagveil.search.score.acyclicity import Acyclicity
-from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, study_options
+from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers
 from dagveil_bench.kernel_speed import compare, compare_graphs, kernel_speed_page
-from dagveil_bench.local_aware import aware_page, list_aware_settings, measure_size, run_aware_study
 from dagveil_bench.mutated import run_mutations, write_tally
 from dagveil_bench.mutated_readers import find_readers
 from dagveil_bench.notears_peers import Error, comparison_page, list_cases
@@ -216,22 +214,6 @@ def kernel_speed(
         timings = compare(rows, permutations, [int(number) for number in read_numbers(given)], tries, progress)
         graphs = compare_graphs(network, graph_rows, tries, progress)
     publish(kernel_speed_page(timings, graphs, command_line()), output)
-
-
-@bench.command("local-aware", short_help="Compare PC that knows a local channel with blind PC.")
-@click.option("--epsilons", metavar="NUMBERS", default="5,10", show_default=True, help="Exact ε per record.")
-@click.option("--sizes", metavar="NUMBERS", default="5000,50000,500000", show_default=True, help="Records.")
-@click.option("--repeats", type=click.IntRange(10), default=2000, show_default=True, help="Samples for the size.")
-@partial(study_options, runs=50)
-def local_aware(
-    epsilons: str, sizes: str, repeats: int, runs: int, seed: int, workers: int, output: str | None
-) -> None:
-    """Search the same reports with and without knowledge of their channel, and measure the size of both tests."""
-    counts = [int(number) for number in read_numbers(sizes)]
-    with show_progress() as progress:
-        outcomes = run_aware_study(list_aware_settings(read_numbers(epsilons), counts), runs, seed, workers, progress)
-        found = [size for n in counts for size in measure_size(n, repeats, seed)]
-    publish(aware_page(outcomes, found, command_line()), output)
 
 
 @bench.command(short_help="Compare the forecasts of `dagveil plan` with real runs.")

@@ -172,7 +172,7 @@ def _write_number(text: str) -> str:
 
 def _floors(task: Task, data: DataSet) -> tuple[Entry, ...]:
     chosen: tuple[str, ...] = (COMPLETE, EMPTY)
-    if task is Task.INDEPENDENCE:
+    if task is Task.INDEPENDENCE or (task is Task.REPORTS and data.source.endswith("null")):
         chosen = (NO_ROWS,)
     elif task is Task.LOCAL and data.source.split()[0] in PAIR_SETS:
         chosen = (COIN,)
@@ -182,7 +182,7 @@ def _floors(task: Task, data: DataSet) -> tuple[Entry, ...]:
 def _is_repeated(task: Task, role: Role) -> bool:
     """Tell whether another repetition is another run: records of local studies are always the same, noise is not."""
     match task:
-        case Task.GRAPH | Task.SITES:
+        case Task.GRAPH | Task.SITES | Task.REPORTS:
             return True
         case Task.INDEPENDENCE:
             return role is not Role.FLOOR

@@ -32,6 +32,9 @@ class Task(enum.Enum):
     SITES = "sites"
     """Rows are dealt out to several sites; what they release by one plan is added and searched."""
 
+    REPORTS = "reports"
+    """The same test asks reports of a local channel, with and without knowledge of it."""
+
     @property
     def axis(self) -> str:
         """What budgets are called in tables and figures."""
@@ -122,6 +125,7 @@ OF_ANSWERS = SHARES | {Metric.SHD, Metric.WRONG_EDGES}
 
 OF_BUDGETS = frozenset({Metric.EPSILON_SPENT, Metric.EPSILON_REPORTED, Metric.RECORD_EPSILON})
 
+OF_SKELETONS = frozenset({Metric.SKELETON_F1, Metric.TPR, Metric.FPR, Metric.TDR, Metric.OMISSION})
 _COSTS = frozenset({Metric.CPU_SECONDS, Metric.WALL_SECONDS, Metric.PEAK_MEMORY})
 _OF_TESTS = frozenset({Metric.REJECTED})
 _OF_REPORTS = frozenset({Metric.WRONG_EDGES, Metric.ACCURACY, Metric.RECORD_EPSILON})
@@ -164,6 +168,7 @@ DIGITS = {
 METRICS_OF = {
     Task.GRAPH: frozenset(Metric) - _OF_TESTS - _OF_REPORTS,
     Task.INDEPENDENCE: _OF_TESTS | _COSTS,
+    Task.REPORTS: OF_SKELETONS | _OF_TESTS | _COSTS,
     Task.SITES: frozenset(Metric) - _OF_TESTS - _OF_REPORTS - OF_BUDGETS - {Metric.QUESTIONS},
     Task.LOCAL: _OF_REPORTS | {Metric.SKELETON_F1} | _COSTS,
 }

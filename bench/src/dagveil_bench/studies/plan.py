@@ -211,7 +211,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     title, reproduces, notes
         For people.
     task
-        What one run is: graph, independence, local or sites.
+        What one run is: graph, independence, local, sites or reports.
     data, methods, budgets, rows
         All combinations are run, but where a data set or a method says otherwise.
     repetitions

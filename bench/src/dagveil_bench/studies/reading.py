@@ -22,6 +22,7 @@ from dagveil.methods.catalogue import method_named
 from dagveil.privacy.receipt import Calibration
 from dagveil_bench.custodians import count_sites
 from dagveil_bench.levels import EXACT_TESTS, PUBLISHED, TESTS, design_named
+from dagveil_bench.local_aware import View, read_reports
 from dagveil_bench.local_source import check_algorithm, check_local_source, read_source
 from dagveil_bench.studies.datasets import check_data_source
 from dagveil_bench.studies.metrics import METRICS_OF, Metric, Task
@@ -98,8 +99,8 @@ def default_store(study: Study) -> str:
 def shipped_studies() -> Mapping[str, str]:
     """Return the studies that come with the package: their TOML by name."""
     folder = files("dagveil_bench") / "data" / "studies"
-    found = sorted((item for item in folder.iterdir() if item.name.endswith(".toml")), key=lambda item: item.name)
-    return {item.name.removesuffix(".toml"): item.read_text(encoding="utf-8") for item in found}
+    found = {item.name.removesuffix(".toml"): item for item in folder.iterdir() if item.name.endswith(".toml")}
+    return {name: found[name].read_text(encoding="utf-8") for name in sorted(found)}
 
 
 def check_study(study: Study) -> None:
@@ -263,6 +264,8 @@ def check_source_of(task: Task, source: str) -> None:
             check_local_source(source)
         case Task.SITES:
             load_network(source)
+        case Task.REPORTS:
+            read_reports(source)
 
 
 def check_method_of(task: Task, entry: Entry, data: tuple[DataSet, ...]) -> None:
@@ -274,9 +277,11 @@ def check_method_of(task: Task, entry: Entry, data: tuple[DataSet, ...]) -> None
             _check_test(entry)
         case Task.SITES:
             count_sites(entry.method)
-            _refuse_settings(entry, "a number of sites")
-            if entry.calibration is not Calibration.SOUND or entry.role is Role.CEILING:
-                raise MethodError("calibration, role: sites follow sound plans at every budget; leave them out")
+            _refuse_choices(entry, "a number of sites")
+        case Task.REPORTS:
+            if entry.method not in [view.value for view in View]:
+                raise MethodError(f"no view is called {entry.method!r}; choose aware or blind")
+            _refuse_choices(entry, "a view")
         case Task.LOCAL:
             _refuse_settings(entry, "an algorithm")
             if entry.calibration is not Calibration.SOUND:
@@ -319,6 +324,12 @@ def _check_test(entry: Entry) -> None:
         raise MethodError('role: an exact test has no budget; write role = "ceiling"')
     if (entry.method == PUBLISHED) is not (entry.calibration is Calibration.PAPER):
         raise MethodError(f'calibration: "paper" is for the test {PUBLISHED!r}, and for no other')
+
+
+def _refuse_choices(entry: Entry, what: str) -> None:
+    _refuse_settings(entry, what)
+    if entry.calibration is not Calibration.SOUND or entry.role is Role.CEILING:
+        raise MethodError(f"calibration, role: {what} is run at every budget, as it is; leave them out")
 
 
 def _refuse_settings(entry: Entry, what: str) -> None:

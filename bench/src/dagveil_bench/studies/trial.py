@@ -27,11 +27,12 @@ from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 from dagveil_bench.custodians import count_sites, measure_sites
 from dagveil_bench.levels import LEVEL, TESTS, design_named, draw_design
+from dagveil_bench.local_aware import View, find_pairs, open_reports, read_reports, rejects_null
 from dagveil_bench.local_source import load_records, randomise, read_source, search_reports
 from dagveil_bench.studies.datasets import sample_source
 from dagveil_bench.studies.jobs import COIN, COMPLETE, Job
 from dagveil_bench.studies.machine import read_peak, reset_peak
-from dagveil_bench.studies.metrics import Metric, Task, score_graph, spent_epsilon
+from dagveil_bench.studies.metrics import OF_SKELETONS, Metric, Task, score_graph, spent_epsilon
 from dagveil_bench.studies.plan import Role
 
 Product = TypeVar("Product")
@@ -78,6 +79,8 @@ def _run(job: Job) -> Mapping[Metric, float]:
             return _search(job)
         case Task.SITES:
             return _share(job)
+        case Task.REPORTS:
+            return _read_reports(job)
 
 
 def _discover(job: Job) -> Mapping[Metric, float]:
@@ -154,6 +157,22 @@ def _share(job: Job) -> Mapping[Metric, float]:
 
     result, costs = _weigh(work)
     return {**score_graph(result.graph.cpdag, dag), **costs}
+
+
+def _read_reports(job: Job) -> Mapping[Metric, float]:
+    source = read_reports(job.source)
+    dag, _ = source.draw_law(np.random.default_rng(job.sample_seed))
+    if job.role is not Role.FLOOR:
+        evidence = open_reports(source, View(job.method), job.epsilon, job.n_rows, job.sample_seed)
+        if source.is_null:
+            rejected, costs = _weigh(lambda: rejects_null(evidence))
+            return {Metric.REJECTED: float(rejected), **costs}
+        found, costs = _weigh(lambda: find_pairs(evidence))
+    elif source.is_null:
+        return {Metric.REJECTED: LEVEL}
+    else:
+        found, costs = _floor(job, dag), {}
+    return {metric: value for metric, value in score_graph(found, dag).items() if metric in OF_SKELETONS} | costs
 
 
 def _floor(job: Job, dag: Dag) -> Cpdag:
