@@ -27,6 +27,7 @@ from dagveil.errors import GraphError, MissingExtraError
 from dagveil.search.score.acyclicity import Acyclicity
 from dagveil.search.score.notears import NotearsSettings, find_weights
 from dagveil.search.score.threshold import weights_to_dag
+from dagveil_bench.tables import write_table
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -331,13 +332,13 @@ def comparison_page(fits: Sequence[Fit], command: str = "dagveil bench notears")
     lead = ["graph", "errors", "nodes", "rows"]
     head = [*lead, *(f"{program}: SHD, seconds" for program in programs), *(f"{p} against {PEER}" for p in ours)]
     rates = [*lead, *(f"{program}: TPR, FDR" for program in programs)]
-    lines, rate_lines = ([_row(heads), "|" + "---|" * len(heads)] for heads in (head, rates))
+    lines, rate_lines = [], []
     for case in cases:
         name = [f"{case.shape.value} {case.edges_per_node}", case.error.value, f"{case.n_nodes}", f"{case.n_rows}"]
         found = [cells[case, program] for program in programs]
         against = [_contrast(cells[case, program], cells[case, PEER]) for program in ours]
-        lines.append(_row([*name, *map(_summarise, found), *against]))
-        rate_lines.append(_row([*name, *map(_summarise_rates, found)]))
+        lines.append((*name, *map(_summarise, found), *against))
+        rate_lines.append((*name, *map(_summarise_rates, found)))
     return "\n\n".join(
         [
             "# NOTEARS beside gCastle",
@@ -352,18 +353,14 @@ def comparison_page(fits: Sequence[Fit], command: str = "dagveil bench notears")
             "ours minus gCastle's, and how many times faster ours is. Our exponential measure of cycles is slow, "
             f"and is left out beyond {MOST_NODES_EXPONENTIAL} nodes. Written by",
             f"    {command}",
-            "\n".join(lines),
+            write_table(head, lines),
             "The first line is the demonstration of the authors' repository (github.com/xunzheng/notears), whose "
             "README prints the outcome of one sample: SHD 0, TPR 1, FDR 0.",
             *(_pool(fits, program) for program in ours),
             "## True positive rate and false discovery rate of arrows",
-            "\n".join(rate_lines),
+            write_table(rates, rate_lines),
         ]
     )
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def _mean(values: Sequence[float], sign: str = "", digits: int = 1) -> str:

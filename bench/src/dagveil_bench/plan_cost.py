@@ -26,6 +26,7 @@ from dagveil.runs.discovery import discover
 from dagveil.runs.machine_speed import Speed
 from dagveil.runs.work import work_of_run
 from dagveil.search.settings import SearchSettings
+from dagveil_bench.tables import write_table
 
 NETWORKS = ("cancer", "asia", "sachs", "child", "insurance", "alarm")
 """Six networks of the comparison."""
@@ -106,16 +107,12 @@ def run_case(case: Case, path: Path) -> tuple[float, float]:
 def cost_page(found: Sequence[Comparison], cases: Sequence[Case], command: str) -> str:
     """Write the page of the comparison."""
     first = cases[0]
-    lines = [
-        "| network | predicted time | measured | ratio | predicted memory | measured | ratio |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    heads = ("network", "predicted time", "measured", "ratio", "predicted memory", "measured", "ratio")
+    lines = []
     for one in found:
-        lines.append(
-            f"| {one.network} | {tell_seconds(one.seconds)} | {tell_seconds(one.real_seconds)} | "
-            f"{one.seconds / one.real_seconds:.2f} | {tell_bytes(one.memory)} | {tell_bytes(one.real_memory)} | "
-            f"{one.memory / one.real_memory:.2f} |"
-        )
+        times = tell_seconds(one.seconds), tell_seconds(one.real_seconds), f"{one.seconds / one.real_seconds:.2f}"
+        memory = tell_bytes(one.memory), tell_bytes(one.real_memory), f"{one.memory / one.real_memory:.2f}"
+        lines.append((one.network, *times, *memory))
     return "\n\n".join(
         [
             "# Forecasts of time and memory",
@@ -123,6 +120,6 @@ def cost_page(found: Sequence[Comparison], cases: Sequence[Case], command: str) 
             "engine, one core. Time is processor time without the start of the program, with constants measured on "
             "this machine; memory is the most that the process held. Ratios near 1 are good. Written by",
             f"    {command}",
-            "\n".join(lines),
+            write_table(heads, lines),
         ]
     )

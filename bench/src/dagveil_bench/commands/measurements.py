@@ -27,8 +27,17 @@ from dagveil_bench.scale import run_scale, scale_page
 from dagveil_bench.score_speed import Peer, score_speed_page, time_scores
 from dagveil_bench.speed import CASES, methods_speed_page, speed_page, time_loading, time_methods, time_runs
 from dagveil_bench.speed_history import append_entry, list_ratios, make_entry, read_history, tell_changes
-from dagveil_bench.wide import WIDE_METHODS, WideCase, WideKind, run_wide, wide_page
-from dagveil_bench.wide_growth import Sizes, draw_growth, growth_page, measure_growth
+from dagveil_bench.wide import (
+    WIDE_METHODS,
+    Sizes,
+    WideCase,
+    WideKind,
+    draw_growth,
+    growth_page,
+    measure_growth,
+    run_wide,
+    wide_page,
+)
 
 Chosen = TypeVar("Chosen")
 FC = TypeVar("FC", bound=Callable[..., Any])
