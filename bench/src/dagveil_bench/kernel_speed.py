@@ -37,20 +37,10 @@ GRAPHS: Final = (
 
 
 def compare(rows: int, permutations: int, conditioners: Sequence[int], tries: int, told: Progress) -> list[Timing]:
-    """Time one test by each program.
+    """Time one test by each program, for several numbers of conditioning columns.
 
-    Parameters
-    ----------
-    rows
-        Rows of the sample.
-    permutations
-        Of our tests; the peers' null laws come from approximations of their own.
-    conditioners
-        Numbers of conditioning columns: one case each.
-    tries
-        The best try counts; a program that takes over 5 seconds is tried once.
-    told
-        Told after each program.
+    Permutations are those of our tests; the peers' null laws come from approximations of their own. The best try
+    counts.
     """
     timings = []
     total = len(conditioners) * (len(OURS) + len(PEERS))
@@ -68,19 +58,7 @@ def compare(rows: int, permutations: int, conditioners: Sequence[int], tries: in
 
 
 def compare_graphs(network: str, rows: int, tries: int, told: Progress) -> list[Timing]:
-    """Time a private nonlinear graph beside causal-learn's linear one, on the same nonlinear rows of a network.
-
-    Parameters
-    ----------
-    network
-        Whose graph the rows follow.
-    rows
-        How many.
-    tries
-        The best try counts.
-    told
-        Told after each program.
-    """
+    """Time a private nonlinear graph beside causal-learn's linear one, on the same nonlinear rows of a network."""
     columns, _ = sample_over(network, rows, np.random.default_rng(1))
     schema = nonlinear_schema(columns, rows)
     matrix = np.column_stack(list(columns.values()))

@@ -77,16 +77,9 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class LocalScores:
-    """What an algorithm made of randomised records.
+    """What an algorithm made of randomised records: wrong edges and F1 of a graph, or the weighted accuracy of pairs.
 
-    Attributes
-    ----------
-    epsilon
-        Exact ε of local privacy per record, the median over pairs; infinite without noise.
-    wrong_edges, f1
-        Of a graph; NaN for pairs.
-    accuracy
-        Of pairs, weighted; NaN for a graph.
+    `epsilon` is the exact one of local privacy per record, the median over pairs; infinite without noise.
     """
 
     epsilon: float
@@ -152,20 +145,10 @@ def load_records(name: str, n_rows: int) -> StudyData:
 
 @lru_cache(maxsize=16)
 def randomise(source: LocalSource, truth: float | None, n_rows: int, seed: int) -> tuple[Reported, ...]:
-    """Send records through the channel of a mechanism: those of one graph, or of each pair.
+    """Send records through the channel of a mechanism: those of one graph, or at most `n_rows` of each pair.
 
-    The latest reports are remembered, since several algorithms search the same ones.
-
-    Parameters
-    ----------
-    source
-        Records and mechanism.
-    truth
-        p_max: probability that the true record is reported; None reports all truthfully.
-    n_rows
-        Records; for pairs at most so many of each.
-    seed
-        With the same seed and p_max the same reports are drawn, whoever searches them.
+    With the same seed and p_max the same reports are drawn, whoever searches them; p_max is None to report all
+    truthfully. The latest reports are remembered, since several algorithms search the same ones.
     """
     if not source.is_pairs:
         data = load_records(source.data, n_rows)

@@ -32,18 +32,9 @@ class ChargedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One kind of input.
+    """One kind of input: the end of its file's name, what returns a sound one, how it is damaged, and who reads it.
 
-    Attributes
-    ----------
-    suffix
-        End of the file's name.
-    sample
-        Returns a sound input.
-    mutate
-        How it is damaged.
-    read
-        Reads a file as the program does, and uses what it read.
+    Reading is as the program reads, and uses what was read.
     """
 
     suffix: str
@@ -82,24 +73,10 @@ def run_mutations(
     keep: Path | None = None,
     progress: Progress = silent,
 ) -> Tally:
-    """Read so many mutated inputs, each kind in turn, in a process that may die.
+    """Read so many mutated inputs, each kind in turn or `only` one, in a process that may die.
 
-    Parameters
-    ----------
-    find_readers
-        Returns all readers; a function that other processes can import.
-    count
-        Inputs in all.
-    seed
-        Of the mutations.
-    seconds
-        That one input may take.
-    only
-        One reader.
-    keep
-        Folder for the first input of each failure.
-    progress
-        Told how many are done.
+    `find_readers` is a function that other processes can import. One input may take so many seconds; the first of each
+    failure is kept in a folder.
     """
     readers = find_readers()
     names = [only] if only is not None else list(readers)

@@ -101,18 +101,8 @@ def list_cases(
 ) -> dict[Case, int]:
     """List settings and how often each is run: the authors' demonstration, every setting, and a few with many rows.
 
-    Parameters
-    ----------
-    runs_of
-        Samples by number of nodes.
-    n_rows
-        Rows of each sample.
-    many_rows
-        Rows of one more sample for each shape, with the most nodes and Gaussian errors; 0 leaves it out.
-    laws
-        Laws of the errors.
-    edges_per_node
-        Edges per node.
+    `runs_of` has samples by number of nodes. `many_rows` are those of one more sample for each shape, with the most
+    nodes and Gaussian errors; 0 leaves it out.
     """
     laws = tuple(laws)
     cases = {DEMO: max(runs_of.values())}
@@ -198,24 +188,10 @@ def compare(
     measures: Iterable[Acyclicity] = tuple(Acyclicity),
     workers: int = 1,
 ) -> list[Fit]:
-    """Fit every case with our measures of cycles and with the peer.
+    """Fit every case, on so many samples each, with our measures of cycles and with the peer.
 
-    Parameters
-    ----------
-    cases
-        Settings.
-    runs
-        Samples per setting: one number, or one for each.
-    seed
-        Of the first sample; others follow.
-    limit
-        CPU seconds after which a fit of the peer is given up; 0 leaves the peer out.
-    told
-        Told after each sample about each of its fits.
-    measures
-        Measures of cycles to try.
-    workers
-        Samples that are fitted at the same time. All programs on a sample run one after the other.
+    Seeds count up from the first sample's. A fit of the peer is given up after `limit` CPU seconds; 0 leaves the peer
+    out. `told` is told about each fit. All programs on a sample run one after the other.
     """
     if limit > 0.0:
         check_peer()

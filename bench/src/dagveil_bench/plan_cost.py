@@ -54,17 +54,7 @@ class Case:
 
 
 def compare_costs(cases: Sequence[Case], speed: Speed, told: Progress) -> list[Comparison]:
-    """Foresee each case, then run it in a process of its own.
-
-    Parameters
-    ----------
-    cases
-        What to run.
-    speed
-        Constants of this machine.
-    told
-        Told after each case.
-    """
+    """Foresee each case with the constants of this machine, then run it in a process of its own."""
     found = []
     method = METHODS["measure"]
     for done, case in enumerate(cases, start=1):

@@ -43,17 +43,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One set of axes.
-
-    Attributes
-    ----------
-    title
-        Above it.
-    lines
-        What it shows.
-    levels
-        Horizontal lines with their labels, such as the level of a test.
-    """
+    """One set of axes; levels are horizontal lines with their labels, such as the level of a test."""
 
     title: str
     lines: Sequence[Line]
@@ -71,21 +61,8 @@ def draw_panels(
 ) -> None:
     """Draw panels with common ticks and one legend, as an SVG file that is the same whenever it is drawn.
 
-    Parameters
-    ----------
-    panels
-        From left to right, then down.
-    ticks
-        Labels on the horizontal axis, evenly spaced: budgets grow by factors. None: a logarithmic axis, and every
-        line says where its heights stand.
-    x_label, y_label
-        Of the axes.
-    path
-        Of the SVG.
-    columns
-        Panels per row.
-    limits
-        Of the vertical axis; None: from 0 up, for each panel by itself.
+    Ticks are labels on the horizontal axis, evenly spaced; without them the axis is logarithmic, and every line says
+    where its heights stand. Without limits the vertical axis starts at 0, for each panel by itself.
     """
     figures, matplotlib = _load()
     rows = -(-len(panels) // columns)

@@ -84,22 +84,10 @@ class _Watch:
 def run_scale(
     rows: int, columns: int, engine: Engine, memory_limit: str, folder: Path | None, epsilon: float, told: Progress
 ) -> ScaleStudy:
-    """Write a table to disk in pieces, and count it where it is.
+    """Write a table to disk in pieces, and count it where it is, by DuckDB or, where that is the engine, in memory.
 
-    Parameters
-    ----------
-    rows, columns
-        Size of the table.
-    engine
-        DuckDB; with Spark, a cluster of two workers counts the same files beside it. Memory holds the rows.
-    memory_limit
-        For DuckDB, its own scan included.
-    folder
-        Where the files go while this runs; None takes the system's folder for such.
-    epsilon
-        Budget of the whole private run.
-    told
-        Told about progress.
+    With Spark, a cluster of two workers counts the same files beside DuckDB. The memory limit is for DuckDB, its own
+    scan included. Files go to `folder`, None for the system's, while this runs.
     """
     schema = loading_schema(rows, columns)
     pairs = list(combinations(schema.columns, 2))

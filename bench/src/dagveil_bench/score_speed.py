@@ -57,18 +57,9 @@ class Peer(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One program on one table.
+    """One program on one table: CPU seconds of each stage in its best try, and scores of skeleton and marked edges.
 
-    Attributes
-    ----------
-    case, program
-        Names.
-    stages
-        CPU seconds of each stage, in the best try.
-    f1, marked_f1
-        Scores of the skeleton and of the marked edges.
-    megabytes
-        Peak of the process, the rows and all libraries included.
+    Megabytes are the peak of the process, with the rows and all libraries.
     """
 
     case: str
@@ -159,22 +150,10 @@ def time_scores(
     peer: Peer,
     told: Progress,
 ) -> list[Outcome]:
-    """Run every program, one after the other.
+    """Run every program, one after the other, and tell `told` after each.
 
-    Parameters
-    ----------
-    network, n_rows
-        Categorical rows, for ours and for the peer.
-    n_nodes, sizes
-        Columns and numbers of rows of linear Gaussian models, for ours.
-    epsilon
-        Budget of our runs.
-    tries
-        The best of so many counts, after one that does not.
-    peer
-        What ours is compared with.
-    told
-        Told after each program.
+    Ours and the peer get `n_rows` of a network; ours also linear Gaussian models of `n_nodes` columns in several sizes.
+    The best of so many tries counts, after one that does not.
     """
     jobs: list[tuple[Any, ...]] = [(run_network, network, n_rows, epsilon, tries)]
     if peer is Peer.CAUSAL_LEARN:

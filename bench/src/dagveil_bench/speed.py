@@ -80,16 +80,7 @@ class Timing:
 def time_runs(tries: int, epsilon: float, told: Progress, cases: Sequence[str] = tuple(CASES)) -> list[Timing]:
     """Time our private run with both noise sources, our exact PC, and the peers' non-private PC, on the same rows.
 
-    Parameters
-    ----------
-    tries
-        Each program is tried so often, if that does not take long; the best try counts.
-    epsilon
-        Budget of the private runs.
-    told
-        Told after each program.
-    cases
-        Networks among `CASES`.
+    Each program is tried so often, if that does not take long; the best try counts. Cases are networks among `CASES`.
     """
     programs: dict[str, Callable[[str, Codes], Callable[[], object]]] = {
         "dagveil, OpenDP noise": lambda name, codes: _ours(name, codes, epsilon, NoiseKind.OPENDP),
@@ -159,15 +150,7 @@ def draw_loading_rows(schema: Schema, rows: int, rng: np.random.Generator) -> pa
 
 
 def time_loading(rows: int, columns: int, tries: int) -> list[Timing]:
-    """Time reading a Parquet file into Arrow, reading it with all pair tables counted, and a whole private run.
-
-    Parameters
-    ----------
-    rows, columns
-        Size of the file; columns have two to five levels and depend on a few hidden ones, as real tables do.
-    tries
-        The best try counts.
-    """
+    """Time reading a Parquet file into Arrow, reading it with all pair tables counted, and a whole private run."""
     schema = loading_schema(rows, columns)
     names = list(schema.columns)
     case = f"{rows} rows × {columns} columns"

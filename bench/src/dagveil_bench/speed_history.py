@@ -22,19 +22,7 @@ COMPARED = ("numpy", "scipy", "pyarrow", "opendp", "causal-learn", "pgmpy")
 
 
 class SpeedEntry(msgspec.Struct, frozen=True):
-    """One report.
-
-    Parameters
-    ----------
-    created
-        When it was made.
-    ratios
-        How many times faster ours was than a peer in the same process, by "case: peer / ours".
-    versions
-        Of packages.
-    machine
-        What it ran on.
-    """
+    """One report: how many times faster ours was than a peer in the same process, by "case: peer / ours"."""
 
     created: str
     ratios: dict[str, float]

@@ -80,18 +80,11 @@ class WideStage:
 
 @dataclass(frozen=True, slots=True)
 class WideRun:
-    """Processor seconds, peak memory and rates of a run; seconds of bare moments where columns are numbers.
+    """Processor seconds from rows to evidence and from there to the graph, peak memory, and rates.
 
-    Attributes
-    ----------
-    measure, search
-        Seconds from held rows to evidence, and from there to the graph.
-    moments, product
-        Seconds of the exact second moments, and of the same matrix products without anything else.
-    memory
-        The most bytes that the process held, the synthetic table included.
-    fixed_f1
-        F1 of a search whose levels do not fall with the number of columns; None where they do not anyway.
+    Memory has the synthetic table in it. Where columns are numbers, `moments` has the seconds of exact second moments,
+    and `product` those of the same matrix products without anything else. `fixed_f1` is that of a search whose levels
+    do not fall with the number of columns; None where they do not anyway.
     """
 
     case: WideCase

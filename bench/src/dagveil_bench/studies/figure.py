@@ -20,19 +20,7 @@ CHAMPION_WIDTH = 2.8
 
 
 def draw_study(study: Study, spots: Sequence[Spot], folder: str | Path, metrics: Sequence[Metric] = ()) -> list[Path]:
-    """Draw the metrics of a study; return the files.
-
-    Parameters
-    ----------
-    study
-        The plan.
-    spots
-        Its averages.
-    folder
-        Where files go; it is made.
-    metrics
-        In place of the study's.
-    """
+    """Draw the metrics of a study, or chosen ones, into a folder, which is made; return the files."""
     places = Path(folder)
     places.mkdir(parents=True, exist_ok=True)
     axis = choose_axis(spots)

@@ -31,20 +31,9 @@ FILTERS = ("data", "method", "calibration", "epsilon", "rows", "role", "repetiti
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One run.
+    """One run: what is sampled and run, with seeds from the study's, the sample's number and the repetition.
 
-    Attributes
-    ----------
-    data, source, n_rows
-        What is sampled; samples are seeded by label, rows and number of the sample.
-    method, calibration, settings, epsilon, delta
-        What is run.
-    seed, sample, repetition
-        Seed of the study, number of the sample, number of the run.
-    label, role
-        Of the method in tables.
-    task
-        What is run.
+    Samples are seeded by label, rows and number of the sample; label and role are of the method in tables.
     """
 
     data: str
@@ -121,15 +110,9 @@ def list_jobs(study: Study) -> list[Job]:
 
 
 def choose_jobs(jobs: Sequence[Job], only: Mapping[str, Sequence[str]]) -> list[Job]:
-    """Keep the runs that match: any of the values of each name.
+    """Keep the runs that match any of the values of each name among FILTERS.
 
-    Parameters
-    ----------
-    jobs
-        Runs.
-    only
-        Values by name; names are those in FILTERS. A method goes by its name or its label. Ceilings and floors have no
-        budget, so they stay with any.
+    A method goes by its name or its label. Ceilings and floors have no budget, so they stay with any.
     """
     kept = list(jobs)
     for name, values in only.items():

@@ -86,24 +86,10 @@ def write_page(
     store: str = "",
     drawn: Collection[Metric] = (),
 ) -> str:
-    """Write the tables of a study.
+    """Write the tables of a study, from its averages and the calls of the runner.
 
-    Parameters
-    ----------
-    study
-        The plan.
-    spots
-        Its averages.
-    sessions
-        Calls of the runner.
-    form
-        Markdown, LaTeX or CSV.
-    metrics
-        In place of the study's; CSV has all of them unless some are chosen.
-    store
-        Name of its file, a store or Parquet, for the commands on the page; the study's own store if empty.
-    drawn
-        Metrics whose figures lie beside the page; Markdown shows them.
+    Chosen metrics stand in place of the study's; CSV has all unless some are chosen. The commands on the page name the
+    `store`, or the study's own if it is empty. Markdown shows the figures of metrics that were drawn beside it.
     """
     if form is Form.CSV:
         return write_csv(study, spots, metrics or tuple(Metric))
@@ -336,12 +322,7 @@ RANKED = frozenset({Metric.SKELETON_F1, Metric.CPDAG_F1})
 class Defeat:
     """A cell in which a contender has a higher mean than the champion.
 
-    Attributes
-    ----------
-    champion, rival
-        Their averages.
-    is_clear
-        Whether the difference exceeds the sum of the half-widths of both intervals.
+    It is clear if the difference exceeds the sum of the half-widths of both intervals.
     """
 
     champion: Spot

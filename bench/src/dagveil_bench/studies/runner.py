@@ -31,18 +31,9 @@ from dagveil_bench.studies.worker_pool import Lost, WorkerPool
 class Tally:
     """How a call of the runner went.
 
-    Attributes
-    ----------
-    total, before, done
-        Runs that were asked for, those that the store had, and those that were added.
-    failed
-        Those of all asked for whose latest outcome is an error.
-    reason
-        The most frequent error; None if nothing failed.
-    strangers
-        Stored runs that the study does not have: of another seed, δ, setting or source.
-    changes
-        Versions that differ from those of an earlier call: means are over runs of both.
+    Of the runs that were asked for, the store had some `before`, and others were `done`; the latest outcome of the
+    `failed` is an error, the most frequent being the `reason`. `strangers` are stored runs of another seed, δ, setting
+    or source, and `changes` versions that differ from those of an earlier call: means are over runs of both.
     """
 
     total: int
@@ -65,20 +56,8 @@ def run_plan(
 ) -> Tally:
     """Run all that is not stored yet; what is finished is stored at once.
 
-    Parameters
-    ----------
-    study
-        The plan; it becomes the latest of the store.
-    store
-        Where outcomes go.
-    workers
-        Processes.
-    told
-        Told after each run.
-    only
-        Values by name, as in `choose_jobs`.
-    retry
-        Whether runs that failed are tried again.
+    `only` chooses a part, as in `choose_jobs`. The study becomes the latest of the store. With `retry`, runs that
+    failed are tried again.
     """
     planned = list_jobs(study)
     chosen = choose_jobs(planned, only or {})

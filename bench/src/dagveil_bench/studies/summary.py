@@ -38,18 +38,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """One combination of a study, over its repetitions.
+    """One combination of a study, over its repetitions; metrics without a number have no estimate.
 
-    Attributes
-    ----------
-    data, n_rows, label, calibration, role, epsilon
-        What was run.
-    planned, stored
-        Runs that the study wants, and those that the store has, failed ones included.
-    failures
-        Errors of the failed ones.
-    estimates
-        By metric; those without a number are left out.
+    The study wants the `planned` runs, and the store has the `stored`, failed ones included.
     """
 
     data: str
