@@ -34,6 +34,7 @@ from dagveil.privacy.ledger.ledger import Ledger
 from dagveil_bench.cut_line import CutLine
 from dagveil_bench.ledger_worker import DATASET, LINE, PURE_BUDGET, TERMS, work
 from dagveil_bench.postgres_server import start_server
+from dagveil_bench.tables import write_table
 
 Answer = TypeVar("Answer")
 
@@ -285,8 +286,6 @@ def write_page(fires: list[Fire], busy: float, command: str) -> str:
         "",
         f"    {command}",
         "",
-        "| | " + " | ".join(fire.engine for fire in fires) + " |",
-        "|---|" + "---|" * len(fires),
     ]
     rows: list[tuple[str, Callable[[Fire], str]]] = [
         ("processes", lambda fire: str(fire.processes)),
@@ -306,8 +305,10 @@ def write_page(fires: list[Fire], busy: float, command: str) -> str:
         ("**runs under another relation**", lambda fire: f"**{fire.other_terms}**"),
         ("`dagveil budget verify`", lambda fire: fire.problem or "all entries fit"),
     ]
-    lines += [f"| {name} | " + " | ".join(value(fire) for fire in fires) + " |" for name, value in rows]
     lines += [
+        write_table(
+            ("", *(fire.engine for fire in fires)), [(name, *(value(fire) for fire in fires)) for name, value in rows]
+        ),
         "",
         "A charge can be in the ledger although its noise was never drawn: the process was killed in between, or the "
         "line broke before it heard that the charge was written. That costs budget, never privacy.",

@@ -27,6 +27,7 @@ from dagveil.runs.discovery import discover
 from dagveil.search.settings import SearchSettings
 from dagveil_bench.spark_cluster import start_cluster
 from dagveil_bench.speed import draw_loading_rows, loading_schema
+from dagveil_bench.tables import write_table
 
 PIECE_ROWS = 2_000_000
 """Rows that are drawn and written at once."""
@@ -161,27 +162,22 @@ def _time_spark(
 
 def scale_page(study: ScaleStudy, command: str) -> str:
     """Write what was timed as a page."""
-    lines = [
-        "# A table larger than memory",
-        "",
-        f"{study.rows:,} rows × {study.columns} columns of two to five levels, {study.file_bytes / 1e6:,.0f} MB of "
-        f"Parquet, {study.groups:,} distinct rows; memory limit {study.memory_limit}, at most "
-        f"{study.peak_bytes / 1e9:.2f} GB used.",
-        "",
-        f"`{command}`",
-        "",
-        "| program | seconds | beside DuckDB's own scan | processor seconds | beside it | same counts |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     for timing in study.timings:
         clock, processor = study.ratios[timing.program]
         cells = [timing.program, f"{timing.seconds:.2f}", f"{clock:.2f}"]
         cells += ["", ""] if processor is None else [f"{timing.processor:.2f}", f"{processor:.2f}"]
-        cells.append({None: "", True: "yes", False: "NO"}[timing.same_counts])
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += [
-        "",
-        "The scan groups the raw cells of all columns once. Files to graph includes noise and search. Seconds by the",
-        "clock depend on what else the machine does, processor seconds hardly.",
-    ]
-    return "\n".join(lines)
+        lines.append([*cells, {None: "", True: "yes", False: "NO"}[timing.same_counts]])
+    heads = ("program", "seconds", "beside DuckDB's own scan", "processor seconds", "beside it", "same counts")
+    return "\n\n".join(
+        [
+            "# A table larger than memory",
+            f"{study.rows:,} rows × {study.columns} columns of two to five levels, {study.file_bytes / 1e6:,.0f} MB of "
+            f"Parquet, {study.groups:,} distinct rows; memory limit {study.memory_limit}, at most "
+            f"{study.peak_bytes / 1e9:.2f} GB used.",
+            f"`{command}`",
+            write_table(heads, lines),
+            "The scan groups the raw cells of all columns once. Files to graph includes noise and search. Seconds by "
+            "the clock depend on what else the machine does, processor seconds hardly.",
+        ]
+    )

@@ -120,7 +120,7 @@ def time_methods(tries: int, epsilon: float, told: Progress) -> list[Timing]:
                 if method.name in FOR_NUMBERS or (calibration is Calibration.PAPER and method.publish is None):
                     continue
                 label = f"dagveil {method.name}, {calibration.value}"
-                programs[label] = _method(name, codes, epsilon, method, calibration)
+                programs[label] = _ours(name, codes, epsilon, method=method, calibration=calibration)
         best = _best_in_turn(programs, tries, partial(_tell_round, told, i, len(METHOD_CASES)))
         timings += [Timing(f"{name}, {rows} rows", program, seconds) for program, seconds in best.items()]
     return timings
@@ -181,33 +181,27 @@ def _file_to_graph(path: Path, schema: Schema) -> object:
     )
 
 
-def _ours(name: str, codes: Codes, epsilon: float, noise: NoiseKind) -> Callable[[], object]:
-    schema = network_schema(load_network(name), len(next(iter(codes.values()))))
-
-    def run() -> object:
-        table = MemoryTable.from_codes(codes, schema)
-        return discover(table, schema, epsilon, 1e-6, settings=SearchSettings(redraws=0), noise=noise, ledger=None)
-
-    return run
-
-
-def _method(name: str, codes: Codes, epsilon: float, method: Method, calibration: Calibration) -> Callable[[], object]:
+def _ours(
+    name: str,
+    codes: Codes,
+    epsilon: float,
+    noise: NoiseKind = NoiseKind.OPENDP,
+    method: Method = METHODS["measure"],
+    calibration: Calibration = Calibration.SOUND,
+) -> Callable[[], object]:
     schema = network_schema(load_network(name), len(next(iter(codes.values()))))
     searched = method.release is not None and calibration is Calibration.SOUND
-
-    def run() -> object:
-        return discover(
-            MemoryTable.from_codes(codes, schema),
-            schema,
-            epsilon,
-            1e-6,
-            method=method.name,
-            calibration=calibration,
-            settings=SearchSettings(redraws=0) if searched else None,
-            ledger=None,
-        )
-
-    return run
+    return lambda: discover(
+        MemoryTable.from_codes(codes, schema),
+        schema,
+        epsilon,
+        1e-6,
+        method=method.name,
+        calibration=calibration,
+        settings=SearchSettings(redraws=0) if searched else None,
+        noise=noise,
+        ledger=None,
+    )
 
 
 def _exact_pc(name: str, codes: Codes) -> Callable[[], object]:

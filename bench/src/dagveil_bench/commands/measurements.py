@@ -13,10 +13,11 @@ from dagveil.cli.output import check_writable
 from dagveil.cli.progress import show_progress
 from dagveil.data.engine import Engine
 from dagveil.data.machine import read_bytes
+from dagveil.data.schema import load_schema
 from dagveil.examples.networks import load_network
 from dagveil.runs.machine_speed import measure_speed
 from dagveil.search.score.acyclicity import Acyclicity
-from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers
+from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, workers_option
 from dagveil_bench.kernel_speed import compare, compare_graphs, kernel_speed_page
 from dagveil_bench.mutated import run_mutations, write_tally
 from dagveil_bench.mutated_readers import find_readers
@@ -27,6 +28,9 @@ from dagveil_bench.scale import run_scale, scale_page
 from dagveil_bench.score_speed import Peer, score_speed_page, time_scores
 from dagveil_bench.speed import CASES, methods_speed_page, speed_page, time_loading, time_methods, time_runs
 from dagveil_bench.speed_history import append_entry, list_ratios, make_entry, read_history, tell_changes
+from dagveil_bench.trust import CONTENDERS, EPSILONS, read_contender, run_trust
+from dagveil_bench.trust_page import trust_page
+from dagveil_bench.trust_tables import TABLES, TrustTable, load_table, read_table
 from dagveil_bench.wide import (
     WIDE_METHODS,
     Sizes,
@@ -43,6 +47,10 @@ Chosen = TypeVar("Chosen")
 FC = TypeVar("FC", bound=Callable[..., Any])
 
 _METHODS_TOLD = ", ".join(WIDE_METHODS)
+
+QUICK_RUNS = 5
+QUICK_EPSILONS = "1"
+"""Of the quick form of `trust`."""
 
 _epsilon_option = click.option(
     "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
@@ -357,6 +365,80 @@ def mutate(
     publish(write_tally(tally, command_line()), output)
     if tally.failed:
         context.exit(1)
+
+
+@bench.command(short_help="How far graphs of real tables may be believed.")
+@click.option(
+    "--tables", "names", metavar="NAMES", show_default="all, without --table", help=f"Some of {', '.join(TABLES)}."
+)
+@click.option("--table", "path", metavar="FILE", help="A table of your own.")
+@click.option("--schema", "schema_path", metavar="FILE", help="Its schema.")
+@click.option(
+    "--accept-no-guarantee",
+    is_flag=True,
+    help="Read a table of your own whose schema does not say public = true. The page tells of exact rows.",
+)
+@click.option(
+    "--methods",
+    metavar="NAMES",
+    default=",".join(CONTENDERS),
+    show_default=True,
+    help="Methods that release evidence; a colon precedes another rule of search.",
+)
+@click.option(
+    "--epsilons",
+    metavar="NUMBERS",
+    default=",".join(f"{epsilon:g}" for epsilon in EPSILONS),
+    show_default=True,
+    help="Budgets to try.",
+)
+@click.option("--quick", is_flag=True, help=f"Only epsilon = {QUICK_EPSILONS} and {QUICK_RUNS} runs.")
+@click.option("--runs", type=click.IntRange(1), default=20, show_default=True, help="Runs per cell of the table.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of samples and of noise.")
+@workers_option
+@output_option
+def trust(
+    names: str | None,
+    path: str | None,
+    schema_path: str | None,
+    accept_no_guarantee: bool,
+    methods: str,
+    epsilons: str,
+    quick: bool,
+    runs: int,
+    seed: int,
+    workers: int,
+    output: str | None,
+) -> None:
+    """Ask of real tables how far their graphs may be believed.
+
+    Edges when every column is shuffled; precision against non-private PC; stability of the strongest edges; confidence
+    beside fresh runs. Needs dagveil-bench[tables].
+    """
+    contenders = [name.strip() for name in methods.split(",")]
+    for contender in contenders:
+        read_contender(contender)
+    if (path is None) != (schema_path is None):
+        raise click.UsageError("give --table and --schema together")
+    chosen = names.split(",") if names else () if path else tuple(TABLES)
+    if quick:
+        runs, epsilons = QUICK_RUNS, QUICK_EPSILONS
+    budgets = list(dict.fromkeys(read_numbers(epsilons)))
+    own = [_open_own(path, schema_path, accept_no_guarantee)] if path and schema_path else []
+    tables = [*(load_table(name.strip()) for name in chosen), *own]
+    with show_progress(lines=True) as progress:
+        study = run_trust(tables, contenders, budgets, runs, seed, workers, progress)
+    publish(trust_page(study, command_line()), output)
+
+
+def _open_own(path: str, schema_path: str, accept_no_guarantee: bool) -> TrustTable:
+    schema = load_schema(Path(schema_path))
+    if not (schema.public or accept_no_guarantee):
+        raise click.UsageError(
+            "the page tells of exact rows, without privacy, and this schema does not say that its data set is public; "
+            "write public = true below [dataset] if it is, or accept that with --accept-no-guarantee"
+        )
+    return read_table(path, schema)
 
 
 def _choose(name: str, choices: Mapping[str, Chosen]) -> Chosen:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -11,7 +10,7 @@ from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.progress import show_progress
 from dagveil.cli.terminal import count
 from dagveil.runs.saving import save_whole
-from dagveil_bench.commands.group import bench
+from dagveil_bench.commands.group import bench, workers_option
 from dagveil_bench.studies.datasets import data_plugins
 from dagveil_bench.studies.figure import draw_study
 from dagveil_bench.studies.jobs import FILTERS, list_jobs
@@ -55,13 +54,7 @@ def list_studies() -> None:
 @click.option(
     "--store", metavar="FILE", help="SQLite file that keeps every run. The study's name with .sqlite if not given."
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=os.cpu_count() or 1,
-    show_default="all cores",
-    help="Processes that share the work.",
-)
+@workers_option
 @click.option(
     "--only",
     metavar="NAME=VALUE",
