@@ -35,7 +35,9 @@ GROUP = "dagveil.datasets"
 _SIMULATED = ("random", "gaussian", "gaussian-unscaled")
 _NONLINEAR = ("nonlinear", "nonlinear-binned")
 KINDS = (*_SIMULATED, *_NONLINEAR)
-"""Sources that are drawn from a model: the first word, before their numbers or their network."""
+"""Sources that are drawn from a model, by their first word: "random D S", "gaussian D S" and "gaussian-unscaled D S",
+whose schema declares no spreads, have D nodes and sparseness S; "nonlinear NAME" has nonlinear columns over the graph
+of a network or the measured "sachs-cells", and "nonlinear-binned NAME" the same rows in public bins."""
 
 Sampler = Callable[..., tuple[Any, Schema, Dag]]
 

@@ -42,8 +42,8 @@ class DataSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     source
-        What is sampled: a source of `dagveil_bench.utility.Cell`, or the name of a plug-in with its arguments; the word
-        of a `dagveil_bench.levels.Design`; or data set and mechanism as in `dagveil_bench.local_source`.
+        What is sampled: a source of `dagveil_bench.studies.datasets`, or the name of a plug-in with its arguments; or
+        what the study's task takes, such as a design of tests, or a data set and a mechanism of local privacy.
     label
         As in tables; the source if empty. Samples are seeded by it.
     variants
