@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,10 @@ import numpy as np
 from dagveil.methods import measure, measure_tables
 from dagveil.runs import search as evidence_search
 from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
-from dagveil_bench.utility import Cell, run_cell
+from dagveil_bench.studies.jobs import Job, list_jobs
+from dagveil_bench.studies.metrics import Metric
+from dagveil_bench.studies.plan import Entry, Study
+from dagveil_bench.studies.trial import run_job
 
 NETWORKS = ("cancer", "earthquake", "survey", "asia", "sachs", "child", "alarm", "random 15 0.2")
 EPSILONS = (0.1, 1.0, 10.0)
@@ -75,10 +79,21 @@ VARIANTS: dict[str, Callable[[], None]] = {
 }
 
 
-def _score(job: tuple[str, str, float, int]) -> float:
-    variant, network, epsilon, run = job
+STUDY = Study(
+    name="ablation",
+    title="Ablation of measure",
+    data=NETWORKS,
+    methods=(Entry("measure", settings={"plan": "tables"}),),
+    budgets=EPSILONS,
+    rows=(100_000,),
+    repetitions=RUNS,
+    seed=SEED,
+)
+
+
+def _score(variant: str, job: Job) -> float:
     VARIANTS[variant]()
-    return run_cell(Cell(network, 100_000, epsilon, options=(("plan", "tables"),)), run, SEED).f1
+    return run_job(job).of(Metric.SKELETON_F1)
 
 
 def main(output: Path) -> None:
@@ -99,8 +114,8 @@ def main(output: Path) -> None:
         # a fresh pool for each variant: a change must not outlive it
         with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
             for epsilon in EPSILONS:
-                jobs = [(variant, network, epsilon, run) for network in NETWORKS for run in range(RUNS)]
-                cells.append(f"{np.mean(list(pool.map(_score, jobs, chunksize=2))):.3f}")
+                jobs = [job for job in list_jobs(STUDY) if job.epsilon == epsilon]
+                cells.append(f"{np.mean(list(pool.map(partial(_score, variant), jobs, chunksize=2))):.3f}")
         lines.append(f"| {variant} | " + " | ".join(cells) + " |")
         print(lines[-1], flush=True)
     output.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,30 +1,31 @@
-"""Discovery that knows the channel in small: the laws it draws from, the size of both tests, and the page."""
+"""Discovery that knows the channel in small: the laws it draws from and the size of both tests."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from dagveil.graphs.separation import is_separated
 
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Questions
 from dagveil.examples.simulate import random_network, sample_codes
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
-from dagveil_bench.commands.measurements import bench
 from dagveil_bench.local_aware import (
-    AwareSetting,
     Noise,
     Statistic,
     View,
     draw_reports,
-    list_aware_settings,
     make_component_channel,
     make_evidence,
-    measure_size,
+    open_reports,
     random_law,
-    run_aware,
+    read_reports,
+    rejects_null,
 )
-from separation import is_separated
+from dagveil_bench.studies.jobs import list_jobs
+from dagveil_bench.studies.metrics import Metric
+from dagveil_bench.studies.reading import load_study, parse_study, shipped_studies
+from dagveil_bench.studies.trial import Outcome, run_job
 
 
 def test_the_law_is_that_of_the_rows() -> None:
@@ -74,14 +75,14 @@ def test_counts_are_those_of_randomised_records(noise: Noise) -> None:
     assert np.abs(slow - fast).max() < 0.006
 
 
-def test_the_blind_test_rejects_what_is_true_and_the_aware_one_keeps_its_level() -> None:
-    sizes = measure_size(5000, 120, 1)
-    assert len(sizes) == 8
-    for size in sizes:
-        if size.view is View.AWARE:
-            assert abs(size.rejected - 0.05) < 4.0 * size.error
-        else:
-            assert size.rejected > 0.5
+@pytest.mark.parametrize("source", [f"{test.value} {noise.value} null" for test in Statistic for noise in Noise])
+def test_the_blind_test_rejects_what_is_true_and_the_aware_one_keeps_its_level(source: str) -> None:
+    null = read_reports(source)
+    shares = {
+        view: np.mean([rejects_null(open_reports(null, view, 6.0, 5000, seed)) for seed in range(120)]) for view in View
+    }
+    assert abs(shares[View.AWARE] - 0.05) < 4.0 * np.sqrt(0.05 * 0.95 / 120)
+    assert shares[View.BLIND] > 0.5
 
 
 def test_without_noise_both_views_agree() -> None:
@@ -95,28 +96,27 @@ def test_without_noise_both_views_agree() -> None:
 
 
 def test_many_records_tell_an_aware_search_everything() -> None:
-    found = [
-        o
-        for run in range(3)
-        for o in run_aware(AwareSetting(Statistic.CHI_SQUARE, Noise.RESPONSE, 10.0, 500_000), run, 1)
-    ]
-    aware = [o for o in found if o.view is View.AWARE]
-    blind = [o for o in found if o.view is View.BLIND]
-    assert np.mean([o.f1 for o in aware]) > 0.95
-    assert sum(o.false_edges for o in aware) < sum(o.false_edges for o in blind)
-    assert all(o.epsilon <= 10.0 + 1e-9 for o in found)
+    study = load_study("local-aware")
+    rates: dict[str, list[Outcome]] = {"aware": [], "blind": []}
+    for job in list_jobs(study):
+        wanted = (job.source, job.epsilon, job.n_rows) == ("chi-square response", 10.0, 500_000)
+        if wanted and job.repetition < 3:
+            rates[job.method].append(run_job(job))
+    assert np.mean([outcome.of(Metric.SKELETON_F1) for outcome in rates["aware"]]) > 0.95
+    false = {view: sum(outcome.of(Metric.FPR) for outcome in outcomes) for view, outcomes in rates.items()}
+    assert false["aware"] < false["blind"]
 
 
-def test_bad_settings_of_the_aware_study() -> None:
-    with pytest.raises(MethodError, match="positive"):
-        list_aware_settings([0.0], [1000])
-    with pytest.raises(MethodError, match="10 records"):
-        list_aware_settings([1.0], [1])
+def test_sources_and_views_that_nobody_knows_are_refused() -> None:
+    for text in ("", "linear", "linear noise", "linear response nil", "linear response null null"):
+        with pytest.raises(MethodError, match="needs one of chi-square, linear, one of response, geometric"):
+            read_reports(text)
+    with pytest.raises(MethodError, match="no view is called 'deaf'; choose aware or blind"):
+        parse_study(shipped_studies()["local-aware"].replace('"blind"', '"deaf"'))
 
 
-def test_the_command_prints_both_tables() -> None:
-    options = ["--epsilons", "8", "--sizes", "2000", "--repeats", "20", "--runs", "2", "--workers", "1"]
-    done = CliRunner().invoke(bench, ["local-aware", *options])
-    assert done.exit_code == 0, done.output
-    assert done.output.count("| χ² | k-RR |") == 2
-    assert "± nan" not in done.output
+def test_the_studies_have_both_views_and_their_floors() -> None:
+    for name, floor in (("local-aware", "the empty graph"), ("local-aware-size", "a test that looks at no rows")):
+        outcomes = {job.label: run_job(job) for job in list_jobs(load_study(name).miniature())}
+        assert {"knows the channel", "blind", floor} <= outcomes.keys()
+        assert all(outcome.error is None and outcome.numbers for outcome in outcomes.values())

@@ -1,9 +1,7 @@
-"""The study of local privacy in small: data, algorithms, equal protection, the page, and the repetition by seed."""
+"""Parts of the studies of local privacy: data, algorithms, and equal protection."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import sys
 import types
@@ -12,34 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from dagveil.errors import MethodError, MissingExtraError
 from dagveil.evaluation.reversals import count_wrong_edges
 from dagveil.evaluation.skeleton import skeleton_f1
 from dagveil.graphs.dag import Dag
 from dagveil_bench import local_data, local_pairs
-from dagveil_bench.commands.measurements import bench
 from dagveil_bench.local_algorithms import COMPARISONS, GRAPH_SEARCHES, Records
 from dagveil_bench.local_data import load_study_data, real_sachs
 from dagveil_bench.local_pairs import SOURCES, load_pairs, published_number, published_weight
-from dagveil_bench.local_study import (
-    NOISY,
-    PUBLISHED,
-    Mechanism,
-    Outcome,
-    Setting,
-    list_settings,
-    make_channel,
-    run_local_study,
-)
-from dagveil_bench.local_tables import choose_constants, local_csv, local_page, pair_accuracy
-
-QUICK = ("pc-fisher-0.05", "pc-fisher-0.001", "mmhc-bdeu-0.05", "order-mcmc-bge", "reci", "cds")
-
-
-def silent(stage: str, done: int, total: int) -> None:
-    """Take reports of progress."""
+from dagveil_bench.local_source import Mechanism, make_channel
 
 
 def collider(n: int, seed: int) -> Records:
@@ -73,7 +53,7 @@ def test_a_constant_column_is_left_alone() -> None:
     assert not GRAPH_SEARCHES["ges-bic-1"](lone, np.random.default_rng(0)).edges
 
 
-@pytest.mark.parametrize("mechanism", PUBLISHED)
+@pytest.mark.parametrize("mechanism", [each for each in Mechanism if each is not Mechanism.GEOMETRIC_MATCHED])
 @pytest.mark.parametrize("truth", [0.05, 0.5])
 def test_mechanisms_protect_equally(mechanism: Mechanism, truth: float) -> None:
     channel = make_channel(mechanism, (4, 3, 5), truth)
@@ -87,10 +67,8 @@ def test_geometric_noise_at_the_epsilon_of_response() -> None:
 
 
 def test_what_no_channel_can_tell_is_told_blindly() -> None:
-    for mechanism in NOISY:
+    for mechanism in Mechanism:
         assert make_channel(mechanism, (2, 2), 0.05).truth() == pytest.approx(0.25)
-    with pytest.raises(MethodError, match="no channel"):
-        make_channel(Mechanism.NONE, (2, 2), 0.5)
 
 
 @pytest.mark.parametrize("name", ["synth10", "synth5", "sachs-simulated", "galton-simulated"])
@@ -165,83 +143,3 @@ def test_real_causes_come_first_in_simulated_pairs_and_are_found() -> None:
     pairs = load_pairs("pairs-simulated", most_rows=400, most_bins=20)
     right = [COMPARISONS["anm"](*pair.codes.T.astype(float)) > 0.0 for pair in pairs]
     assert np.mean(right) > 0.7
-
-
-@pytest.fixture(scope="module")
-def outcomes() -> list[Outcome]:
-    pytest.importorskip("causallearn")
-    settings = list_settings(["galton-simulated", "pairs-simulated"], [0.5], most_rows=60, most_bins=6)
-    return run_local_study(settings, 2, 7, 1, silent, QUICK)
-
-
-def test_the_study_repeats_by_seed(outcomes: list[Outcome]) -> None:
-    setting = Setting("galton-simulated", Mechanism.RESPONSE_COMBINED, 0.5, 60, 6)
-    again = run_local_study([setting], 2, 7, 1, silent, QUICK)
-    same = [o for o in outcomes if o.setting == setting]
-    assert [(o.algorithm, o.run, o.seed, o.shd, o.f1) for o in again] == [
-        (o.algorithm, o.run, o.seed, o.shd, o.f1) for o in same
-    ]
-    assert len({o.seed for o in same}) == 2
-    assert {o.seed for o in run_local_study([setting], 2, 8, 1, silent, QUICK[:1])} != {o.seed for o in same}
-
-
-def test_the_study_is_complete(outcomes: list[Outcome]) -> None:
-    graphs = [o for o in outcomes if o.setting.data == "galton-simulated"]
-    assert len(graphs) == 4 * (1 + 2 * len(NOISY))
-    assert all(0.0 <= o.f1 <= 1.0 and math.isnan(o.right) for o in graphs)
-    pairs = [o for o in outcomes if o.setting.data == "pairs-simulated"]
-    assert len(pairs) == 60 * 2 * (1 + 2 * len(PUBLISHED))
-    assert {o.right for o in pairs} <= {0.0, 0.5, 1.0}
-    quiet = [o for o in outcomes if o.setting.mechanism is Mechanism.NONE]
-    assert all(o.epsilon == math.inf for o in quiet)
-    with pytest.raises(MethodError, match="no algorithm"):
-        run_local_study([], 1, 1, 1, silent, ["magic"])
-    with pytest.raises(MethodError, match="no data set"):
-        list_settings(["magic"], [0.5])
-    with pytest.raises(MethodError, match="p_max"):
-        list_settings(["synth5"], [1.5])
-
-
-def test_the_page_has_the_means_of_the_runs(outcomes: list[Outcome]) -> None:
-    page = local_page(outcomes, "dagveil bench local", {"galton-simulated": "a.svg"}, "a.csv")
-    assert "![galton-simulated" in page
-    assert "simulated" in page
-    graphs = [o for o in outcomes if o.setting.data == "galton-simulated"]
-    chosen = choose_constants(graphs)
-    assert len(chosen) == 3
-    for algorithm in chosen:
-        quiet = next(o for o in graphs if o.algorithm == algorithm and o.setting.mechanism is Mechanism.NONE)
-        rival = [o.shd for o in graphs if o.setting.mechanism is Mechanism.NONE and "pc" in o.algorithm]
-        assert quiet.shd == min(rival) or "pc" not in algorithm
-        noisy = [
-            o.shd for o in graphs if o.algorithm == algorithm and o.setting.mechanism is Mechanism.GEOMETRIC_COLUMNS
-        ]
-        assert f"| {algorithm} | {quiet.shd:.1f} | {np.mean(noisy):.1f} |" in page
-    pairs = [o for o in outcomes if o.setting.data == "pairs-simulated"]
-    accuracy = pair_accuracy(pairs, "reci", Mechanism.RESPONSE_COLUMNS, 0.5)
-    mine = [o for o in pairs if o.algorithm == "reci" and o.setting.mechanism is Mechanism.RESPONSE_COLUMNS]
-    assert accuracy.share == pytest.approx(np.mean([o.right for o in mine]))
-    assert accuracy.weight == pytest.approx(60.0)
-    assert f"{accuracy.share:.2f} ({accuracy.low:.2f} to {accuracy.high:.2f})" in page
-
-
-def test_the_file_has_every_run(outcomes: list[Outcome]) -> None:
-    rows = list(csv.DictReader(io.StringIO(local_csv(outcomes))))
-    assert len(rows) == 4 * (1 + 2 * len(NOISY)) + 2 * (1 + 2 * len(PUBLISHED))
-    first = next(o for o in outcomes if o.setting.mechanism is Mechanism.RESPONSE_COMBINED and o.run == 1)
-    row = next(r for r in rows if r["mechanism"] == "k-RR Comb" and r["run"] == "1")
-    assert (row["seed"], float(row["shd"]), row["p_max"]) == (str(first.seed), first.shd, "0.5")
-    assert float(row["epsilon"]) == pytest.approx(first.epsilon, abs=1e-4)
-
-
-def test_the_command_writes_page_file_and_figures(tmp_path: Path) -> None:
-    pytest.importorskip("causallearn")
-    pytest.importorskip("matplotlib")
-    page = tmp_path / "local.md"
-    options = ["--data", "galton-simulated,pairs-simulated", "--p-max", "0.5", "--runs", "1", "--workers", "1"]
-    options += ["--algorithms", "ges-bic-1,igci", "--most-rows", "40", "--most-bins", "4", "-o", str(page)]
-    done = CliRunner().invoke(bench, ["local", *options])
-    assert done.exit_code == 0, done.output
-    written = {path.name for path in tmp_path.iterdir()}
-    assert written == {"local.md", "local.csv", "local-galton-simulated.svg", "local-pairs-simulated.svg"}
-    assert page.read_text(encoding="utf-8").startswith("# Nine algorithms")

@@ -129,3 +129,12 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(MissingExtraError, match=r"figures need matplotlib: pip install './bench\[plots\]'"):
         draw_panels(PANELS, ["1"], "x", "y", tmp_path / "f.svg")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_published_figures_are_small_and_their_text_is_text() -> None:
+    root = Path(__file__).parents[2]
+    drawn = [path for folder in ("docs", "bench/results") for path in (root / folder).rglob("*.svg")]
+    assert len(drawn) > 20
+    for path in (*drawn, *(root / "docs").rglob("*.png"), *(root / "bench" / "results").rglob("*.png")):
+        assert path.stat().st_size <= 300_000, f"{path.relative_to(root)}: draw it with fewer elements"
+    assert all("<text" in path.read_text(encoding="utf-8") for path in drawn)

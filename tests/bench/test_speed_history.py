@@ -92,7 +92,7 @@ def test_the_first_try_counts_only_if_it_is_long(spent, best, tries):
         ends += [ends[-1] + seconds] * 2
     clock = iter(ends)
     runs: list[int] = []
-    assert speed._best(lambda: runs.append(1), 3, lambda: next(clock)) == best
+    assert speed.time_best(lambda: runs.append(1), 3, lambda: next(clock)) == best
     assert len(runs) == tries
 
 

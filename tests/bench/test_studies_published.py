@@ -13,16 +13,14 @@ from msgspec.structs import replace
 
 from dagveil.errors import MethodError
 from dagveil.methods.noleaks import Schedule, iterations_allowed
-from dagveil_bench.faithful import AUTHORS_SECONDS
-from dagveil_bench.studies.axis import Axis, choose_axis
+from dagveil_bench.speed import AUTHORS_SECONDS
 from dagveil_bench.studies.figure import list_panels
 from dagveil_bench.studies.jobs import list_jobs
-from dagveil_bench.studies.losses import list_defeats, tell_defeats
 from dagveil_bench.studies.metrics import Metric
-from dagveil_bench.studies.page import Form, write_page
+from dagveil_bench.studies.page import Form, list_defeats, tell_defeats, write_page
 from dagveil_bench.studies.plan import Role, Study
 from dagveil_bench.studies.reading import load_study, parse_study, shipped_studies
-from dagveil_bench.studies.summary import Estimate, Spot, summarise
+from dagveil_bench.studies.summary import Axis, Estimate, Spot, choose_axis, summarise
 from dagveil_bench.studies.trial import Outcome
 
 TABLES = tuple(f"privpc-table{number}" for number in (3, 4, 5, 6, 8, 9, 10, 11))

@@ -21,30 +21,31 @@ from msgspec.structs import replace
 from pyarrow import parquet
 
 import dagveil
+import dagveil_bench
 from dagveil.cli.main import group
 from dagveil.data.memory import MemoryTable
+from dagveil.evaluation.comparison import cpdag_shd, marked_edge_f1
+from dagveil.evaluation.skeleton import rate_skeleton, skeleton_f1
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover
-from dagveil_bench.studies import dry_run, runner
+from dagveil_bench.studies import runner
 from dagveil_bench.studies.figure import list_panels
 from dagveil_bench.studies.jobs import Job, list_jobs
 from dagveil_bench.studies.machine import describe_software, read_peak, reset_peak
-from dagveil_bench.studies.metrics import METRICS_OF, Metric
+from dagveil_bench.studies.metrics import METRICS_OF, Metric, Task
 from dagveil_bench.studies.page import Form, write_page
 from dagveil_bench.studies.plan import Role, Study
 from dagveil_bench.studies.reading import load_study, parse_study, shipped_studies
 from dagveil_bench.studies.runner import run_plan
 from dagveil_bench.studies.store import Store
 from dagveil_bench.studies.summary import estimate_mean, summarise
-from dagveil_bench.studies.task import Task
 from dagveil_bench.studies.trial import Outcome, run_job
-from dagveil_bench.utility import score
 
-SOURCE = str(Path(dagveil.__file__).parents[1])
+SOURCE = os.pathsep.join(str(Path(package.__file__ or "").parents[1]) for package in (dagveil, dagveil_bench))
 
 TOML = """
 name = "small"
@@ -101,7 +102,8 @@ def test_scores_are_those_of_a_run_by_hand(study: Study, outcomes: dict[str, Out
     result = discover(
         table, table.schema, 2.0, 1e-6, method="svt-pc", noise=NoiseKind.SEEDED, seed=job.noise_seed, ledger=None
     )
-    twin, found = score(result.graph.cpdag, network.dag()), outcomes[job.key]
+    graph, truth, found = result.graph.cpdag, network.dag().cpdag(), outcomes[job.key]
+    twin = rate_skeleton(graph, network.dag())
     assert found.error is None
     assert [found.of(m) for m in (Metric.SKELETON_F1, Metric.TPR, Metric.FPR, Metric.TDR)] == [
         twin.f1,
@@ -109,10 +111,13 @@ def test_scores_are_those_of_a_run_by_hand(study: Study, outcomes: dict[str, Out
         twin.fpr,
         twin.tdr,
     ]
-    assert (found.of(Metric.CPDAG_F1), found.of(Metric.SHD)) == (twin.marked_f1, twin.shd)
-    compelled = len(network.dag().cpdag().directed)
-    assert found.of(Metric.ARROW_PRECISION) == (twin.arrow_hits / twin.arrows if twin.arrows else 1.0)
-    assert found.of(Metric.ARROW_RECALL) == twin.arrow_hits / compelled
+    assert (found.of(Metric.CPDAG_F1), found.of(Metric.SHD)) == (
+        marked_edge_f1(graph, truth),
+        cpdag_shd(graph, truth),
+    )
+    hits = len(graph.directed & truth.directed)
+    assert found.of(Metric.ARROW_PRECISION) == (hits / len(graph.directed) if graph.directed else 1.0)
+    assert found.of(Metric.ARROW_RECALL) == hits / len(truth.directed)
     assert found.of(Metric.QUESTIONS) == result.questions
     assert math.isnan(found.of(Metric.EPSILON_REPORTED))
     assert found.of(Metric.CPU_SECONDS) > 0 < found.of(Metric.WALL_SECONDS)
@@ -145,10 +150,9 @@ def test_spent_epsilon_is_above_0_and_within_the_budget(study: Study, method: st
 def test_floors_are_scored_and_failures_are_outcomes(study: Study, outcomes: dict[str, Outcome]) -> None:
     for label, graph in (("the complete graph", Cpdag.complete), ("the empty graph", Cpdag.empty)):
         dag = load_network("child").dag()
-        twin = score(graph(dag.nodes), dag)
         for job in find(study, data="child", label=label):
-            assert outcomes[job.key].of(Metric.SKELETON_F1) == twin.f1
-            assert outcomes[job.key].of(Metric.SHD) == twin.shd
+            assert outcomes[job.key].of(Metric.SKELETON_F1) == skeleton_f1(graph(dag.nodes), dag)
+            assert outcomes[job.key].of(Metric.SHD) == cpdag_shd(graph(dag.nodes), dag.cpdag())
             assert math.isnan(outcomes[job.key].of(Metric.CPU_SECONDS))
     failed = {job.key for job in find(study, data="child", method="lap-mech")}
     assert {key for key, outcome in outcomes.items() if outcome.error is not None} == failed
@@ -410,7 +414,7 @@ def test_data_that_cannot_be_drawn_stop_the_study_before_it_starts(
     def refuse(*words: object) -> object:
         raise FileNotFoundError(2, "No such file", "rows.csv")
 
-    monkeypatch.setattr(dry_run, "sample_source", refuse)
+    monkeypatch.setattr(runner, "sample_source", refuse)
     assert "0 runs done" in one()  # nothing is left, so nothing is drawn
     Path("one.toml").write_text(ONE.replace("[200]", "[100]"), encoding="utf-8")
     result = CliRunner().invoke(group, ["bench", "run", "one.toml"])
@@ -424,14 +428,14 @@ def test_a_data_set_with_too_few_rows_for_some_runs_costs_only_those(
 ) -> None:
     """Also when the smaller ones are done: then only the larger ones wait."""
     one()
-    true_sample = dry_run.sample_source
+    true_sample = runner.sample_source
 
     def has_few(source: str, n_rows: int, rng: np.random.Generator) -> object:
         if n_rows > 200:
             raise ValueError("there are 200 rows")
         return true_sample(source, n_rows, rng)
 
-    monkeypatch.setattr(dry_run, "sample_source", has_few)
+    monkeypatch.setattr(runner, "sample_source", has_few)
     assert "6 of 12 were stored before" in one(("[200]", "[200, 300]"))
 
 

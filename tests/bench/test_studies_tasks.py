@@ -20,18 +20,24 @@ from dagveil_bench import local_data
 from dagveil_bench.levels import LEVEL, TESTS, Design, draw_design
 from dagveil_bench.local_algorithms import Records
 from dagveil_bench.local_pairs import load_pairs
-from dagveil_bench.local_source import load_records, randomise, read_source, search_reports
-from dagveil_bench.local_study import Mechanism, score_direction, score_search
+from dagveil_bench.local_source import (
+    Mechanism,
+    load_records,
+    randomise,
+    read_source,
+    score_direction,
+    score_search,
+    search_reports,
+)
 from dagveil_bench.studies.figure import list_panels
 from dagveil_bench.studies.jobs import Job, list_jobs
-from dagveil_bench.studies.metrics import METRICS_OF, Metric
+from dagveil_bench.studies.metrics import METRICS_OF, Metric, Task
 from dagveil_bench.studies.page import Form, write_page
 from dagveil_bench.studies.plan import LARGE, Role, Study
 from dagveil_bench.studies.reading import load_study, parse_study
 from dagveil_bench.studies.runner import run_plan
 from dagveil_bench.studies.store import COLUMNS, Store
 from dagveil_bench.studies.summary import summarise
-from dagveil_bench.studies.task import Task
 from dagveil_bench.studies.trial import Outcome, run_job
 
 GCM = "private GCM"
@@ -471,7 +477,7 @@ def test_the_figures_of_local_privacy_have_the_published_algorithms(number: int)
     study = load_study(f"local-fig{number}")
     assert study.budgets == (0.05, 0.1, 0.5)
     mechanisms = {read_source(data.source).mechanism for data in study.data_sets}
-    assert mechanisms == set(Mechanism) - {Mechanism.NONE}
+    assert mechanisms == set(Mechanism)
     contenders = {entry.method for entry in study.methods if entry.role is Role.CONTENDER}
     assert contenders == {entry.method for entry in study.methods if entry.role is Role.CEILING}
     wanted = {
@@ -487,5 +493,44 @@ def test_figure_1_of_pcd_has_every_test_and_the_published_budgets() -> None:
     study = load_study("pcd-fig1")
     assert study.budgets == load_study("pcd-fig3").budgets == (0.1, 0.2, 0.4, 0.8, 1.0, 2.0, 4.0, 8.0)
     assert (study.rows, study.repetitions) == ((200, 500, 2000), 100)
-    assert {data.source for data in study.data_sets} == {design.word for design in Design}
+    assert {data.source for data in study.data_sets} == {design.value for design in Design}
     assert {entry.method for entry in study.methods} == set(TESTS)
+
+
+SITES = """
+name = "sites"
+title = "Sites that add their evidence"
+task = "sites"
+data = ["cancer"]
+budgets = [20]
+rows = [2000]
+methods = [{ method = "pooled" }, { method = "1 site" }, { method = "3 sites" }]
+"""
+
+
+def test_sites_are_scored_beside_the_pooled_run_and_the_floors() -> None:
+    scores = {}
+    for job in list_jobs(parse_study(SITES)):
+        if job.repetition == 0:
+            outcome = run_job(job)
+            assert outcome.error is None
+            scores[job.label] = outcome.of(Metric.SKELETON_F1)
+    assert scores["the empty graph"] == 0.0
+    assert min(scores["pooled"], scores["1 site"], scores["3 sites"]) > scores["the complete graph"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("3 sites", "few sites", "methods.2.: 'few sites' is no number of sites"),
+        ('"cancer"', '"mars"', "data.0.: no network is called 'mars'"),
+        (
+            '{ method = "pooled" }',
+            '{ method = "pooled", calibration = "paper" }',
+            "is run at every budget",
+        ),
+    ],
+)
+def test_sites_that_cannot_be_run_are_refused(old: str, new: str, told: str) -> None:
+    with pytest.raises(MethodError, match=told):
+        parse_study(SITES.replace(old, new))

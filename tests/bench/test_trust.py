@@ -22,7 +22,7 @@ from dagveil.runs import result as writing
 from dagveil.runs.result import Result
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
-from dagveil_bench import trust, trust_tables
+from dagveil_bench import peers, trust, trust_tables
 from dagveil_bench.trust import (
     CONTENDERS,
     Cell,
@@ -369,6 +369,6 @@ def test_a_missing_causal_learn_is_named(twins: TrustTable, monkeypatch: pytest.
     def refuse(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(trust_tables, "import_module", refuse)
+    monkeypatch.setattr(peers, "import_module", refuse)
     with pytest.raises(MissingExtraError, match=r"causallearn.*bench\[tables\]"):
         run_pc(twins, 0.01)

@@ -10,16 +10,23 @@ from click.testing import CliRunner
 
 from dagveil.data.machine import peak_memory
 from dagveil_bench.commands.group import bench
-from dagveil_bench.wide import WideCase, WideKind, WideRun, WideStage, fit_power, run_case, wide_page, wide_schema
-from dagveil_bench.wide_growth import (
+from dagveil_bench.wide import (
     Dimension,
     GrowthPoint,
     GrowthStage,
     Sizes,
+    WideCase,
+    WideKind,
+    WideRun,
+    WideStage,
     draw_growth,
     fit_growth,
+    fit_power,
     growth_page,
     measure_growth,
+    run_case,
+    wide_page,
+    wide_schema,
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -10,14 +11,20 @@ import pytest
 from dagveil.data.memory import MemoryTable
 from dagveil.methods.pcd import partial_p_value, plan_residuals
 from dagveil.methods.regressions import ReleasedFunctions
+from dagveil.privacy.budget import Budget
 from dagveil.privacy.release import NoisyMoments
-from dagveil_bench.levels import Design, Trial, design_schema, draw_design, run_trial
+from dagveil_bench.levels import TESTS, Design, design_schema, draw_design
 
 TEST = "partial covariance of residuals"
 
 
 def reject(design: Design, n_rows: int, epsilon: float, runs: int) -> int:
-    return sum(run_trial(Trial(TEST, design, n_rows, epsilon, run, 31)) for run in range(runs))
+    rejected = 0
+    for run in range(runs):
+        columns = draw_design(n_rows, np.random.default_rng([31, run, n_rows, crc32(design.name.encode())]))
+        noise = np.random.default_rng([31, run, crc32(f"{TEST} {epsilon:g}".encode())])
+        rejected += TESTS[TEST](columns, design.question, Budget.of(epsilon, 1e-6), noise)
+    return rejected
 
 
 @pytest.mark.parametrize(("n_rows", "epsilon"), [(200, 0.1), (500, 1.0), (2000, 4.0), (2000, 1e6)])

@@ -43,22 +43,9 @@ TRIES: Final = 400
 class Load:
     """What clients got acknowledged, and what the store holds afterwards.
 
-    Attributes
-    ----------
-    clients, batch_size
-        The load.
-    seconds
-        For how long it ran.
-    kills
-        How often the server was killed meanwhile.
-    acknowledged_batches, acknowledged_reports
-        What clients were told.
-    stored_batches
-        What the store holds; an acknowledgement that a kill swallowed leaves a batch more.
-    given_up
-        Batches that clients gave up on; they may be stored or not.
-    lost, doubled, changed
-        Acknowledged batches that the store lacks, holds twice, or holds otherwise than sent.
+    An acknowledgement that a kill swallowed leaves a batch more in the store; batches that clients gave up on may be
+    stored or not. Of the acknowledged batches the store lacks the `lost`, holds the `doubled` twice, and the `changed`
+    otherwise than sent.
     """
 
     clients: int
@@ -144,18 +131,8 @@ def run_load(
 ) -> Load:
     """Send reports from several clients at once, kill the server meanwhile, and compare what the store holds.
 
-    Parameters
-    ----------
-    seconds
-        How long to send; with kills, how long at least between the first and the last.
-    batch_size
-        Reports in a batch.
-    clients
-        Threads that send, each as fast as it is answered.
-    kills
-        How often the server is killed by SIGKILL and started again.
-    told
-        Told after each kill.
+    With kills, `seconds` is how long at least there is between the first and the last. Each client is a thread that
+    sends as fast as it is answered.
     """
     columns = {f"c{j}": Categorical(tuple("abcd"[:LEVELS]), outside="a") for j in range(COLUMNS)}
     protocol = plan_protocol(Schema(dataset="load", columns=columns, reviewed=True), Mechanism.RESPONSE, epsilon=8.0)

@@ -65,11 +65,9 @@ class CutLine:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            if self._down:
-                _break(client)
-                client.close()
-                continue
             try:
+                if self._down:
+                    raise ConnectionResetError
                 server = socket.create_connection(("127.0.0.1", self._target), timeout=10)
                 server.settimeout(None)
             except OSError:

@@ -6,21 +6,21 @@ work; ratios of the same run are what counts. Nothing here asserts a time.
 
 from __future__ import annotations
 
-import logging
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.errors import MissingExtraError
 from dagveil.papers.zhang2023 import RcitSettings, exact_rcit, feature_rcit
+from dagveil.progress import Progress
 from dagveil.runs.discovery import discover
 from dagveil.search.settings import SearchSettings
 from dagveil_bench.nonlinear import nonlinear_schema, sample_over
-from dagveil_bench.speed import Timing
+from dagveil_bench.peers import import_peer
+from dagveil_bench.speed import Timing, compare_timings, time_best
+from dagveil_bench.tables import write_table
 
 OURS: Final = ("dagveil exact RCIT", "dagveil feature RCIT")
 """Labels of our programs; ratios are taken to each."""
@@ -35,27 +35,12 @@ GRAPHS: Final = (
 )
 """Programs that go from rows to a graph; the peer last."""
 
-LONG: Final = 5.0
-"""Seconds after which a program is not tried again."""
 
+def compare(rows: int, permutations: int, conditioners: Sequence[int], tries: int, told: Progress) -> list[Timing]:
+    """Time one test by each program, for several numbers of conditioning columns.
 
-def compare(
-    rows: int, permutations: int, conditioners: Sequence[int], tries: int, told: Callable[[str, int, int], None]
-) -> list[Timing]:
-    """Time one test by each program.
-
-    Parameters
-    ----------
-    rows
-        Rows of the sample.
-    permutations
-        Of our tests; the peers' null laws come from approximations of their own.
-    conditioners
-        Numbers of conditioning columns: one case each.
-    tries
-        The best try counts; a program that takes over 5 seconds is tried once.
-    told
-        Told after each program.
+    Permutations are those of our tests; the peers' null laws come from approximations of their own. The best try
+    counts.
     """
     timings = []
     total = len(conditioners) * (len(OURS) + len(PEERS))
@@ -67,25 +52,13 @@ def compare(
         }
         programs |= {label: _causal_learn(name, sample) for label, name in PEERS.items()}
         for program, run in programs.items():
-            timings.append(Timing(f"{rows} rows, {count} given", program, _best(run, tries)))
+            timings.append(Timing(f"{rows} rows, {count} given", program, time_best(run, tries, time.perf_counter)))
             told("timing", len(timings), total)
     return timings
 
 
-def compare_graphs(network: str, rows: int, tries: int, told: Callable[[str, int, int], None]) -> list[Timing]:
-    """Time a private nonlinear graph beside causal-learn's linear one, on the same nonlinear rows of a network.
-
-    Parameters
-    ----------
-    network
-        Whose graph the rows follow.
-    rows
-        How many.
-    tries
-        The best try counts.
-    told
-        Told after each program.
-    """
+def compare_graphs(network: str, rows: int, tries: int, told: Progress) -> list[Timing]:
+    """Time a private nonlinear graph beside causal-learn's linear one, on the same nonlinear rows of a network."""
     columns, _ = sample_over(network, rows, np.random.default_rng(1))
     schema = nonlinear_schema(columns, rows)
     matrix = np.column_stack(list(columns.values()))
@@ -97,7 +70,7 @@ def compare_graphs(network: str, rows: int, tries: int, told: Callable[[str, int
     programs = {GRAPHS[0]: ours(0), GRAPHS[1]: ours(50), GRAPHS[2]: _pc(matrix)}
     timings = []
     for program, run in programs.items():
-        timings.append(Timing(f"{network}, {rows} rows", program, _best(run, tries)))
+        timings.append(Timing(f"{network}, {rows} rows", program, time_best(run, tries, time.perf_counter)))
         told("timing graphs", len(timings), len(programs))
     return timings
 
@@ -105,9 +78,8 @@ def compare_graphs(network: str, rows: int, tries: int, told: Callable[[str, int
 def graph_speed_table(timings: Sequence[Timing]) -> str:
     """Write seconds from arrays to a graph, and how many times longer the peer takes."""
     peer = timings[-1]
-    lines = [f"| {peer.case} | seconds | causal-learn / ours |", "|---|---|---|"]
-    lines += [f"| {t.program} | {t.seconds:.3f} s | {peer.seconds / t.seconds:.1f} × |" for t in timings]
-    return "\n".join(lines)
+    rows = [(t.program, f"{t.seconds:.3f} s", f"{peer.seconds / t.seconds:.1f} ×") for t in timings]
+    return write_table((peer.case, "seconds", "causal-learn / ours"), rows)
 
 
 def draw_sample(rows: int, conditioners: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -120,18 +92,6 @@ def draw_sample(rows: int, conditioners: int, rng: np.random.Generator) -> NDArr
 
 def kernel_speed_page(timings: Sequence[Timing], graphs: Sequence[Timing], command: str) -> str:
     """Write the page: seconds, and how many times longer each peer takes."""
-    cases = list(dict.fromkeys(timing.case for timing in timings))
-    seconds = {(timing.case, timing.program): timing.seconds for timing in timings}
-    programs = list(dict.fromkeys(timing.program for timing in timings))
-    head = " | ".join(cases)
-    table = [f"| program | {head} |", "|---" * (len(cases) + 1) + "|"]
-    for program in programs:
-        table.append(f"| {program} | " + " | ".join(f"{seconds[case, program]:.3f} s" for case in cases) + " |")
-    ratios = [f"| ratio | {head} |", "|---" * (len(cases) + 1) + "|"]
-    for ours in OURS:
-        for peer in (program for program in programs if program not in OURS):
-            cells = [f"{seconds[case, peer] / seconds[case, ours]:.1f} ×" for case in cases]
-            ratios.append(f"| {peer} / {ours} | " + " | ".join(cells) + " |")
     return "\n\n".join(
         [
             "# Speed of kernel tests",
@@ -140,8 +100,7 @@ def kernel_speed_page(timings: Sequence[Timing], graphs: Sequence[Timing], comma
             "that takes over 5 seconds is tried once, so its ratios carry the noise of a single try and lean in our "
             "favour on a busy machine. Written by",
             f"    {command}",
-            "\n".join(table),
-            "\n".join(ratios),
+            *compare_timings(timings),
             "Exact RCIT reads a Gram matrix through a factor of low rank where that is exact to 1e-10, so that a "
             "permutation costs rank² per row, and solves the whole system for more than three conditioning columns. "
             "Feature RCIT is linear in the rows. KCI, FastKCI and causal-learn's RCIT are other statistics for the "
@@ -159,35 +118,11 @@ def _ours(test: Callable[..., object], sample: NDArray[np.float64], permutations
 
 
 def _pc(matrix: NDArray[np.float64]) -> Callable[[], object]:
-    try:
-        from causallearn.search.ConstraintBased.PC import pc
-    except ImportError as error:
-        raise MissingExtraError("the comparison needs causal-learn: pip install './bench[peers]'") from error
+    pc = import_peer("causallearn.search.ConstraintBased.PC").pc
     return lambda: pc(matrix, alpha=0.01, indep_test="fisherz", show_progress=False)
 
 
 def _causal_learn(name: str, sample: NDArray[np.float64]) -> Callable[[], object]:
-    try:
-        from causallearn.utils.cit import CIT
-    except ImportError as error:
-        raise MissingExtraError("the comparison needs causal-learn: pip install './bench[peers]'") from error
+    cit = import_peer("causallearn.utils.cit").CIT
     # a new object for each try, since it remembers answers
-    return lambda: CIT(sample, name)(0, 1, tuple(range(2, sample.shape[1])))
-
-
-def _best(run: Callable[[], object], tries: int) -> float:
-    """Seconds of the best try; no further one after a long one."""
-    best = float("inf")
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for _ in range(tries):
-                start = time.perf_counter()
-                run()
-                best = min(best, time.perf_counter() - start)
-                if best > LONG:
-                    break
-    finally:
-        logging.disable(logging.NOTSET)
-    return best
+    return lambda: cit(sample, name)(0, 1, tuple(range(2, sample.shape[1])))

@@ -34,6 +34,7 @@ from dagveil.privacy.ledger.ledger import Ledger
 from dagveil_bench.cut_line import CutLine
 from dagveil_bench.ledger_worker import DATASET, LINE, PURE_BUDGET, TERMS, work
 from dagveil_bench.postgres_server import start_server
+from dagveil_bench.tables import write_table
 
 Answer = TypeVar("Answer")
 
@@ -49,30 +50,11 @@ LONGEST_SILENCE: Final = 120.0
 class Fire:
     """What the load did and what the ledger holds afterwards.
 
-    Attributes
-    ----------
-    engine, processes
-        The load.
-    seconds
-        For how long it ran.
-    kills, cuts, stalls
-        How often a process was killed, the line reset, and the line silent.
-    charges, runs, untouched
-        What the ledger holds; untouched runs were released, or left open by a kill.
-    draws
-        Noise that was noted as drawn.
-    missing
-        Drawn noise without an entry.
-    spent, composed, lifetime
-        Of the data set: the sum of all epsilons, the epsilon that they compose to, and what it may be.
-    overspent
-        How often, while the load ran, what was spent and reserved was beyond the lifetime budget.
-    over_limit
-        Analysts beyond their limit.
-    other_terms
-        Runs under another relation than the first; each process asks for such runs too.
-    problem
-        What verification found, or None.
+    The line was reset `cuts` times and silent `stalls` times. Untouched runs were released, or left open by a kill.
+    `missing` counts noise noted as drawn that has no entry. `spent` is the sum of all epsilons, `composed` what they
+    compose to. While the load ran, what was spent and reserved was `overspent` times beyond the lifetime budget.
+    `over_limit` counts analysts, `other_terms` runs under another relation than the first, which every process asks for
+    too; `problem` is what verification found.
     """
 
     engine: str
@@ -169,22 +151,9 @@ def run_fire(
 ) -> Fire:
     """Spend a budget with several processes, kill them and cut their line meanwhile, and look at what the ledger holds.
 
-    Parameters
-    ----------
-    engine
-        "sqlite" or "postgresql"; the latter starts a server of its own on loopback.
-    charges
-        About how many there will be; the lifetime budget has room for as many, and for runs that kills and cuts waste.
-    processes
-        How many spend at once.
-    charges_a_run
-        Of each run.
-    kills
-        How many processes are killed by SIGKILL; each is replaced.
-    cuts
-        How often the line to PostgreSQL is cut; every third time it goes silent first.
-    told
-        Told about progress.
+    The engine is "sqlite" or "postgresql", which starts a server of its own on loopback. The lifetime budget has room
+    for about so many charges, and for runs that kills and cuts waste. Killed processes are replaced. Every third time
+    the line to PostgreSQL goes silent before it is cut.
     """
     if engine == "sqlite" and cuts:
         raise DataError("a file has no line that could be cut; leave out cuts with sqlite")
@@ -317,8 +286,6 @@ def write_page(fires: list[Fire], busy: float, command: str) -> str:
         "",
         f"    {command}",
         "",
-        "| | " + " | ".join(fire.engine for fire in fires) + " |",
-        "|---|" + "---|" * len(fires),
     ]
     rows: list[tuple[str, Callable[[Fire], str]]] = [
         ("processes", lambda fire: str(fire.processes)),
@@ -338,8 +305,10 @@ def write_page(fires: list[Fire], busy: float, command: str) -> str:
         ("**runs under another relation**", lambda fire: f"**{fire.other_terms}**"),
         ("`dagveil budget verify`", lambda fire: fire.problem or "all entries fit"),
     ]
-    lines += [f"| {name} | " + " | ".join(value(fire) for fire in fires) + " |" for name, value in rows]
     lines += [
+        write_table(
+            ("", *(fire.engine for fire in fires)), [(name, *(value(fire) for fire in fires)) for name, value in rows]
+        ),
         "",
         "A charge can be in the ledger although its noise was never drawn: the process was killed in between, or the "
         "line broke before it heard that the charge was written. That costs budget, never privacy.",

@@ -30,20 +30,9 @@ LINE: Final = 44
 
 
 def work(place: str, analyst: str, log: str, charges: int, wait_seconds: float) -> None:
-    """Spend until the ledger refuses.
+    """Spend as an analyst until the ledger refuses, so many charges in each run.
 
-    Parameters
-    ----------
-    place
-        The ledger.
-    analyst
-        Who spends.
-    log
-        File for a line after each drawing of noise. The system keeps what was written when the process is killed.
-    charges
-        Of each run.
-    wait_seconds
-        How long to wait for the others.
+    After each drawing of noise a line goes to the log; the system keeps what was written when the process is killed.
     """
     faulthandler.register(signal.SIGUSR1)
     parent = os.getppid()

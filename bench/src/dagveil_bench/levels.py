@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from fractions import Fraction
-from zlib import crc32
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,38 +40,19 @@ Test = Callable[[Columns, Question, Budget, np.random.Generator], bool]
 """Decides whether independence is rejected at level 0.05, within a budget."""
 
 LEVEL = 0.05
-DELTA = Fraction(1, 10**6)
 CAUSES = ("z1", "z2", "z3", "z4", "z5")
-UNLIMITED = 1e9
-"""Stands for no privacy."""
 
 PUBLISHED = "PCD as published"
 """Test without a proof: its budget is the price of a noisy answer."""
 
 
 class Design(enum.Enum):
-    """What is asked, and whether the answer is independence."""
+    """What is asked: a null is true, so that its rejection is an error; the rejection of the others is power."""
 
-    CONDITIONAL_NULL = "X ⊥ Y given all Z (true)"
-    CONDITIONAL_POWER = "X ⊥ Y given four of five Z (false)"
-    MARGINAL_NULL = "Z1 ⊥ Z2 (true)"
-    MARGINAL_POWER = "X ⊥ Y (false)"
-
-    @property
-    def word(self) -> str:
-        """Name of the design in studies.
-
-        Examples
-        --------
-        >>> Design.CONDITIONAL_NULL.word
-        'conditional-null'
-        """
-        return self.name.lower().replace("_", "-")
-
-    @property
-    def is_null(self) -> bool:
-        """Whether the question is true, so that a rejection is an error."""
-        return self in (Design.CONDITIONAL_NULL, Design.MARGINAL_NULL)
+    CONDITIONAL_NULL = "conditional-null"
+    CONDITIONAL_POWER = "conditional-power"
+    MARGINAL_NULL = "marginal-null"
+    MARGINAL_POWER = "marginal-power"
 
     @property
     def question(self) -> Question:
@@ -89,8 +66,8 @@ class Design(enum.Enum):
 
 
 def design_named(word: str) -> Design:
-    """Return a design by its word."""
-    known = {design.word: design for design in Design}
+    """Return a design by its name."""
+    known = {design.value: design for design in Design}
     if word not in known:
         raise MethodError(f"no design is called {word!r}; choose one of {', '.join(known)}")
     return known[word]
@@ -115,36 +92,6 @@ def design_schema(n_rows: int) -> Schema:
     causes = {name: Numeric(bounds=(-0.5, 0.5), center=0.0, spread=0.3) for name in CAUSES}
     effects = {name: Numeric(bounds=(-1.5, 1.5), center=0.0, spread=0.6) for name in ("x", "y")}
     return Schema(dataset="level-study", reviewed=True, public=True, nominal_rows=n_rows, columns={**causes, **effects})
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One test on one sample: which, of what, with which budget; its seed is its own."""
-
-    test: str
-    design: Design
-    n_rows: int
-    epsilon: float
-    run: int
-    seed: int
-
-
-def run_trial(trial: Trial) -> bool:
-    """Return whether independence was rejected at level 0.05."""
-    rng = np.random.default_rng([trial.seed, trial.run, trial.n_rows, crc32(trial.design.name.encode())])
-    columns = draw_design(trial.n_rows, rng)
-    noise = np.random.default_rng([trial.seed, trial.run, crc32(f"{trial.test} {trial.epsilon:g}".encode())])
-    return TESTS[trial.test](columns, trial.design.question, Budget(Fraction(trial.epsilon), DELTA), noise)
-
-
-def run_trials(trials: Sequence[Trial], workers: int, told: Callable[[str, int, int], None]) -> dict[Trial, bool]:
-    """Run all trials on several cores."""
-    found = {}
-    with ProcessPoolExecutor(max_workers=workers) as pool:
-        for done, (trial, rejected) in enumerate(zip(trials, pool.map(run_trial, trials, chunksize=4), strict=True), 1):
-            found[trial] = rejected
-            told("tests", done, len(trials))
-    return found
 
 
 class _Unrecorded:
@@ -251,35 +198,5 @@ TESTS: Mapping[str, Test] = {
 }
 """Tests by name."""
 
-CLAIMS = {
-    "partial covariance of residuals": "a level: the GCM of `pcd` whose null counts the noise of its regressions too",
-    "private GCM": "none, it is a score for graphs (`test=gcm`): its null does not count the noise of the regressions",
-    "dpHSIC, released regressions": "none, for the same reason",
-    "dpHSIC, ridge": "a level, as far as the regressions take out what is given",
-    "feature moments, linear side": "a level where the given columns act additively; the sine of a sum does not",
-    "conditional Kendall's τ, public bins": "a level for what bins show; columns still vary inside a bin",
-    PUBLISHED: "a level, as printed",
-}
-"""What each private test claims to keep."""
-
 EXACT_TESTS = frozenset(name for name in TESTS if name.startswith("exact"))
 """Tests without noise, whatever the budget."""
-
-
-def list_trials(
-    tests: Sequence[str],
-    designs: Sequence[Design],
-    sizes: Sequence[int],
-    epsilons: Sequence[float],
-    runs: int,
-    seed: int,
-) -> list[Trial]:
-    """Return every test on every design; exact ones once, whatever the budgets."""
-    return [
-        Trial(test, design, n_rows, epsilon, run, seed)
-        for n_rows in sizes
-        for design in designs
-        for test in tests
-        for epsilon in ((UNLIMITED,) if test in EXACT_TESTS else epsilons)
-        for run in range(runs)
-    ]

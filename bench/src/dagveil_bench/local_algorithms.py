@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
 from io import StringIO
 from types import MappingProxyType
@@ -20,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.errors import MethodError, MissingExtraError
+from dagveil.errors import MethodError
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 from dagveil.local.reports import Reports
@@ -32,6 +31,7 @@ from dagveil.search.score.bdeu import BdeuScore
 from dagveil.search.score.bge import bge_of_rows
 from dagveil.search.score.mmhc import MmhcSettings, search_max_min
 from dagveil.search.score.order_mcmc import OrderSettings, sample_orders
+from dagveil_bench.peers import import_peer, missing_peer
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -68,7 +68,7 @@ def run_pc(test: str, level: float) -> GraphSearch:
     """Return PC with a test of causal-learn, "fisherz" or "chisq"."""
 
     def search(records: Records, rng: np.random.Generator) -> MixedGraph:
-        pc = _import("causallearn.search.ConstraintBased.PC").pc
+        pc = import_peer("causallearn.search.ConstraintBased.PC").pc
         # everything depends on everything after combined noise, and tables of larger sets would take hours
         largest = LARGEST_SET if test == "chisq" else None
         return _search_moving(records, lambda rows: pc(rows, level, test, show_progress=False, max_k=largest).G)
@@ -80,7 +80,7 @@ def run_fci(test: str, level: float) -> GraphSearch:
     """Return FCI with a test of causal-learn."""
 
     def search(records: Records, rng: np.random.Generator) -> MixedGraph:
-        fci = _import("causallearn.search.ConstraintBased.FCI").fci
+        fci = import_peer("causallearn.search.ConstraintBased.FCI").fci
         return _search_moving(records, lambda rows: fci(rows, test, level, verbose=False, show_progress=False)[0])
 
     return search
@@ -90,7 +90,7 @@ def run_ges(discount: float) -> GraphSearch:
     """Return GES with BIC; the discount multiplies its penalty."""
 
     def search(records: Records, rng: np.random.Generator) -> MixedGraph:
-        ges = _import("causallearn.search.ScoreBased.GES").ges
+        ges = import_peer("causallearn.search.ScoreBased.GES").ges
         settings = {"lambda_value": discount}
         return _search_moving(records, lambda rows: ges(rows, "local_score_BIC_from_cov", parameters=settings)["G"])
 
@@ -179,7 +179,7 @@ COMPARISONS: Final[Mapping[str, Comparison]] = MappingProxyType(
 def check_peers(name: str) -> None:
     """Refuse an algorithm whose library is not installed."""
     if name not in COMPARISONS and find_spec("causallearn") is None:
-        raise _missing_peers()
+        raise missing_peer("causallearn")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,7 +200,7 @@ class _ChiSquare:
 
     def test(self, questions: Questions) -> Answers:
         if not self._test:
-            self._test.append(_import("causallearn.utils.cit").CIT(self.records.codes, "chisq"))
+            self._test.append(import_peer("causallearn.utils.cit").CIT(self.records.codes, "chisq"))
         p_values = [
             float(self._test[0](int(x), int(y), [int(z) for z in given] or None))
             for x, y, given in zip(questions.x, questions.y, questions.given, strict=True)
@@ -225,16 +225,3 @@ def _search_moving(records: Records, search: Callable[[Any], Any]) -> MixedGraph
                 ends = MARKS[int(found[row, column])], MARKS[int(found[column, row])]
                 edges.add(Edge(records.columns[i], records.columns[j], *ends))
     return MixedGraph(records.columns, frozenset(edges))
-
-
-def _import(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise _missing_peers() from error
-
-
-def _missing_peers() -> MissingExtraError:
-    return MissingExtraError(
-        "PC, FCI, GES and χ² tests of the study need causal-learn; install it with: pip install './bench[peers]'"
-    )

@@ -38,20 +38,9 @@ SEED: Final = 20240401
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StudyData:
-    """Records of a study.
+    """Records of a study, with the number of bins of each column, the graph, and a sentence about where they come from.
 
-    Attributes
-    ----------
-    name
-        Of the data set.
-    levels
-        Bins of each column.
-    codes
-        In the shape (records, columns), in the order of the graph's nodes.
-    truth
-        The graph.
-    origin
-        Where the records come from, in a sentence.
+    Codes are in the shape (records, columns), in the order of the graph's nodes.
     """
 
     name: str

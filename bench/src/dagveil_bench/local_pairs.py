@@ -45,18 +45,9 @@ SOURCES: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CausePair:
-    """Two columns of which the first is the cause.
+    """Two columns of which the first is the cause: their bins, and codes in the shape (records, 2).
 
-    Attributes
-    ----------
-    name
-        Of the pair.
-    levels
-        Bins of both.
-    codes
-        In the shape (records, 2).
-    weight
-        Pairs of one source add up to 1.
+    The weights of pairs of one source add up to 1.
     """
 
     name: str
@@ -68,14 +59,9 @@ class CausePair:
 def load_pairs(name: str, most_rows: int, most_bins: int) -> list[CausePair]:
     """Return all pairs of a set, at most so many rows and bins each.
 
-    Parameters
-    ----------
-    name
-        "pairs" are 99 real ones from the package cdt, "pairs-simulated" 60 of our own.
-    most_rows
-        Longer pairs are cut down to so many, drawn with a public seed.
-    most_bins
-        A column of u distinct values gets u/10 bins, at least 2 and at most so many.
+    "pairs" are 99 real ones from the package cdt, "pairs-simulated" 60 of our own. Longer pairs are cut down to
+    `most_rows`, drawn with a public seed. A column of u distinct values gets u/10 bins, at least 2 and at most
+    `most_bins`.
     """
     if name not in PAIR_SETS:
         raise MethodError(f"no set of pairs is called {name!r}; there are: {', '.join(PAIR_SETS)}")

@@ -1,25 +1,54 @@
-"""Randomised records as a data set of studies: "sachs geometric-columns", or with bins "pairs response-combined 20"."""
+"""Randomised records as a data set of studies: "sachs geometric-columns", or with bins "pairs response-combined 20".
+
+p_max is the probability that the true *record* is reported, so an attacker without prior knowledge guesses a record
+equally well whatever the mechanism (section 4 of the publication). That is not an equal ε of local privacy: the exact
+one stands beside each outcome, and one mechanism more is geometric noise at the ε of randomised response.
+"""
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from zlib import crc32
 
 import numpy as np
 
 from dagveil.errors import DataError, MethodError
+from dagveil.evaluation.reversals import count_wrong_edges
+from dagveil.evaluation.skeleton import skeleton_f1
 from dagveil.graphs.dag import Dag
-from dagveil.local.record import Integers, RecordChannel
+from dagveil.local.combined_geometric import CombinedGeometric
+from dagveil.local.record import (
+    Integers,
+    Norm,
+    RecordChannel,
+    Split,
+    combined_response,
+    component_wise_geometric,
+    geometric_of_truth,
+    response_of_truth,
+)
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil_bench.local_algorithms import COMPARISONS, Records, search_named
 from dagveil_bench.local_data import DATA_SETS, SEED, StudyData, check_installed, load_study_data
-from dagveil_bench.local_pairs import PAIR_SETS
-from dagveil_bench.local_study import NOISY, Mechanism, make_channel, pairs_of, score_direction, score_search
+from dagveil_bench.local_pairs import PAIR_SETS, CausePair, load_pairs
 
 MOST_BINS = 20
 """Bins of each column of a pair, unless the source says otherwise."""
+
+
+class Mechanism(enum.Enum):
+    """How records are randomised: geometric noise or randomised response, by columns or on whole records."""
+
+    GEOMETRIC_COLUMNS = "geometric-columns"
+    GEOMETRIC_COMBINED = "geometric-combined"
+    RESPONSE_COLUMNS = "response-columns"
+    RESPONSE_COMBINED = "response-combined"
+    GEOMETRIC_MATCHED = "geometric-matched"
+    """By columns at the ε of randomised response; not in the publication."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +77,9 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class LocalScores:
-    """What an algorithm made of randomised records.
+    """What an algorithm made of randomised records: wrong edges and F1 of a graph, or the weighted accuracy of pairs.
 
-    Attributes
-    ----------
-    epsilon
-        Exact ε of local privacy per record, the median over pairs; infinite without noise.
-    wrong_edges, f1
-        Of a graph; NaN for pairs.
-    accuracy
-        Of pairs, weighted; NaN for a graph.
+    `epsilon` is the exact one of local privacy per record, the median over pairs; infinite without noise.
     """
 
     epsilon: float
@@ -74,7 +96,7 @@ def read_source(text: str) -> LocalSource:
     >>> read_source("pairs-simulated response-combined 6").bins
     6
     """
-    known = {mechanism.word: mechanism for mechanism in NOISY}
+    known = {mechanism.value: mechanism for mechanism in Mechanism}
     words = text.split()
     data, mechanism, rest = *(*words, "", "")[:2], words[2:]
     if data not in DATA_SETS and data not in PAIR_SETS:
@@ -123,27 +145,17 @@ def load_records(name: str, n_rows: int) -> StudyData:
 
 @lru_cache(maxsize=16)
 def randomise(source: LocalSource, truth: float | None, n_rows: int, seed: int) -> tuple[Reported, ...]:
-    """Send records through the channel of a mechanism: those of one graph, or of each pair.
+    """Send records through the channel of a mechanism: those of one graph, or at most `n_rows` of each pair.
 
-    The latest reports are remembered, since several algorithms search the same ones.
-
-    Parameters
-    ----------
-    source
-        Records and mechanism.
-    truth
-        p_max: probability that the true record is reported; None reports all truthfully.
-    n_rows
-        Records; for pairs at most so many of each.
-    seed
-        With the same seed and p_max the same reports are drawn, whoever searches them.
+    With the same seed and p_max the same reports are drawn, whoever searches them; p_max is None to report all
+    truthfully. The latest reports are remembered, since several algorithms search the same ones.
     """
     if not source.is_pairs:
         data = load_records(source.data, n_rows)
         epsilon, codes = _report(source.mechanism, truth, data.levels, data.codes, seed, 0)
         return (Reported(Records(data.truth.nodes, data.levels, codes), epsilon, data.truth),)
     found = []
-    for number, pair in enumerate(pairs_of(source.data, n_rows, source.bins)):
+    for number, pair in enumerate(_pairs_of(source.data, n_rows, source.bins)):
         epsilon, codes = _report(source.mechanism, truth, pair.levels, pair.codes, seed, number)
         found.append(Reported(Records(("cause", "effect"), pair.levels, codes), epsilon, weight=pair.weight))
     return tuple(found)
@@ -167,6 +179,44 @@ def search_reports(algorithm: str, reports: Sequence[Reported], seed: int) -> Lo
     return LocalScores(epsilon, accuracy=float(np.average(right, weights=[report.weight for report in reports])))
 
 
+def make_channel(mechanism: Mechanism, levels: Sequence[int], truth: float) -> RecordChannel:
+    """Return the channel that reports the true record with this probability, or blindly if that is more.
+
+    Columns share as published: ε of randomised response in proportion to their levels.
+
+    Examples
+    --------
+    >>> round(make_channel(Mechanism.RESPONSE_COLUMNS, (3, 3), 0.5).truth(), 6)
+    0.5
+    """
+    truth = max(truth, 1.0 / math.prod(levels))
+    match mechanism:
+        case Mechanism.GEOMETRIC_COLUMNS:
+            return geometric_of_truth(levels, truth, Split.BY_LEVELS)
+        case Mechanism.GEOMETRIC_COMBINED:
+            return CombinedGeometric(tuple(levels), truth, Norm.EUCLIDEAN)
+        case Mechanism.RESPONSE_COLUMNS:
+            return response_of_truth(levels, truth, Split.BY_LEVELS)
+        case Mechanism.RESPONSE_COMBINED:
+            return combined_response(levels, truth)
+        case Mechanism.GEOMETRIC_MATCHED:
+            epsilon = response_of_truth(levels, truth, Split.BY_LEVELS).epsilon()
+            return component_wise_geometric(levels, epsilon, Split.BY_LEVELS)
+
+
+def score_search(algorithm: str, records: Records, truth: Dag, seed: int) -> tuple[float, float]:
+    """Return the wrong edges of an algorithm's graph, and its skeleton's F1; the seed is for those that draw."""
+    rng = np.random.default_rng([seed % 2**63, crc32(algorithm.encode())])
+    found = search_named(algorithm)(records, rng)
+    return float(count_wrong_edges(found, truth)), skeleton_f1(found, truth)
+
+
+def score_direction(rule: str, codes: Integers) -> float:
+    """Return 1 if a rule takes the first of two columns for the cause, 0 if the second, ½ if neither."""
+    cause, effect = codes.T.astype(np.float64)
+    return 0.5 + 0.5 * float(np.sign(COMPARISONS[rule](cause, effect)))
+
+
 def _report(
     mechanism: Mechanism, truth: float | None, levels: tuple[int, ...], codes: Integers, seed: int, number: int
 ) -> tuple[float, Integers]:
@@ -186,3 +236,9 @@ def _make_channel(mechanism: Mechanism, levels: tuple[int, ...], truth: float) -
 @lru_cache(maxsize=2)
 def _load(name: str) -> StudyData:
     return load_study_data(name)
+
+
+@lru_cache(maxsize=2)
+def _pairs_of(name: str, most_rows: int, most_bins: int) -> list[CausePair]:
+    """Return the pairs of a set as `load_pairs` does, and remember them: a process runs many jobs on them."""
+    return load_pairs(name, most_rows, most_bins)

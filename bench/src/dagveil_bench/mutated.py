@@ -18,6 +18,7 @@ from typing import Final
 from dagveil.errors import DagveilError
 from dagveil.progress import Progress, silent
 from dagveil_bench.mutations import Mutation
+from dagveil_bench.tables import write_table
 
 MEMORY: Final = 8 * 2**30
 """Bytes of address space that a reader may take."""
@@ -32,18 +33,9 @@ class ChargedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One kind of input.
+    """One kind of input: the end of its file's name, what returns a sound one, how it is damaged, and who reads it.
 
-    Attributes
-    ----------
-    suffix
-        End of the file's name.
-    sample
-        Returns a sound input.
-    mutate
-        How it is damaged.
-    read
-        Reads a file as the program does, and uses what it read.
+    Reading is as the program reads, and uses what was read.
     """
 
     suffix: str
@@ -82,24 +74,10 @@ def run_mutations(
     keep: Path | None = None,
     progress: Progress = silent,
 ) -> Tally:
-    """Read so many mutated inputs, each kind in turn, in a process that may die.
+    """Read so many mutated inputs, each kind in turn or `only` one, in a process that may die.
 
-    Parameters
-    ----------
-    find_readers
-        Returns all readers; a function that other processes can import.
-    count
-        Inputs in all.
-    seed
-        Of the mutations.
-    seconds
-        That one input may take.
-    only
-        One reader.
-    keep
-        Folder for the first input of each failure.
-    progress
-        Told how many are done.
+    `find_readers` is a function that other processes can import. One input may take so many seconds; the first of each
+    failure is kept in a folder.
     """
     readers = find_readers()
     names = [only] if only is not None else list(readers)
@@ -108,7 +86,7 @@ def run_mutations(
         place = Path(folder)
         for name in names:
             (place / f"{name}.sample").write_bytes(readers[name].sample())
-        crew = stack.enter_context(_Crew(find_readers, place, seed))
+        crew = stack.enter_context(_ReaderProcess(find_readers, place, seed))
         for number in range(count):
             name = names[number % len(names)]
             if number % 50 == 0:
@@ -127,18 +105,19 @@ def write_tally(tally: Tally, command: str) -> str:
     """Return the counts as a table, and what failed where."""
     outcomes = (READ, REFUSED, *FAILURES)
     total: Counter[str] = sum(tally.counts.values(), Counter())
-    lines = [f"{sum(total.values())} mutated inputs, seed {tally.seed}: `{command}`", ""]
-    lines += [f"| reader | inputs | {' | '.join(outcomes)} |", "|---" * (len(outcomes) + 2) + "|"]
-    for name, counts in (*tally.counts.items(), ("all", total)):
-        lines.append(f"| {name} | {sum(counts.values())} | {' | '.join(str(counts[one]) for one in outcomes)} |")
+    rows = [
+        (name, sum(counts.values()), *(counts[one] for one in outcomes))
+        for name, counts in (*tally.counts.items(), ("all", total))
+    ]
+    parts = [f"{sum(total.values())} mutated inputs, seed {tally.seed}: `{command}`"]
+    parts.append(write_table(("reader", "inputs", *outcomes), rows))
     if tally.failures:
-        lines += ["", "| reader | what | where | times | first input |", "|---|---|---|---|---|"]
-        for (name, outcome, where), (first, times) in sorted(tally.failures.items()):
-            lines.append(f"| {name} | {outcome} | {where} | {times} | {first} |")
-    return "\n".join(lines)
+        failed = [(*key, times, first) for key, (first, times) in sorted(tally.failures.items())]
+        parts.append(write_table(("reader", "what", "where", "times", "first input"), failed))
+    return "\n\n".join(parts)
 
 
-class _Crew:
+class _ReaderProcess:
     """One process that reads inputs, made anew when it dies or hangs."""
 
     def __init__(self, find_readers: Callable[[], Mapping[str, Reader]], folder: Path, seed: int) -> None:
@@ -148,7 +127,7 @@ class _Crew:
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
 
-    def __enter__(self) -> _Crew:
+    def __enter__(self) -> _ReaderProcess:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -61,14 +61,8 @@ def sample_nonlinear(dag: Dag, n_rows: int, rng: np.random.Generator) -> dict[st
 def nonlinear_schema(columns: Mapping[str, NDArray[np.float64]], n_rows: int, declare_spread: bool = True) -> Schema:
     """Return a schema with bounds, centres and spreads as a person would state them: rounded to one digit.
 
-    Parameters
-    ----------
-    columns
-        Rows from which the person has learnt what is usual, such as a public sample.
-    n_rows
-        Nominal number of rows.
-    declare_spread
-        Whether centres and spreads are public; if not, a run finds sizes privately.
+    The person has learnt what is usual from the columns, such as a public sample. Where spreads are not declared, a run
+    finds sizes privately.
     """
     declared = {}
     for name, column in columns.items():

@@ -27,6 +27,7 @@ from dagveil.errors import GraphError, MissingExtraError
 from dagveil.search.score.acyclicity import Acyclicity
 from dagveil.search.score.notears import NotearsSettings, find_weights
 from dagveil.search.score.threshold import weights_to_dag
+from dagveil_bench.tables import write_table
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -100,18 +101,8 @@ def list_cases(
 ) -> dict[Case, int]:
     """List settings and how often each is run: the authors' demonstration, every setting, and a few with many rows.
 
-    Parameters
-    ----------
-    runs_of
-        Samples by number of nodes.
-    n_rows
-        Rows of each sample.
-    many_rows
-        Rows of one more sample for each shape, with the most nodes and Gaussian errors; 0 leaves it out.
-    laws
-        Laws of the errors.
-    edges_per_node
-        Edges per node.
+    `runs_of` has samples by number of nodes. `many_rows` are those of one more sample for each shape, with the most
+    nodes and Gaussian errors; 0 leaves it out.
     """
     laws = tuple(laws)
     cases = {DEMO: max(runs_of.values())}
@@ -197,24 +188,10 @@ def compare(
     measures: Iterable[Acyclicity] = tuple(Acyclicity),
     workers: int = 1,
 ) -> list[Fit]:
-    """Fit every case with our measures of cycles and with the peer.
+    """Fit every case, on so many samples each, with our measures of cycles and with the peer.
 
-    Parameters
-    ----------
-    cases
-        Settings.
-    runs
-        Samples per setting: one number, or one for each.
-    seed
-        Of the first sample; others follow.
-    limit
-        CPU seconds after which a fit of the peer is given up; 0 leaves the peer out.
-    told
-        Told after each sample about each of its fits.
-    measures
-        Measures of cycles to try.
-    workers
-        Samples that are fitted at the same time. All programs on a sample run one after the other.
+    Seeds count up from the first sample's. A fit of the peer is given up after `limit` CPU seconds; 0 leaves the peer
+    out. `told` is told about each fit. All programs on a sample run one after the other.
     """
     if limit > 0.0:
         check_peer()
@@ -331,13 +308,13 @@ def comparison_page(fits: Sequence[Fit], command: str = "dagveil bench notears")
     lead = ["graph", "errors", "nodes", "rows"]
     head = [*lead, *(f"{program}: SHD, seconds" for program in programs), *(f"{p} against {PEER}" for p in ours)]
     rates = [*lead, *(f"{program}: TPR, FDR" for program in programs)]
-    lines, rate_lines = ([_row(heads), "|" + "---|" * len(heads)] for heads in (head, rates))
+    lines, rate_lines = [], []
     for case in cases:
         name = [f"{case.shape.value} {case.edges_per_node}", case.error.value, f"{case.n_nodes}", f"{case.n_rows}"]
         found = [cells[case, program] for program in programs]
         against = [_contrast(cells[case, program], cells[case, PEER]) for program in ours]
-        lines.append(_row([*name, *map(_summarise, found), *against]))
-        rate_lines.append(_row([*name, *map(_summarise_rates, found)]))
+        lines.append((*name, *map(_summarise, found), *against))
+        rate_lines.append((*name, *map(_summarise_rates, found)))
     return "\n\n".join(
         [
             "# NOTEARS beside gCastle",
@@ -352,18 +329,14 @@ def comparison_page(fits: Sequence[Fit], command: str = "dagveil bench notears")
             "ours minus gCastle's, and how many times faster ours is. Our exponential measure of cycles is slow, "
             f"and is left out beyond {MOST_NODES_EXPONENTIAL} nodes. Written by",
             f"    {command}",
-            "\n".join(lines),
+            write_table(head, lines),
             "The first line is the demonstration of the authors' repository (github.com/xunzheng/notears), whose "
             "README prints the outcome of one sample: SHD 0, TPR 1, FDR 0.",
             *(_pool(fits, program) for program in ours),
             "## True positive rate and false discovery rate of arrows",
-            "\n".join(rate_lines),
+            write_table(rates, rate_lines),
         ]
     )
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def _mean(values: Sequence[float], sign: str = "", digits: int = 1) -> str:

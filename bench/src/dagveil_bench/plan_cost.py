@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -19,11 +19,13 @@ from dagveil.examples.simulate import network_schema, sample_table
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.catalogue import METHODS
 from dagveil.privacy.budget import Budget
+from dagveil.progress import Progress
 from dagveil.runs.cost import estimate_cost, tell_bytes, tell_seconds
 from dagveil.runs.discovery import discover
 from dagveil.runs.machine_speed import Speed
 from dagveil.runs.work import work_of_run
 from dagveil.search.settings import SearchSettings
+from dagveil_bench.tables import write_table
 
 NETWORKS = ("cancer", "asia", "sachs", "child", "insurance", "alarm")
 """Six networks of the comparison."""
@@ -50,18 +52,8 @@ class Case:
     redraws: int
 
 
-def compare_costs(cases: Sequence[Case], speed: Speed, told: Callable[[str, int, int], None]) -> list[Comparison]:
-    """Foresee each case, then run it in a process of its own.
-
-    Parameters
-    ----------
-    cases
-        What to run.
-    speed
-        Constants of this machine.
-    told
-        Told after each case.
-    """
+def compare_costs(cases: Sequence[Case], speed: Speed, told: Progress) -> list[Comparison]:
+    """Foresee each case with the constants of this machine, then run it in a process of its own."""
     found = []
     method = METHODS["measure"]
     for done, case in enumerate(cases, start=1):
@@ -104,16 +96,12 @@ def run_case(case: Case, path: Path) -> tuple[float, float]:
 def cost_page(found: Sequence[Comparison], cases: Sequence[Case], command: str) -> str:
     """Write the page of the comparison."""
     first = cases[0]
-    lines = [
-        "| network | predicted time | measured | ratio | predicted memory | measured | ratio |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    heads = ("network", "predicted time", "measured", "ratio", "predicted memory", "measured", "ratio")
+    lines = []
     for one in found:
-        lines.append(
-            f"| {one.network} | {tell_seconds(one.seconds)} | {tell_seconds(one.real_seconds)} | "
-            f"{one.seconds / one.real_seconds:.2f} | {tell_bytes(one.memory)} | {tell_bytes(one.real_memory)} | "
-            f"{one.memory / one.real_memory:.2f} |"
-        )
+        times = tell_seconds(one.seconds), tell_seconds(one.real_seconds), f"{one.seconds / one.real_seconds:.2f}"
+        memory = tell_bytes(one.memory), tell_bytes(one.real_memory), f"{one.memory / one.real_memory:.2f}"
+        lines.append((one.network, *times, *memory))
     return "\n\n".join(
         [
             "# Forecasts of time and memory",
@@ -121,6 +109,6 @@ def cost_page(found: Sequence[Comparison], cases: Sequence[Case], command: str) 
             "engine, one core. Time is processor time without the start of the program, with constants measured on "
             "this machine; memory is the most that the process held. Ratios near 1 are good. Written by",
             f"    {command}",
-            "\n".join(lines),
+            write_table(heads, lines),
         ]
     )

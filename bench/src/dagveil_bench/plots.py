@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,9 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#3
 LEVEL_DASHES = ((0, (1, 3)), (0, (6, 2)), (0, (3, 2, 1, 2)), (0, (8, 2, 2, 2)))
 LEVEL_COLOURS = ("#555555", "#aa4499", "#117733")
 """Of horizontal lines; colours change when all dashes have been used."""
+
+_NEEDLESS = re.compile(r"(\d\d\.\d|\.\d\d)\d+|(?<=\n) +| +(?=\n)|; stroke-linejoin: miter")
+"""Half of an SVG file: digits that nobody sees, spaces, and what browsers assume anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +43,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One set of axes.
-
-    Attributes
-    ----------
-    title
-        Above it.
-    lines
-        What it shows.
-    levels
-        Horizontal lines with their labels, such as the level of a test.
-    """
+    """One set of axes; levels are horizontal lines with their labels, such as the level of a test."""
 
     title: str
     lines: Sequence[Line]
@@ -65,21 +61,8 @@ def draw_panels(
 ) -> None:
     """Draw panels with common ticks and one legend, as an SVG file that is the same whenever it is drawn.
 
-    Parameters
-    ----------
-    panels
-        From left to right, then down.
-    ticks
-        Labels on the horizontal axis, evenly spaced: budgets grow by factors. None: a logarithmic axis, and every
-        line says where its heights stand.
-    x_label, y_label
-        Of the axes.
-    path
-        Of the SVG.
-    columns
-        Panels per row.
-    limits
-        Of the vertical axis; None: from 0 up, for each panel by itself.
+    Ticks are labels on the horizontal axis, evenly spaced; without them the axis is logarithmic, and every line says
+    where its heights stand. Without limits the vertical axis starts at 0, for each panel by itself.
     """
     figures, matplotlib = _load()
     rows = -(-len(panels) // columns)
@@ -108,8 +91,10 @@ def draw_panels(
             handles |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
         figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=3, frameon=False)
         figure.tight_layout(rect=(0.0, 0.04 + 0.06 * (len(handles) // 3) / rows, 1.0, 1.0))
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": "dagveil"})
+        drawn = StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": "dagveil"})
         figures.close(figure)
+    Path(path).write_text(_NEEDLESS.sub(r"\1", drawn.getvalue()), encoding="utf-8")
 
 
 def _style_levels(panels: Sequence[Panel]) -> dict[str, dict[str, Any]]:
@@ -130,11 +115,12 @@ def _draw(
 ) -> None:
     for number, line in enumerate(panel.lines):
         places = [place for place, height in enumerate(line.heights) if height is not None]
-        errors = [line.errors[place] or 0.0 for place in places] if line.errors else None
-        axis.errorbar(
-            [line.places[place] for place in places] if line.places else places,
-            [line.heights[place] for place in places],
-            yerr=errors,
+        errors = [line.errors[place] or 0.0 if line.errors else 0.0 for place in places]
+        xs = [line.places[place] for place in places] if line.places else places
+        heights = [line.heights[place] or 0.0 for place in places]
+        (drawn,) = axis.plot(
+            xs,
+            heights,
             label=line.label,
             color=COLOURS[number % len(COLOURS)],
             marker=MARKERS[number % len(MARKERS)],
@@ -142,8 +128,11 @@ def _draw(
             linestyle=DASHES[(number + number // len(COLOURS)) % len(DASHES)],
             markersize=4,
             linewidth=line.width,
-            capsize=2,
         )
+        # all intervals of a line are one path, with gaps: an element for each would be most of the file
+        ends = [end for y, e in zip(heights, errors, strict=True) for end in ((y - e, y + e, math.nan) if e else ())]
+        across = [x for x, e in zip(xs, errors, strict=True) for _ in range(3) if e]
+        axis.plot(across, ends, color=drawn.get_color(), linewidth=line.width)
     for label, height in panel.levels.items():
         axis.axhline(height, linewidth=0.8, label=label, **styles[label])
     axis.set_title(panel.title)
@@ -151,6 +140,8 @@ def _draw(
         axis.set_xticks(range(len(ticks)), ticks)
     else:
         axis.set_xscale("log")
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.minorticks_off()
         axis.tick_params(labelbottom=True)
     if limits is not None:
         axis.set_ylim(*limits)

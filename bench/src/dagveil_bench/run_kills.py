@@ -49,18 +49,9 @@ LATEST: Final = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Kills:
-    """What was found after so many kills.
+    """What was found after so many kills, some of them before any charge, and in words what broke the promise.
 
-    Attributes
-    ----------
-    kills, uncharged
-        All of them, and those that came before any charge.
-    saved, kept
-        Charged runs whose evidence or result was there, and those that had a recovery file.
-    answers
-        Answers that the recovery files kept, in all.
-    lost
-        What broke the promise, in words.
+    Charged runs had their evidence or result `saved`, or a recovery file, which kept so many answers in all.
     """
 
     kills: int

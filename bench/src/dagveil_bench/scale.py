@@ -6,7 +6,7 @@ Seconds depend on the machine and its other work; ratios of the same run are wha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -22,18 +22,18 @@ from dagveil.data.machine import peak_memory, read_bytes
 from dagveil.data.pushdown import quote_name
 from dagveil.data.schema import Schema
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.progress import Progress
 from dagveil.runs.discovery import discover
 from dagveil.search.settings import SearchSettings
 from dagveil_bench.spark_cluster import start_cluster
 from dagveil_bench.speed import draw_loading_rows, loading_schema
+from dagveil_bench.tables import write_table
 
 PIECE_ROWS = 2_000_000
 """Rows that are drawn and written at once."""
 
 SCAN = "DuckDB's own scan, the same grouping"
 """What every other time is divided by."""
-
-Told = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,24 +83,12 @@ class _Watch:
 
 
 def run_scale(
-    rows: int, columns: int, engine: Engine, memory_limit: str, folder: Path | None, epsilon: float, told: Told
+    rows: int, columns: int, engine: Engine, memory_limit: str, folder: Path | None, epsilon: float, told: Progress
 ) -> ScaleStudy:
-    """Write a table to disk in pieces, and count it where it is.
+    """Write a table to disk in pieces, and count it where it is, by DuckDB or, where that is the engine, in memory.
 
-    Parameters
-    ----------
-    rows, columns
-        Size of the table.
-    engine
-        DuckDB; with Spark, a cluster of two workers counts the same files beside it. Memory holds the rows.
-    memory_limit
-        For DuckDB, its own scan included.
-    folder
-        Where the files go while this runs; None takes the system's folder for such.
-    epsilon
-        Budget of the whole private run.
-    told
-        Told about progress.
+    With Spark, a cluster of two workers counts the same files beside DuckDB. The memory limit is for DuckDB, its own
+    scan included. Files go to `folder`, None for the system's, while this runs.
     """
     schema = loading_schema(rows, columns)
     pairs = list(combinations(schema.columns, 2))
@@ -136,7 +124,7 @@ def run_scale(
     return ScaleStudy(rows, columns, size, groups, memory_limit, peak, tuple(timings))
 
 
-def _write_pieces(place: Path, schema: Schema, rows: int, told: Told) -> None:
+def _write_pieces(place: Path, schema: Schema, rows: int, told: Progress) -> None:
     starts = range(0, rows, PIECE_ROWS)
     for number, start in enumerate(starts):
         told("writing rows", number, len(starts))
@@ -174,27 +162,22 @@ def _time_spark(
 
 def scale_page(study: ScaleStudy, command: str) -> str:
     """Write what was timed as a page."""
-    lines = [
-        "# A table larger than memory",
-        "",
-        f"{study.rows:,} rows × {study.columns} columns of two to five levels, {study.file_bytes / 1e6:,.0f} MB of "
-        f"Parquet, {study.groups:,} distinct rows; memory limit {study.memory_limit}, at most "
-        f"{study.peak_bytes / 1e9:.2f} GB used.",
-        "",
-        f"`{command}`",
-        "",
-        "| program | seconds | beside DuckDB's own scan | processor seconds | beside it | same counts |",
-        "|---|---|---|---|---|---|",
-    ]
+    lines = []
     for timing in study.timings:
         clock, processor = study.ratios[timing.program]
         cells = [timing.program, f"{timing.seconds:.2f}", f"{clock:.2f}"]
         cells += ["", ""] if processor is None else [f"{timing.processor:.2f}", f"{processor:.2f}"]
-        cells.append({None: "", True: "yes", False: "NO"}[timing.same_counts])
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += [
-        "",
-        "The scan groups the raw cells of all columns once. Files to graph includes noise and search. Seconds by the",
-        "clock depend on what else the machine does, processor seconds hardly.",
-    ]
-    return "\n".join(lines)
+        lines.append([*cells, {None: "", True: "yes", False: "NO"}[timing.same_counts]])
+    heads = ("program", "seconds", "beside DuckDB's own scan", "processor seconds", "beside it", "same counts")
+    return "\n\n".join(
+        [
+            "# A table larger than memory",
+            f"{study.rows:,} rows × {study.columns} columns of two to five levels, {study.file_bytes / 1e6:,.0f} MB of "
+            f"Parquet, {study.groups:,} distinct rows; memory limit {study.memory_limit}, at most "
+            f"{study.peak_bytes / 1e9:.2f} GB used.",
+            f"`{command}`",
+            write_table(heads, lines),
+            "The scan groups the raw cells of all columns once. Files to graph includes noise and search. Seconds by "
+            "the clock depend on what else the machine does, processor seconds hardly.",
+        ]
+    )

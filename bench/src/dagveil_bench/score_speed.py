@@ -7,10 +7,8 @@ waiting for other work does not count. Nothing here asserts a time.
 from __future__ import annotations
 
 import enum
-import logging
 import multiprocessing
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +19,8 @@ import numpy as np
 from dagveil.data.machine import peak_memory
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.errors import MissingExtraError
+from dagveil.evaluation.comparison import marked_edge_f1
+from dagveil.evaluation.skeleton import skeleton_f1
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import (
     gaussian_schema,
@@ -32,10 +31,13 @@ from dagveil.examples.simulate import (
 )
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
+from dagveil.progress import Progress
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
-from dagveil_bench.utility import Told, score
+from dagveil_bench.peers import import_peer, keep_quiet
+from dagveil_bench.speed import LONG
+from dagveil_bench.tables import write_table
 
 METHOD = "measure-ges"
 PEER = "causal-learn GES, BDeu"
@@ -44,9 +46,6 @@ SEED = 1
 """Of the rows; noise is drawn as in any other run."""
 
 EDGES_PER_NODE = 2.0
-
-LONG = 5.0
-"""A program that takes more seconds than this is tried once."""
 
 
 class Peer(enum.Enum):
@@ -58,18 +57,9 @@ class Peer(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One program on one table.
+    """One program on one table: CPU seconds of each stage in its best try, and scores of skeleton and marked edges.
 
-    Attributes
-    ----------
-    case, program
-        Names.
-    stages
-        CPU seconds of each stage, in the best try.
-    f1, marked_f1
-        Scores of the skeleton and of the marked edges.
-    megabytes
-        Peak of the process, the rows and all libraries included.
+    Megabytes are the peak of the process, with the rows and all libraries.
     """
 
     case: str
@@ -104,12 +94,7 @@ def run_network(name: str, n_rows: int, epsilon: float, tries: int) -> Outcome:
 
 def run_peer(name: str, n_rows: int) -> Outcome:
     """Run causal-learn's GES, which is not private, on the same rows."""
-    try:
-        from causallearn.search.ScoreBased.GES import ges
-    except ImportError as error:
-        raise MissingExtraError(
-            "the comparison needs causal-learn: pip install './bench[peers]', or leave it out with --peer none"
-        ) from error
+    ges = import_peer("causallearn.search.ScoreBased.GES").ges
     network = load_network(name)
     codes = sample_codes(network, n_rows, np.random.default_rng(SEED))
     rows = np.column_stack(list(codes.values())).astype(np.int64)
@@ -163,24 +148,12 @@ def time_scores(
     epsilon: float,
     tries: int,
     peer: Peer,
-    told: Told,
+    told: Progress,
 ) -> list[Outcome]:
-    """Run every program, one after the other.
+    """Run every program, one after the other, and tell `told` after each.
 
-    Parameters
-    ----------
-    network, n_rows
-        Categorical rows, for ours and for the peer.
-    n_nodes, sizes
-        Columns and numbers of rows of linear Gaussian models, for ours.
-    epsilon
-        Budget of our runs.
-    tries
-        The best of so many counts, after one that does not.
-    peer
-        What ours is compared with.
-    told
-        Told after each program.
+    Ours and the peer get `n_rows` of a network; ours also linear Gaussian models of `n_nodes` columns in several sizes.
+    The best of so many tries counts, after one that does not.
     """
     jobs: list[tuple[Any, ...]] = [(run_network, network, n_rows, epsilon, tries)]
     if peer is Peer.CAUSAL_LEARN:
@@ -196,17 +169,15 @@ def time_scores(
 
 def score_speed_page(outcomes: Sequence[Outcome], epsilon: float, command: str) -> str:
     """Write the page: seconds by stage, ratios, scores and memory."""
-    lines = [
-        "| rows | program | seconds | of which | peer / ours | skeleton F1 | marked-edge F1 | peak MB |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    heads = ("rows", "program", "seconds", "of which", "peer / ours", "skeleton F1", "marked-edge F1", "peak MB")
+    lines = []
     peers = {outcome.case: outcome.seconds for outcome in outcomes if outcome.program == PEER}
     for outcome in outcomes:
         stages = ", ".join(f"{name} {seconds:.2f}" for name, seconds in outcome.stages)
         ratio = f"{peers[outcome.case] / outcome.seconds:.0f} ×" if outcome.case in peers else ""
         cells = [outcome.case, outcome.program, f"{outcome.seconds:.2f}", stages if len(outcome.stages) > 1 else ""]
         cells += [ratio, f"{outcome.f1:.3f}", f"{outcome.marked_f1:.3f}", f"{outcome.megabytes:.0f}"]
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(cells)
     return "\n\n".join(
         [
             f"# Speed of {METHOD}",
@@ -218,7 +189,7 @@ def score_speed_page(outcomes: Sequence[Outcome], epsilon: float, command: str) 
             "Every program ran in a process of its own; its peak of memory includes the rows and all libraries. "
             "Seconds are CPU time, so that waiting for other work does not count. Written by",
             f"    {command}",
-            "\n".join(lines),
+            write_table(heads, lines),
         ]
     )
 
@@ -240,19 +211,14 @@ def _ours(load: Callable[[], MemoryTable], schema: Schema, epsilon: float) -> Ca
 
 def _rate(case: str, program: str, run: Callable[[], Found], tries: int, truth: Dag) -> Outcome:
     """Keep the best try; the first one of several only warms up, unless it was long."""
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            best = run()
-            for _ in range(tries if tries > 1 else 0):
-                if _total(best) > LONG:
-                    break
-                best = min(best, run(), key=_total)
-    finally:
-        logging.disable(logging.NOTSET)
-    scores = score(best.graph, truth)
-    return Outcome(case, program, best.stages, scores.f1, scores.marked_f1, peak_memory() / 2**20)
+    with keep_quiet():
+        best = run()
+        for _ in range(tries if tries > 1 else 0):
+            if _total(best) > LONG:
+                break
+            best = min(best, run(), key=_total)
+    f1, marked_f1 = skeleton_f1(best.graph, truth), marked_edge_f1(best.graph, truth.cpdag())
+    return Outcome(case, program, best.stages, f1, marked_f1, peak_memory() / 2**20)
 
 
 def _total(found: Found) -> float:

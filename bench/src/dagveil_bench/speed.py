@@ -6,13 +6,12 @@ the machine; ratios of the same run are what counts. Nothing here asserts a time
 
 from __future__ import annotations
 
-import logging
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,7 +25,6 @@ from dagveil.data.column import Categorical
 from dagveil.data.engine import Engine
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.errors import MissingExtraError
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
@@ -35,9 +33,12 @@ from dagveil.methods.method import Method
 from dagveil.papers.publication import PAPERS
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.progress import Progress
 from dagveil.runs.discovery import discover
 from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.search.settings import SearchSettings
+from dagveil_bench.peers import import_peer, keep_quiet
+from dagveil_bench.tables import write_table
 
 Codes = dict[str, NDArray[np.uint8]]
 
@@ -59,6 +60,14 @@ ROUNDS = 3
 LARGEST_ORDER = 3
 """Its largest conditioning set."""
 
+AUTHORS_SECONDS: Mapping[str, Mapping[str, float]] = {
+    "svt-pc": {"cancer": 3.9, "earthquake": 4.4, "survey": 4.1, "asia": 7.9},
+    "priv-pc": {"cancer": 2.8, "earthquake": 1.7, "survey": 0.7, "asia": 2.6},
+    "curate": {"cancer": 2.2, "earthquake": 4.6, "survey": 4.1, "asia": 7.2},
+    "em-pc": {"cancer": 16.9, "earthquake": 15.8, "survey": 81.7},
+}
+"""CPU seconds of the authors' programs for one run at a very large epsilon, on another machine."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -69,21 +78,10 @@ class Timing:
     seconds: float
 
 
-def time_runs(
-    tries: int, epsilon: float, told: Callable[[str, int, int], None], cases: Sequence[str] = tuple(CASES)
-) -> list[Timing]:
+def time_runs(tries: int, epsilon: float, told: Progress, cases: Sequence[str] = tuple(CASES)) -> list[Timing]:
     """Time our private run with both noise sources, our exact PC, and the peers' non-private PC, on the same rows.
 
-    Parameters
-    ----------
-    tries
-        Each program is tried so often, if that does not take long; the best try counts.
-    epsilon
-        Budget of the private runs.
-    told
-        Told after each program.
-    cases
-        Networks among `CASES`.
+    Each program is tried so often, if that does not take long; the best try counts. Cases are networks among `CASES`.
     """
     programs: dict[str, Callable[[str, Codes], Callable[[], object]]] = {
         "dagveil, OpenDP noise": lambda name, codes: _ours(name, codes, epsilon, NoiseKind.OPENDP),
@@ -109,7 +107,7 @@ METHOD_CASES = (("asia", 100_000), ("sachs", 100_000))
 """Networks and rows of the comparison of methods."""
 
 
-def time_methods(tries: int, epsilon: float, told: Callable[[str, int, int], None]) -> list[Timing]:
+def time_methods(tries: int, epsilon: float, told: Progress) -> list[Timing]:
     """Time every method on counts, in both calibrations, and causal-learn's non-private PC, on the same rows.
 
     Parameters are those of `time_runs`.
@@ -123,7 +121,7 @@ def time_methods(tries: int, epsilon: float, told: Callable[[str, int, int], Non
                 if method.name in FOR_NUMBERS or (calibration is Calibration.PAPER and method.name not in PAPERS):
                     continue
                 label = f"dagveil {method.name}, {calibration.value}"
-                programs[label] = _method(name, codes, epsilon, method, calibration)
+                programs[label] = _ours(name, codes, epsilon, method=method, calibration=calibration)
         best = _best_in_turn(programs, tries, partial(_tell_round, told, i, len(METHOD_CASES)))
         timings += [Timing(f"{name}, {rows} rows", program, seconds) for program, seconds in best.items()]
     return timings
@@ -153,17 +151,7 @@ def draw_loading_rows(schema: Schema, rows: int, rng: np.random.Generator) -> pa
 
 
 def time_loading(rows: int, columns: int, tries: int) -> list[Timing]:
-    """Time reading a Parquet file into Arrow, reading it with all pair tables counted, and a whole private run.
-
-    Parameters
-    ----------
-    rows, columns
-        Size of the file; columns have two to five levels and depend on a few hidden ones, as real tables do.
-    tries
-        The best try counts.
-    """
-    from itertools import combinations
-
+    """Time reading a Parquet file into Arrow, reading it with all pair tables counted, and a whole private run."""
     schema = loading_schema(rows, columns)
     names = list(schema.columns)
     case = f"{rows} rows × {columns} columns"
@@ -194,33 +182,27 @@ def _file_to_graph(path: Path, schema: Schema) -> object:
     )
 
 
-def _ours(name: str, codes: Codes, epsilon: float, noise: NoiseKind) -> Callable[[], object]:
-    schema = network_schema(load_network(name), len(next(iter(codes.values()))))
-
-    def run() -> object:
-        table = MemoryTable.from_codes(codes, schema)
-        return discover(table, schema, epsilon, 1e-6, settings=SearchSettings(redraws=0), noise=noise, ledger=None)
-
-    return run
-
-
-def _method(name: str, codes: Codes, epsilon: float, method: Method, calibration: Calibration) -> Callable[[], object]:
+def _ours(
+    name: str,
+    codes: Codes,
+    epsilon: float,
+    noise: NoiseKind = NoiseKind.OPENDP,
+    method: Method = METHODS["measure"],
+    calibration: Calibration = Calibration.SOUND,
+) -> Callable[[], object]:
     schema = network_schema(load_network(name), len(next(iter(codes.values()))))
     searched = method.release is not None and calibration is Calibration.SOUND
-
-    def run() -> object:
-        return discover(
-            MemoryTable.from_codes(codes, schema),
-            schema,
-            epsilon,
-            1e-6,
-            method=method.name,
-            calibration=calibration,
-            settings=SearchSettings(redraws=0) if searched else None,
-            ledger=None,
-        )
-
-    return run
+    return lambda: discover(
+        MemoryTable.from_codes(codes, schema),
+        schema,
+        epsilon,
+        1e-6,
+        method=method.name,
+        calibration=calibration,
+        settings=SearchSettings(redraws=0) if searched else None,
+        noise=noise,
+        ledger=None,
+    )
 
 
 def _exact_pc(name: str, codes: Codes) -> Callable[[], object]:
@@ -256,25 +238,18 @@ def p_value(counts: NDArray[np.int64]) -> float:
 
 
 def _causal_learn(name: str, codes: Codes) -> Callable[[], object]:
-    try:
-        from causallearn.search.ConstraintBased.PC import pc
-    except ImportError as error:
-        raise MissingExtraError("the comparison needs causal-learn: pip install './bench[peers]'") from error
+    pc = import_peer("causallearn.search.ConstraintBased.PC").pc
     rows = np.column_stack(list(codes.values())).astype(np.int64)
     return lambda: pc(rows, LEVEL, "chisq", show_progress=False)
 
 
 def _pgmpy(name: str, codes: Codes) -> Callable[[], object]:
-    try:
-        import pandas as pd
-        from pgmpy.causal_discovery import PC
-    except ImportError as error:
-        raise MissingExtraError("the comparison needs pgmpy: pip install './bench[peers]'") from error
-    frame = pd.DataFrame(codes).astype("category")
-    return lambda: PC(ci_test="chi_square", significance_level=LEVEL, show_progress=False, n_jobs=1).fit(frame)
+    peer = import_peer("pgmpy.causal_discovery").PC
+    frame = import_peer("pandas").DataFrame(codes).astype("category")
+    return lambda: peer(ci_test="chi_square", significance_level=LEVEL, show_progress=False, n_jobs=1).fit(frame)
 
 
-def _tell_round(told: Callable[[str, int, int], None], case: int, cases: int, done: int) -> None:
+def _tell_round(told: Progress, case: int, cases: int, done: int) -> None:
     told("timing", case * ROUNDS + done, cases * ROUNDS)
 
 
@@ -288,29 +263,103 @@ def _best_in_turn(
     best = dict.fromkeys(runs, math.inf)
     for number in range(ROUNDS):
         for program, run in runs.items():
-            best[program] = min(best[program], _best(run, -(-tries // ROUNDS), clock))
+            best[program] = min(best[program], time_best(run, -(-tries // ROUNDS), clock))
         told(number + 1)
     return best
 
 
-def _best(run: Callable[[], object], tries: int, clock: Callable[[], float] = time.process_time) -> float:
+def time_best(run: Callable[[], object], tries: int, clock: Callable[[], float] = time.process_time) -> float:
     """Seconds of the best try, after one that does not count; the first long one is the last.
 
     Processor seconds, because other work on the machine changes them little.
     """
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            best = float("inf")
-            for number in range(tries + 1):
-                start = clock()
-                run()
-                spent = clock() - start
-                if number or spent > LONG:
-                    best = min(best, spent)
-                if spent > LONG:
-                    break
-            return best
-    finally:
-        logging.disable(logging.NOTSET)
+    best = math.inf
+    with keep_quiet():
+        for number in range(tries + 1):
+            start = clock()
+            run()
+            spent = clock() - start
+            if number or spent > LONG:
+                best = min(best, spent)
+            if spent > LONG:
+                break
+    return best
+
+
+def methods_speed_page(timings: Sequence[Timing], command: str) -> str:
+    """Write the page that times every method beside a non-private peer and the authors' programs."""
+    cases = list(dict.fromkeys(timing.case for timing in timings))
+    seconds = {(timing.case, timing.program): timing.seconds for timing in timings}
+    peer = timings[0].program
+    heads = [f"{case}, {what}" for case in cases for what in ("seconds", f"{peer} / ours")]
+    lines = []
+    for program in dict.fromkeys(timing.program for timing in timings):
+        cells = []
+        for case in cases:
+            spent = seconds[case, program]
+            cells += [f"{spent:.3f}", f"{seconds[case, peer] / spent:.1f} ×"]
+        method = program.removeprefix("dagveil ").partition(",")[0]
+        theirs = AUTHORS_SECONDS.get(method, {}).get("asia")
+        lines.append((program, *cells, "" if theirs is None else f"{theirs:g} s"))
+    return "\n\n".join(
+        [
+            "# Speed of every method",
+            "Whole runs on the same rows in one process, the best of several tries, OpenDP's noise: counting, asking, "
+            "noise, search and arrows, beside causal-learn's non-private PC with the χ² test. Seconds depend on the "
+            "machine and its other work, ratios much less. The last column has CPU seconds of the authors' programs "
+            "for one run at a very large ε, on another machine. Written by",
+            f"    {command}",
+            write_table(("program", *heads, "authors' program on Asia"), lines),
+        ]
+    )
+
+
+def tell_ratio(ratio: float) -> str:
+    """Write how many times longer something takes.
+
+    Examples
+    --------
+    >>> tell_ratio(34.7), tell_ratio(0.678)
+    ('35 ×', '0.68 ×')
+    """
+    return f"{ratio:.0f} ×" if ratio >= 10 else f"{ratio:.2g} ×"
+
+
+def compare_timings(timings: Sequence[Timing]) -> tuple[str, str]:
+    """Write a table of seconds, and one of how many times longer each peer takes than each of ours."""
+    cases = list(dict.fromkeys(timing.case for timing in timings))
+    programs = list(dict.fromkeys(timing.program for timing in timings))
+    seconds = {(timing.case, timing.program): timing.seconds for timing in timings}
+    ours = [program for program in programs if program.startswith("dagveil")]
+    ratios = [
+        (f"{peer} / {mine}", *(tell_ratio(seconds[case, peer] / seconds[case, mine]) for case in cases))
+        for mine in ours
+        for peer in programs
+        if peer not in ours
+    ]
+    rows = [(program, *(f"{seconds[case, program]:.3f} s" for case in cases)) for program in programs]
+    return write_table(("program", *cases), rows), write_table(("ratio", *cases), ratios)
+
+
+def speed_page(runs: Sequence[Timing], loading: Sequence[Timing], command: str) -> str:
+    """Write the page of a speed comparison: seconds, and how many times slower each peer is."""
+    plain, *others = loading
+    loads = [
+        (plain.program, f"{plain.seconds:.2f}", "1"),
+        *((other.program, f"{other.seconds:.2f}", f"{other.seconds / plain.seconds:.2f}") for other in others),
+    ]
+    return "\n\n".join(
+        [
+            "# Speed",
+            "Whole runs on the same rows in one process, best of several tries: ours counts, draws noise, searches "
+            "and orients under differential privacy; the peers run their non-private PC with the χ² test, and so does "
+            "dagveil's own exact PC, one question at a time and without arrows. Seconds are processor seconds. They "
+            "depend on the machine, ratios less, if nothing else runs on it. Written by",
+            f"    {command}",
+            *compare_timings(runs),
+            "## Loading",
+            "Dictionary-encoded Parquet, as `pyarrow.parquet.read_table` reads it, against reading it and counting "
+            "every pair of columns, and against a whole private run with the memory engine. Seconds by the clock.",
+            write_table((plain.case, "seconds", "ratio"), loads),
+        ]
+    )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -14,6 +12,7 @@ import msgspec
 from dagveil._version import __version__
 from dagveil.errors import DataError
 from dagveil_bench.speed import Timing
+from dagveil_bench.studies.machine import describe_hardware, describe_packages
 
 SLOWER = 0.2
 """A ratio that fell by more than this share is warned about."""
@@ -23,19 +22,7 @@ COMPARED = ("numpy", "scipy", "pyarrow", "opendp", "causal-learn", "pgmpy")
 
 
 class SpeedEntry(msgspec.Struct, frozen=True):
-    """One report.
-
-    Parameters
-    ----------
-    created
-        When it was made.
-    ratios
-        How many times faster ours was than a peer in the same process, by "case: peer / ours".
-    versions
-        Of packages.
-    machine
-        What it ran on.
-    """
+    """One report: how many times faster ours was than a peer in the same process, by "case: peer / ours"."""
 
     created: str
     ratios: dict[str, float]
@@ -78,13 +65,9 @@ def list_ratios(runs: Sequence[Timing], loading: Sequence[Timing] = ()) -> dict[
 
 def make_entry(ratios: dict[str, float]) -> SpeedEntry:
     """Return the entry of this moment on this machine."""
-    versions = {"dagveil": __version__, "python": platform.python_version()}
-    for name in COMPARED:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    machine = f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} cores"
+    versions = {"dagveil": __version__, "python": platform.python_version()} | describe_packages(COMPARED)
+    hardware = describe_hardware()
+    machine = f"{hardware['system']}, {hardware['processor']}, {hardware['cores']} cores"
     return SpeedEntry(datetime.now(UTC).isoformat(timespec="seconds"), ratios, versions, machine)
 
 
@@ -146,13 +129,3 @@ def tell_changes(before: SpeedEntry | None, now: SpeedEntry) -> tuple[list[str],
         if before.versions.get(name) != version
     ]
     return lines, warnings
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor() or "unknown processor"
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown processor"
-    )

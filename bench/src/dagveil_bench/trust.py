@@ -94,25 +94,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Stated confidence beside the share of fresh runs.
+    """Stated confidence beside the share of fresh runs, over the `pairs` that have either above 0.
 
-    Attributes
-    ----------
-    pairs
-        Pairs with either above 0; the numbers that follow are over these.
-    rank
-        Spearman's correlation of the mean stated confidence with the share; NaN where one of them does not vary.
-    error
-        Mean absolute difference of the mean stated confidence and the share.
-    single_error
-        The same for what a single run states.
-    likely_error
-        That of pairs with either at `LIKELY` or above: many pairs near 0 cannot hide it.
-    best_rank, best_error
-        What `rank` and `error` would be on average if the mean stated confidence were exactly right: so few runs
-        cannot tell rare pairs apart.
-    groups
-        For each group of `SHARES`, over all pairs: how many, and their mean stated confidence.
+    `rank` is Spearman's correlation of the mean stated confidence with the share, NaN where one does not vary; `error`
+    is their mean absolute difference, `single_error` that of what a single run states, and `likely_error` that of pairs
+    with either at `LIKELY` or above: many pairs near 0 cannot hide it. `best_rank` and `best_error` are what would be
+    expected if the mean stated confidence were exactly right: so few runs cannot tell rare pairs apart. `groups` has,
+    for each group of `SHARES`, how many of all pairs it has, and their mean stated confidence.
     """
 
     pairs: int
@@ -145,26 +133,10 @@ def run_trust(
     told: Progress,
     folder: Path | None = None,
 ) -> Study:
-    """Ask all questions of all tables.
+    """Ask all questions of all tables, whose names must differ, so many runs per cell on the rows and on shuffled ones.
 
-    Parameters
-    ----------
-    tables
-        Their names must differ.
-    contenders
-        Methods, with the rule of the search after a colon; those that cannot take a table are left out for it.
-    epsilons
-        Budgets.
-    runs
-        Per cell, on the rows and on shuffled ones.
-    seed
-        Of shuffles and noise.
-    workers
-        Processes.
-    told
-        Told after each run.
-    folder
-        Where references are kept; None takes the user's cache folder.
+    Contenders are methods, with the rule of the search after a colon; one that cannot take a table is left out for it.
+    References are kept in `folder`; None takes the user's cache folder.
     """
     by_name = {table.name: table for table in tables}
     if len(by_name) < len(tables):

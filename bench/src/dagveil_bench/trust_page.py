@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from dagveil_bench.tables import write_table
 from dagveil_bench.trust import DELTA, LIKELY, SHARES, Cell, Study, compare_confidence, rate_pairs
 from dagveil_bench.trust_tables import LOOSE, STRICT, Pair, TrustTable, strongest
 
@@ -70,7 +71,7 @@ def trust_page(study: Study, command: str) -> str:
             "settings. What misses its target is in bold. Nobody knows the true graphs: PC of causal-learn on the same "
             "rows, without privacy, stands in. **This page is not private**: it tells of exact rows. Written by",
             f"    {command}",
-            _lay_out(("question", "target", "cells that meet it"), targets),
+            write_table(("question", "target", "cells that meet it"), targets),
             _tell_tables(study),
             *questions,
         ]
@@ -84,7 +85,7 @@ def _tell_tables(study: Study) -> str:
         test = "Fisher's z" if table.test == "fisherz" else "χ²"
         sizes = (table.rows.n_rows, len(table.schema.columns), test, len(reference.strict), len(reference.loose))
         lines.append((table.name, *map(str, sizes)))
-    return _lay_out(("table", "rows", "columns", "reference", f"its edges at {STRICT:g}", f"at {LOOSE:g}"), lines)
+    return write_table(("table", "rows", "columns", "reference", f"its edges at {STRICT:g}", f"at {LOOSE:g}"), lines)
 
 
 def _tell_shuffled(study: Study, target: Target) -> list[str]:
@@ -163,7 +164,7 @@ def _tell_edges(study: Study, table: TrustTable, edges: Sequence[Pair]) -> str:
             for name in contenders
         }
         lines.append((" – ".join(sorted(edge)), *shares.values()))
-    return _lay_out((table.name, *contenders), lines)
+    return write_table((table.name, *contenders), lines)
 
 
 def _tell_confidence(study: Study, rank: Target, error: Target) -> list[str]:
@@ -201,7 +202,7 @@ def _tell_confidence(study: Study, rank: Target, error: Target) -> list[str]:
         "average if it were exactly right. For information: the error of what a single run states, the error of pairs "
         f"with either at {LIKELY:g} or above, and the mean stated confidence of all pairs by their share of fresh runs "
         "(how many pairs).",
-        _lay_out(("table", "method", "ε", "pairs", "rank", "error", "single run", "likely pairs", *heads), lines),
+        write_table(("table", "method", "ε", "pairs", "rank", "error", "single run", "likely pairs", *heads), lines),
     ]
 
 
@@ -211,12 +212,7 @@ def _by_epsilon(study: Study, tell: Callable[[Cell], str]) -> str:
     for cell in study.cells:
         lines.setdefault((cell.table, cell.contender), []).append(tell(cell))
     heads = ("table", "method", *(f"ε = {epsilon:g}" for epsilon in epsilons))
-    return _lay_out(heads, [(*key, *texts) for key, texts in lines.items()])
-
-
-def _lay_out(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rows = [heads, ["---"] * len(heads), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return write_table(heads, [(*key, *texts) for key, texts in lines.items()])
 
 
 def _deviation(values: Sequence[float]) -> str:

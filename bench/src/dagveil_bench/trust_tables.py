@@ -14,12 +14,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.resources import files
 from io import BytesIO, StringIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -37,6 +36,7 @@ from dagveil.errors import DataError, MethodError, MissingExtraError
 from dagveil.methods.measure import is_numeric
 from dagveil.runs.machine_speed import speed_path
 from dagveil_bench.local_data import folder_of
+from dagveil_bench.peers import import_peer, missing_peer
 
 Pair = frozenset[str]
 
@@ -158,7 +158,7 @@ def _read_bfi() -> pa.Table:
 
 
 def _read_nhefs() -> pa.Table:
-    pandas = _import("pandas")
+    pandas = import_peer("pandas", "tables")
     return pa.Table.from_pandas(
         pandas.read_stata(_folder_of("causaldata") / "nhefs" / "nhefs.dta"), preserve_index=False
     )
@@ -168,21 +168,7 @@ def _folder_of(package: str) -> Path:
     try:
         return folder_of(package)
     except MissingExtraError:
-        raise _missing(package) from None
-
-
-def _import(module: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError:
-        raise _missing(module.partition(".")[0]) from None
-
-
-def _missing(package: str) -> MissingExtraError:
-    return MissingExtraError(
-        f"`dagveil bench trust` needs the package {package!r}, which is not installed; install all that it needs with: "
-        "pip install './bench[tables]'"
-    )
+        raise missing_peer(package, "tables") from None
 
 
 TABLES: Final[Mapping[str, Callable[[], pa.Table]]] = MappingProxyType(
@@ -239,7 +225,7 @@ def reference_folder() -> Path:
 
 def run_pc(table: TrustTable, level: float) -> frozenset[Pair]:
     """Return the skeleton of causal-learn's stable PC; a column that never changes has no edges."""
-    pc = _import("causallearn.search.ConstraintBased.PC").pc
+    pc = import_peer("causallearn.search.ConstraintBased.PC", "tables").pc
     rows, names = table.array(), tuple(table.schema.columns)
     moving = [j for j, column in enumerate(rows.T) if column.size and column.min() < column.max()]
     if len(moving) < 2:

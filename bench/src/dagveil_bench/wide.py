@@ -1,13 +1,16 @@
-"""How time, memory and utility change as a table gets wider, on synthetic tables whose graph is known."""
+"""How time, memory and utility change as a synthetic table gets wider, and how time grows with each size."""
 
 from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 
@@ -21,10 +24,13 @@ from dagveil.forecast.synthetic import SyntheticLaw, SyntheticTable, make_synthe
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.measure import MOST_COLUMNS_AT_FULL_LEVEL, search_constants
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.progress import Progress
 from dagveil.runs.cost import tell_bytes, tell_seconds
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
+from dagveil_bench.plots import Line, Panel, draw_panels
+from dagveil_bench.tables import write_table
 
 EDGES_PER_COLUMN = 1.0
 """Of the synthetic graphs."""
@@ -74,18 +80,11 @@ class WideStage:
 
 @dataclass(frozen=True, slots=True)
 class WideRun:
-    """Processor seconds, peak memory and rates of a run; seconds of bare moments where columns are numbers.
+    """Processor seconds from rows to evidence and from there to the graph, peak memory, and rates.
 
-    Attributes
-    ----------
-    measure, search
-        Seconds from held rows to evidence, and from there to the graph.
-    moments, product
-        Seconds of the exact second moments, and of the same matrix products without anything else.
-    memory
-        The most bytes that the process held, the synthetic table included.
-    fixed_f1
-        F1 of a search whose levels do not fall with the number of columns; None where they do not anyway.
+    Memory has the synthetic table in it. Where columns are numbers, `moments` has the seconds of exact second moments,
+    and `product` those of the same matrix products without anything else. `fixed_f1` is that of a search whose levels
+    do not fall with the number of columns; None where they do not anyway.
     """
 
     case: WideCase
@@ -119,15 +118,10 @@ def wide_schema(kind: WideKind, columns: int, rows: int) -> Schema:
     return Schema(dataset="wide", reviewed=True, public=True, nominal_rows=rows, columns=declared)
 
 
-def run_wide(cases: Sequence[WideCase], told: Callable[[str, int, int], None]) -> list[WideRun]:
+def run_wide(cases: Sequence[WideCase], told: Progress) -> list[WideRun]:
     """Run each case in a process of its own.
 
-    Parameters
-    ----------
-    cases
-        What to run.
-    told
-        Told before and after each case.
+    `told` is told before and after each case.
     """
     found = []
     told("runs", 0, len(cases))
@@ -190,9 +184,8 @@ def _release(made: SyntheticTable, case: WideCase) -> Evidence:
 def _time_moments(made: SyntheticTable) -> tuple[float, float]:
     """Return seconds of the exact moments, and of multiplying as many blocks of the same size."""
     names = tuple(made.table.schema.columns)
-    width = len(names)
-    plan = MomentPlan(names, (0.0,) * width, (1.0,) * width, _RADIUS_PER_COLUMN * width, 1.0, bits=10)
-    block = np.random.default_rng(1).standard_normal((width + 1, _BLOCK_ROWS))
+    plan = _plan_moments(names)
+    block = np.random.default_rng(1).standard_normal((len(names) + 1, _BLOCK_ROWS))
 
     def multiply() -> None:
         for first in range(0, made.table.n_rows, _BLOCK_ROWS):
@@ -207,6 +200,11 @@ def _time_moments(made: SyntheticTable) -> tuple[float, float]:
         if moments + product > _LONG:
             break
     return moments, product
+
+
+def _plan_moments(names: tuple[str, ...]) -> MomentPlan:
+    width = len(names)
+    return MomentPlan(names, (0.0,) * width, (1.0,) * width, _RADIUS_PER_COLUMN * width, 1.0, bits=10)
 
 
 def time_once(run: Callable[[], object]) -> float:
@@ -242,7 +240,7 @@ def _table(runs: Sequence[WideRun], kind: WideKind) -> str:
     heads += (
         ["stages: tables (noise)"] if kind is WideKind.LEVELS else ["moments alone, beside the bare product", "noise"]
     )
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = []
     for run in runs:
         cells = [f"{run.case.columns}", run.case.method, f"{run.case.rows}", f"{run.case.epsilon:g}"]
         cells += [tell_seconds(run.measure), tell_seconds(run.search), tell_bytes(run.memory)]
@@ -253,8 +251,8 @@ def _table(runs: Sequence[WideRun], kind: WideKind) -> str:
             cells += [beside, f"{run.stages[-1].noise:.0f}"]
         else:
             cells.append("; ".join(f"{stage.name}: {stage.tables} ({stage.noise:.0f})" for stage in run.stages))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return write_table(heads, lines)
 
 
 def _fits(runs: Sequence[WideRun]) -> list[str]:
@@ -277,3 +275,167 @@ def fit_power(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     """
     slope, _ = np.polyfit(np.log(np.asarray(sizes, dtype=float)), np.log(np.asarray(seconds, dtype=float)), 1)
     return float(slope)
+
+
+EPSILON = 1.0
+"""Budget of the runs."""
+
+
+class Dimension(enum.Enum):
+    """What changes while the rest stays."""
+
+    ROWS = "rows"
+    COLUMNS = "columns"
+    LEVELS = "levels"
+
+
+class GrowthStage(enum.Enum):
+    """What is timed."""
+
+    COUNT = "count all pairs"
+    MOMENTS = "second moments"
+    RELEASE = "noise, choice, later tables"
+    SEARCH = "search"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes to try; while one dimension changes, the others stay at their second size."""
+
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    levels: tuple[int, ...]
+
+    def of(self, dimension: Dimension) -> tuple[int, ...]:
+        """Return the sizes of a dimension."""
+        return {Dimension.ROWS: self.rows, Dimension.COLUMNS: self.columns, Dimension.LEVELS: self.levels}[dimension]
+
+    def usual(self, dimension: Dimension) -> int:
+        """Return the size at which a dimension stays."""
+        sizes = self.of(dimension)
+        return sizes[min(1, len(sizes) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthPoint:
+    """Processor seconds of each stage at one size of one dimension."""
+
+    dimension: Dimension
+    size: int
+    seconds: Mapping[GrowthStage, float]
+
+
+def measure_growth(sizes: Sizes, tries: int, told: Progress) -> list[GrowthPoint]:
+    """Time every stage at every size.
+
+    The fastest of so many tries is reported; `told` is told after each size.
+    """
+    wanted = [(dimension, size) for dimension in Dimension for size in sizes.of(dimension)]
+    points = []
+    _time_stages(200, 5, 2, 1, moments=True)  # imports are nobody's
+    for done, (dimension, size) in enumerate(wanted, start=1):
+        rows, columns, levels = (
+            size if other is dimension else sizes.usual(other)
+            for other in (Dimension.ROWS, Dimension.COLUMNS, Dimension.LEVELS)
+        )
+        timed = _time_stages(rows, columns, levels, tries, moments=dimension is not Dimension.LEVELS)
+        points.append(GrowthPoint(dimension, size, timed))
+        told("sizes", done, len(wanted))
+    return points
+
+
+def _time_stages(rows: int, columns: int, levels: int, tries: int, *, moments: bool) -> dict[GrowthStage, float]:
+    texts = tuple(f"level {k}" for k in range(levels))
+    schema = Schema(
+        dataset="growth",
+        reviewed=True,
+        public=True,
+        nominal_rows=rows,
+        columns={f"c{place}": Categorical(texts, texts[0]) for place in range(columns)},
+    )
+    law = SyntheticLaw(degree=min(EDGES_PER_COLUMN, (columns - 1) / 4))
+    pairs = list(combinations(schema.columns, 2))
+    # a table keeps what it has counted, so every try gets a fresh one
+    fresh = [make_synthetic(schema, NO_KNOWLEDGE, law, rows, np.random.default_rng(1)).table for _ in range(tries)]
+    tables = iter(fresh)
+    found = {GrowthStage.COUNT: _best(lambda: next(tables).counts_many(pairs), tries)}
+    made = fresh[0]
+    release = partial(
+        measure_source, made, made.schema, EPSILON, noise=NoiseKind.EXACT, options={"plan": "tables"}, ledger=None
+    )
+    found[GrowthStage.RELEASE] = _best(release, tries)
+    evidence = release()
+    found[GrowthStage.SEARCH] = _best(lambda: search_evidence(evidence, SearchSettings(redraws=0)), tries)
+    if moments:
+        numbers = make_synthetic(
+            wide_schema(WideKind.NUMBERS, columns, rows), NO_KNOWLEDGE, law, rows, np.random.default_rng(2)
+        ).table
+        plan = _plan_moments(tuple(schema.columns))
+        found[GrowthStage.MOMENTS] = _best(lambda: numbers.moments(plan), tries)
+    return found
+
+
+def _best(run: Callable[[], object], tries: int) -> float:
+    """Return the processor seconds of the best try."""
+    return min(time_once(run) for _ in range(tries))
+
+
+def fit_growth(points: Sequence[GrowthPoint]) -> dict[tuple[GrowthStage, Dimension], float]:
+    """Return the exponent of each stage in each dimension that has at least two sizes."""
+    fits = {}
+    for dimension in Dimension:
+        for stage in GrowthStage:
+            mine = [point for point in points if point.dimension is dimension and stage in point.seconds]
+            if len({point.size for point in mine}) > 1:
+                fits[stage, dimension] = fit_power(
+                    [point.size for point in mine], [point.seconds[stage] for point in mine]
+                )
+    return fits
+
+
+def growth_page(points: Sequence[GrowthPoint], sizes: Sizes, command: str) -> str:
+    """Write times and exponents as a page."""
+    fits = fit_growth(points)
+    fitted, timed = [], []
+    for stage in GrowthStage:
+        cells = [f"{fits[stage, other]:.2f}" if (stage, other) in fits else "" for other in Dimension]
+        fitted.append((stage.value, *cells))
+    for point in points:
+        cells = [f"{point.seconds[stage] * 1e3:.1f} ms" if stage in point.seconds else "" for stage in GrowthStage]
+        timed.append((f"{point.size} {point.dimension.value}", *cells))
+    usual = ", ".join(f"{sizes.usual(other)} {other.value}" for other in Dimension)
+    return "\n\n".join(
+        [
+            "# How time grows",
+            f"Processor seconds of one core on synthetic tables, ε = {EPSILON:g}, exact noise, no redraws; what does "
+            f"not change stays at {usual}. Counting starts from codes in memory; noise and search start from counted "
+            "pairs. Written by",
+            f"    {command}",
+            "Fitted exponents:",
+            write_table(("stage", *(dimension.value for dimension in Dimension)), fitted),
+            write_table(("what changes", *(stage.value for stage in GrowthStage)), timed),
+        ]
+    )
+
+
+def draw_growth(points: Sequence[GrowthPoint], path: str | Path) -> None:
+    """Draw, for each dimension, how often the time of each stage has doubled as the size grew."""
+    panels = []
+    for dimension in Dimension:
+        along = [point for point in points if point.dimension is dimension]
+        lines = []
+        for stage in GrowthStage:
+            mine = [point for point in along if stage in point.seconds]
+            heights = [float(np.log2(point.seconds[stage] / mine[0].seconds[stage])) for point in mine]
+            lines.append(Line(stage.value, heights, places=[point.size / mine[0].size for point in mine]))
+        panels.append(Panel(f"{dimension.value}, from {along[0].size} on", lines))
+    tallest = max((height or 0.0 for panel in panels for line in panel.lines for height in line.heights), default=0.0)
+    draw_panels(
+        panels,
+        (),
+        "size, in multiples of the smallest",
+        "doublings of the time",
+        path,
+        columns=3,
+        limits=(-1.0, tallest + 0.5),
+    )

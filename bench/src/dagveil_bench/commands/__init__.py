@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagveil_bench.commands import custodians, measurements, mutate, nonlinear, scale, study, trust, wide
+from dagveil_bench.commands import measurements, study
 from dagveil_bench.commands.group import bench
 
-__all__ = ["bench", "custodians", "measurements", "mutate", "nonlinear", "scale", "study", "trust", "wide"]
+__all__ = ["bench", "measurements", "study"]

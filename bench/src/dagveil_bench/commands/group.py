@@ -6,7 +6,6 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -36,26 +35,13 @@ output_option = click.option(
 )
 
 
-def study_options(command: Any, runs: int = 20) -> Any:
-    """Add the options of a study with repetitions."""
-    for option in (
-        output_option,
-        click.option(
-            "--workers",
-            type=click.IntRange(1),
-            default=os.cpu_count() or 1,
-            show_default="all cores",
-            help="Processes that share the work.",
-        ),
-        click.option(
-            "--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of samples and of noise."
-        ),
-        click.option(
-            "--runs", type=click.IntRange(1), default=runs, show_default=True, help="Runs per cell of the table."
-        ),
-    ):
-        command = option(command)
-    return command
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(1),
+    default=os.cpu_count() or 1,
+    show_default="all cores",
+    help="Processes that share the work.",
+)
 
 
 def publish(page: str, output: str | None) -> None:

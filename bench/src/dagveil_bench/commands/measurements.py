@@ -1,178 +1,75 @@
-"""`dagveil bench`: studies on data whose truth is known, each a command that writes its page."""
+"""`dagveil bench`: what times, loads and compares the library, each a command that writes its page."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from dagveil.cli.options import read_options
-from dagveil.cli.output import check_writable, write_output
+from dagveil.cli.output import check_writable
 from dagveil.cli.terminal import show_progress
-from dagveil.examples.networks import NETWORK_NAMES, load_network
-from dagveil.methods.catalogue import METHODS, method_named
-from dagveil.methods.lap_mech import MOST_CELLS
-from dagveil.papers.publication import read_settings
-from dagveil.privacy.receipt import Calibration
+from dagveil.data.engine import Engine
+from dagveil.data.machine import read_bytes
+from dagveil.data.schema import load_schema
+from dagveil.examples.networks import load_network
+from dagveil.runs.machine_speed import measure_speed
 from dagveil.search.score.acyclicity import Acyclicity
-from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, study_options
-from dagveil_bench.faithful import EXACT_F1, EXACT_QUESTIONS, FIGURES, compare, run_without_noise
-from dagveil_bench.local_aware import aware_page, list_aware_settings, measure_size, run_aware_study
-from dagveil_bench.local_figures import draw_figures
-from dagveil_bench.local_study import list_settings, run_local_study
-from dagveil_bench.local_tables import local_csv, local_page
+from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, workers_option
+from dagveil_bench.kernel_speed import compare, compare_graphs, kernel_speed_page
+from dagveil_bench.mutated import run_mutations, write_tally
+from dagveil_bench.mutated_readers import find_readers
 from dagveil_bench.notears_peers import Error, comparison_page, list_cases
 from dagveil_bench.notears_peers import compare as compare_notears
+from dagveil_bench.plan_cost import NETWORKS, Case, compare_costs, cost_page
+from dagveil_bench.scale import run_scale, scale_page
 from dagveil_bench.score_speed import Peer, score_speed_page, time_scores
-from dagveil_bench.speed import CASES, FOR_NUMBERS, time_loading, time_methods, time_runs
+from dagveil_bench.speed import CASES, methods_speed_page, speed_page, time_loading, time_methods, time_runs
 from dagveil_bench.speed_history import append_entry, list_ratios, make_entry, read_history, tell_changes
-from dagveil_bench.tables import (
-    faithful_page,
-    methods_page,
-    methods_speed_page,
-    numeric_page,
-    speed_page,
-    utility_page,
+from dagveil_bench.trust import CONTENDERS, EPSILONS, read_contender, run_trust
+from dagveil_bench.trust_page import trust_page
+from dagveil_bench.trust_tables import TABLES, TrustTable, load_table, read_table
+from dagveil_bench.wide import (
+    WIDE_METHODS,
+    Sizes,
+    WideCase,
+    WideKind,
+    draw_growth,
+    growth_page,
+    measure_growth,
+    run_wide,
+    wide_page,
 )
-from dagveil_bench.utility import Cell, Summary, run_study
 
 Chosen = TypeVar("Chosen")
+FC = TypeVar("FC", bound=Callable[..., Any])
 
-COUNTING = tuple(name for name in METHODS if name not in FOR_NUMBERS)
-"""Methods that count levels."""
+_METHODS_TOLD = ", ".join(WIDE_METHODS)
 
-SMALL = ("cancer", "earthquake", "survey", "asia", "sachs", "child")
+QUICK_RUNS = 5
+QUICK_EPSILONS = "1"
+"""Of the quick form of `trust`."""
 
-
-@bench.command()
-@click.option(
-    "--networks",
-    metavar="NAMES",
-    default=",".join(NETWORK_NAMES),
-    show_default="all of the package",
-    help='Names of networks; "random 20 0.1" is a random one of 20 nodes and sparseness 0.1.',
+_epsilon_option = click.option(
+    "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
 )
-@click.option("--epsilons", metavar="NUMBERS", default="0.01,0.03,0.1,1,10", show_default=True, help="Budgets to try.")
-@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="Rows of each sample.")
-@study_options
-def utility(networks: str, epsilons: str, rows: int, runs: int, seed: int, workers: int, output: str | None) -> None:
-    """Score the graphs of `measure` on known categorical networks."""
-    names = [name.strip() for name in networks.split(",")]
-    cells = [Cell(name, rows, epsilon) for epsilon, name in product(read_numbers(epsilons), names)]
-    publish(utility_page(_run(cells, runs, seed, workers), command_line(), "Utility on categorical networks"), output)
 
 
-@bench.command(short_help="Score `measure` on random linear Gaussian networks.")
-@click.option("--nodes", metavar="NUMBERS", default="10,20,50", show_default=True, help="Sizes of the networks.")
-@click.option(
-    "--sparseness", metavar="NUMBERS", default="0.1,0.4", show_default=True, help="Shares of pairs that are joined."
-)
-@click.option("--rows", metavar="NUMBERS", default="1000,10000", show_default=True, help="Rows of each sample.")
-@click.option("--epsilons", metavar="NUMBERS", default="0.1,1,10", show_default=True, help="Budgets to try.")
-@click.option("--unscaled", is_flag=True, help="Do not declare spreads: runs find them privately.")
-@study_options
-def numeric(
-    nodes: str,
-    sparseness: str,
-    rows: str,
-    epsilons: str,
-    unscaled: bool,
-    runs: int,
-    seed: int,
-    workers: int,
-    output: str | None,
-) -> None:
-    """Score the graphs of `measure` on random linear Gaussian networks."""
-    kind = "gaussian-unscaled" if unscaled else "gaussian"
-    cells = [
-        Cell(f"{kind} {int(d)} {s:g}", int(n), epsilon)
-        for d, s, n, epsilon in product(
-            read_numbers(nodes), read_numbers(sparseness), read_numbers(rows), read_numbers(epsilons)
-        )
-    ]
-    publish(
-        numeric_page(_run(cells, runs, seed, workers), command_line(), "Utility on linear Gaussian networks"), output
+def _tries_option(tries: int) -> Callable[[FC], FC]:
+    return click.option(
+        "--tries",
+        type=click.IntRange(1),
+        default=tries,
+        show_default=True,
+        help="Number of timing attempts; the fastest is reported.",
     )
 
 
-@bench.command(short_help="Compare all methods in their sound calibration.")
-@click.option(
-    "--methods",
-    "names",
-    metavar="NAMES",
-    default=",".join(COUNTING),
-    show_default="all on counts",
-    help="Names of methods.",
-)
-@click.option(
-    "--networks", metavar="NAMES", default=",".join(SMALL), show_default=True, help="Names of networks, or random ones."
-)
-@click.option("--epsilons", metavar="NUMBERS", default="0.1,1,10", show_default=True, help="Budgets to try.")
-@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="Rows of each sample.")
-@study_options
-def methods(
-    names: str, networks: str, epsilons: str, rows: int, runs: int, seed: int, workers: int, output: str | None
-) -> None:
-    """Score the sound calibration of every method on known networks, on the same samples."""
-    chosen = [_read_method(item.strip()) for item in names.split(",")]
-    cells = [
-        Cell(network.strip(), rows, epsilon, 1e-6, *method)
-        for epsilon, method, network in product(read_numbers(epsilons), chosen, networks.split(","))
-        if _fits(method[0], network.strip())
-    ]
-    publish(methods_page(_run(cells, runs, seed, workers), command_line()), output)
-
-
-def _read_method(item: str) -> tuple[str, Calibration, tuple[tuple[str, Any], ...]]:
-    """Read NAME, NAME:paper or NAME:setting=value; parts after colons may be repeated."""
-    name, *parts = item.split(":")
-    calibration = Calibration.PAPER if "paper" in parts else Calibration.SOUND
-    options = read_options(tuple(part for part in parts if part != "paper"))
-    read_settings(method_named(name), calibration, options)
-    return name, calibration, tuple(options.items())
-
-
-def _fits(method: str, network: str) -> bool:
-    """Tell whether a method can take a network: lap-mech needs a small domain."""
-    if method != "lap-mech" or network not in NETWORK_NAMES:
-        return True
-    return math.prod(map(len, load_network(network).levels.values())) <= MOST_CELLS
-
-
-@bench.command(short_help="Compare the paper calibrations with the authors' programs.")
-@click.option(
-    "--methods", "names", metavar="NAMES", default=",".join(FIGURES), show_default=True, help="Names of methods."
-)
-@click.option("--networks", metavar="NAMES", default=",".join(EXACT_F1), show_default=True, help="Names of networks.")
-@click.option("--samples", type=click.IntRange(2), default=10, show_default=True, help="Samples of each network.")
-@study_options
-def faithful(names: str, networks: str, samples: int, runs: int, seed: int, workers: int, output: str | None) -> None:
-    """Run the paper calibrations at the reported epsilons of the published figures, and without noise."""
-    methods = [method_named(name.strip()).name for name in names.split(",")]
-    sources = [name.strip() for name in networks.split(",")]
-    with show_progress() as progress:
-        comparisons = compare(methods, sources, samples, runs, seed, workers, progress)
-        smaller = [name for name in sources if name in EXACT_QUESTIONS] or sources
-        quiet = run_without_noise(methods, smaller, runs, seed, workers, progress)
-    publish(faithful_page(comparisons, quiet, command_line()), output)
-
-
 @bench.command(short_help="Time private runs beside non-private peers, and loading.")
-@click.option(
-    "--tries",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="Number of timing attempts; the fastest is reported.",
-)
-@click.option(
-    "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
-)
+@_tries_option(5)
+@_epsilon_option
 @click.option(
     "--load-rows", type=click.IntRange(1), default=10_000_000, show_default=True, help="Rows of the file to load."
 )
@@ -213,16 +110,8 @@ def speed(
 
 
 @bench.command("methods-speed", short_help="Time every method beside a non-private peer.")
-@click.option(
-    "--tries",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="Number of timing attempts; the fastest is reported.",
-)
-@click.option(
-    "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
-)
+@_tries_option(5)
+@_epsilon_option
 @output_option
 def methods_speed(tries: int, epsilon: float, output: str | None) -> None:
     """Time every method, in both calibrations, beside causal-learn's non-private PC on the same rows."""
@@ -306,16 +195,8 @@ def notears(
 @click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="How many.")
 @click.option("--nodes", type=click.IntRange(2), default=200, show_default=True, help="Numeric columns.")
 @click.option("--sizes", metavar="NUMBERS", default="10000,100000", show_default=True, help="Rows of numeric columns.")
-@click.option(
-    "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
-)
-@click.option(
-    "--tries",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    help="Number of timing attempts; the fastest is reported.",
-)
+@_epsilon_option
+@_tries_option(5)
 @click.option(
     "--peer",
     type=click.Choice([peer.value for peer in Peer]),
@@ -334,72 +215,251 @@ def score_speed(
     publish(score_speed_page(outcomes, epsilon, command_line()), output)
 
 
-@bench.command(short_help="Run nine algorithms on locally randomised records.")
+@bench.command("kernel-speed", short_help="Time kernel tests beside causal-learn's.")
+@click.option("--rows", type=click.IntRange(10), default=2000, show_default=True, help="Rows of the sample.")
+@click.option("--permutations", type=click.IntRange(1), default=100, show_default=True, help="Of our tests.")
+@click.option("--given", metavar="NUMBERS", default="1,5", show_default=True, help="Numbers of conditioning columns.")
+@click.option("--network", default="alarm", show_default=True, help="Graph of the rows for whole searches.")
+@click.option("--graph-rows", type=click.IntRange(10), default=50_000, show_default=True, help="How many.")
+@_tries_option(7)
+@output_option
+def kernel_speed(
+    rows: int, permutations: int, given: str, network: str, graph_rows: int, tries: int, output: str | None
+) -> None:
+    """Time exact RCIT and its linear form beside causal-learn's KCI, FastKCI and RCIT on the same rows."""
+    with show_progress() as progress:
+        timings = compare(rows, permutations, [int(number) for number in read_numbers(given)], tries, progress)
+        graphs = compare_graphs(network, graph_rows, tries, progress)
+    publish(kernel_speed_page(timings, graphs, command_line()), output)
+
+
+@bench.command(short_help="Compare the forecasts of `dagveil plan` with real runs.")
+@click.option("--networks", metavar="NAMES", default=",".join(NETWORKS), show_default=True, help="Names of networks.")
+@click.option("--rows", type=click.IntRange(1), default=20_000, show_default=True, help="Rows of each file.")
+@_epsilon_option
+@click.option("--redraws", type=click.IntRange(0), default=10, show_default=True, help="Redraws of each search.")
+@output_option
+def cost(networks: str, rows: int, epsilon: float, redraws: int, output: str | None) -> None:
+    """Time this machine, foresee runs on known networks, and set the real runs beside that."""
+    cases = [Case(name.strip(), rows, epsilon, redraws) for name in networks.split(",")]
+    for case in cases:
+        load_network(case.network)
+    with show_progress() as progress:
+        found = compare_costs(cases, measure_speed(), progress)
+    publish(cost_page(found, cases, command_line()), output)
+
+
+@bench.command(short_help="Time a table larger than memory beside DuckDB's own scan.")
+@click.option("--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="Rows of the table.")
+@click.option("--columns", type=click.IntRange(2, 1000), default=20, show_default=True, help="Columns of the table.")
 @click.option(
-    "--data",
-    metavar="NAMES",
-    default="sachs,galton,synth10,synth5,pairs",
+    "--engine",
+    type=click.Choice([engine.value for engine in Engine if engine is not Engine.AUTO]),
+    default=Engine.DUCKDB.value,
     show_default=True,
-    help="Data sets; the first two and pairs ship in other packages and have stand-ins such as sachs-simulated.",
+    help="What counts the rows; spark starts two workers on this machine and counts beside DuckDB.",
+)
+@click.option("--memory-limit", metavar="SIZE", default="8GB", show_default=True, help="For DuckDB.")
+@click.option("--folder", type=click.Path(exists=True, file_okay=False), help="Where the files go while this runs.")
+@_epsilon_option
+@output_option
+def scale(
+    rows: int, columns: int, engine: str, memory_limit: str, folder: str | None, epsilon: float, output: str | None
+) -> None:
+    """Write a synthetic table to disk in pieces, count it where it is, and discover its graph.
+
+    The times stand beside those of a plain DuckDB query that scans the files once and groups by all columns.
+    """
+    read_bytes(memory_limit)
+    place = Path(folder) if folder else None
+    with show_progress() as progress:
+        study = run_scale(rows, columns, Engine(engine), memory_limit, place, epsilon, progress)
+    publish(scale_page(study, command_line()), output)
+
+
+@bench.command(short_help="Time, memory and utility as a table gets wider.")
+@click.option(
+    "--levels", metavar="NUMBERS", default="50,100,300", show_default=True, help="Numbers of columns with levels."
 )
 @click.option(
-    "--p-max", metavar="NUMBERS", default="0.05,0.1,0.5", show_default=True, help="Probabilities of the true record."
+    "--numbers", metavar="NUMBERS", default="100,300,1000", show_default=True, help="Numbers of numeric columns."
 )
-@click.option("--algorithms", metavar="NAMES", default=None, show_default="all", help="Names of algorithms.")
-@click.option("--most-rows", type=click.IntRange(10), default=1000, show_default=True, help="Rows of each pair.")
-@click.option("--most-bins", type=click.IntRange(2, 100), default=20, show_default=True, help="Bins of each pair.")
-@partial(study_options, runs=5)
-def local(
-    data: str,
-    p_max: str,
-    algorithms: str | None,
-    most_rows: int,
-    most_bins: int,
+@click.option("--rows", metavar="NUMBERS", default="100000", show_default=True, help="Rows of each table.")
+@click.option("--epsilons", metavar="NUMBERS", default="1", show_default=True, help="Budgets to try.")
+@click.option(
+    "--method", "methods", metavar="NAMES", default="measure", show_default=True, help=f"Some of {_METHODS_TOLD}."
+)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the synthetic tables.")
+@output_option
+def wide(levels: str, numbers: str, rows: str, epsilons: str, methods: str, seed: int, output: str | None) -> None:
+    """Run methods that release evidence on synthetic tables of more and more columns.
+
+    Write none for a kind of columns to leave it out.
+    """
+    cases = [
+        WideCase(kind, columns, n_rows, epsilon, seed, method)
+        for kind, text in ((WideKind.LEVELS, levels), (WideKind.NUMBERS, numbers))
+        for epsilon, n_rows, columns, method in product(
+            read_numbers(epsilons), _read_sizes(rows, 1), _read_widths(text), _read_methods(methods)
+        )
+    ]
+    if not cases:
+        raise click.UsageError("both kinds of columns are left out; give --levels or --numbers")
+    with show_progress() as progress:
+        runs = run_wide(cases, progress)
+    publish(wide_page(runs, command_line()), output)
+
+
+@bench.command(short_help="Fit how time grows with rows, columns and levels.")
+@click.option("--rows", metavar="NUMBERS", default="25000,50000,100000,200000", show_default=True, help="Rows to try.")
+@click.option("--columns", metavar="NUMBERS", default="10,20,40,80", show_default=True, help="Columns to try.")
+@click.option("--levels", metavar="NUMBERS", default="2,4,8,16", show_default=True, help="Levels to try.")
+@_tries_option(3)
+@click.option("--plot", metavar="FILE", help="Also draw the times into this SVG file.")
+@output_option
+def growth(rows: str, columns: str, levels: str, tries: int, plot: str | None, output: str | None) -> None:
+    """Time each stage of a run while one size changes, and fit the power with which it grows.
+
+    The other sizes stay at the second number of their lists.
+    """
+    sizes = Sizes(*(tuple(_read_sizes(text, 2)) for text in (rows, columns, levels)))
+    if plot:
+        check_writable(Path(plot))
+    with show_progress() as progress:
+        points = measure_growth(sizes, tries, progress)
+    if plot:
+        draw_growth(points, plot)
+    publish(growth_page(points, sizes, command_line()), output)
+
+
+@bench.command(short_help="Read damaged and hostile inputs of every kind.")
+@click.option("--count", type=click.IntRange(1), default=10_000, show_default=True, help="Inputs in all.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the mutations.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=10.0, show_default=True, help="For one input.")
+@click.option("--only", metavar="READER", help="One kind of input, as the table names it.")
+@click.option(
+    "--keep", type=click.Path(exists=True, file_okay=False), help="Folder for the first input of each failure."
+)
+@output_option
+@click.pass_context
+def mutate(
+    context: click.Context,
+    /,
+    count: int,
+    seed: int,
+    seconds: float,
+    only: str | None,
+    keep: str | None,
+    output: str | None,
+) -> None:
+    """Mutate sound inputs of every kind, and read each in a process that may die.
+
+    Bytes flip, pieces vanish or return, and values of documents become odd ones, which are then sealed again. An input
+    must be read or refused with a sentence. The exit code is 1 if one crashed or hung its reader, raised anything else,
+    or was charged for although it was refused.
+    """
+    if only is not None and only not in find_readers():
+        raise click.UsageError(f"no reader is called {only!r}; choose one of {', '.join(find_readers())}")
+    with show_progress() as progress:
+        tally = run_mutations(find_readers, count, seed, seconds, only, None if keep is None else Path(keep), progress)
+    publish(write_tally(tally, command_line()), output)
+    if tally.failed:
+        context.exit(1)
+
+
+@bench.command(short_help="How far graphs of real tables may be believed.")
+@click.option(
+    "--tables", "names", metavar="NAMES", show_default="all, without --table", help=f"Some of {', '.join(TABLES)}."
+)
+@click.option("--table", "path", metavar="FILE", help="A table of your own.")
+@click.option("--schema", "schema_path", metavar="FILE", help="Its schema.")
+@click.option(
+    "--accept-no-guarantee",
+    is_flag=True,
+    help="Read a table of your own whose schema does not say public = true. The page tells of exact rows.",
+)
+@click.option(
+    "--methods",
+    metavar="NAMES",
+    default=",".join(CONTENDERS),
+    show_default=True,
+    help="Methods that release evidence; a colon precedes another rule of search.",
+)
+@click.option(
+    "--epsilons",
+    metavar="NUMBERS",
+    default=",".join(f"{epsilon:g}" for epsilon in EPSILONS),
+    show_default=True,
+    help="Budgets to try.",
+)
+@click.option("--quick", is_flag=True, help=f"Only epsilon = {QUICK_EPSILONS} and {QUICK_RUNS} runs.")
+@click.option("--runs", type=click.IntRange(1), default=20, show_default=True, help="Runs per cell of the table.")
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of samples and of noise.")
+@workers_option
+@output_option
+def trust(
+    names: str | None,
+    path: str | None,
+    schema_path: str | None,
+    accept_no_guarantee: bool,
+    methods: str,
+    epsilons: str,
+    quick: bool,
     runs: int,
     seed: int,
     workers: int,
     output: str | None,
 ) -> None:
-    """Run nine algorithms on records that four local mechanisms have randomised, at equal protection.
+    """Ask of real tables how far their graphs may be believed.
 
-    With -o, a CSV file and a figure for each data set are written beside the page.
+    Edges when every column is shuffled; precision against non-private PC; stability of the strongest edges; confidence
+    beside fresh runs. Needs dagveil-bench[tables].
     """
-    names = [name.strip() for name in data.split(",")]
-    chosen = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
-    settings = list_settings(names, read_numbers(p_max), most_rows, most_bins)
-    with show_progress() as progress:
-        outcomes = run_local_study(settings, runs, seed, workers, progress, chosen)
-    figures, file = {}, None
-    if output:
-        stem = Path(output).with_suffix("")
-        file = f"{stem.name}.csv"
-        write_output(stem.with_name(file), local_csv(outcomes).encode())
-        figures = draw_figures(outcomes, stem)
-    publish(local_page(outcomes, command_line(), figures, file), output)
+    contenders = [name.strip() for name in methods.split(",")]
+    for contender in contenders:
+        read_contender(contender)
+    if (path is None) != (schema_path is None):
+        raise click.UsageError("give --table and --schema together")
+    chosen = names.split(",") if names else () if path else tuple(TABLES)
+    if quick:
+        runs, epsilons = QUICK_RUNS, QUICK_EPSILONS
+    budgets = list(dict.fromkeys(read_numbers(epsilons)))
+    own = [_open_own(path, schema_path, accept_no_guarantee)] if path and schema_path else []
+    tables = [*(load_table(name.strip()) for name in chosen), *own]
+    with show_progress(lines=True) as progress:
+        study = run_trust(tables, contenders, budgets, runs, seed, workers, progress)
+    publish(trust_page(study, command_line()), output)
 
 
-@bench.command("local-aware", short_help="Compare PC that knows a local channel with blind PC.")
-@click.option("--epsilons", metavar="NUMBERS", default="5,10", show_default=True, help="Exact ε per record.")
-@click.option("--sizes", metavar="NUMBERS", default="5000,50000,500000", show_default=True, help="Records.")
-@click.option("--repeats", type=click.IntRange(10), default=2000, show_default=True, help="Samples for the size.")
-@partial(study_options, runs=50)
-def local_aware(
-    epsilons: str, sizes: str, repeats: int, runs: int, seed: int, workers: int, output: str | None
-) -> None:
-    """Search the same reports with and without knowledge of their channel, and measure the size of both tests."""
-    counts = [int(number) for number in read_numbers(sizes)]
-    with show_progress() as progress:
-        outcomes = run_aware_study(list_aware_settings(read_numbers(epsilons), counts), runs, seed, workers, progress)
-        found = [size for n in counts for size in measure_size(n, repeats, seed)]
-    publish(aware_page(outcomes, found, command_line()), output)
-
-
-def _run(cells: list[Cell], runs: int, seed: int, workers: int) -> list[Summary]:
-    with show_progress() as progress:
-        return run_study(cells, runs, seed, workers, progress)
+def _open_own(path: str, schema_path: str, accept_no_guarantee: bool) -> TrustTable:
+    schema = load_schema(Path(schema_path))
+    if not (schema.public or accept_no_guarantee):
+        raise click.UsageError(
+            "the page tells of exact rows, without privacy, and this schema does not say that its data set is public; "
+            "write public = true below [dataset] if it is, or accept that with --accept-no-guarantee"
+        )
+    return read_table(path, schema)
 
 
 def _choose(name: str, choices: Mapping[str, Chosen]) -> Chosen:
     if name.strip() not in choices:
         raise click.UsageError(f"{name.strip()!r} is none of {', '.join(choices)}")
     return choices[name.strip()]
+
+
+def _read_methods(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if unknown := [name for name in names if name not in WIDE_METHODS]:
+        raise click.UsageError(f"--method {', '.join(unknown)}: choose from {_METHODS_TOLD}")
+    return list(dict.fromkeys(names))
+
+
+def _read_widths(text: str) -> list[int]:
+    return [] if text.strip() == "none" else _read_sizes(text, 2)
+
+
+def _read_sizes(text: str, least: int) -> list[int]:
+    numbers = read_numbers(text)
+    if any(number != int(number) or number < least for number in numbers):
+        raise click.UsageError(f"{text!r} is not a list of whole numbers of at least {least}")
+    return [int(number) for number in numbers]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -10,15 +9,14 @@ import click
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.terminal import count, show_progress
 from dagveil.runs.saving import save_whole
-from dagveil_bench.commands.group import bench
+from dagveil_bench.commands.group import bench, workers_option
 from dagveil_bench.studies.datasets import data_plugins
 from dagveil_bench.studies.figure import draw_study
 from dagveil_bench.studies.jobs import FILTERS, list_jobs
 from dagveil_bench.studies.metrics import Metric
 from dagveil_bench.studies.page import Form, figure_name, write_page
 from dagveil_bench.studies.plan import Study
-from dagveil_bench.studies.reading import default_store, load_study, parse_study, shipped_studies
-from dagveil_bench.studies.requirements import check_metrics_of
+from dagveil_bench.studies.reading import check_metrics_of, default_store, load_study, parse_study, shipped_studies
 from dagveil_bench.studies.results import PARQUET, open_results, results_beside, write_results
 from dagveil_bench.studies.runner import run_plan, take_over
 from dagveil_bench.studies.store import Store
@@ -55,13 +53,7 @@ def list_studies() -> None:
 @click.option(
     "--store", metavar="FILE", help="SQLite file that keeps every run. The study's name with .sqlite if not given."
 )
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    default=os.cpu_count() or 1,
-    show_default="all cores",
-    help="Processes that share the work.",
-)
+@workers_option
 @click.option(
     "--only",
     metavar="NAME=VALUE",

@@ -7,7 +7,6 @@ anything that `discover` takes; words are what stands after the name in a study,
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,30 @@ import numpy as np
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
-from dagveil.examples.simulate import network_schema, sample_codes
+from dagveil.examples.networks import NETWORK_NAMES, load_network
+from dagveil.examples.simulate import (
+    gaussian_schema,
+    network_schema,
+    random_linear_gaussian,
+    random_network,
+    sample_codes,
+    sample_linear_gaussian,
+)
 from dagveil.graphs.dag import Dag
 from dagveil.methods.catalogue import Plugins, read_plugins
 from dagveil_bench.adult import PACKAGE, REAL, SIMULATED, adult_network, sample_adult
 from dagveil_bench.local_data import folder_of
-from dagveil_bench.utility import KINDS, Cell, check_source, draw_table
+from dagveil_bench.nonlinear import nonlinear_dag, nonlinear_schema, sample_over, with_bins
 
 GROUP = "dagveil.datasets"
 """Entry point group of data sets."""
+
+_SIMULATED = ("random", "gaussian", "gaussian-unscaled")
+_NONLINEAR = ("nonlinear", "nonlinear-binned")
+KINDS = (*_SIMULATED, *_NONLINEAR)
+"""Sources that are drawn from a model, by their first word: "random D S", "gaussian D S" and "gaussian-unscaled D S",
+whose schema declares no spreads, have D nodes and sparseness S; "nonlinear NAME" has nonlinear columns over the graph
+of a network or the measured "sachs-cells", and "nonlinear-binned NAME" the same rows in public bins."""
 
 Sampler = Callable[..., tuple[Any, Schema, Dag]]
 
@@ -39,10 +53,26 @@ def check_data_source(source: str) -> None:
         folder_of(PACKAGE)
     if source in (REAL, SIMULATED) or _find_plugin(source) is not None:
         return
-    try:
-        check_source(source)
-    except MethodError as error:
-        raise MethodError(f"{error}{_tell_others(source)}") from error
+    kind, *numbers = source.split() or [""]
+    if kind in _SIMULATED:
+        try:
+            nodes, sparseness = int(numbers[0]), float(numbers[1])
+        except (IndexError, ValueError):
+            nodes, sparseness = 0, 0.0
+        if nodes < 2 or not 0.0 <= sparseness <= 1.0 or len(numbers) != 2:
+            raise MethodError(
+                f"{source!r} needs a number of nodes, 2 or more, and a sparseness from 0 to 1, the share of pairs that "
+                f"are joined, for example '{kind} 20 0.1'"
+            )
+    elif kind in _NONLINEAR:
+        if len(numbers) != 1:
+            raise MethodError(f"{source!r} needs the name of a network, for example '{kind} asia'")
+        nonlinear_dag(numbers[0])
+    else:
+        try:
+            load_network(source)
+        except MethodError as error:
+            raise MethodError(f"{error}{_tell_others()}") from error
 
 
 def sample_source(source: str, n_rows: int, rng: np.random.Generator) -> tuple[MemoryTable, Dag]:
@@ -60,7 +90,7 @@ def sample_source(source: str, n_rows: int, rng: np.random.Generator) -> tuple[M
         return MemoryTable.from_codes(codes, network_schema(network, len(codes["age"]), source)), network.dag()
     sampler = _find_plugin(source)
     if sampler is None:
-        return draw_table(Cell(source, n_rows, 1.0), rng)
+        return _draw_table(source, n_rows, rng)
     name, *words = source.split()
     drawn = sampler(n_rows, rng, *words)
     try:
@@ -98,22 +128,29 @@ def _find_plugin(source: str) -> Sampler | None:
     return plugins.load(name) if name in plugins and not _is_ours(name) else None
 
 
+def _draw_table(source: str, n_rows: int, rng: np.random.Generator) -> tuple[MemoryTable, Dag]:
+    kind, *words = source.split()
+    if kind.startswith("gaussian"):
+        model = random_linear_gaussian(int(words[0]), float(words[1]), rng)
+        rows = sample_linear_gaussian(model, n_rows, rng)
+        schema = gaussian_schema(model, n_rows, declare_spread=kind == "gaussian")
+        return MemoryTable.from_source(dict(zip(model.nodes, rows.T, strict=True)), schema), model.dag()
+    if kind in _NONLINEAR:
+        columns, dag = sample_over(words[0], n_rows, rng)
+        schema = nonlinear_schema(columns, len(next(iter(columns.values()))))
+        schema = with_bins(schema) if kind == "nonlinear-binned" else schema
+        return MemoryTable.from_source(columns, schema), dag
+    network = random_network(int(words[0]), float(words[1]), rng, (2, 5)) if kind == "random" else load_network(kind)
+    codes = sample_codes(network, n_rows, rng)
+    return MemoryTable.from_codes(codes, network_schema(network, n_rows)), network.dag()
+
+
 def _is_ours(name: str) -> bool:
     """Tell whether the benchmarks know a data set or a kind of data sets of this name."""
-    if name in (REAL, SIMULATED):
-        return True
-    for form in (name, f"{name} 5 0.1", f"{name} asia"):
-        with suppress(MethodError):
-            check_source(form)
-            return True
-    return False
+    return name in (REAL, SIMULATED, *KINDS, *NETWORK_NAMES)
 
 
-def _tell_others(source: str) -> str:
-    if source.split()[:1] and source.split()[0] in KINDS:
-        return ""
+def _tell_others() -> str:
     names = data_plugins().names
-    kinds = f"; or {', '.join(KINDS)} with their numbers or network; or {REAL}, {SIMULATED}"
-    return (
-        f"{kinds}; or a plug-in: {', '.join(names)}" if names else f"{kinds}; or write a plug-in, for rows of your own"
-    )
+    added = f"a plug-in: {', '.join(names)}" if names else "write a plug-in, for rows of your own"
+    return f"; or {', '.join(KINDS)} with their numbers or network; or {REAL}, {SIMULATED}; or {added}"

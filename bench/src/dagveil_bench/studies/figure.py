@@ -9,11 +9,10 @@ from pathlib import Path
 
 from dagveil.errors import DataError
 from dagveil_bench.plots import Line, Panel, draw_panels
-from dagveil_bench.studies.axis import Axis, choose_axis
 from dagveil_bench.studies.metrics import Metric
 from dagveil_bench.studies.page import figure_name, is_shown
 from dagveil_bench.studies.plan import Role, Study
-from dagveil_bench.studies.summary import Spot
+from dagveil_bench.studies.summary import Axis, Spot, choose_axis
 
 SHARE_LIMITS = (-0.03, 1.03)
 CHAMPION_WIDTH = 2.8
@@ -21,19 +20,7 @@ CHAMPION_WIDTH = 2.8
 
 
 def draw_study(study: Study, spots: Sequence[Spot], folder: str | Path, metrics: Sequence[Metric] = ()) -> list[Path]:
-    """Draw the metrics of a study; return the files.
-
-    Parameters
-    ----------
-    study
-        The plan.
-    spots
-        Its averages.
-    folder
-        Where files go; it is made.
-    metrics
-        In place of the study's.
-    """
+    """Draw the metrics of a study, or chosen ones, into a folder, which is made; return the files."""
     places = Path(folder)
     places.mkdir(parents=True, exist_ok=True)
     axis = choose_axis(spots)

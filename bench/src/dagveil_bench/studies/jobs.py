@@ -11,8 +11,8 @@ import msgspec
 from dagveil.errors import MethodError
 from dagveil.privacy.receipt import Calibration
 from dagveil_bench.local_pairs import PAIR_SETS
+from dagveil_bench.studies.metrics import Task
 from dagveil_bench.studies.plan import LARGE, DataSet, Entry, Role, Study
-from dagveil_bench.studies.task import Task
 
 COMPLETE = "complete-graph"
 EMPTY = "empty-graph"
@@ -31,20 +31,9 @@ FILTERS = ("data", "method", "calibration", "epsilon", "rows", "role", "repetiti
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One run.
+    """One run: what is sampled and run, with seeds from the study's, the sample's number and the repetition.
 
-    Attributes
-    ----------
-    data, source, n_rows
-        What is sampled; samples are seeded by label, rows and number of the sample.
-    method, calibration, settings, epsilon, delta
-        What is run.
-    seed, sample, repetition
-        Seed of the study, number of the sample, number of the run.
-    label, role
-        Of the method in tables.
-    task
-        What is run.
+    Samples are seeded by label, rows and number of the sample; label and role are of the method in tables.
     """
 
     data: str
@@ -121,15 +110,9 @@ def list_jobs(study: Study) -> list[Job]:
 
 
 def choose_jobs(jobs: Sequence[Job], only: Mapping[str, Sequence[str]]) -> list[Job]:
-    """Keep the runs that match: any of the values of each name.
+    """Keep the runs that match any of the values of each name among FILTERS.
 
-    Parameters
-    ----------
-    jobs
-        Runs.
-    only
-        Values by name; names are those in FILTERS. A method goes by its name or its label. Ceilings and floors have no
-        budget, so they stay with any.
+    A method goes by its name or its label. Ceilings and floors have no budget, so they stay with any.
     """
     kept = list(jobs)
     for name, values in only.items():
@@ -172,7 +155,7 @@ def _write_number(text: str) -> str:
 
 def _floors(task: Task, data: DataSet) -> tuple[Entry, ...]:
     chosen: tuple[str, ...] = (COMPLETE, EMPTY)
-    if task is Task.INDEPENDENCE:
+    if task is Task.INDEPENDENCE or (task is Task.REPORTS and data.source.endswith("null")):
         chosen = (NO_ROWS,)
     elif task is Task.LOCAL and data.source.split()[0] in PAIR_SETS:
         chosen = (COIN,)
@@ -182,7 +165,7 @@ def _floors(task: Task, data: DataSet) -> tuple[Entry, ...]:
 def _is_repeated(task: Task, role: Role) -> bool:
     """Tell whether another repetition is another run: records of local studies are always the same, noise is not."""
     match task:
-        case Task.GRAPH:
+        case Task.GRAPH | Task.SITES | Task.REPORTS:
             return True
         case Task.INDEPENDENCE:
             return role is not Role.FLOOR

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from dagveil._version import __version__
+from dagveil import _version
 from dagveil.data.machine import peak_memory
 
 PACKAGES = ("numpy", "scipy", "opendp", "pyarrow", "msgspec")
@@ -34,7 +34,9 @@ def read_peak() -> float:
 
 def describe_software() -> dict[str, str]:
     """Return the versions that a run depends on; of dagveil in a checkout also the commit."""
-    ours = " ".join(part for part in (__version__, find_commit(Path(__file__).resolve().parents[2])) if part)
+    ours = " ".join(
+        part for part in (_version.__version__, find_commit(Path(_version.__file__).resolve().parent)) if part
+    )
     return {"dagveil": ours, "python": platform.python_version()} | describe_packages(PACKAGES)
 
 

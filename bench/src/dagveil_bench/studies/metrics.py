@@ -1,4 +1,4 @@
-"""What is written down about every run."""
+"""What one run of a study is, and what is written down about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,31 @@ from dagveil.privacy.conversion import epsilon_of_mu_squared, epsilon_of_rho
 from dagveil.privacy.filter import FAILURE_SHARE, ApproximateZcdpFilter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.receipt import Calibration, Receipt
 from dagveil.privacy.renyi import epsilon_of_renyi
-from dagveil_bench.studies.task import Task
+
+
+class Task(enum.Enum):
+    """What one run of a study is."""
+
+    GRAPH = "graph"
+    """A method discovers the graph of a sample."""
+
+    INDEPENDENCE = "independence"
+    """A test decides one question of independence on one sample."""
+
+    LOCAL = "local"
+    """An algorithm searches records that a local mechanism has randomised; a budget is a p_max."""
+
+    SITES = "sites"
+    """Rows are dealt out to several sites; what they release by one plan is added and searched."""
+
+    REPORTS = "reports"
+    """The same test asks reports of a local channel, with and without knowledge of it."""
+
+    @property
+    def axis(self) -> str:
+        """What budgets are called in tables and figures."""
+        return "p_max" if self is Task.LOCAL else "ε"
+
 
 _RENYI = "Renyi accounting at order "
 
@@ -100,6 +124,7 @@ OF_ANSWERS = SHARES | {Metric.SHD, Metric.WRONG_EDGES}
 
 OF_BUDGETS = frozenset({Metric.EPSILON_SPENT, Metric.EPSILON_REPORTED, Metric.RECORD_EPSILON})
 
+OF_SKELETONS = frozenset({Metric.SKELETON_F1, Metric.TPR, Metric.FPR, Metric.TDR, Metric.OMISSION})
 _COSTS = frozenset({Metric.CPU_SECONDS, Metric.WALL_SECONDS, Metric.PEAK_MEMORY})
 _OF_TESTS = frozenset({Metric.REJECTED})
 _OF_REPORTS = frozenset({Metric.WRONG_EDGES, Metric.ACCURACY, Metric.RECORD_EPSILON})
@@ -142,6 +167,8 @@ DIGITS = {
 METRICS_OF = {
     Task.GRAPH: frozenset(Metric) - _OF_TESTS - _OF_REPORTS,
     Task.INDEPENDENCE: _OF_TESTS | _COSTS,
+    Task.REPORTS: OF_SKELETONS | _OF_TESTS | _COSTS,
+    Task.SITES: frozenset(Metric) - _OF_TESTS - _OF_REPORTS - OF_BUDGETS - {Metric.QUESTIONS},
     Task.LOCAL: _OF_REPORTS | {Metric.SKELETON_F1} | _COSTS,
 }
 """What the runs of a task can have."""

@@ -12,16 +12,14 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from dagveil_bench.studies.axis import Axis, choose_axis
-from dagveil_bench.studies.losses import tell_defeats
 from dagveil_bench.studies.machine import list_changes
-from dagveil_bench.studies.metrics import OF_ANSWERS, OF_BUDGETS, Metric
+from dagveil_bench.studies.metrics import OF_ANSWERS, OF_BUDGETS, Metric, Task
 from dagveil_bench.studies.plan import QUICK, Entry, Role, Study
 from dagveil_bench.studies.reading import default_store, shipped_studies
 from dagveil_bench.studies.results import PARQUET
 from dagveil_bench.studies.store import Session
-from dagveil_bench.studies.summary import CONFIDENCE, Estimate, Spot
-from dagveil_bench.studies.task import Task
+from dagveil_bench.studies.summary import CONFIDENCE, Axis, Estimate, Spot, choose_axis
+from dagveil_bench.tables import write_table
 
 HEAD = (
     "data",
@@ -88,24 +86,10 @@ def write_page(
     store: str = "",
     drawn: Collection[Metric] = (),
 ) -> str:
-    """Write the tables of a study.
+    """Write the tables of a study, from its averages and the calls of the runner.
 
-    Parameters
-    ----------
-    study
-        The plan.
-    spots
-        Its averages.
-    sessions
-        Calls of the runner.
-    form
-        Markdown, LaTeX or CSV.
-    metrics
-        In place of the study's; CSV has all of them unless some are chosen.
-    store
-        Name of its file, a store or Parquet, for the commands on the page; the study's own store if empty.
-    drawn
-        Metrics whose figures lie beside the page; Markdown shows them.
+    Chosen metrics stand in place of the study's; CSV has all unless some are chosen. The commands on the page name the
+    `store`, or the study's own if it is empty. Markdown shows the figures of metrics that were drawn beside it.
     """
     if form is Form.CSV:
         return write_csv(study, spots, metrics or tuple(Metric))
@@ -122,7 +106,7 @@ def write_page(
         parts += [f"## {metric.title}", *([] if sheets else ["No run has it."])]
         parts += [f"![{metric.title}]({figure_name(study, metric)})"] if metric in drawn else []
         for sheet in sheets:
-            parts += [f"### {sheet.place}", write_markdown(sheet)]
+            parts += [f"### {sheet.place}", write_table(sheet.heads, sheet.rows)]
         parts.append(tell_defeats(study, spots, metric))
     return "\n\n".join(part for part in (*parts, *_tell_failures(spots)) if part)
 
@@ -153,21 +137,6 @@ def list_sheets(study: Study, spots: Sequence[Spot], metric: Metric) -> list[She
                 layouts.setdefault(f"{name} = {budgets[0]:g}, {n_rows} rows", []).append(column)
     sheets = [_lay_out(study, spots, metric, columns, place) for place, columns in layouts.items()]
     return [sheet for sheet in sheets if sheet.rows]
-
-
-def write_markdown(sheet: Sheet) -> str:
-    """Write a table in Markdown.
-
-    Examples
-    --------
-    >>> print(write_markdown(Sheet("F1", "asia", ("method", "ε = 1"), (("measure", "0.9"),))))
-    | method | ε = 1 |
-    |---|---|
-    | measure | 0.9 |
-    """
-    lines = [sheet.heads, *sheet.rows]
-    text = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-    return "\n".join([text[0], "|---" * len(sheet.heads) + "|", *text[1:]])
 
 
 def write_latex(sheet: Sheet) -> str:
@@ -343,3 +312,76 @@ def _tell_failures(spots: Sequence[Spot]) -> list[str]:
 def _escape(text: str) -> str:
     plain = re.sub(r"`", "", text)
     return "".join(_TEX.get(mark, mark) for mark in plain)
+
+
+RANKED = frozenset({Metric.SKELETON_F1, Metric.CPDAG_F1})
+"""Metrics that are listed: the more, the better, and neither the complete nor the empty graph wins them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defeat:
+    """A cell in which a contender has a higher mean than the champion.
+
+    It is clear if the difference exceeds the sum of the half-widths of both intervals.
+    """
+
+    champion: Spot
+    rival: Spot
+    is_clear: bool
+
+
+def list_defeats(study: Study, spots: Sequence[Spot], metric: Metric) -> list[Defeat]:
+    """Return the cells where contenders are above the champion, the best of each cell first."""
+    found = []
+    for own in spots:
+        if own.label != study.champion or metric not in own.estimates:
+            continue
+        mine = own.estimates[metric]
+        rivals = [
+            spot
+            for spot in spots
+            if spot.role is Role.CONTENDER
+            and (spot.data, spot.n_rows, spot.epsilon) == (own.data, own.n_rows, own.epsilon)
+            and metric in spot.estimates
+            and spot.estimates[metric].mean > mine.mean
+        ]
+        rivals.sort(key=lambda spot: -spot.estimates[metric].mean)
+        found += [Defeat(own, rival, _is_clear(mine, rival.estimates[metric])) for rival in rivals]
+    return found
+
+
+def tell_defeats(study: Study, spots: Sequence[Spot], metric: Metric) -> str:
+    """Say where the champion is not the highest, in Markdown; nothing where the study has no champion."""
+    if not study.champion or metric not in RANKED:
+        return ""
+    cells = [spot for spot in spots if spot.label == study.champion and metric in spot.estimates]
+    defeats = list_defeats(study, spots, metric)
+    if not defeats:
+        return f"`{study.champion}` has the highest mean in all {len(cells)} cells." if cells else ""
+    lost = {id(defeat.champion) for defeat in defeats}
+    clear = {id(defeat.champion) for defeat in defeats if defeat.is_clear}
+    lines = [_tell(defeat, metric, study) for defeat in defeats]
+    return "\n".join(
+        [
+            f"`{study.champion}` has not the highest mean in {len(lost)} of {len(cells)} cells, in {len(clear)} of "
+            "them by more than both half-widths together:",
+            "",
+            *lines,
+        ]
+    )
+
+
+def _tell(defeat: Defeat, metric: Metric, study: Study) -> str:
+    own, rival = defeat.champion, defeat.rival
+    means = [f"{spot.estimates[metric].mean:.3f}" for spot in (rival, own)]
+    rows = f", {own.n_rows} rows" if len(study.rows) > 1 else ""
+    how = "beyond both intervals" if defeat.is_clear else "within the intervals"
+    if any(math.isnan(spot.estimates[metric].half_width) for spot in (own, rival)):
+        how = "one run has no interval"
+    place = f"{own.data}, {study.task.axis} = {own.epsilon:g}{rows}"
+    return f"- {place}: {rival.label} {means[0]}, {own.label} {means[1]}; {how}"
+
+
+def _is_clear(own: Estimate, rival: Estimate) -> bool:
+    widths = own.half_width + rival.half_width
+    return not math.isnan(widths) and rival.mean - own.mean > widths

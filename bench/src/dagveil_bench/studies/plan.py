@@ -10,8 +10,7 @@ import msgspec
 from msgspec.structs import force_setattr, replace
 
 from dagveil.privacy.receipt import Calibration
-from dagveil_bench.studies.metrics import Metric
-from dagveil_bench.studies.task import Task
+from dagveil_bench.studies.metrics import Metric, Task
 
 LARGE = 1e6
 """Budget of a ceiling that names none: noise no longer matters."""
@@ -43,8 +42,8 @@ class DataSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     source
-        What is sampled: a source of `dagveil_bench.utility.Cell`, or the name of a plug-in with its arguments; the word
-        of a `dagveil_bench.levels.Design`; or data set and mechanism as in `dagveil_bench.local_source`.
+        What is sampled: a source of `dagveil_bench.studies.datasets`, or the name of a plug-in with its arguments; or
+        what the study's task takes, such as a design of tests, or a data set and a mechanism of local privacy.
     label
         As in tables; the source if empty. Samples are seeded by it.
     variants
@@ -212,7 +211,7 @@ class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     title, reproduces, notes
         For people.
     task
-        What one run is: graph, independence or local.
+        What one run is: graph, independence, local, sites or reports.
     data, methods, budgets, rows
         All combinations are run, but where a data set or a method says otherwise.
     repetitions

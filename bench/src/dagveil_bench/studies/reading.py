@@ -6,27 +6,28 @@ import difflib
 import enum
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from dagveil.data.schema import parse_toml
-from dagveil.errors import DagveilError, DataError, MethodError
+from dagveil.errors import DagveilError, DataError, MethodError, MissingExtraError
+from dagveil.examples.networks import load_network
+from dagveil.methods.catalogue import method_named
+from dagveil.papers.publication import read_settings
 from dagveil.privacy.receipt import Calibration
-from dagveil_bench.studies.metrics import Metric
+from dagveil_bench.custodians import count_sites
+from dagveil_bench.levels import EXACT_TESTS, PUBLISHED, TESTS, design_named
+from dagveil_bench.local_aware import View, read_reports
+from dagveil_bench.local_source import check_algorithm, check_local_source, read_source
+from dagveil_bench.studies.datasets import check_data_source
+from dagveil_bench.studies.metrics import METRICS_OF, Metric, Task
 from dagveil_bench.studies.plan import LARGE, DataSet, Entry, Miniature, Printed, Role, Study
-from dagveil_bench.studies.requirements import (
-    check_budgets_of,
-    check_method_of,
-    check_metrics_of,
-    check_source_of,
-)
-from dagveil_bench.studies.stand_ins import settle_data
-from dagveil_bench.studies.task import Task
 
 _ENUMS: Final[Mapping[str, type[enum.Enum]]] = {
     "metrics": Metric,
@@ -99,8 +100,8 @@ def default_store(study: Study) -> str:
 def shipped_studies() -> Mapping[str, str]:
     """Return the studies that come with the package: their TOML by name."""
     folder = files("dagveil_bench") / "data" / "studies"
-    found = sorted((item for item in folder.iterdir() if item.name.endswith(".toml")), key=lambda item: item.name)
-    return {item.name.removesuffix(".toml"): item.read_text(encoding="utf-8") for item in found}
+    found = {item.name.removesuffix(".toml"): item for item in folder.iterdir() if item.name.endswith(".toml")}
+    return {name: found[name].read_text(encoding="utf-8") for name in sorted(found)}
 
 
 def check_study(study: Study) -> None:
@@ -251,3 +252,137 @@ def _tell_choices(what: str, place: str) -> str:
     if near:
         return f"; did you mean {near[0]}?"
     return f"; choose from {', '.join(known)}" if known else ""
+
+
+def check_source_of(task: Task, source: str) -> None:
+    """Refuse a source that runs of this task cannot sample; MissingExtraError if its records are not installed."""
+    match task:
+        case Task.GRAPH:
+            check_data_source(source)
+        case Task.INDEPENDENCE:
+            design_named(source)
+        case Task.LOCAL:
+            check_local_source(source)
+        case Task.SITES:
+            load_network(source)
+        case Task.REPORTS:
+            read_reports(source)
+
+
+def check_method_of(task: Task, entry: Entry, data: tuple[DataSet, ...]) -> None:
+    """Refuse a method, test or algorithm that runs of this task do not know, or settings that it does not have."""
+    match task:
+        case Task.GRAPH:
+            _check_settings(entry)
+        case Task.INDEPENDENCE:
+            _check_test(entry)
+        case Task.SITES:
+            count_sites(entry.method)
+            _refuse_choices(entry, "a number of sites")
+        case Task.REPORTS:
+            if entry.method not in [view.value for view in View]:
+                raise MethodError(f"no view is called {entry.method!r}; choose aware or blind")
+            _refuse_choices(entry, "a view")
+        case Task.LOCAL:
+            _refuse_settings(entry, "an algorithm")
+            if entry.calibration is not Calibration.SOUND:
+                raise MethodError("calibration: a mechanism of local privacy has an exact ε; leave it out")
+            check_algorithm(
+                entry.method, [read_source(d.source) for d in data if not entry.data or d.title in entry.data]
+            )
+
+
+def check_budgets_of(task: Task, budgets: tuple[float, ...]) -> None:
+    """Refuse a p_max of 1 or more; other budgets have no upper end."""
+    if task is Task.LOCAL and any(budget >= 1.0 for budget in budgets):
+        raise MethodError('a budget of this task is a p_max, between 0 and 1; role = "ceiling" runs without noise')
+
+
+def check_metrics_of(task: Task, metrics: Iterable[Metric]) -> None:
+    """Refuse metrics that no run of this task has."""
+    known = METRICS_OF[task]
+    for metric in metrics:
+        if metric not in known:
+            listed = ", ".join(each.value for each in Metric if each in known)
+            raise MethodError(f"runs of the task {task.value} have no {metric.value}; choose from {listed}")
+
+
+def _check_settings(entry: Entry) -> None:
+    method = method_named(entry.method)
+    settings = dict(entry.settings)
+    if entry.budget_setting is not None:
+        if entry.budget_setting in settings:
+            raise MethodError(f"settings.{entry.budget_setting} is also the budget_setting; give one of them")
+        settings[entry.budget_setting] = 1.0
+    read_settings(method, entry.calibration, settings)
+
+
+def _check_test(entry: Entry) -> None:
+    if entry.method not in TESTS:
+        raise MethodError(f"no test is called {entry.method!r}; choose one of {'; '.join(TESTS)}")
+    _refuse_settings(entry, "a test")
+    if entry.method in EXACT_TESTS and entry.role is not Role.CEILING:
+        raise MethodError('role: an exact test has no budget; write role = "ceiling"')
+    if (entry.method == PUBLISHED) is not (entry.calibration is Calibration.PAPER):
+        raise MethodError(f'calibration: "paper" is for the test {PUBLISHED!r}, and for no other')
+
+
+def _refuse_choices(entry: Entry, what: str) -> None:
+    _refuse_settings(entry, what)
+    if entry.calibration is not Calibration.SOUND or entry.role is Role.CEILING:
+        raise MethodError(f"calibration, role: {what} is run at every budget, as it is; leave them out")
+
+
+def _refuse_settings(entry: Entry, what: str) -> None:
+    given = {"settings": entry.settings, "budget_setting": entry.budget_setting, "variant": entry.variant}
+    for name, value in given.items():
+        if value:
+            raise MethodError(f"{name}: {what} has none; leave it out")
+
+
+def settle_data(study: Study) -> Study:
+    """Return the study as it can be run here: data sets whose records are missing are replaced by their stand-ins.
+
+    A stand-in has a name of its own in every table, a note says why it is there, and no published figure stands beside
+    it.
+    """
+    renamed: dict[str, str] = {}
+    lacks: dict[str, list[str]] = {}
+    chosen: list[str | DataSet] = []
+    for item, data in zip(study.data, study.data_sets, strict=True):
+        reason = _find_lack(study, data)
+        if data.stand_in is None or reason is None:
+            chosen.append(item)
+            continue
+        label = data.stand_in.label or f"{data.title}, simulated"
+        renamed[data.title] = label
+        lacks.setdefault(reason, []).append(data.title)
+        chosen.append(replace(data.stand_in, label=label, rows=data.stand_in.rows or data.rows))
+    if not renamed:
+        return study
+    return replace(
+        study,
+        data=tuple(chosen),
+        methods=tuple(replace(m, data=tuple(renamed.get(label, label) for label in m.data)) for m in study.methods),
+        published=tuple(
+            replace(p, values={label: values for label, values in p.values.items() if label not in renamed})
+            for p in study.published
+        ),
+        notes=(
+            *study.notes,
+            *(f"Simulated records stand in for {'; '.join(real)}. Why: {why}." for why, real in lacks.items()),
+        ),
+        quick=replace(study.quick, data=tuple(renamed.get(label, label) for label in study.quick.data)),
+    )
+
+
+def _find_lack(study: Study, data: DataSet) -> str | None:
+    """Return why the records of a data set are missing; other mistakes are told later, with their place."""
+    try:
+        for source in (data.source, *data.variants.values()):
+            check_source_of(study.task, source)
+    except MissingExtraError as error:
+        return str(error)
+    except DagveilError:
+        return None
+    return None

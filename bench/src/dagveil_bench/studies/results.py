@@ -46,17 +46,10 @@ def results_beside(store: Path) -> Path:
 
 
 def write_results(store: Store, path: str | Path) -> int:
-    """Write all runs, one row each; return how many.
+    """Write all runs, one row each, to a .parquet or .csv file; return how many.
 
     `is_planned` tells runs that the study still has from those of an earlier form of it. A Parquet file has the plan,
     and versions and hardware of every session, in its metadata. A file that is there stays whole until the new one is.
-
-    Parameters
-    ----------
-    store
-        Where the runs are.
-    path
-        Ends in .parquet or .csv.
     """
     path = Path(path)
     study = store.study()

@@ -1,44 +1,39 @@
-"""Runs what a store still lacks of its study."""
+"""Runs what a store still lacks of its study; what would fail in every run is found before the first."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dagveil.methods.catalogue import METHODS, method_plugins
+import numpy as np
+
+from dagveil.data.schema import Schema
+from dagveil.errors import DagveilError, MethodError
+from dagveil.methods.catalogue import METHODS, method_named, method_plugins
+from dagveil.progress import Progress, silent
+from dagveil.runs.run import schema_knowledge
+from dagveil_bench.local_algorithms import check_peers
 from dagveil_bench.local_data import PACKAGES
 from dagveil_bench.local_source import read_source
-from dagveil_bench.studies.datasets import plugin_origin
-from dagveil_bench.studies.dry_run import check_first
+from dagveil_bench.studies.datasets import plugin_origin, sample_source
 from dagveil_bench.studies.jobs import Job, choose_jobs, list_jobs
 from dagveil_bench.studies.machine import describe_hardware, describe_packages, describe_software, list_changes
-from dagveil_bench.studies.plan import Study
+from dagveil_bench.studies.metrics import Task
+from dagveil_bench.studies.plan import Role, Study
 from dagveil_bench.studies.store import COLUMNS, Store
-from dagveil_bench.studies.task import Task
-from dagveil_bench.studies.trial import Outcome, run_job
+from dagveil_bench.studies.trial import Outcome, run_job, tell_error
 from dagveil_bench.studies.worker_pool import Lost, WorkerPool
-
-Told = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
     """How a call of the runner went.
 
-    Attributes
-    ----------
-    total, before, done
-        Runs that were asked for, those that the store had, and those that were added.
-    failed
-        Those of all asked for whose latest outcome is an error.
-    reason
-        The most frequent error; None if nothing failed.
-    strangers
-        Stored runs that the study does not have: of another seed, δ, setting or source.
-    changes
-        Versions that differ from those of an earlier call: means are over runs of both.
+    Of the runs that were asked for, the store had some `before`, and others were `done`; the latest outcome of the
+    `failed` is an error, the most frequent being the `reason`. `strangers` are stored runs of another seed, δ, setting
+    or source, and `changes` versions that differ from those of an earlier call: means are over runs of both.
     """
 
     total: int
@@ -54,27 +49,15 @@ def run_plan(
     study: Study,
     store: Store,
     workers: int = os.cpu_count() or 1,
-    told: Told = lambda stage, done, total: None,
+    told: Progress = silent,
     only: Mapping[str, Sequence[str]] | None = None,
     *,
     retry: bool = False,
 ) -> Tally:
     """Run all that is not stored yet; what is finished is stored at once.
 
-    Parameters
-    ----------
-    study
-        The plan; it becomes the latest of the store.
-    store
-        Where outcomes go.
-    workers
-        Processes.
-    told
-        Told after each run.
-    only
-        Values by name, as in `choose_jobs`.
-    retry
-        Whether runs that failed are tried again.
+    `only` chooses a part, as in `choose_jobs`. The study becomes the latest of the store. With `retry`, runs that
+    failed are tried again.
     """
     planned = list_jobs(study)
     chosen = choose_jobs(planned, only or {})
@@ -126,8 +109,43 @@ def _packages(study: Study) -> dict[str, str]:
         sources = {source for item in study.data_sets for source in (item.source, *item.variants.values())}
         origins = {source.split()[0]: plugin_origin(source) for source in sorted(sources)}
         return found | {f"data plug-in {name}": origin for name, origin in origins.items() if origin is not None}
-    if study.task is Task.INDEPENDENCE:
+    if study.task is not Task.LOCAL:
         return {}
     sources = {read_source(data.source).data for data in study.data_sets}
     needed = {"causal-learn", *(package for source in sources for package in PACKAGES.get(source, ()))}
     return describe_packages(sorted(needed))
+
+
+def check_first(jobs: Sequence[Job], study: Sequence[Job]) -> None:
+    """Refuse jobs of which some could never succeed; the error names data set and method.
+
+    Data sets are drawn with the fewest rows that the study wants of them, done or not. What goes wrong with more rows,
+    or in the search, is found by the runs themselves.
+    """
+    wanted = {job.source for job in jobs if job.task is Task.GRAPH}
+    fewest: dict[str, Job] = {}
+    for job in sorted(study, key=lambda job: job.n_rows):
+        fewest.setdefault(job.source, job)
+    schemas = {source: _draw(fewest[source]) for source in fewest if source in wanted}
+    tried = {(job.source, job.method): job for job in jobs if job.role is not Role.FLOOR}
+    for job in tried.values():
+        try:
+            if job.task is Task.GRAPH:
+                method_named(job.method).check(schemas[job.source], schema_knowledge(schemas[job.source]))
+            elif job.task is Task.LOCAL:
+                check_peers(job.method)
+        except DagveilError as error:
+            raise MethodError(
+                f"{job.label!r} cannot be run on {job.data!r}: {error}. Nothing was run; name the data sets that the "
+                "method takes under data, or choose a part with --only"
+            ) from error
+
+
+def _draw(job: Job) -> Schema:
+    try:
+        return sample_source(job.source, job.n_rows, np.random.default_rng(job.sample_seed))[0].schema
+    except Exception as error:  # whatever a plug-in does
+        raise MethodError(
+            f"{job.n_rows} rows of {job.data!r} cannot be drawn: {tell_error(error)}. Nothing was run; mend the data "
+            "set, or choose others with --only"
+        ) from error

@@ -187,16 +187,9 @@ class Store:
             return True
 
     def absorb(self, sessions: Sequence[Session], rows: Iterable[tuple[Any, ...]]) -> int:
-        """Take over runs of another store, with their sessions; return how many.
+        """Take over runs of another store, as `rows` yields them, with their sessions; return how many.
 
         Runs that are here already stay as they are. Sessions are copied if one of their runs is.
-
-        Parameters
-        ----------
-        sessions
-            All sessions of the other store.
-        rows
-            Its runs, as `rows` yields them.
         """
         key, session = COLUMNS.index("key"), COLUMNS.index("session")
         numbers: dict[int, int] = {}

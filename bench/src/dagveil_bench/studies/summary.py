@@ -1,7 +1,8 @@
-"""Means and intervals over the repetitions of a study."""
+"""Means and intervals over the repetitions of a study, and what the study varies."""
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,18 +38,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """One combination of a study, over its repetitions.
+    """One combination of a study, over its repetitions; metrics without a number have no estimate.
 
-    Attributes
-    ----------
-    data, n_rows, label, calibration, role, epsilon
-        What was run.
-    planned, stored
-        Runs that the study wants, and those that the store has, failed ones included.
-    failures
-        Errors of the failed ones.
-    estimates
-        By metric; those without a number are left out.
+    The study wants the `planned` runs, and the store has the `stored`, failed ones included.
     """
 
     data: str
@@ -61,6 +53,27 @@ class Spot:
     stored: int
     failures: tuple[str, ...]
     estimates: Mapping[Metric, Estimate]
+
+
+class Axis(enum.Enum):
+    """What a study varies."""
+
+    BUDGET = "budget"
+    """Several budgets; tables and panels for each data set and number of rows."""
+
+    ROWS = "rows"
+    """One budget and one data set in several numbers of rows."""
+
+    DATA = "data"
+    """One budget; tables and panels for each number of rows."""
+
+
+def choose_axis(spots: Sequence[Spot]) -> Axis:
+    """Return what the contenders of a study vary."""
+    if len({spot.epsilon for spot in spots if spot.role is Role.CONTENDER}) != 1:
+        return Axis.BUDGET
+    several_rows = len({spot.n_rows for spot in spots}) > 1
+    return Axis.ROWS if several_rows and len({spot.data for spot in spots}) == 1 else Axis.DATA
 
 
 def summarise(study: Study, outcomes: Mapping[str, Outcome]) -> list[Spot]:

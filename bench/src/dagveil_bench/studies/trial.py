@@ -12,6 +12,8 @@ import numpy as np
 
 from dagveil.evaluation.reversals import count_wrong_edges
 from dagveil.evaluation.skeleton import skeleton_f1
+from dagveil.examples.networks import load_network
+from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.mixed import MixedGraph
@@ -20,15 +22,18 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover
+from dagveil.runs.result import Result
+from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
+from dagveil_bench.custodians import count_sites, measure_sites
 from dagveil_bench.levels import LEVEL, TESTS, design_named, draw_design
+from dagveil_bench.local_aware import View, find_pairs, open_reports, read_reports, rejects_null
 from dagveil_bench.local_source import load_records, randomise, read_source, search_reports
 from dagveil_bench.studies.datasets import sample_source
 from dagveil_bench.studies.jobs import COIN, COMPLETE, Job
 from dagveil_bench.studies.machine import read_peak, reset_peak
-from dagveil_bench.studies.metrics import Metric, score_graph, spent_epsilon
+from dagveil_bench.studies.metrics import OF_SKELETONS, Metric, Task, score_graph, spent_epsilon
 from dagveil_bench.studies.plan import Role
-from dagveil_bench.studies.task import Task
 
 Product = TypeVar("Product")
 
@@ -72,6 +77,10 @@ def _run(job: Job) -> Mapping[Metric, float]:
             return _test(job)
         case Task.LOCAL:
             return _search(job)
+        case Task.SITES:
+            return _share(job)
+        case Task.REPORTS:
+            return _read_reports(job)
 
 
 def _discover(job: Job) -> Mapping[Metric, float]:
@@ -132,6 +141,38 @@ def _search(job: Job) -> Mapping[Metric, float]:
         Metric.RECORD_EPSILON: scores.epsilon if math.isfinite(scores.epsilon) else math.nan,
         **costs,
     }
+
+
+def _share(job: Job) -> Mapping[Metric, float]:
+    network = load_network(job.source)
+    dag = network.dag()
+    if job.role is Role.FLOOR:
+        return score_graph(_floor(job, dag), dag)
+    codes = sample_codes(network, job.n_rows, np.random.default_rng(job.sample_seed))
+    schema, count = network_schema(network, job.n_rows), count_sites(job.method)
+
+    def work() -> Result:
+        evidence = measure_sites(codes, schema, job.epsilon, job.delta, count, job.noise_seed)
+        return search_evidence(evidence, SearchSettings(redraws=0))
+
+    result, costs = _weigh(work)
+    return {**score_graph(result.graph.cpdag, dag), **costs}
+
+
+def _read_reports(job: Job) -> Mapping[Metric, float]:
+    source = read_reports(job.source)
+    dag, _ = source.draw_law(np.random.default_rng(job.sample_seed))
+    if job.role is not Role.FLOOR:
+        evidence = open_reports(source, View(job.method), job.epsilon, job.n_rows, job.sample_seed)
+        if source.is_null:
+            rejected, costs = _weigh(lambda: rejects_null(evidence))
+            return {Metric.REJECTED: float(rejected), **costs}
+        found, costs = _weigh(lambda: find_pairs(evidence))
+    elif source.is_null:
+        return {Metric.REJECTED: LEVEL}
+    else:
+        found, costs = _floor(job, dag), {}
+    return {metric: value for metric, value in score_graph(found, dag).items() if metric in OF_SKELETONS} | costs
 
 
 def _floor(job: Job, dag: Dag) -> Cpdag:
