@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from dagveil.errors import MethodError, MissingExtraError
-from dagveil.evaluation.reversals import count_wrong_edges
-from dagveil.evaluation.skeleton import skeleton_f1
+from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.graphs.dag import Dag
 from dagveil_bench import local_data, local_pairs
 from dagveil_bench.local_algorithms import COMPARISONS, GRAPH_SEARCHES, Records
 from dagveil_bench.local_data import load_study_data, real_sachs
 from dagveil_bench.local_pairs import SOURCES, load_pairs, published_number, published_weight
-from dagveil_bench.local_source import Mechanism, make_channel
+from dagveil_bench.local_source import Mechanism, count_wrong_edges, make_channel
 
 
 def collider(n: int, seed: int) -> Records:

@@ -24,8 +24,7 @@ import dagveil
 import dagveil_bench
 from dagveil.cli.main import group
 from dagveil.data.memory import MemoryTable
-from dagveil.evaluation.comparison import cpdag_shd, marked_edge_f1
-from dagveil.evaluation.skeleton import rate_skeleton, skeleton_f1
+from dagveil.evaluation.comparison import cpdag_shd, marked_edge_f1, rate_skeleton, skeleton_f1
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.cpdag import Cpdag

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagveil.errors import GraphError
-from dagveil.evaluation.comparison import arrow_precision, arrow_recall, cpdag_shd, marked_edge_f1
-from dagveil.evaluation.skeleton import rate_skeleton, skeleton_f1
+from dagveil.evaluation.comparison import (
+    arrow_precision,
+    arrow_recall,
+    cpdag_shd,
+    marked_edge_f1,
+    rate_skeleton,
+    skeleton_f1,
+)
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 

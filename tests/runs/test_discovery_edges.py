@@ -15,7 +15,7 @@ from dagveil.data.column import Boolean, Categorical, Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import KnowledgeError, MethodError
-from dagveil.evaluation.skeleton import skeleton_f1
+from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.evidence.bundle import Evidence
 from dagveil.examples.simulate import LinearGaussian, gaussian_schema, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge

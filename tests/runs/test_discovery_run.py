@@ -26,7 +26,7 @@ from dagveil.errors import (
     SchemaError,
     UnreviewedSchemaError,
 )
-from dagveil.evaluation.skeleton import skeleton_f1
+from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.evidence.bundle import Evidence, evidence_from_json, independence_from, load_evidence
 from dagveil.examples.networks import Network
 from dagveil.graphs.knowledge import Knowledge

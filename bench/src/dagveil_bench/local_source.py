@@ -17,9 +17,9 @@ from zlib import crc32
 import numpy as np
 
 from dagveil.errors import DataError, MethodError
-from dagveil.evaluation.reversals import count_wrong_edges
-from dagveil.evaluation.skeleton import skeleton_f1
+from dagveil.evaluation.comparison import check_same_nodes, skeleton_f1
 from dagveil.graphs.dag import Dag
+from dagveil.graphs.mixed import Mark, MixedGraph
 from dagveil.local.combined_geometric import CombinedGeometric
 from dagveil.local.record import (
     Integers,
@@ -35,6 +35,26 @@ from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil_bench.local_algorithms import COMPARISONS, Records, search_named
 from dagveil_bench.local_data import DATA_SETS, SEED, StudyData, check_installed, load_study_data
 from dagveil_bench.local_pairs import PAIR_SETS, CausePair, load_pairs
+
+
+def count_wrong_edges(found: MixedGraph, truth: Dag) -> int:
+    """Return missing, redundant and reversed edges together.
+
+    An edge is reversed if it has an arrowhead at the true cause. An edge without a direction, or with a circle there,
+    leaves the question open and counts 0, so graphs with any marks can be compared with one DAG.
+
+    Examples
+    --------
+    >>> from dagveil.graphs.cpdag import Cpdag
+    >>> truth = Dag(("a", "b", "c"), frozenset({("a", "b"), ("c", "b")}))
+    >>> found = Cpdag(("a", "b", "c"), frozenset({("b", "a")}), frozenset({frozenset("ac")}))
+    >>> count_wrong_edges(MixedGraph.of(found), truth)
+    3
+    """
+    check_same_nodes(found, truth)
+    differing = len(found.skeleton() ^ truth.skeleton())
+    return differing + sum(found.mark(effect, cause) is Mark.ARROW for cause, effect in truth.edges)
+
 
 MOST_BINS = 20
 """Bins of each column of a pair, unless the source says otherwise."""

@@ -19,8 +19,7 @@ import numpy as np
 from dagveil.data.machine import peak_memory
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.evaluation.comparison import marked_edge_f1
-from dagveil.evaluation.skeleton import skeleton_f1
+from dagveil.evaluation.comparison import marked_edge_f1, skeleton_f1
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import (
     gaussian_schema,

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import DagveilError, MethodError
-from dagveil.evaluation.skeleton import SkeletonRates
+from dagveil.evaluation.comparison import SkeletonRates
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind

@@ -18,7 +18,7 @@ from dagveil.data.column import Categorical, Column, Numeric
 from dagveil.data.machine import peak_memory
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
-from dagveil.evaluation.skeleton import rate_skeleton
+from dagveil.evaluation.comparison import rate_skeleton
 from dagveil.evidence.bundle import Evidence
 from dagveil.forecast.synthetic import SyntheticLaw, SyntheticTable, make_synthetic
 from dagveil.graphs.knowledge import NO_KNOWLEDGE

@@ -13,7 +13,7 @@ import numpy as np
 
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError
-from dagveil.evaluation.skeleton import skeleton_f1
+from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.forecast.synthetic import SyntheticLaw, SyntheticTable, make_synthetic
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS, method_named

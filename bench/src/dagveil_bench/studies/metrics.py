@@ -6,8 +6,7 @@ import enum
 import math
 from fractions import Fraction
 
-from dagveil.evaluation.comparison import arrow_precision, arrow_recall, cpdag_shd, marked_edge_f1
-from dagveil.evaluation.skeleton import rate_skeleton
+from dagveil.evaluation.comparison import arrow_precision, arrow_recall, cpdag_shd, marked_edge_f1, rate_skeleton
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.privacy.conversion import epsilon_of_mu_squared, epsilon_of_rho

@@ -10,8 +10,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from dagveil.evaluation.reversals import count_wrong_edges
-from dagveil.evaluation.skeleton import skeleton_f1
+from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.examples.networks import load_network
 from dagveil.examples.simulate import network_schema, sample_codes
 from dagveil.graphs.cpdag import Cpdag
@@ -28,7 +27,7 @@ from dagveil.search.settings import SearchSettings
 from dagveil_bench.custodians import count_sites, measure_sites
 from dagveil_bench.levels import LEVEL, TESTS, design_named, draw_design
 from dagveil_bench.local_aware import View, find_pairs, open_reports, read_reports, rejects_null
-from dagveil_bench.local_source import load_records, randomise, read_source, search_reports
+from dagveil_bench.local_source import count_wrong_edges, load_records, randomise, read_source, search_reports
 from dagveil_bench.studies.datasets import sample_source
 from dagveil_bench.studies.jobs import COIN, COMPLETE, Job
 from dagveil_bench.studies.machine import read_peak, reset_peak

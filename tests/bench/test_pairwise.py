@@ -10,13 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
-from dagveil.search.pairwise.anm import BANDWIDTH, PENALTY, compare_residuals, normalised_hsic, residual_dependence
-from dagveil.search.pairwise.cds import compare_conditionals, conditional_variability
-from dagveil.search.pairwise.igci import compare_entropies, spacing_entropy
-from dagveil.search.pairwise.reci import compare_regression_errors, regression_error, scale_to_unit
 from dagveil.statistics.hsic import exact_hsic
 from dagveil.statistics.kernels import gaussian_gram, median_bandwidth
 from dagveil.statistics.residuals import ridge_residuals
+from dagveil_bench.pairwise import (
+    BANDWIDTH,
+    PENALTY,
+    compare_conditionals,
+    compare_entropies,
+    compare_regression_errors,
+    compare_residuals,
+    conditional_variability,
+    normalised_hsic,
+    regression_error,
+    residual_dependence,
+    scale_to_unit,
+    spacing_entropy,
+)
 
 RULES = [compare_regression_errors, compare_entropies, compare_conditionals, compare_residuals]
 
