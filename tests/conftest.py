@@ -18,8 +18,7 @@ from dagveil.data.column import Boolean, Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.examples.networks import Network, load_network
-from dagveil.examples.simulate import network_schema, sample_codes
+from dagveil.examples.networks import Network, load_network, network_schema, sample_codes
 from dagveil.graphs.dag import Dag
 from dagveil.runs.run import LEDGER_VARIABLE
 from dagveil_bench.postgres_server import find_binaries

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import dagveil as dv
-from dagveil.examples.networks import Network
-from dagveil.examples.simulate import network_schema, sample_table
+from dagveil.examples.networks import Network, network_schema, sample_table
 from dagveil.graphs.exchange.causal_learn import to_causal_learn
 from dagveil.runs.result import ResultEdge, ResultGraph
 

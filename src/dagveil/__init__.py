@@ -39,8 +39,7 @@ if TYPE_CHECKING:
         asking_filter,
         check_countable,
     )
-    from dagveil.methods.measured import Measured
-    from dagveil.methods.method import Method, SharpCase
+    from dagveil.methods.method import Measured, Method, SharpCase
     from dagveil.plans.combine import combine_evidence
     from dagveil.plans.planning import plan_measurement
     from dagveil.plans.site_run import measure_planned
@@ -135,7 +134,7 @@ _MODULES: Final = {
     "Exploration": "dagveil.forecast.explore",
     "Knowledge": "dagveil.graphs.knowledge",
     "Ledger": "dagveil.privacy.ledger.ledger",
-    "Measured": "dagveil.methods.measured",
+    "Measured": "dagveil.methods.method",
     "Method": "dagveil.methods.method",
     "Needs": "dagveil.methods.asking",
     "NoiseKind": "dagveil.privacy.noise.kind",

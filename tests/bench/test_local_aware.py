@@ -8,7 +8,7 @@ from dagveil.graphs.separation import is_separated
 
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Questions
-from dagveil.examples.simulate import random_network, sample_codes
+from dagveil.examples.networks import random_network, sample_codes
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil_bench.local_aware import (
     Noise,

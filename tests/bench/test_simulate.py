@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from dagveil.errors import GraphError
-from dagveil.examples.networks import Network, load_network
-from dagveil.examples.simulate import (
+from dagveil.examples.networks import (
     LinearGaussian,
+    Network,
+    load_network,
     random_linear_gaussian,
     random_network,
     sample_codes,

@@ -25,8 +25,7 @@ import dagveil_bench
 from dagveil.cli.main import group
 from dagveil.data.memory import MemoryTable
 from dagveil.evaluation.comparison import cpdag_shd, marked_edge_f1, rate_skeleton, skeleton_f1
-from dagveil.examples.networks import load_network
-from dagveil.examples.simulate import network_schema, sample_codes
+from dagveil.examples.networks import load_network, network_schema, sample_codes
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from desk import ROWS, Desk
 
-from dagveil.privacy.document import seal
+from dagveil.files import seal
 
 
 @pytest.fixture(scope="module")

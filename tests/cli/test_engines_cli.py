@@ -12,8 +12,7 @@ from dagveil.cli.main import group
 from dagveil.data.reading import read_source
 from dagveil.data.schema import save_schema
 from dagveil.evidence.bundle import load_evidence
-from dagveil.examples.networks import load_network
-from dagveil.examples.simulate import network_schema
+from dagveil.examples.networks import load_network, network_schema
 
 pytest.importorskip("duckdb")
 

@@ -18,10 +18,10 @@ from dagveil.cli.order import describe
 from dagveil.data.column import Boolean, Categorical
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
-from dagveil.local.lines import LineFormat, check_labels
+from dagveil.files import seal
 from dagveil.local.planning import plan_protocol
 from dagveil.local.protocol import Mechanism
-from dagveil.privacy.document import seal
+from dagveil.local.reports import LineFormat, check_labels
 from dagveil.privacy.ledger.account import Account, Spending
 
 ESCAPES = "a\x1b[2J\x9b1m\u202eb"

@@ -20,10 +20,10 @@ from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event
 from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.memory import MemoryLedger
-from dagveil.privacy.noise.draw_buffer import LaplaceBlocks
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.noise.source import LaplaceBlocks
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.renyi_filter import RenyiFilter
+from dagveil.privacy.renyi import RenyiFilter
 from dagveil.statistics.statistic import statistic_named
 
 pytestmark = pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no forks here")

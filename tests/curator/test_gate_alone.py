@@ -19,8 +19,8 @@ from dagveil.data.moments import MomentPlan
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
-from dagveil.privacy.noise.draw_buffer import LaplaceBlocks
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.noise.source import LaplaceBlocks
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.statistic import statistic_named
 

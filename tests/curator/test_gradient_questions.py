@@ -25,7 +25,7 @@ from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.gradients import curvature_squared_sensitivity, gradient_squared_sensitivity
+from dagveil.statistics.moments import curvature_squared_sensitivity, gradient_squared_sensitivity
 
 BITS = 10
 ROWS = MomentPlan(("x", "y", "z"), (0.0, 0.0, 0.5), (1.0, 2.0, 1.0), 9.0, 1.0, BITS)

@@ -21,7 +21,7 @@ from dagveil.evidence.features import (
     publishable_evidence,
 )
 from dagveil.evidence.questions import Independence, Questions
-from dagveil.privacy import fraction_json
+from dagveil.files import decode_json, encode_json
 from dagveil.privacy.release import NoisyFeatureMoments, Release
 
 
@@ -274,13 +274,13 @@ def test_frozen_json_of_releases_still_loads() -> None:
         '{"type":"feature-moments","columns":["x"],"centers":[0.5],"reaches":[2.0],"basis":"legendre","degree":1,'
         '"radius_squared":3.0,"constant":1.0,"bits":1,"variance":"9/2","diagonal_variance":"9","values":[40,4,-8]}'
     )
-    released = fraction_json.decode(features, Release)
+    released = decode_json(features, Release)
     assert isinstance(released, NoisyFeatureMoments)
     assert released.variance == Fraction(9, 2)
     assert released.matrix.tolist() == [[10.0, 1.0], [1.0, -2.0]]
-    assert fraction_json.decode(fraction_json.encode(released), Release) == released
+    assert decode_json(encode_json(released), Release) == released
     moments = (
         '{"type":"moments","columns":["x"],"centers":[0.5],"spreads":[2.0],"radius_squared":3.0,"constant":1.0,"bits":1,'
         '"variance":"9/2","diagonal_variance":"9","values":[40,4,-8]}'
     )
-    assert fraction_json.decode(moments, Release).matrix.tolist() == released.matrix.tolist()  # type: ignore[union-attr]
+    assert decode_json(moments, Release).matrix.tolist() == released.matrix.tolist()  # type: ignore[union-attr]

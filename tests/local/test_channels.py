@@ -13,10 +13,20 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dagveil.errors import BudgetError
-from dagveil.local.channel import WHOLE, Channel, channel_from_weights, distances_on_line, widest_gaps
+from dagveil.local.channel import (
+    WHOLE,
+    Channel,
+    bounded_geometric,
+    channel_from_weights,
+    distances_on_line,
+    epsilon_of_response,
+    geometric_with_epsilon,
+    published_parameter,
+    randomised_response,
+    response_with_truth,
+    widest_gaps,
+)
 from dagveil.local.combined_geometric import CombinedGeometric, distances_between
-from dagveil.local.geometric import bounded_geometric, geometric_with_epsilon, published_parameter
-from dagveil.local.randomised_response import epsilon_of_response, randomised_response, response_with_truth
 from dagveil.local.record import (
     CERTAIN,
     CombinedResponse,

@@ -19,7 +19,9 @@ from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 from dagveil.local.device import NOT_PRIVATE, Device
-from dagveil.local.lines import (
+from dagveil.local.planning import plan_protocol
+from dagveil.local.protocol import Form, Mechanism
+from dagveil.local.reports import (
     LONGEST_LINE,
     LineFormat,
     RecordWriter,
@@ -28,8 +30,6 @@ from dagveil.local.lines import (
     read_records,
     split_lines,
 )
-from dagveil.local.planning import plan_protocol
-from dagveil.local.protocol import Form, Mechanism
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 
 SCHEMA = Schema(

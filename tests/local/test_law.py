@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from dagveil.data.column import Boolean, Categorical
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetError, DataError, EvidenceError
-from dagveil.local.collected import label_reports
-from dagveil.local.figures import success_with_priors
 from dagveil.local.law import Law, Rule, recover_law, update_by_bayes
 from dagveil.local.planning import load_priors, plan_protocol
-from dagveil.local.protocol import Form, Mechanism, Protocol
+from dagveil.local.protocol import Form, Mechanism, Protocol, success_with_priors
 from dagveil.local.record import RecordChannel
+from dagveil.local.store import label_reports
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 
 SCHEMA = Schema(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dagveil.local.serving import HostGuard, Quiet, knows_host
+from dagveil.local.collector import HostGuard, Quiet, knows_host
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 SECRET = "Zebedee-4711"
@@ -23,7 +23,7 @@ MOST = 20
 PROGRAM = """
 import sys
 from dagveil.local.collector import listen
-from dagveil.local.serving import run_server
+from dagveil.local.collector import run_server
 
 async def app(scope, receive, send):
     if scope["type"] != "http":

@@ -14,11 +14,10 @@ from pyarrow import parquet
 from dagveil.data.column import Categorical, Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
-from dagveil.local.collected import LabelReader, export_reports, label_reports, read_reports
 from dagveil.local.device import NOT_PRIVATE
 from dagveil.local.planning import plan_protocol
 from dagveil.local.protocol import Mechanism, Protocol
-from dagveil.local.store import ReportStore, Totals
+from dagveil.local.store import LabelReader, ReportStore, Totals, export_reports, label_reports, read_reports
 
 
 def make_protocol(levels: int = 3, epsilon: float = 4.0) -> Protocol:

@@ -12,8 +12,7 @@ import pytest
 
 from dagveil.curator import Curator, Question
 from dagveil.data.memory import MemoryTable
-from dagveil.examples.networks import load_network
-from dagveil.examples.simulate import network_schema, sample_codes
+from dagveil.examples.networks import load_network, network_schema, sample_codes
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import method_named

@@ -18,8 +18,8 @@ from dagveil.data.column import Categorical, Numeric, Ordinal
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.methods.asking import Asked
+from dagveil.methods.measure import read_shares, release_levels, scale_levels
 from dagveil.methods.noleaks import RADIUS_PER_COLUMN, row_plan
-from dagveil.methods.scores import read_shares, release_levels, scale_levels
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import GaussianFilter
 from dagveil.privacy.ledger.account import Terms

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from dagveil.cli.main import group
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import MethodError
-from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
+from dagveil.examples.networks import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind

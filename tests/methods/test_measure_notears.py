@@ -17,7 +17,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError
 from dagveil.evidence.bundle import Evidence, evidence_from_json
 from dagveil.evidence.moments import MomentEvidence
-from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
+from dagveil.examples.networks import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import measure_notears

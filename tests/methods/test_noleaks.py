@@ -21,7 +21,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
 from dagveil.errors import BudgetError, KnowledgeError, MethodError
-from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
+from dagveil.examples.networks import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import noleaks
 from dagveil.methods.asking import Asked

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import MethodError
-from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
+from dagveil.examples.networks import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import tell_sweep
 from dagveil.papers.access import PublishedAccess

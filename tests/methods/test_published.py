@@ -16,7 +16,7 @@ from dagveil.data.column import Categorical, Ordinal
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
-from dagveil.examples.simulate import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
+from dagveil.examples.networks import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS
 from dagveil.papers.access import PublishedAccess

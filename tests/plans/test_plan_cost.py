@@ -24,10 +24,9 @@ from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs import cost as costs
-from dagveil.runs.cost import Search, Work, estimate_cost
+from dagveil.runs.cost import Search, Work, estimate_cost, work_of_run
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.runs.machine_speed import Speed, load_speed, measure_speed, save_speed, speed_path
-from dagveil.runs.work import work_of_run
 from dagveil.search.settings import SearchSettings
 
 

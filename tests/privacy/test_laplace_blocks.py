@@ -16,8 +16,8 @@ from dagveil.privacy.events import DiscreteLaplace, ExponentialChoice, SparseVec
 from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.mechanisms.laplace import epsilon_for, filter_for, laplace_variance
 from dagveil.privacy.mechanisms.subsampling import Sampling, amplify, strengthen
-from dagveil.privacy.noise.draw_buffer import BLOCK, LaplaceBlocks
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.noise.source import BLOCK, LaplaceBlocks
 from dagveil.privacy.relation import Relation
 
 POISSON = (Sampling.POISSON, Relation.ADD_REMOVE)

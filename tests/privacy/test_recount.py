@@ -15,13 +15,13 @@ from dagveil.data.column import Boolean
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, EvidenceError
 from dagveil.evidence.bundle import Evidence, evidence_from_json
+from dagveil.files import seal
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.plans.combine import combine_evidence
 from dagveil.plans.plan_file import PlannedSite
 from dagveil.plans.planning import plan_measurement
 from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.document import seal
 from dagveil.privacy.events import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -36,7 +36,7 @@ from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration, Receipt
 from dagveil.privacy.recount import check_receipt
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.renyi_filter import RenyiFilter
+from dagveil.privacy.renyi import RenyiFilter
 from dagveil.runs.discovery import discover, measure_source, search_evidence
 from dagveil.runs.result import Result, result_from_json
 from dagveil.search.settings import SearchSettings

@@ -31,6 +31,7 @@ from dagveil.privacy.events import (
 from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter, tightest_filter
 from dagveil.privacy.renyi import (
     MOST_ORDER,
+    RenyiFilter,
     best_order,
     epsilon_of_renyi,
     renyi_cost,
@@ -38,7 +39,6 @@ from dagveil.privacy.renyi import (
     smallest_ratio,
     subsampled_cost,
 )
-from dagveil.privacy.renyi_filter import RenyiFilter
 
 BUDGET = Budget.of(1, 1e-6)
 

@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 
 from dagveil.audit.certificate import Certificate
+from dagveil.files import read_fraction, seal
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import mu_squared_of
-from dagveil.privacy.document import seal
-from dagveil.privacy.fraction_json import read_fraction
 from dagveil.report.html import render_report
 from dagveil.report.model import ReportModel, build_model
 from dagveil.runs.result import Result

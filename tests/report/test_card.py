@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from sample_result import model_of, render, write_sealed
 
 from dagveil.cli.main import group
-from dagveil.privacy.document import seal
+from dagveil.files import seal
 from dagveil.report.card import build_card, encode_card
 from dagveil.report.model import build_model
 from dagveil.runs.result import result_from_json

@@ -15,9 +15,9 @@ from dagveil.data.column import Boolean, Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema, save_schema
 from dagveil.errors import BudgetExceededError, DagveilError, MethodError, UnreviewedSchemaError
+from dagveil.files import decode_json
 from dagveil.methods.pcd import RegressionRule
 from dagveil.methods.regressions import functions_from_table
-from dagveil.privacy import fraction_json
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.ledger.memory import MemoryLedger
@@ -168,7 +168,7 @@ class TestTold:
         found = find()
         found.save(tmp_path / "direction.json")
         text = (tmp_path / "direction.json").read_text(encoding="utf-8")
-        assert fraction_json.decode(text, Direction) == found
+        assert decode_json(text, Direction) == found
         content = json.loads(text)
         assert (content["format"], content["version"], content["cause"]) == ("dagveil-direction", 2, "x")
         assert content["settings"] == {

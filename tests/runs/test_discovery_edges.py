@@ -17,7 +17,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import KnowledgeError, MethodError
 from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.evidence.bundle import Evidence
-from dagveil.examples.simulate import LinearGaussian, gaussian_schema, sample_linear_gaussian
+from dagveil.examples.networks import LinearGaussian, gaussian_schema, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measure_moments import spread_of
 from dagveil.privacy.ledger.memory import MemoryLedger

@@ -29,9 +29,9 @@ from dagveil.errors import (
 from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.evidence.bundle import Evidence, evidence_from_json, independence_from, load_evidence
 from dagveil.examples.networks import Network
+from dagveil.files import seal
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.document import seal
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Unbounded, gaussian_cost
 from dagveil.privacy.ledger import Ledger
 from dagveil.privacy.ledger.memory import MemoryLedger

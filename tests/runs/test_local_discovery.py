@@ -13,11 +13,11 @@ from dagveil.data.column import Categorical, Numeric, Ordinal
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.local.collected import label_reports
 from dagveil.local.device import NOT_PRIVATE, Device
 from dagveil.local.linear_reports import report_score
 from dagveil.local.planning import plan_protocol
 from dagveil.local.protocol import Form, Mechanism, Protocol
+from dagveil.local.store import label_reports
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Receipt, Trust
 from dagveil.report.html import render_report

@@ -9,7 +9,7 @@ import dagveil as dv
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.progress import silent
 from dagveil.runs.result import result_from_json
-from dagveil.runs.variations import compare_graphs, vary_levels
+from dagveil.runs.search import compare_graphs, vary_levels
 from dagveil.search.constraint.skeleton import SkeletonSettings
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from dagveil.cancellation import CancelSignal
 from dagveil.data.schema import save_schema
-from dagveil.examples.networks import load_network
-from dagveil.examples.simulate import network_schema, sample_codes
+from dagveil.examples.networks import load_network, network_schema, sample_codes
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.studio.access import AccessControl, Keys, Place
 from dagveil.studio.app import Limits, make_app, open_service

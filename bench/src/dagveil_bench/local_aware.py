@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Independence, Questions
-from dagveil.examples.networks import Network
-from dagveil.examples.simulate import random_network
+from dagveil.examples.networks import Network, random_network
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge

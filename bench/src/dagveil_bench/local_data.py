@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 from dagveil.errors import MethodError, MissingExtraError
-from dagveil.examples.simulate import random_linear_gaussian, sample_linear_gaussian
+from dagveil.examples.networks import random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.dag import Dag
 
 Floats = NDArray[np.float64]

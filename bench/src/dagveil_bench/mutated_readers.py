@@ -24,18 +24,18 @@ from dagveil.data.draft import draft_schema
 from dagveil.data.schema import Schema, load_schema, schema_to_toml
 from dagveil.errors import DagveilError
 from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.files import seal
 from dagveil.forecast.explore import explore, load_exploration
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.exchange.formats import Format, load_graph, write_graph
 from dagveil.local.device import Device
-from dagveil.local.lines import guess_format, read_records, split_lines
 from dagveil.local.planning import load_priors, plan_protocol
 from dagveil.local.protocol import Mechanism, Protocol, load_protocol
+from dagveil.local.reports import guess_format, read_records, split_lines
 from dagveil.plans.combine import combine_evidence
 from dagveil.plans.plan_file import PlannedSite, load_plan
 from dagveil.plans.planning import plan_measurement
 from dagveil.plans.site_run import measure_planned
-from dagveil.privacy.document import seal
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration

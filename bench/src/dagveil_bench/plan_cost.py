@@ -14,16 +14,14 @@ import numpy as np
 from pyarrow import csv
 
 from dagveil.data.machine import peak_memory
-from dagveil.examples.networks import load_network
-from dagveil.examples.simulate import network_schema, sample_table
+from dagveil.examples.networks import load_network, network_schema, sample_table
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.catalogue import METHODS
 from dagveil.privacy.budget import Budget
 from dagveil.progress import Progress
-from dagveil.runs.cost import estimate_cost, tell_bytes, tell_seconds
+from dagveil.runs.cost import estimate_cost, tell_bytes, tell_seconds, work_of_run
 from dagveil.runs.discovery import discover
 from dagveil.runs.machine_speed import Speed
-from dagveil.runs.work import work_of_run
 from dagveil.search.settings import SearchSettings
 from dagveil_bench.tables import write_table
 

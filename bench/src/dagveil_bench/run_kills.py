@@ -25,8 +25,7 @@ import numpy as np
 
 from dagveil.data.schema import save_schema
 from dagveil.evidence.bundle import load_evidence
-from dagveil.examples.networks import load_network
-from dagveil.examples.simulate import network_schema, sample_table
+from dagveil.examples.networks import load_network, network_schema, sample_table
 from dagveil.privacy.events import Event
 from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.ledger.ledger import Ledger

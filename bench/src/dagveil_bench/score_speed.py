@@ -20,9 +20,9 @@ from dagveil.data.machine import peak_memory
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.evaluation.comparison import marked_edge_f1, skeleton_f1
-from dagveil.examples.networks import load_network
-from dagveil.examples.simulate import (
+from dagveil.examples.networks import (
     gaussian_schema,
+    load_network,
     network_schema,
     random_linear_gaussian,
     sample_codes,

@@ -25,8 +25,7 @@ from dagveil.data.column import Categorical
 from dagveil.data.engine import Engine
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.examples.networks import load_network
-from dagveil.examples.simulate import network_schema, sample_codes
+from dagveil.examples.networks import load_network, network_schema, sample_codes
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.catalogue import METHODS
 from dagveil.methods.method import Method

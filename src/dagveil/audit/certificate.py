@@ -14,8 +14,8 @@ from dagveil.audit.replay import Replay
 from dagveil.audit.runs import Conduct
 from dagveil.audit.search import Effort, Finding
 from dagveil.errors import DataError
+from dagveil.files import parse_fraction
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.fraction_json import parse_fraction
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 

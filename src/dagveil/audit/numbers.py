@@ -34,10 +34,14 @@ from dagveil.data.schema import Schema
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import counts_squared_sensitivity
 from dagveil.statistics.gcm import gcm_sensitivities, gcm_sums
-from dagveil.statistics.gradients import curvature_squared_sensitivity, gradient_squared_sensitivity
 from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
 from dagveil.statistics.kernels import KernelFeatures, kernel_features
-from dagveil.statistics.moments import feature_moments_squared_sensitivity, moments_squared_sensitivity
+from dagveil.statistics.moments import (
+    curvature_squared_sensitivity,
+    feature_moments_squared_sensitivity,
+    gradient_squared_sensitivity,
+    moments_squared_sensitivity,
+)
 from dagveil.statistics.residual_ranks import residual_rank_score, residual_rank_sensitivity
 from dagveil.statistics.residuals import (
     clip_residuals,

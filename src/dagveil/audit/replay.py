@@ -22,8 +22,7 @@ from dagveil.data.table import Table
 from dagveil.errors import DagveilError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
-from dagveil.methods.measured import Measured
-from dagveil.methods.method import Method
+from dagveil.methods.method import Measured, Method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import (
     DiscreteGaussian,
@@ -37,7 +36,7 @@ from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter
 from dagveil.privacy.mechanisms.smooth_median import dilation_bound
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.renyi_filter import RenyiFilter
+from dagveil.privacy.renyi import RenyiFilter
 from dagveil.progress import silent
 
 MOST_REPLAYS: Final = 20_000

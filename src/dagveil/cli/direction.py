@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
+from dagveil.cli.failure import stoppable
 from dagveil.cli.options import run_options
 from dagveil.cli.order import read_order
 from dagveil.cli.output import name_recovery, write_paid
-from dagveil.cli.stopping import stoppable
 from dagveil.cli.terminal import open_console, print_receipt, print_written, show_progress
 from dagveil.methods.pcd import RegressionRule
 from dagveil.runs.direction import DirectionSettings, Score, find_direction

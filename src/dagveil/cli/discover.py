@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from dagveil.cli.failure import stoppable
 from dagveil.cli.options import (
     has_search_options,
     method_options,
@@ -23,7 +24,6 @@ from dagveil.cli.options import (
 )
 from dagveil.cli.order import Order, read_order
 from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_output, write_paid
-from dagveil.cli.stopping import stoppable
 from dagveil.cli.terminal import count, print_receipt, print_result, print_written, show_progress
 from dagveil.evidence.bundle import AUTO, Choice, Evidence, load_evidence
 from dagveil.graphs.knowledge import Knowledge

@@ -14,19 +14,17 @@ from numpy.typing import NDArray
 from pyarrow import csv
 from rich.table import Table
 
-from dagveil.cli.collector import collect, export
-from dagveil.cli.device import randomise, send
+from dagveil.cli.device import collect, export, randomise, send
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.options import require_schema, search_options, search_settings
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.terminal import count, open_console, print_result, print_written, show_progress
 from dagveil.errors import DataError
-from dagveil.local.figures import Figures, success_with_priors
 from dagveil.local.law import REDRAWS, Rule, recover_law
-from dagveil.local.lines import LineFormat, check_labels
 from dagveil.local.planning import load_priors, plan_protocol
-from dagveil.local.protocol import Form, Mechanism, Protocol, load_protocol
+from dagveil.local.protocol import Figures, Form, Mechanism, Protocol, load_protocol, success_with_priors
 from dagveil.local.record import ComponentWise, Norm, Split
+from dagveil.local.reports import LineFormat, check_labels
 from dagveil.privacy.budget import exact, round_up
 from dagveil.report.html import render_report, render_svg
 from dagveil.report.model import build_model

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
+from dagveil.cli.failure import open_watched_ledger
 from dagveil.cli.options import find_rows, name_ledger, require_schema
 from dagveil.cli.output import check_writable, tell_recovery
-from dagveil.cli.stopping import open_watched_ledger
 from dagveil.data.engine import Rows
 from dagveil.data.schema import Schema
 from dagveil.errors import LedgerError

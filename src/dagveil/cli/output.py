@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
@@ -21,8 +21,11 @@ from sqlalchemy.exc import ArgumentError
 
 from dagveil.curator.journal import read_order
 from dagveil.errors import DataError
-from dagveil.runs.recovery import tell_stopped
-from dagveil.runs.saving import save_whole
+from dagveil.runs.recovery import save_whole, tell_stopped
+
+if TYPE_CHECKING:
+    pass
+
 
 _BESIDE_LEDGER: Final = ("", "-journal", "-wal", "-shm")
 """SQLite keeps these files beside its own."""

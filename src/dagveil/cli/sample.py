@@ -10,8 +10,7 @@ from pyarrow import csv, parquet
 
 from dagveil.cli.output import check_writable, write_output
 from dagveil.data.schema import save_schema
-from dagveil.examples.networks import NETWORK_NAMES, load_network
-from dagveil.examples.simulate import network_schema, sample_table
+from dagveil.examples.networks import NETWORK_NAMES, load_network, network_schema, sample_table
 
 HELP = (
     "Sample rows from a known network and write its schema: public data, to try things on.\n\n"

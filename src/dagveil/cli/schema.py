@@ -9,11 +9,10 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from dagveil.cli.failure import PlainGroup
+from dagveil.cli.failure import PlainGroup, stoppable
 from dagveil.cli.options import Command, run_options
 from dagveil.cli.order import read_order
 from dagveil.cli.output import check_writable, name_recovery, write_output, write_paid
-from dagveil.cli.stopping import stoppable
 from dagveil.cli.terminal import count, open_console, print_receipt, print_written
 from dagveil.data.check import check_source
 from dagveil.data.draft import draft_schema

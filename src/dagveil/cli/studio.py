@@ -30,7 +30,7 @@ def studio(folder: str, host: str, port: int, ledger: str, largest_upload: int, 
     address that is printed: it holds the token that lets you in. Runs go on when the studio stops, and are found again
     when it starts.
     """
-    from dagveil.local.serving import is_loopback
+    from dagveil.local.collector import is_loopback
     from dagveil.studio.app import Limits, serve
 
     if not is_loopback(host):

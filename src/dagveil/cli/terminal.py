@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from dagveil.cli.stopping import INTERRUPT
+from dagveil.cli.failure import INTERRUPT
 from dagveil.privacy.receipt import Receipt
 from dagveil.progress import Progress as Report
 from dagveil.runs.result import Result, ResultEdge

@@ -24,8 +24,7 @@ from dagveil.privacy.mechanisms import exponential
 from dagveil.privacy.mechanisms.gaussian import deviation_for
 from dagveil.privacy.mechanisms.smooth_median import release_median
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
-from dagveil.privacy.noise.draw_buffer import LaplaceBlocks
-from dagveil.privacy.noise.source import NoiseSource
+from dagveil.privacy.noise.source import LaplaceBlocks, NoiseSource
 from dagveil.privacy.process import HomeProcess
 from dagveil.privacy.receipt import SEEDED
 

@@ -14,7 +14,7 @@ from dagveil.data.moments import MomentPlan
 from dagveil.data.table import Table
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.gradients import curvature_squared_sensitivity, gradient_squared_sensitivity
+from dagveil.statistics.moments import curvature_squared_sensitivity, gradient_squared_sensitivity
 
 
 class GradientQuestions:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from dagveil.errors import DataError
-from dagveil.privacy import fraction_json
+from dagveil.files import decode_json, encode_json
 from dagveil.privacy.events import Event
 
 try:
@@ -74,7 +74,7 @@ class Journal:
             raise DataError(f"cannot make the recovery file {path}: {error.strerror}; choose another output") from error
         try:
             _lock(handle, path)
-            content = fraction_json.encode(order) + b"\n"
+            content = encode_json(order) + b"\n"
             journal = cls(path, handle, order, (), _chain("", content))
             journal._write(content)
             _sync_folder(path.parent)
@@ -106,11 +106,11 @@ class Journal:
 
     def add(self, events: Sequence[Event], question: str, values: Sequence[int]) -> None:
         """Write an answer, and durably if it was charged; others wait for `sync`."""
-        body = fraction_json.encode((tuple(events), question, tuple(values)))
+        body = encode_json((tuple(events), question, tuple(values)))
         digest = _chain(self._digest, body)
         # lines have a public length: whether a disk is full must not depend on what was drawn
         padded = ",".join(f"{value:>{WIDTH}}" for value in values)
-        head = fraction_json.encode(Kept(tuple(events), question, (), digest))
+        head = encode_json(Kept(tuple(events), question, (), digest))
         self._write(head.replace(b'"values":[]', f'"values":[{padded}]'.encode()) + b"\n", durably=bool(events))
         self._digest = digest
 
@@ -164,7 +164,7 @@ def _read(content: bytes, path: Path) -> tuple[Order, list[Kept], str, int]:
     """Return whose file it is, the answers that are whole, the last digest and where the last whole line ends."""
     head, mark, rest = content.partition(b"\n")
     try:
-        order = fraction_json.decode(head, Order)
+        order = decode_json(head, Order)
     except (msgspec.DecodeError, ValueError):
         mark = b""
     if not mark or order.version != JOURNAL_VERSION:
@@ -175,10 +175,10 @@ def _read(content: bytes, path: Path) -> tuple[Order, list[Kept], str, int]:
     answers: list[Kept] = []
     for line in rest.split(b"\n")[:-1]:
         try:
-            kept = fraction_json.decode(line, Kept)
+            kept = decode_json(line, Kept)
         except (msgspec.DecodeError, ValueError):
             break
-        if kept.digest != _chain(digest, fraction_json.encode((kept.events, kept.question, kept.values))):
+        if kept.digest != _chain(digest, encode_json((kept.events, kept.question, kept.values))):
             break
         answers.append(kept)
         digest = kept.digest

@@ -29,8 +29,7 @@ from dagveil.evidence.tables import (
     two_way_margins,
 )
 from dagveil.evidence.triples import TripleEvidence
-from dagveil.privacy import fraction_json
-from dagveil.privacy.document import Document
+from dagveil.files import Document, encode_json
 from dagveil.privacy.receipt import Receipt
 from dagveil.privacy.recount import check_receipt, check_summary
 from dagveil.privacy.release import (
@@ -245,7 +244,7 @@ def digest_releases(releases: tuple[Release, ...]) -> str:
     >>> digest_releases(())[:8]
     '4f53cda1'
     """
-    return hashlib.sha256(fraction_json.encode(releases)).hexdigest()
+    return hashlib.sha256(encode_json(releases)).hexdigest()
 
 
 def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -> Independence | None:

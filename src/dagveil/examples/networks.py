@@ -1,4 +1,4 @@
-"""Published Bayesian networks with their probability tables: the ground truth of the benchmarks."""
+"""Known networks, and rows sampled from them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from dagveil.data.column import Categorical, Numeric
+from dagveil.data.schema import Schema
 from dagveil.errors import GraphError, MethodError
 from dagveil.graphs.dag import Dag
 
@@ -91,3 +94,233 @@ def read_network(name: str) -> Network:
         table.setflags(write=False)
         tables[node["name"]] = table
     return Network(content["name"], tuple(levels), levels, parents, tables)
+
+
+MOST_PARENTS = 4
+"""More parents than this are dropped from a random network: its tables grow with their product."""
+
+
+def sample_codes(network: Network, n_rows: int, rng: np.random.Generator) -> dict[str, NDArray[np.uint8]]:
+    """Draw rows from a network, as the positions of their levels.
+
+    Returns
+    -------
+    dict from node to array of uint8
+        One array of length `n_rows` for each node, in the order of ``network.nodes``.
+
+    Examples
+    --------
+    >>> from dagveil.examples.networks import load_network
+    >>> codes = sample_codes(load_network("cancer"), 5, np.random.default_rng(0))
+    >>> codes["Cancer"].shape, int(codes["Cancer"].max()) <= 1
+    ((5,), True)
+    """
+    codes: dict[str, NDArray[np.uint8]] = {}
+    for node in network.dag().order():
+        bounds = _cumulate(network.tables[node].reshape(-1, len(network.levels[node])))
+        draw = rng.random(n_rows)
+        code = np.zeros(n_rows, dtype=np.uint8)
+        if network.parents[node]:
+            case = np.zeros(n_rows, dtype=np.intp)
+            for parent in network.parents[node]:
+                case *= len(network.levels[parent])
+                case += codes[parent]
+            for bound in bounds.T:
+                code += draw >= bound[case]
+        else:
+            for bound in bounds.T:
+                code += draw >= bound[0]
+        codes[node] = code
+    return {node: codes[node] for node in network.nodes}
+
+
+def sample_table(network: Network, n_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Draw rows from a network, as a table of dictionary-encoded strings.
+
+    Examples
+    --------
+    >>> from dagveil.examples.networks import load_network
+    >>> sample_table(load_network("asia"), 3, np.random.default_rng(0)).shape
+    (3, 8)
+    """
+    return pa.table(
+        {
+            node: pa.DictionaryArray.from_arrays(pa.array(code), pa.array(network.levels[node], type=pa.string()))
+            for node, code in sample_codes(network, n_rows, rng).items()
+        }
+    )
+
+
+def network_schema(network: Network, n_rows: int, dataset: str | None = None) -> Schema:
+    """Return the schema of rows drawn from a network: everything about them is public.
+
+    Examples
+    --------
+    >>> from dagveil.examples.networks import load_network
+    >>> network_schema(load_network("asia"), 100).columns["smoke"].labels
+    ('yes', 'no')
+    """
+    return Schema(
+        dataset=dataset or f"{network.name}-sample",
+        reviewed=True,
+        public=True,
+        nominal_rows=n_rows,
+        columns={node: Categorical(network.levels[node], network.levels[node][0]) for node in network.nodes},
+    )
+
+
+def random_network(
+    n_nodes: int, sparseness: float, rng: np.random.Generator, n_levels: tuple[int, int] = (2, 4)
+) -> Network:
+    """Draw a random network over the columns x1, x2, ….
+
+    The nodes are put in a random order, so that the order of the columns says nothing about the graph. Each pair is
+    an edge with probability `sparseness`, from the earlier to the later; of more than four parents a random four
+    stay. Numbers of levels are uniform between the two given, both included; each row of a table is uniform on the
+    simplex (a Dirichlet distribution with all parameters 1).
+
+    Examples
+    --------
+    >>> random_network(5, 0.4, np.random.default_rng(0)).nodes
+    ('x1', 'x2', 'x3', 'x4', 'x5')
+    """
+    _check_graph_size(n_nodes, sparseness)
+    fewest, most = n_levels
+    if not 1 <= fewest <= most <= 256:
+        raise GraphError(f"numbers of levels must run from 1 to 256 at most, not from {fewest} to {most}")
+    nodes = tuple(f"x{position + 1}" for position in range(n_nodes))
+    counts = rng.integers(fewest, most, size=n_nodes, endpoint=True)
+    levels = {node: tuple(f"v{code}" for code in range(count)) for node, count in zip(nodes, counts, strict=True)}
+    order = [nodes[position] for position in rng.permutation(n_nodes)]
+    parents: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, NDArray[np.float64]] = {}
+    for position, node in enumerate(order):
+        chosen = [order[earlier] for earlier in np.flatnonzero(rng.random(position) < sparseness)]
+        if len(chosen) > MOST_PARENTS:
+            chosen = [str(parent) for parent in rng.choice(chosen, size=MOST_PARENTS, replace=False)]
+        parents[node] = tuple(sorted(chosen, key=nodes.index))
+        shape = tuple(len(levels[parent]) for parent in parents[node])
+        tables[node] = rng.dirichlet(np.ones(len(levels[node])), size=shape)
+    return Network(f"random-{n_nodes}-{sparseness:g}", nodes, levels, parents, tables)
+
+
+@dataclass(frozen=True)
+class LinearGaussian:
+    """A linear model with independent Gaussian errors.
+
+    Parameters
+    ----------
+    nodes : tuple of str
+    weights : array (n_nodes, n_nodes)
+        ``weights[i, j]`` is the effect of node i on node j; zero means no edge.
+    scales : array (n_nodes,)
+        Standard deviations of the errors.
+
+    Examples
+    --------
+    >>> model = LinearGaussian(("x", "y"), np.array([[0.0, 0.5], [0.0, 0.0]]), np.ones(2))
+    >>> model.dag().edges
+    frozenset({('x', 'y')})
+    >>> model.covariance().tolist()
+    [[1.0, 0.5], [0.5, 1.25]]
+    """
+
+    nodes: tuple[str, ...]
+    weights: NDArray[np.float64]
+    scales: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        size = len(self.nodes)
+        if self.weights.shape != (size, size) or self.scales.shape != (size,):
+            raise GraphError(
+                f"{size} nodes need weights of shape ({size}, {size}) and {size} scales; "
+                f"these have {self.weights.shape} and {self.scales.shape}"
+            )
+
+    def dag(self) -> Dag:
+        """Return the graph of the weights that are not zero."""
+        edges = zip(*np.nonzero(self.weights), strict=True)
+        return Dag(self.nodes, frozenset((self.nodes[tail], self.nodes[head]) for tail, head in edges))
+
+    def covariance(self) -> NDArray[np.float64]:
+        """Return the exact covariance matrix of the nodes."""
+        spread = np.linalg.inv(np.eye(len(self.nodes)) - self.weights)
+        covariance: NDArray[np.float64] = spread.T @ np.diag(self.scales**2) @ spread
+        return covariance
+
+
+def random_linear_gaussian(n_nodes: int, sparseness: float, rng: np.random.Generator) -> LinearGaussian:
+    """Draw a linear Gaussian model over x1, x2, … in the way of pcalg's ``randomDAG`` and ``rmvDAG``.
+
+    Each pair i < j is an edge from i to j with probability `sparseness`, with a weight uniform between 0.1 and 1;
+    the errors are standard normal.
+
+    Examples
+    --------
+    >>> random_linear_gaussian(4, 0.0, np.random.default_rng(0)).dag().edges
+    frozenset()
+    """
+    _check_graph_size(n_nodes, sparseness)
+    chosen = np.triu(rng.random((n_nodes, n_nodes)) < sparseness, k=1)
+    weights = np.where(chosen, rng.uniform(0.1, 1.0, size=(n_nodes, n_nodes)), 0.0)
+    return LinearGaussian(tuple(f"x{position + 1}" for position in range(n_nodes)), weights, np.ones(n_nodes))
+
+
+def sample_linear_gaussian(model: LinearGaussian, n_rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Draw rows from a linear Gaussian model: an array (n_rows, n_nodes), columns in the order of ``model.nodes``.
+
+    Examples
+    --------
+    >>> model = random_linear_gaussian(3, 0.5, np.random.default_rng(0))
+    >>> sample_linear_gaussian(model, 10, np.random.default_rng(1)).shape
+    (10, 3)
+    """
+    place = {node: position for position, node in enumerate(model.nodes)}
+    rows = rng.standard_normal((n_rows, len(model.nodes))) * model.scales
+    for node in model.dag().order():
+        column = place[node]
+        rows[:, column] += rows @ np.where(np.arange(len(place)) == column, 0.0, model.weights[:, column])
+    return rows
+
+
+def _cumulate(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the upper ends of all levels but the last, exactly 1 where no later level is possible.
+
+    Rounding could leave 0.9999999999999999 there, and a level of probability 0 would be drawn now and then.
+    """
+    bounds: NDArray[np.float64] = np.cumsum(table, axis=1)[:, :-1]
+    rest = np.cumsum(table[:, ::-1], axis=1)[:, ::-1][:, 1:]
+    bounds[rest == 0.0] = 1.0
+    return bounds
+
+
+def _check_graph_size(n_nodes: int, sparseness: float) -> None:
+    if n_nodes < 1 or not 0.0 <= sparseness <= 1.0:
+        raise GraphError(
+            f"a random graph needs at least 1 node and a sparseness between 0 and 1, not {n_nodes} and {sparseness}"
+        )
+
+
+def gaussian_schema(model: LinearGaussian, n_rows: int, declare_spread: bool = True) -> Schema:
+    """Return a schema for rows of a linear Gaussian model, with spreads rounded to one digit as a person would.
+
+    Parameters
+    ----------
+    model
+        The model.
+    n_rows
+        Nominal number of rows.
+    declare_spread
+        Whether the spreads are public; if not, a run finds them privately.
+    """
+    spreads = [float(f"{value:.1g}") for value in np.sqrt(np.diag(model.covariance()))]
+    return Schema(
+        dataset="linear-gaussian-sample",
+        reviewed=True,
+        public=True,
+        nominal_rows=n_rows,
+        columns={
+            node: Numeric(bounds=(-10.0 * spread, 10.0 * spread), center=0.0, spread=spread if declare_spread else None)
+            for node, spread in zip(model.nodes, spreads, strict=True)
+        },
+    )

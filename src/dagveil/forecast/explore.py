@@ -18,6 +18,7 @@ from scipy.special import stdtrit
 from dagveil._version import __version__
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DataError, MethodError, SchemaError, UnreviewedSchemaError
+from dagveil.files import Document, encode_json
 from dagveil.forecast.choose import check_method, fitting_methods, scale_budget
 from dagveil.forecast.detection import find_weakest
 from dagveil.forecast.recommendation import Curve, Point, Recommendation, recommend
@@ -25,9 +26,7 @@ from dagveil.forecast.synthetic import STRENGTH, SyntheticLaw
 from dagveil.forecast.trial_runs import TimeLimit, TrialOutcome, TrialRun, fit_time_limit, most_common_order, run_trials
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
-from dagveil.privacy import fraction_json
 from dagveil.privacy.budget import Amount, Budget
-from dagveil.privacy.document import Document
 from dagveil.progress import Progress, silent
 from dagveil.runs.run import LedgerPlace, UnnamedLedger, find_left, schema_knowledge
 
@@ -108,7 +107,7 @@ class Exploration(msgspec.Struct, frozen=True):
 
     def to_json(self) -> str:
         """Write the exploration as JSON."""
-        return msgspec.json.format(fraction_json.encode(self), indent=2).decode()
+        return msgspec.json.format(encode_json(self), indent=2).decode()
 
     def to_svg(self) -> str:
         """Draw the curves."""

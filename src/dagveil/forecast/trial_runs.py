@@ -22,11 +22,10 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, Release
 from dagveil.progress import Progress
-from dagveil.runs.cost import estimate_cost
+from dagveil.runs.cost import estimate_cost, work_of_run
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.runs.machine_speed import Speed
 from dagveil.runs.search import search_evidence
-from dagveil.runs.work import work_of_run
 from dagveil.search.settings import SearchSettings
 
 MADE_CELL = 1.5e-7

@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError
-from dagveil.local.channel import WHOLE, Channel, channel_from_weights, round_up
-from dagveil.local.geometric import find_rate
-from dagveil.local.randomised_response import check_truth
+from dagveil.local.channel import WHOLE, Channel, channel_from_weights, check_truth, find_rate, round_up
 from dagveil.local.record import Norm, Undo, check_product, check_records
 from dagveil.privacy.noise.source import NoiseSource
 

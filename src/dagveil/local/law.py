@@ -13,11 +13,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError, DataError, EvidenceError
-from dagveil.local.collected import read_reports
 from dagveil.local.combined_geometric import MOST_WRITTEN_OUT, CombinedGeometric
 from dagveil.local.protocol import Protocol
 from dagveil.local.record import ComponentWise, Undo, join
 from dagveil.local.reports import Reports
+from dagveil.local.store import read_reports
 
 Floats = NDArray[np.float64]
 

@@ -9,14 +9,22 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from dagveil._version import __version__
 from dagveil.data.schema import Schema, load_toml
 from dagveil.errors import BudgetError, DataError, SchemaError
 from dagveil.local.combined_geometric import CombinedGeometric
-from dagveil.local.figures import Figures, column_figures, record_figures
-from dagveil.local.protocol import PROTOCOL_VERSION, Form, Mechanism, PlannedColumn, Protocol
+from dagveil.local.protocol import (
+    PROTOCOL_VERSION,
+    Figures,
+    Floats,
+    Form,
+    Mechanism,
+    PlannedColumn,
+    Protocol,
+    column_figures,
+    record_figures,
+)
 from dagveil.local.record import (
     ComponentWise,
     Norm,
@@ -32,8 +40,6 @@ from dagveil.local.record import (
     split_epsilon,
 )
 from dagveil.local.weights import MatrixWeights, ResponseWeights
-
-Floats = NDArray[np.float64]
 
 
 def load_priors(path: str | Path, protocol: Protocol) -> tuple[Floats, ...]:

@@ -14,15 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError
-from dagveil.local.channel import Channel, round_up, widest_gaps
-from dagveil.local.geometric import bounded_geometric, geometric_with_epsilon
-from dagveil.local.randomised_response import (
+from dagveil.local.channel import (
     HAIR,
+    Channel,
+    bounded_geometric,
     check_truth,
+    geometric_with_epsilon,
     lower,
     randomised_response,
     response_with_truth,
+    round_up,
     truth_of_response,
+    widest_gaps,
     write_size,
 )
 from dagveil.privacy.noise.source import NoiseSource

@@ -9,8 +9,7 @@ import msgspec
 import numpy as np
 
 from dagveil.errors import BudgetError
-from dagveil.local.channel import WHOLE, Channel
-from dagveil.local.geometric import bounded_geometric
+from dagveil.local.channel import WHOLE, Channel, bounded_geometric
 
 SAME: Final = 1e-9
 """By how much a probability may differ from the mechanism's: exponentials differ a little between machines."""

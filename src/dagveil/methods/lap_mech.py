@@ -12,8 +12,7 @@ from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import check_countable
 from dagveil.methods.measure import measure_jointly
-from dagveil.methods.measured import Measured
-from dagveil.methods.method import COUNTED, TWO_COLUMNS, XU_2017, Method, SharpCase
+from dagveil.methods.method import COUNTED, TWO_COLUMNS, XU_2017, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.progress import Progress

@@ -10,9 +10,11 @@ from itertools import combinations
 from statistics import median
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from dagveil.curator import Curator
-from dagveil.data.column import Numeric
+from dagveil.data.column import LevelColumn, Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
@@ -23,17 +25,46 @@ from dagveil.evidence.triples import TripleEvidence
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure_moments import measure_moments
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, measure_tables, warn_of_noise
-from dagveil.methods.measured import Measured
-from dagveil.methods.method import TWO_COLUMNS, TWO_NUMBERS, Method, SharpCase
+from dagveil.methods.method import TWO_COLUMNS, TWO_NUMBERS, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import mu_squared_of
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.release import Release
+from dagveil.privacy.release import NoisyCounts, Release
 from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
 from dagveil.statistics.contingency import counts_sensitivity, interactions_squared_sensitivity
+
+LEVELS_SHARE = Fraction(1, 20)
+"""Share of the budget for the one-way tables that centre and scale columns with levels."""
+
+
+def release_levels(curator: Curator, share: Fraction) -> tuple[NoisyCounts, ...]:
+    """Release the one-way tables of columns with levels; nothing if all columns are numeric."""
+    names = [(name,) for name, column in curator.schema.columns.items() if not isinstance(column, Numeric)]
+    return curator.count_tables(names, share, "one-way tables")
+
+
+def read_shares(table: NoisyCounts) -> NDArray[np.float64]:
+    """Return the shares of levels that a noisy one-way table speaks for."""
+    counts = np.maximum(table.counts, math.sqrt(table.count_variance))
+    return np.asarray(counts / counts.sum())
+
+
+def scale_levels(column: LevelColumn, shares: NDArray[np.float64]) -> tuple[float, float]:
+    """Return centre and spread of the column's scores under these shares of levels.
+
+    Examples
+    --------
+    >>> from dagveil.data.column import Boolean
+    >>> scale_levels(Boolean(outside="false"), np.array([0.5, 0.5]))
+    (0.5, 0.5)
+    """
+    numbers = np.array(column.numbers)
+    center = float(shares @ numbers)
+    return center, math.sqrt(float(shares @ (numbers - center) ** 2)) or 1.0
+
 
 ROWS_SHARE = Fraction(1, 100)
 """Share of the budget that estimates the number of rows when the schema declares none."""

@@ -31,8 +31,7 @@ from dagveil.methods.measure_moments import (
     tell_coarse_bits,
     warn_of_moment_noise,
 )
-from dagveil.methods.measured import Measured
-from dagveil.methods.method import TWO_NUMBERS, Method, SharpCase
+from dagveil.methods.method import TWO_NUMBERS, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter

@@ -20,7 +20,7 @@ from dagveil.data.moments import MomentPlan, choose_bits
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measured import Measured
+from dagveil.methods.method import Measured
 from dagveil.privacy.release import NoisyMagnitudes, Release
 from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import SkeletonSettings

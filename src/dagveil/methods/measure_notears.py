@@ -14,11 +14,17 @@ from dagveil.data.column import LevelColumn, Numeric
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.measure import ROUND_SEARCH, check_measurable, release_rows
+from dagveil.methods.measure import (
+    LEVELS_SHARE,
+    ROUND_SEARCH,
+    check_measurable,
+    read_shares,
+    release_levels,
+    release_rows,
+    scale_levels,
+)
 from dagveil.methods.measure_moments import measure_moments
-from dagveil.methods.measured import Measured
-from dagveil.methods.method import TWO_NUMBERS, ZHENG_2018, Method, SharpCase
-from dagveil.methods.scores import LEVELS_SHARE, read_shares, release_levels, scale_levels
+from dagveil.methods.method import TWO_NUMBERS, ZHENG_2018, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter

@@ -24,7 +24,7 @@ from dagveil.evidence.bundle import Stage, independence_from
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measured import Measured
+from dagveil.methods.method import Measured
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import tightest_filter

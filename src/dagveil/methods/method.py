@@ -13,13 +13,24 @@ import msgspec
 from dagveil.curator import Curator
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
+from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, check_countable
-from dagveil.methods.measured import Measured
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter
+from dagveil.privacy.release import Release
 from dagveil.progress import Progress
 from dagveil.search.settings import SearchRule
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Releases, the plan as it was carried out, and what a reader should know about it."""
+
+    releases: tuple[Release, ...]
+    plan: tuple[Stage, ...]
+    findings: tuple[str, ...]
+
 
 XU_2017 = "Xu, Yuan and Wu, Differential privacy preserving causal graph discovery, PAC 2017"
 WANG_2020 = "Wang, Pang and Song, Towards practical differentially private causal graph discovery, NeurIPS 2020"
@@ -41,7 +52,7 @@ questions."""
 TWO_COLUMNS, BLOCK, TWO_NUMBERS = "two columns of levels", "a block of columns", "two columns of numbers"
 """Kinds of sharp pairs, as the audit names them."""
 
-Release = Callable[[Curator, Knowledge, Any, Progress], Measured]
+ReleaseEvidence = Callable[[Curator, Knowledge, Any, Progress], Measured]
 Ask = Callable[[Curator, Knowledge, Any, Progress], Asked]
 
 
@@ -95,7 +106,7 @@ class Method:
     settings: type[msgspec.Struct]
     accounting: Callable[[Budget, Schema, Any, Knowledge], Filter]
     check: Callable[[Schema, Knowledge], None]
-    release: Release | None = None
+    release: ReleaseEvidence | None = None
     ask: Ask | None = None
     search: SearchRule = SearchRule.TESTS
     relative_time: float = 10.0

@@ -30,9 +30,15 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive
-from dagveil.methods.measure import check_measurable, release_rows
+from dagveil.methods.measure import (
+    LEVELS_SHARE,
+    check_measurable,
+    read_shares,
+    release_levels,
+    release_rows,
+    scale_levels,
+)
 from dagveil.methods.method import MA_2022, TWO_NUMBERS, Method, SharpCase
-from dagveil.methods.scores import LEVELS_SHARE, read_shares, release_levels, scale_levels
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter

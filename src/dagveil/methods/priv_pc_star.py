@@ -9,8 +9,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure import check_measurable, is_numeric, measure
-from dagveil.methods.measured import Measured
-from dagveil.methods.method import TWO_NUMBERS, XU_2017, Method, SharpCase
+from dagveil.methods.method import TWO_NUMBERS, XU_2017, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter

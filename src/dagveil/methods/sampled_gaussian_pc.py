@@ -25,8 +25,7 @@ from dagveil.methods.method import COUNTED, FROM_PUBLIC_ROWS, ONE_QUESTION, TWO_
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.renyi import best_order, smallest_ratio
-from dagveil.privacy.renyi_filter import RenyiFilter
+from dagveil.privacy.renyi import RenyiFilter, best_order, smallest_ratio
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune
 

@@ -19,9 +19,8 @@ from dagveil.data.moments import FeaturePlan, MomentPlan
 from dagveil.data.schema import MOST_ROWS, Schema
 from dagveil.errors import MethodError, SchemaError
 from dagveil.evidence.bundle import Study
-from dagveil.privacy import fraction_json
+from dagveil.files import Document, encode_json
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.document import Document
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
 
@@ -155,7 +154,7 @@ class MeasurementPlan(msgspec.Struct, frozen=True):
             "sites": self.sites,
             "asks": self.asks,
         }
-        plain = msgspec.json.decode(fraction_json.encode(fields))
+        plain = msgspec.json.decode(encode_json(fields))
         return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
 
     def site_named(self, name: str | None) -> PlannedSite:
@@ -172,7 +171,7 @@ class MeasurementPlan(msgspec.Struct, frozen=True):
 
     def to_json(self) -> str:
         """Write the plan as JSON."""
-        return msgspec.json.format(fraction_json.encode(self), indent=2).decode()
+        return msgspec.json.format(encode_json(self), indent=2).decode()
 
     def save(self, path: str | Path) -> None:
         """Write the plan to a file."""

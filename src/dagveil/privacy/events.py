@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from dagveil.errors import InvalidBudgetError
-from dagveil.privacy import fraction_json
+from dagveil.files import encode_json, read_fraction
 
 ROUNDING_VARIANCE: Final = 2
 """Variance that the rounding step of docs/proofs/discrete-gaussian.md takes out of a discrete Gaussian."""
@@ -216,7 +216,7 @@ def encode_event(event: Event) -> bytes:
     >>> encode_event(SparseVectorRound("edge", Fraction(1, 10)))
     b'{"kind":"sparse-vector-round","label":"edge","epsilon":"1/10"}'
     """
-    return fraction_json.encode(event)
+    return encode_json(event)
 
 
 def decode_event(content: bytes | str) -> Event:
@@ -227,5 +227,5 @@ def decode_event(content: bytes | str) -> Event:
     >>> decode_event('{"kind":"unbounded","label":"edge","reason":"as published"}')
     Unbounded(label='edge', reason='as published')
     """
-    event: Event = msgspec.json.decode(content, type=Event, dec_hook=fraction_json.read_fraction)
+    event: Event = msgspec.json.decode(content, type=Event, dec_hook=read_fraction)
     return event

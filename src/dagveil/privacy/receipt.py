@@ -9,7 +9,7 @@ from fractions import Fraction
 import msgspec
 from msgspec.structs import force_setattr
 
-from dagveil.privacy import fraction_json
+from dagveil.files import decode_json, encode_json, parse_fraction
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.events import Event, Unbounded
 from dagveil.privacy.guessing import PER_PERSON, name_unit, tell_guessing
@@ -78,9 +78,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         force_setattr(self, "relation", Relation(self.relation))
         for name in ("epsilon", "delta", "accounting_total", "accounting_spent"):
             value = getattr(self, name)
-            force_setattr(
-                self, name, str(value if isinstance(value, Fraction) else fraction_json.parse_fraction(value))
-            )
+            force_setattr(self, name, str(value if isinstance(value, Fraction) else parse_fraction(value)))
 
     @property
     def guaranteed(self) -> bool:
@@ -100,12 +98,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         """Write the receipt as JSON."""
-        return fraction_json.encode(self)
+        return encode_json(self)
 
     @classmethod
     def from_json(cls, content: bytes | str) -> Receipt:
         """Read a receipt from JSON."""
-        return fraction_json.decode(content, cls)
+        return decode_json(content, cls)
 
     def _origin(self) -> tuple[str, ...]:
         """Say who answers for a method that dagveil does not bring."""

@@ -13,7 +13,7 @@ from dagveil.privacy.conversion import TOTAL_MARGIN
 from dagveil.privacy.events import Unbounded
 from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.receipt import Calibration, Receipt
-from dagveil.privacy.renyi_filter import RenyiFilter
+from dagveil.privacy.renyi import RenyiFilter
 
 _BY_NAME: Final = {kind.name: kind for kind in (PureFilter, ZcdpFilter, ApproximateZcdpFilter, GaussianFilter)}
 _RENYI: Final = re.compile(r"Renyi accounting at order ([0-9]{1,6})")

@@ -19,6 +19,7 @@ from dagveil.errors import BudgetError, InvalidBudgetError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import DELTA_SLACK, EPSILON_SLACK
 from dagveil.privacy.events import Event, SubsampledGaussian, pure_cost, zcdp_cost
+from dagveil.privacy.filter import _SumFilter
 
 MOST_ORDER: Final = 1024
 """Largest order: up to here COST_MARGIN covers the rounding of every term of a cost."""
@@ -238,3 +239,41 @@ def _log_rest(rate: Fraction) -> float:
 def _log_choices(order: int) -> NDArray[np.float64]:
     """Logarithms of the binomial coefficients from 2 to the order."""
     return np.array([math.log(math.comb(order, k)) for k in range(2, order + 1)])
+
+
+class RenyiFilter(_SumFilter):
+    """Sum of Rényi divergences of one integer order (docs/proofs/renyi-filter.md).
+
+    Parameters
+    ----------
+    budget
+        Epsilon and delta of the run.
+    order
+        Chosen before the run and from public figures, for example by `best_order`.
+
+    Examples
+    --------
+    >>> from dagveil.privacy.events import SubsampledGaussian
+    >>> f = RenyiFilter(Budget.of(1, 1e-6), 24)
+    >>> f.charge(SubsampledGaussian("pair", Fraction(1, 10), Fraction(1), Fraction(400)))
+    >>> f.name, round(float(f.spent / f.total), 4)
+    ('Renyi accounting at order 24', 0.0005)
+    """
+
+    _unit = "Renyi divergence"
+
+    def __init__(self, budget: Budget, order: int) -> None:
+        self._order = checked_order(order)
+        self.name = f"Renyi accounting at order {order}"
+        super().__init__(budget)
+
+    @property
+    def order(self) -> int:
+        """The order of the divergence."""
+        return self._order
+
+    def _total_of(self, budget: Budget) -> Fraction:
+        return renyi_of(budget, self._order)
+
+    def _price_of(self, event: Event) -> Fraction | None:
+        return renyi_cost(event, self._order)

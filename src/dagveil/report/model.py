@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from dagveil.files import write_fraction
 from dagveil.privacy.events import Event
-from dagveil.privacy.fraction_json import write_fraction
 from dagveil.privacy.receipt import Receipt, Trust
 from dagveil.report.audit_section import Attempts, tell_attempts
 from dagveil.report.formatting import (

@@ -25,11 +25,11 @@ from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage, independence_from
 from dagveil.evidence.questions import Questions
+from dagveil.files import encode_json
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.method import Method
 from dagveil.methods.pcd import Bandwidth, RegressionRule, Rows, count_slots, default_penalty
 from dagveil.methods.regressions import ReleasedFunctions, functions_from_table
-from dagveil.privacy import fraction_json
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
@@ -150,7 +150,7 @@ class Direction(msgspec.Struct, frozen=True):
 
     def to_json(self) -> str:
         """Write the answer as JSON."""
-        return msgspec.json.format(fraction_json.encode(self), indent=2).decode()
+        return msgspec.json.format(encode_json(self), indent=2).decode()
 
     def save(self, path: str | Path) -> None:
         """Write the answer to a file."""

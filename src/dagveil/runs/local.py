@@ -17,11 +17,11 @@ from dagveil.errors import BudgetError, DataError, MethodError
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.local.collected import Collected, read_reports
 from dagveil.local.linear_reports import LinearReportEvidence, report_score
 from dagveil.local.protocol import Protocol, load_protocol
 from dagveil.local.record import Undo
 from dagveil.local.reports import ReportEvidence, Reports
+from dagveil.local.store import Collected, read_reports
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.events import RandomisedResponse
 from dagveil.privacy.filter import PureFilter
@@ -41,8 +41,7 @@ from dagveil.runs.result import (
     tell_solidity,
 )
 from dagveil.runs.run import schema_knowledge
-from dagveil.runs.search import search_by
-from dagveil.runs.variations import vary_levels
+from dagveil.runs.search import search_by, vary_levels
 from dagveil.search.confidence import agree, redraw_graphs
 from dagveil.search.constraint.skeleton import SkeletonSettings, bound_false_edges
 from dagveil.search.score.ges import greedy_equivalence_search

@@ -14,12 +14,12 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, GraphError
 from dagveil.evidence.bundle import Choice, Part, Stage, check_receipts, check_stages
+from dagveil.files import Document
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.exchange.dot import to_dot
 from dagveil.graphs.exchange.formats import Extension, Format, write_graph
 from dagveil.graphs.exchange.networkx_graphs import to_networkx, to_node_link
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.privacy.document import Document
 from dagveil.privacy.receipt import Receipt
 from dagveil.search.confidence import Shares
 

@@ -35,10 +35,9 @@ from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.receipt import SEEDED, Calibration, Receipt
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress
-from dagveil.runs.cost import Work, check_fits
+from dagveil.runs.cost import Work, check_fits, work_of_reading, work_of_run
 from dagveil.runs.machine_speed import Speed
 from dagveil.runs.recovery import open_curator
-from dagveil.runs.work import work_of_reading, work_of_run
 
 LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
 

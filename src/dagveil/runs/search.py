@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
@@ -29,7 +31,9 @@ from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs.result import (
     RESULT_VERSION,
+    ChangedEdge,
     Confidence,
+    Join,
     MethodUsed,
     Result,
     Variation,
@@ -41,7 +45,6 @@ from dagveil.runs.result import (
     tell_solidity,
 )
 from dagveil.runs.run import schema_knowledge
-from dagveil.runs.variations import vary_levels
 from dagveil.search.confidence import MEANING, Shares, agree, find_alternatives, redraw_graphs
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
 from dagveil.search.constraint.skeleton import (
@@ -55,6 +58,64 @@ from dagveil.search.score.hybrid import ScoreSearchSettings, search_by_score
 from dagveil.search.score.linear import find_linear_dag
 from dagveil.search.score.notears import forbidden_entries
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
+
+FACTORS: Final = (0.1, 10.0)
+"""Levels are varied by these factors, one level at a time."""
+MOST_LEVEL: Final = 0.5
+"""A level is not raised above this: beyond it, a test that says nothing would count as a finding."""
+
+_LEVELS: Final[tuple[Literal["marginal_level", "conditional_level"], ...]] = ("marginal_level", "conditional_level")
+
+
+def vary_levels(
+    graph: Cpdag, settings: SkeletonSettings, search: Callable[[SkeletonSettings], Cpdag], progress: Progress
+) -> tuple[Variation, ...]:
+    """Search again at neighbouring levels, and tell what differs from the graph.
+
+    Parameters
+    ----------
+    graph
+        What the search found at its own levels.
+    settings
+        Its levels.
+    search
+        The search at other levels, over the same evidence: post-processing, so it is free.
+    progress
+        Told after each search.
+    """
+    steps = [(name, factor * getattr(settings, name)) for name in _LEVELS for factor in FACTORS]
+    steps = [(name, float(f"{value:.6g}")) for name, value in steps if value <= MOST_LEVEL]
+    variations = []
+    for done, (name, value) in enumerate(steps, start=1):
+        other = search(replace(settings, **{name: value}))
+        variations.append(Variation(name, value, compare_graphs(graph, other)))
+        progress("searching at neighbouring levels", done, len(steps))
+    return tuple(variations)
+
+
+def compare_graphs(before: Cpdag, after: Cpdag) -> tuple[ChangedEdge, ...]:
+    """List the pairs that two graphs join differently.
+
+    Examples
+    --------
+    >>> empty = Cpdag.empty(("a", "b"))
+    >>> compare_graphs(empty, Cpdag(("a", "b"), frozenset({("b", "a")}), frozenset()))
+    (ChangedEdge(source='a', target='b', before='none', after='reversed'),)
+    """
+    changes = []
+    for source, target in sorted(tuple(sorted(pair)) for pair in before.skeleton() | after.skeleton()):
+        was, is_now = _join(before, source, target), _join(after, source, target)
+        if was != is_now:
+            changes.append(ChangedEdge(source, target, was, is_now))
+    return tuple(changes)
+
+
+def _join(graph: Cpdag, source: str, target: str) -> Join:
+    if (source, target) in graph.directed:
+        return "directed"
+    if (target, source) in graph.directed:
+        return "reversed"
+    return "undirected" if frozenset((source, target)) in graph.undirected else "none"
 
 
 def search_evidence(

@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from dagveil.local.serving import knows_host
+from dagveil.local.collector import knows_host
 from dagveil.studio.responses import Refusal
 
 if TYPE_CHECKING:

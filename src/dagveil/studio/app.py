@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dagveil.errors import DagveilError, MissingExtraError
-from dagveil.local.collector import listen
-from dagveil.local.serving import Quiet, run_server
+from dagveil.local.collector import Quiet, listen, run_server
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.studio.access import ENTERED, AccessControl, Keys, Place
 from dagveil.studio.folder import Folder

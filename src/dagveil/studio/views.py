@@ -18,10 +18,9 @@ from dagveil.privacy.budget import Budget, round_down, round_up
 from dagveil.privacy.ledger import account as books
 from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.runs.cost import Cost, estimate_cost, tell_bytes, tell_seconds
+from dagveil.runs.cost import Cost, estimate_cost, tell_bytes, tell_seconds, work_of_run
 from dagveil.runs.machine_speed import load_speed
 from dagveil.runs.run import schema_knowledge
-from dagveil.runs.work import work_of_run
 from dagveil.studio.folder import DataFile, SchemaState
 from dagveil.studio.jobs import STOPPED, Job, JobKind, JobState, is_kept
 from dagveil.studio.responses import (

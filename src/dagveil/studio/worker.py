@@ -27,8 +27,8 @@ from dagveil.privacy.ledger.watched import WatchedLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.runs.knowledge_file import knowledge_from_toml
+from dagveil.runs.recovery import save_whole
 from dagveil.runs.result import Result
-from dagveil.runs.saving import save_whole
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import Folder

@@ -8,7 +8,7 @@ import click
 
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.terminal import count, show_progress
-from dagveil.runs.saving import save_whole
+from dagveil.runs.recovery import save_whole
 from dagveil_bench.commands.group import bench, workers_option
 from dagveil_bench.studies.datasets import data_plugins
 from dagveil_bench.studies.figure import draw_study

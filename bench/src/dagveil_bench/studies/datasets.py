@@ -14,9 +14,10 @@ import numpy as np
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
-from dagveil.examples.networks import NETWORK_NAMES, load_network
-from dagveil.examples.simulate import (
+from dagveil.examples.networks import (
+    NETWORK_NAMES,
     gaussian_schema,
+    load_network,
     network_schema,
     random_linear_gaussian,
     random_network,

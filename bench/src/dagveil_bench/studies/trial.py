@@ -11,8 +11,7 @@ import msgspec
 import numpy as np
 
 from dagveil.evaluation.comparison import skeleton_f1
-from dagveil.examples.networks import load_network
-from dagveil.examples.simulate import network_schema, sample_codes
+from dagveil.examples.networks import load_network, network_schema, sample_codes
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.mixed import MixedGraph

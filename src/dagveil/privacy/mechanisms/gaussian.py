@@ -9,7 +9,7 @@ from typing import Final
 from dagveil.errors import BudgetError
 from dagveil.privacy.events import ROUNDING_VARIANCE, SMALLEST_GAUSSIAN_VARIANCE
 from dagveil.privacy.filter import Filter, GaussianFilter, ZcdpFilter
-from dagveil.privacy.renyi_filter import RenyiFilter
+from dagveil.privacy.renyi import RenyiFilter
 
 FINE_DEVIATION: Final = 2048
 """Lattices are chosen so fine that integer noise has at least this deviation: rounding it up to an integer then costs

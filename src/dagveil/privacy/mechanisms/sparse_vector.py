@@ -7,8 +7,7 @@ from fractions import Fraction
 
 from dagveil.errors import BudgetError
 from dagveil.privacy.events import Event, SparseVectorRound
-from dagveil.privacy.noise.draw_buffer import LaplaceBlocks
-from dagveil.privacy.noise.source import NoiseSource
+from dagveil.privacy.noise.source import LaplaceBlocks, NoiseSource
 
 
 class SparseVector:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Final, Protocol
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import BudgetError
+from dagveil.privacy.process import HomeProcess
 
 SCALE_BITS: Final = 21
 """Realisable scales are floats with so many significant bits: at most a 2^-20 part above the wanted scale."""
@@ -96,3 +98,33 @@ def checked_scale(scale: Fraction) -> Fraction:
     if scale <= 0 or scale > LARGEST_SCALE:
         raise BudgetError(f"a noise scale must be above 0 and at most 2^50; got about {float(scale):.3g}.")
     return scale
+
+
+BLOCK: Final = 64
+"""Draws per call of the source."""
+
+
+class LaplaceBlocks:
+    """Discrete Laplace draws, one at a time, of any scales that the source can realise.
+
+    Examples
+    --------
+    >>> from dagveil.privacy.noise.kind import NoiseKind, noise_source
+    >>> blocks = LaplaceBlocks(noise_source(NoiseKind.SEEDED, 1))
+    >>> isinstance(blocks.draw(Fraction(8)), int)
+    True
+    """
+
+    def __init__(self, noise: NoiseSource) -> None:
+        self._noise = noise
+        self._home = HomeProcess()
+        self._waiting: dict[Fraction, Iterator[int]] = {}
+
+    def draw(self, scale: Fraction) -> int:
+        """Return a fresh draw; no draw is ever handed out twice, in a forked process neither."""
+        self._home.check("a block of draws")
+        drawn = next(self._waiting.get(scale, iter(())), None)
+        if drawn is None:
+            self._waiting[scale] = iter(self._noise.discrete_laplace(scale, BLOCK).tolist())
+            drawn = next(self._waiting[scale])
+        return drawn

@@ -1,23 +1,72 @@
-"""Files of the program: JSON that says what it is and in which version, read back with errors that say what to do.
-
-Files that promise something carry a seal, the SHA-256 of all else in them. It shows damage and edits; since it has no
-key, whoever edits a file on purpose can seal it again, and only the receipt's own arithmetic is left (`recount`).
-"""
+"""Files of JSON: documents with a format and a version, and exact fractions in them."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
 from dagveil.errors import DagveilError, DataError
-from dagveil.privacy import fraction_json
 
 T = TypeVar("T")
+
+_FRACTION: Final = re.compile(r"-?[0-9]{1,4000}(/0*[1-9][0-9]{0,4000})?")
+
+
+def write_fraction(value: Any) -> Any:
+    """Encode hook for msgspec: a Fraction becomes "p/q"."""
+    if isinstance(value, Fraction):
+        return str(value)
+    raise NotImplementedError(f"cannot write {type(value).__name__} as JSON")
+
+
+def read_fraction(kind: type, value: Any) -> Any:
+    """Decode hook for msgspec: "p/q" becomes a Fraction."""
+    if kind is Fraction:
+        return parse_fraction(value)
+    raise NotImplementedError(f"cannot read {kind.__name__} from JSON")
+
+
+def parse_fraction(value: Any) -> Fraction:
+    """Read "p/q" or "p"; nothing else, since exponents such as 1e999999999 would take all memory.
+
+    Examples
+    --------
+    >>> parse_fraction("3/4")
+    Fraction(3, 4)
+    """
+    if not isinstance(value, str) or _FRACTION.fullmatch(value) is None:
+        raise ValueError("an exact fraction is written as text, p/q, in digits")
+    return Fraction(value)
+
+
+def encode_json(value: Any) -> bytes:
+    """Write a record as JSON.
+
+    Examples
+    --------
+    >>> encode_json({"epsilon": Fraction(1, 10)})
+    b'{"epsilon":"1/10"}'
+    """
+    return msgspec.json.encode(value, enc_hook=write_fraction)
+
+
+def decode_json(content: bytes | str, kind: type[T]) -> T:
+    """Read a record from JSON.
+
+    Examples
+    --------
+    >>> decode_json(b'["1/10"]', list[Fraction])
+    [Fraction(1, 10)]
+    """
+    return msgspec.json.decode(content, type=kind, dec_hook=read_fraction)
+
 
 MOST_BYTES: Final = 2**30
 """Files larger than this are not read: no release is."""
@@ -65,7 +114,7 @@ class Document(Generic[T]):
 
     def write(self, record: T) -> bytes:
         """Write a record as JSON, sealed if this kind of file is."""
-        content = fraction_json.encode(record)
+        content = encode_json(record)
         if not self.sealed:
             return content
         return msgspec.json.encode(seal(msgspec.json.decode(content)))
@@ -88,7 +137,7 @@ class Document(Generic[T]):
         if self.sealed:
             self._check_seal(head)
         try:
-            record = fraction_json.decode(text, self.kind)
+            record = decode_json(text, self.kind)
             self.check(record)
         except DagveilError:
             raise
