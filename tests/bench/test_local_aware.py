@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dagveil.graphs.separation import is_separated
 
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Questions
@@ -26,6 +25,7 @@ from dagveil_bench.studies.jobs import list_jobs
 from dagveil_bench.studies.metrics import Metric
 from dagveil_bench.studies.reading import load_study, parse_study, shipped_studies
 from dagveil_bench.studies.trial import Outcome, run_job
+from separation import is_separated
 
 
 def test_the_law_is_that_of_the_rows() -> None:

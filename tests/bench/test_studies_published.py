@@ -91,7 +91,7 @@ def test_rates_of_adult_are_fractions_of_whole_numbers_of_edges() -> None:
 
 
 def test_every_shipped_study_is_on_the_page_of_reproductions() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "bench" / "results" / "studies" / "README.md").read_text(encoding="utf-8")
     assert [name for name in shipped_studies() if f"`{name}`" not in page] == []
 
 

@@ -196,26 +196,25 @@ class TestBench:
     @pytest.mark.parametrize(
         ("words", "what"),
         [
-            (("--networks", "europe"), "no network is called 'europe'; choose one of: cancer"),
+            (("--method", "europe"), "europe"),
             (("--epsilons", "-1"), "not a list of positive numbers such as 0.1,1,10"),
             (("--epsilons", "1,,2"), "not a list of positive numbers"),
             (("--epsilons", "nan"), "not a list of positive numbers"),
-            (("--runs", 0), "x>=1"),
             (("--seed", -1), "x>=0"),
         ],
     )
     def test_refusals(self, desk: Desk, words: tuple[object, ...], what: str) -> None:
-        result = desk.run("bench", "utility", "--runs", 1, "--rows", 100, "--workers", 1, *words)
+        result = desk.run("bench", "wide", "--levels", "3", "--numbers", "none", "--rows", 100, *words)
         desk.check_refused(result, what, "")
 
     def test_an_output_that_cannot_be_written(self, desk: Desk) -> None:
         desk.write("file", "")
-        result = desk.run("bench", "utility", "-o", desk.path("file") / "page.md")
+        result = desk.run("bench", "wide", "-o", desk.path("file") / "page.md")
         desk.check_refused(result, "cannot write", "choose another place")
 
-    def test_a_small_study(self, desk: Desk) -> None:
-        words = ("--networks", "cancer", "--epsilons", "1", "--rows", 500, "--runs", 1, "--workers", 1)
-        result = desk.run("bench", "utility", *words, "-o", desk.path("deep/page.md"))
+    def test_a_small_measurement(self, desk: Desk) -> None:
+        words = ("--levels", "3", "--numbers", "none", "--rows", 500)
+        result = desk.run("bench", "wide", *words, "-o", desk.path("deep/page.md"))
         assert result.exit_code == 0, result.output
         assert desk.path("deep/page.md").read_text(encoding="utf-8") == result.stdout
-        assert "cancer" in result.stdout
+        assert "500" in result.stdout
