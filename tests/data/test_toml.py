@@ -14,7 +14,7 @@ from dagveil.errors import DagveilError, SchemaError
 from dagveil.local.planning import load_priors, plan_protocol
 from dagveil.local.protocol import Mechanism
 from dagveil.runs.bounds import load_open_schema
-from dagveil.runs.knowledge_file import load_knowledge
+from dagveil.runs.run import load_knowledge
 from dagveil_bench.studies.reading import load_study
 
 SCHEMA = Schema(dataset="demo", columns={"a": Boolean("false"), "b": Boolean("false")}, reviewed=True)

@@ -16,9 +16,8 @@ from dagveil.examples.networks import load_network, network_schema, sample_codes
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import method_named
-from dagveil.papers.access import PublishedAccess
 from dagveil.papers.common import PublishedTests
-from dagveil.papers.publication import read_settings, require_publication
+from dagveil.papers.publication import PublishedAccess, read_settings, require_publication
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.memory import MemoryLedger

@@ -22,7 +22,7 @@ from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import measure_notears
 from dagveil.papers import zheng2018
-from dagveil.papers.access import PublishedAccess
+from dagveil.papers.publication import PublishedAccess
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind

@@ -15,7 +15,7 @@ from dagveil.errors import MethodError
 from dagveil.examples.networks import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import tell_sweep
-from dagveil.papers.access import PublishedAccess
+from dagveil.papers.publication import PublishedAccess
 from dagveil.papers.xu2017 import _correlations, published_covariance_sensitivity
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import discover, measure_source

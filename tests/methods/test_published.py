@@ -19,7 +19,6 @@ from dagveil.errors import MethodError
 from dagveil.examples.networks import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS
-from dagveil.papers.access import PublishedAccess
 from dagveil.papers.common import (
     PublishedTests,
     advanced_composition,
@@ -29,7 +28,7 @@ from dagveil.papers.common import (
     largest_published_order,
     published_p_values,
 )
-from dagveil.papers.publication import PAPERS, require_publication
+from dagveil.papers.publication import PAPERS, PublishedAccess, require_publication
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Unbounded
 from dagveil.privacy.ledger.account import RunState

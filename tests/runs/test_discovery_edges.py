@@ -24,8 +24,8 @@ from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMagnitudes, NoisyMoments
 from dagveil.runs.discovery import discover, measure_source, search_evidence
-from dagveil.runs.knowledge_file import load_knowledge
 from dagveil.runs.result import Result
+from dagveil.runs.run import load_knowledge
 from dagveil.search.settings import SearchSettings
 
 SEEDED = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 3}

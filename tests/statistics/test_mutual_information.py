@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.g import G
-from dagveil.statistics.mutual_information import MutualInformation
+from dagveil.statistics.g import G, MutualInformation
 from dagveil.statistics.statistic import TableShape
 
 

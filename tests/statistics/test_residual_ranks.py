@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from dagveil.statistics.residual_ranks import residual_rank_score, residual_rank_sensitivity
+from dagveil.statistics.residuals import residual_rank_score, residual_rank_sensitivity
 
 LEVELS = (-2.0, -1.0, 0.0, 1.0)
 

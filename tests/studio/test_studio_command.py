@@ -8,8 +8,8 @@ import pytest
 from caller import ASIA, VISITS, Caller, work
 from click.testing import CliRunner
 
-from dagveil.cancellation import CancelSignal
 from dagveil.cli.main import group
+from dagveil.progress import CancelSignal
 from dagveil.studio import app
 from dagveil.studio.job_runner import take_lock
 

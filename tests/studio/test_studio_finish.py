@@ -8,13 +8,13 @@ import pytest
 from caller import ASIA, Caller, order_job, work
 from killing import KILL, KILLED, kill_worker
 
-from dagveil.cancellation import CancelSignal
 from dagveil.errors import DataError, LedgerError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.composition import Composition
 from dagveil.privacy.ledger.store import SqlLedger
 from dagveil.privacy.noise.exact import ExactNoise
+from dagveil.progress import CancelSignal
 from dagveil.runs.result import load_result
 from dagveil.studio.jobs import JobState
 

@@ -15,13 +15,13 @@ import pytest
 from caller import ASIA, Caller, fill_folder, open_books, open_studio, order_job, work
 from live_server import Server
 
-from dagveil.cancellation import Cancelled, CancelSignal
 from dagveil.graphs.exchange.formats import Format
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import SparseVectorRound
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.watched import WatchedLedger
 from dagveil.privacy.relation import Relation
+from dagveil.progress import Cancelled, CancelSignal
 from dagveil.studio.app import Limits
 from dagveil.studio.job_runner import is_held
 from dagveil.studio.jobs import JobState, JobStore

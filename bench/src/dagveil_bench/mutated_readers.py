@@ -45,8 +45,8 @@ from dagveil.report.html import render_report
 from dagveil.report.model import build_model
 from dagveil.runs.bounds import load_open_schema
 from dagveil.runs.discovery import discover, measure_source
-from dagveil.runs.knowledge_file import load_knowledge
 from dagveil.runs.result import load_result
+from dagveil.runs.run import load_knowledge
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 from dagveil_bench.mutated import ChargedError, Reader

@@ -42,9 +42,10 @@ from dagveil.statistics.moments import (
     gradient_squared_sensitivity,
     moments_squared_sensitivity,
 )
-from dagveil.statistics.residual_ranks import residual_rank_score, residual_rank_sensitivity
 from dagveil.statistics.residuals import (
     clip_residuals,
+    residual_rank_score,
+    residual_rank_sensitivity,
     residual_sensitivity,
     ridge_residuals,
     ridge_residuals_by_features,

@@ -22,7 +22,6 @@ from dagveil.data.table import Table
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.method import Method
-from dagveil.papers.access import PublishedAccess
 from dagveil.papers.bhattacharjee2024 import CURATE_P_VALUE_CONSTANT
 from dagveil.papers.common import (
     PUBLISHED_KENDALL_CONSTANT,
@@ -31,7 +30,7 @@ from dagveil.papers.common import (
     published_scores,
 )
 from dagveil.papers.ma2022 import published_gradient_sensitivity
-from dagveil.papers.publication import read_settings, require_publication
+from dagveil.papers.publication import PublishedAccess, read_settings, require_publication
 from dagveil.papers.xu2017 import greedy_distance, published_covariance_sensitivity
 from dagveil.papers.zhang2023 import RcitSettings, exact_rcit, published_hsic_bound, published_residual_bound
 from dagveil.privacy.budget import Budget

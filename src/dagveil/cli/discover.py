@@ -35,8 +35,8 @@ from dagveil.report.html import render_report, render_svg
 from dagveil.report.model import build_model
 from dagveil.runs.discovery import discover as run_discovery
 from dagveil.runs.discovery import measure_source
-from dagveil.runs.knowledge_file import load_knowledge
 from dagveil.runs.result import Result
+from dagveil.runs.run import load_knowledge
 from dagveil.runs.search import check_search, search_evidence
 from dagveil.search.settings import SearchRule
 
@@ -78,7 +78,7 @@ def measure(
     path = Path(output)
     recovery = name_recovery(path)
     if plan_path is not None:
-        from dagveil.cli.planned import measure_by_plan
+        from dagveil.cli.combine import measure_by_plan
 
         measured = measure_by_plan(context, file, path, recovery, plan_path, site, dataset, run)
     elif site is not None or dataset is not None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
-from dagveil.cancellation import Cancelled, CancelSignal
 from dagveil.errors import DagveilError, describe_error
+from dagveil.progress import Cancelled, CancelSignal
 from dagveil.text import clean_lines
 
 if TYPE_CHECKING:

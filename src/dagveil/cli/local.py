@@ -28,9 +28,8 @@ from dagveil.local.reports import LineFormat, check_labels
 from dagveil.privacy.budget import exact, round_up
 from dagveil.report.html import render_report, render_svg
 from dagveil.report.model import build_model
-from dagveil.runs.knowledge_file import load_knowledge
 from dagveil.runs.local import ReportTests, Sight, discover_reports
-from dagveil.runs.run import check_reviewed
+from dagveil.runs.run import check_reviewed, load_knowledge
 from dagveil.text import clean_text
 
 SHOWN_CELLS = 64

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.curator.gate import Gate, Record
-from dagveil.curator.gradients import GradientQuestions
 from dagveil.curator.journal import Journal
-from dagveil.curator.kernel_questions import KernelQuestions
 from dagveil.curator.questions import QuestionSession
 from dagveil.data.moments import FeaturePlan, MomentPlan
 from dagveil.data.residuals import ResidualPlan
@@ -41,6 +40,10 @@ from dagveil.statistics.contingency import (
 )
 from dagveil.statistics.moments import feature_moments_squared_sensitivity, moments_squared_sensitivity
 from dagveil.statistics.statistic import Statistic
+
+if TYPE_CHECKING:
+    from dagveil.curator.gradients import GradientQuestions
+    from dagveil.curator.kernel_questions import KernelQuestions
 
 MAX_RELEASED_CELLS = 20_000_000
 """Cells that one question may release; more would take minutes of noise and gigabytes of JSON."""
@@ -195,10 +198,14 @@ class Curator:
 
     def ask_gradients(self, rows: MomentPlan) -> GradientQuestions:
         """Return gradient questions: adaptive gradients, each charged to this curator's filter."""
+        from dagveil.curator.gradients import GradientQuestions  # few methods ask for them
+
         return GradientQuestions(self._table, self.relation, rows, self._gate)
 
     def ask_kernels(self, slots: int) -> KernelQuestions:
         """Return kernel questions: kernel questions on levelled rows, each charged to this curator's filter."""
+        from dagveil.curator.kernel_questions import KernelQuestions
+
         return KernelQuestions(self._table, self.relation, slots, self._gate)
 
     def open_as_published(self, reason: str) -> Table:

@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from dagveil.curator.journal import Journal, Kept, digest_question
 from dagveil.errors import LedgerError, MethodError
 from dagveil.privacy.events import DiscreteGaussian, Event, SubsampledGaussian, Unbounded
-from dagveil.privacy.filter import Filter
+from dagveil.privacy.filter import Filter, HomeProcess
 from dagveil.privacy.mechanisms import exponential
 from dagveil.privacy.mechanisms.gaussian import deviation_for
 from dagveil.privacy.mechanisms.smooth_median import release_median
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.noise.source import LaplaceBlocks, NoiseSource
-from dagveil.privacy.process import HomeProcess
 from dagveil.privacy.receipt import SEEDED
 
 Integers = NDArray[np.int64]

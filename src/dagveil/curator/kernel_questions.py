@@ -27,8 +27,12 @@ from dagveil.privacy.relation import Relation
 from dagveil.statistics.gcm import gcm_sensitivities
 from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
 from dagveil.statistics.kernels import kernel_features
-from dagveil.statistics.residual_ranks import residual_rank_score, residual_rank_sensitivity
-from dagveil.statistics.residuals import residual_sensitivity, ridge_residuals_by_features
+from dagveil.statistics.residuals import (
+    residual_rank_score,
+    residual_rank_sensitivity,
+    residual_sensitivity,
+    ridge_residuals_by_features,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,11 @@ from dagveil.local.protocol import (
     Figures,
     Floats,
     Form,
+    MatrixWeights,
     Mechanism,
     PlannedColumn,
     Protocol,
+    ResponseWeights,
     column_figures,
     record_figures,
 )
@@ -39,7 +41,6 @@ from dagveil.local.record import (
     response_of_truth,
     split_epsilon,
 )
-from dagveil.local.weights import MatrixWeights, ResponseWeights
 
 
 def load_priors(path: str | Path, protocol: Protocol) -> tuple[Floats, ...]:

@@ -12,10 +12,9 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Level, NotNegative
 from dagveil.methods.curate import allocate
 from dagveil.methods.noleaks import Schedule
-from dagveil.papers.access import PublishedAccess
 from dagveil.papers.common import PublishedTests, describe_published
 from dagveil.papers.ma2022 import NOLEAKS_FLAW, NoleaksPublished, publish_noleaks
-from dagveil.papers.publication import Publication
+from dagveil.papers.publication import Publication, PublishedAccess
 from dagveil.privacy.budget import Budget
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Pruning, Traversal, prune

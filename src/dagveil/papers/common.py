@@ -15,7 +15,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, tell_sweep
-from dagveil.papers.access import PublishedAccess
+from dagveil.papers.publication import PublishedAccess
 from dagveil.search.constraint.pc import Sweep
 from dagveil.statistics.kendall import count_concordance
 from dagveil.statistics.statistic import Tables

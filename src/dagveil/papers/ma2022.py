@@ -22,8 +22,7 @@ from dagveil.methods.noleaks import (
     row_plan,
     tell_direction,
 )
-from dagveil.papers.access import PublishedAccess
-from dagveil.papers.publication import Publication
+from dagveil.papers.publication import Publication, PublishedAccess
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import mu_squared_of
 from dagveil.progress import Progress

@@ -17,7 +17,6 @@ from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Positive, Rate, count_pairs
 from dagveil.methods.sampled_gaussian_pc import read_rate
-from dagveil.papers.access import PublishedAccess
 from dagveil.papers.common import (
     PublishedTests,
     advanced_composition,
@@ -25,7 +24,7 @@ from dagveil.papers.common import (
     largest_published_order,
     published_p_value_sensitivity,
 )
-from dagveil.papers.publication import Publication
+from dagveil.papers.publication import Publication, PublishedAccess
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.mechanisms.smooth_median import smooth_sensitivity
 from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, subsampled_cost

@@ -18,9 +18,8 @@ from dagveil.data.column import Numeric
 from dagveil.data.moments import MomentPlan
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Part, Positive
-from dagveil.papers.access import PublishedAccess
 from dagveil.papers.common import PublishedTests, describe_published, g_p_value, g_test, sum_logarithms
-from dagveil.papers.publication import Publication
+from dagveil.papers.publication import Publication, PublishedAccess
 from dagveil.privacy.budget import Budget
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Pruning, Sweep, prune

@@ -16,9 +16,8 @@ from dagveil.curator import Question
 from dagveil.errors import EvidenceError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Positive
-from dagveil.papers.access import PublishedAccess
 from dagveil.papers.common import describe_published
-from dagveil.papers.publication import Publication
+from dagveil.papers.publication import Publication, PublishedAccess
 from dagveil.privacy.budget import Budget
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune

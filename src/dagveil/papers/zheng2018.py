@@ -13,8 +13,7 @@ from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, NotNegative
 from dagveil.methods.noleaks import BITS, read_graph, row_plan
-from dagveil.papers.access import PublishedAccess
-from dagveil.papers.publication import Publication
+from dagveil.papers.publication import Publication, PublishedAccess
 from dagveil.privacy.budget import Budget
 from dagveil.progress import Progress
 from dagveil.search.score.acyclicity import Acyclicity

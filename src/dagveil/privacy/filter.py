@@ -8,6 +8,7 @@ and gaussian-filter.md.
 from __future__ import annotations
 
 import abc
+import os
 from collections.abc import Iterable
 from fractions import Fraction
 from typing import Final, Protocol
@@ -27,7 +28,29 @@ from dagveil.privacy.events import (
     pure_cost,
     zcdp_cost,
 )
-from dagveil.privacy.process import HomeProcess
+
+
+class HomeProcess:
+    """The process in which an object was made; `check` refuses to work in any other.
+
+    Examples
+    --------
+    >>> HomeProcess().check("a filter")
+    """
+
+    def __init__(self) -> None:
+        self._id = os.getpid()
+
+    def check(self, what: str) -> None:
+        """Refuse in another process than the one that made the object."""
+        here = os.getpid()
+        if here != self._id:
+            raise BudgetError(
+                f"{what} was made in process {self._id} and works only there, not in process {here}: a copy would "
+                "repeat noise and spend what nobody adds up; nothing was drawn. Ask in the process that made it, or "
+                "start a run of its own in each process."
+            )
+
 
 FAILURE_SHARE: Final = Fraction(1, 2)
 """Part of delta that approximate zCDP accounting keeps for releases that may fail; the rest converts rho."""

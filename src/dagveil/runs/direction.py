@@ -41,7 +41,7 @@ from dagveil.runs.result import SchemaSummary, now, summarise
 from dagveil.runs.run import RunOptions, open_run, schema_knowledge
 from dagveil.statistics.hsic import root_hsic
 from dagveil.statistics.kernels import kernel_features
-from dagveil.statistics.residual_ranks import residual_rank_score
+from dagveil.statistics.residuals import residual_rank_score
 
 Floats = NDArray[np.float64]
 

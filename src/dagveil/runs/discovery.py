@@ -17,8 +17,7 @@ from dagveil.evidence.bundle import AUTO, EVIDENCE_VERSION, Choice, Evidence
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.method import Method
-from dagveil.papers.access import PublishedAccess
-from dagveil.papers.publication import read_settings, require_publication, settings_of
+from dagveil.papers.publication import PublishedAccess, read_settings, require_publication, settings_of
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent

@@ -14,12 +14,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
+import msgspec
+
 from dagveil._version import __version__
 from dagveil.curator import Curator
 from dagveil.data.engine import Engine, Rows, choose_engine
-from dagveil.data.schema import Schema
+from dagveil.data.schema import Schema, load_toml, parse_toml
 from dagveil.data.table import Table
-from dagveil.errors import MethodError, UnreviewedSchemaError
+from dagveil.errors import KnowledgeError, MethodError, UnreviewedSchemaError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_origin
 from dagveil.methods.method import Method
@@ -38,6 +40,51 @@ from dagveil.progress import Progress
 from dagveil.runs.cost import Work, check_fits, work_of_reading, work_of_run
 from dagveil.runs.machine_speed import Speed
 from dagveil.runs.recovery import open_curator
+
+
+class _Content(msgspec.Struct, forbid_unknown_fields=True):
+    tiers: list[list[str]] = []
+    forbidden: list[tuple[str, str]] = []
+    required: list[tuple[str, str]] = []
+
+
+def load_knowledge(path: str | Path) -> Knowledge:
+    """Read `tiers`, `forbidden` and `required`, at the top of the file or under [knowledge] as in a schema.
+
+    Parameters
+    ----------
+    path
+        A TOML file.
+    """
+    document = load_toml(path, KnowledgeError, "the knowledge", "give the path of a knowledge file")
+    return _read(document, f"the knowledge in {path}")
+
+
+def knowledge_from_toml(text: str) -> Knowledge:
+    """Read background knowledge from the text of such a file.
+
+    Examples
+    --------
+    >>> knowledge_from_toml('tiers = [["smokes"], ["coughs"]]').tiers
+    (('smokes',), ('coughs',))
+    """
+    return _read(parse_toml(text, KnowledgeError, "the knowledge"), "the knowledge")
+
+
+def _read(document: dict[str, Any], what: str) -> Knowledge:
+    # a schema declares columns beside its knowledge, and may declare no knowledge at all
+    content = document.get("knowledge", {} if "columns" in document else document)
+    try:
+        parsed = msgspec.convert(content, _Content)
+    except msgspec.ValidationError as error:
+        raise KnowledgeError(
+            f"{what} cannot be read: {error}. tiers is a list of lists of columns, forbidden and required are lists of "
+            "pairs [cause, effect]"
+        ) from error
+    return Knowledge(
+        tuple(tuple(tier) for tier in parsed.tiers), frozenset(parsed.forbidden), frozenset(parsed.required)
+    )
+
 
 LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
 

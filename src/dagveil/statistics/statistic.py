@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from dagveil.errors import EvidenceError
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.chi_square import ChiSquare
-from dagveil.statistics.g import G
+from dagveil.statistics.g import G, MutualInformation
 from dagveil.statistics.kendall import Kendall
-from dagveil.statistics.mutual_information import MutualInformation
 from dagveil.statistics.spearman import Spearman
 
 Tables: TypeAlias = NDArray[np.int64]

@@ -22,9 +22,8 @@ from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.ledger.composition import price_run
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.relation import Relation
-from dagveil.runs.knowledge_file import knowledge_from_toml
 from dagveil.runs.result import Result, load_result
-from dagveil.runs.run import schema_knowledge
+from dagveil.runs.run import knowledge_from_toml, schema_knowledge
 from dagveil.runs.search import check_search
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from dagveil.cancellation import Cancelled, CancelSignal
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, DataError, LedgerError
 from dagveil.evidence.bundle import Evidence, load_evidence
@@ -25,10 +24,11 @@ from dagveil.methods.catalogue import method_named
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.ledger.watched import WatchedLedger
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.progress import Cancelled, CancelSignal
 from dagveil.runs.discovery import discover, measure_source
-from dagveil.runs.knowledge_file import knowledge_from_toml
 from dagveil.runs.recovery import save_whole
 from dagveil.runs.result import Result
+from dagveil.runs.run import knowledge_from_toml
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import Folder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dagveil.cancellation import CancelSignal
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.ledger.account import Account, RunRecord, Terms
@@ -12,6 +11,7 @@ from dagveil.privacy.ledger.accounts import Head
 from dagveil.privacy.ledger.composition import Composition
 from dagveil.privacy.ledger.entries import Entry
 from dagveil.privacy.ledger.ledger import Ledger, LedgerRun
+from dagveil.progress import CancelSignal
 
 
 class WatchedLedger(Ledger):
