@@ -79,8 +79,8 @@ def test_moments_carry_the_declared_noise(number_table: MemoryTable) -> None:
     off, diagonal = [], []
     for seed in range(40):  # from 0 on: no seed is picked
         accounting = GaussianFilter(Budget.of(1, 1e-6))
-        released = open_curator(number_table, accounting, seed=seed).moments(plan, Fraction(1), "moments")
-        noise = released.matrix * 4.0**plan.bits - number_table.moments(plan)
+        released = open_curator(number_table, accounting, seed=seed).outer_products(plan, Fraction(1), "moments")
+        noise = released.matrix * 4.0**plan.bits - number_table.outer_products(plan)
         off.append(noise[np.triu_indices_from(noise, 1)])
         diagonal.append(np.diag(noise))
     assert_declared(np.concatenate(off), float(released.variance))
@@ -135,7 +135,7 @@ def test_no_question_costs_more_than_its_share(
     source = {"x": np.array([0.1, 0.9]), "a": np.array([True, False]), "b": np.array(["u", "v"])}
     curator = open_curator(MemoryTable.from_source(source, schema), accounting, relation)
     if numeric:
-        curator.moments(MomentPlan(("x",), (0.5,), (0.3,), 4.0, 1.0, 10), share, "moments")
+        curator.outer_products(MomentPlan(("x",), (0.5,), (0.3,), 4.0, 1.0, 10), share, "moments")
     else:
         curator.count_tables([("a", "b"), ("x", "b"), ("x", "a", "b")][:n_tables], share, "tables")
     assert 0 < accounting.spent <= share * accounting.total

@@ -51,7 +51,7 @@ QUESTIONS: dict[str, Callable[[Curator, Fraction], object]] = {
     "number of rows": lambda curator, share: curator.count_rows(share),
     "tables": lambda curator, share: curator.count_tables(PAIRS, share, "tables"),
     "magnitudes": lambda curator, share: curator.magnitudes({"x": 0.0, "y": 0.0}, range(-4, 4), share),
-    "moments": lambda curator, share: curator.moments(PLAN, share, "moments"),
+    "moments": lambda curator, share: curator.outer_products(PLAN, share, "moments"),
 }
 every_question = pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
 
@@ -122,7 +122,7 @@ def test_unknown_columns_cost_nothing() -> None:
     with pytest.raises(SchemaError, match="no column 'z'"):
         curator.magnitudes({"z": 0.0}, range(3), HALF)
     with pytest.raises(SchemaError, match="no column 'z'"):
-        curator.moments(MomentPlan(("x", "z"), (0.0, 0.0), (1.0, 1.0), 4.0, 1.0, 8), HALF, "moments")
+        curator.outer_products(MomentPlan(("x", "z"), (0.0, 0.0), (1.0, 1.0), 4.0, 1.0, 8), HALF, "moments")
     with pytest.raises(SchemaError, match="twice"):
         curator.count_tables([("x", "x")], HALF, "tables")
     assert log == []

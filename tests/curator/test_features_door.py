@@ -19,7 +19,7 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.moments import feature_moments_squared_sensitivity
+from dagveil.statistics.moments import moments_squared_sensitivity
 
 NAMES = tuple(f"x{k}" for k in range(40))
 PLAN = FeaturePlan(NAMES, (0.0,) * 40, (2.0,) * 40, Basis.LEGENDRE, 3, 120.0, 3.0, 10)
@@ -40,9 +40,9 @@ def test_features_carry_the_declared_noise(
 ) -> None:
     accounting = kind(BUDGET)
     curator = open_curator(table, accounting, relation)
-    released = curator.features(PLAN, Fraction(1), "features")
+    released = curator.outer_products(PLAN, Fraction(1), "features")
     assert (released.columns, released.degree, released.basis) == (NAMES, 3, "legendre")
-    noise = released.matrix * 4.0**PLAN.bits - table.feature_moments(PLAN)
+    noise = released.matrix * 4.0**PLAN.bits - table.outer_products(PLAN)
     assert noise.shape == (121, 121)
     assert np.array_equal(noise, noise.T)
     for part, variance in (
@@ -54,31 +54,31 @@ def test_features_carry_the_declared_noise(
     assert released.diagonal_variance >= 2 * released.variance
     (event,) = curator.events
     assert isinstance(event, DiscreteGaussian)
-    assert event.squared_sensitivity == feature_moments_squared_sensitivity(relation, PLAN)
+    assert event.squared_sensitivity == moments_squared_sensitivity(relation, PLAN)
     assert event.variance == released.variance
 
 
 def test_nothing_is_left_after_the_whole_budget(table: MemoryTable) -> None:
     curator = open_curator(table, GaussianFilter(BUDGET))
-    curator.features(PLAN, Fraction(1), "features")
+    curator.outer_products(PLAN, Fraction(1), "features")
     with pytest.raises(BudgetExceededError):
-        curator.features(PLAN, Fraction(1, 100), "more")
+        curator.outer_products(PLAN, Fraction(1, 100), "more")
     assert len(curator.events) == 1
 
 
 def test_too_many_cells_are_refused_before_rows_are_read(table: MemoryTable, monkeypatch: pytest.MonkeyPatch) -> None:
     curator = open_curator(table, GaussianFilter(BUDGET))
     monkeypatch.setattr(curator_module, "MAX_RELEASED_CELLS", 100)
-    monkeypatch.setattr(MemoryTable, "feature_moments", None)
+    monkeypatch.setattr(MemoryTable, "outer_products", None)
     with pytest.raises(BudgetError, match="the limit is 100"):
-        curator.features(PLAN, Fraction(1), "features")
+        curator.outer_products(PLAN, Fraction(1), "features")
     assert curator.events == ()
 
 
 def test_gaussian_noise_has_no_price_under_pure_accounting(table: MemoryTable) -> None:
     curator = open_curator(table, PureFilter(Budget.of(1, 0)))
     with pytest.raises(BudgetError):
-        curator.features(PLAN, Fraction(1), "features")
+        curator.outer_products(PLAN, Fraction(1), "features")
     assert curator.events == ()
 
 
@@ -87,5 +87,5 @@ def test_a_radius_cannot_be_used_to_ask_for_the_number_of_rows(table: MemoryTabl
     accounting = GaussianFilter(BUDGET)
     wide = FeaturePlan(NAMES, (0.0,) * 40, (2.0,) * 40, Basis.LEGENDRE, 3, radius, 3.0, 8)
     with pytest.raises(SchemaError, match="tells nothing about the rows"):
-        open_curator(table, accounting).features(wide, Fraction(1), "features")
+        open_curator(table, accounting).outer_products(wide, Fraction(1), "features")
     assert accounting.spent == 0

@@ -84,7 +84,7 @@ def test_every_way_to_ask_is_refused() -> None:
     asking: list[Callable[[], object]] = [
         lambda: curator.count_rows(EPSILON),
         lambda: curator.interactions([("a", "b")], EPSILON, "pairs"),
-        lambda: curator.moments(plan, EPSILON, "moments"),
+        lambda: curator.outer_products(plan, EPSILON, "moments"),
         lambda: curator.ask_gradients(plan).gradient(np.zeros((2, 2)), 1.0, EPSILON, "gradient"),
         lambda: curator.open_as_published("no reason"),
         lambda: interview.choose_separation([(AB, 1.0)], EPSILON, "choice"),

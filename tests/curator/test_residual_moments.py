@@ -49,16 +49,16 @@ def weigh(change: np.ndarray) -> float:
 @settings(deadline=None)
 @given(st.lists(st.lists(cells, min_size=4, max_size=4), min_size=1, max_size=5), st.sampled_from([PLAN, BARE]))
 def test_no_neighbour_moves_the_moments_further_than_declared(rows: list[list[float]], plan: ResidualPlan) -> None:
-    whole = table_of(rows).residual_moments(plan)
-    without = table_of(rows[:-1]).residual_moments(plan) if len(rows) > 1 else np.zeros_like(whole)
+    whole = table_of(rows).outer_products(plan)
+    without = table_of(rows[:-1]).outer_products(plan) if len(rows) > 1 else np.zeros_like(whole)
     assert weigh(whole - without) <= moments_squared_sensitivity(Relation.ADD_REMOVE, plan.rows)
-    replaced = table_of([*rows[:-1], [9.0, -9.0, 9.0, -9.0]]).residual_moments(plan)
+    replaced = table_of([*rows[:-1], [9.0, -9.0, 9.0, -9.0]]).outer_products(plan)
     assert weigh(whole - replaced) <= moments_squared_sensitivity(Relation.REPLACE_ONE, plan.rows)
 
 
 def test_the_search_reaches_the_bound() -> None:
     """A row far from its predictions lies on the ball: a bound a tenth smaller would fail."""
-    change = weigh(table_of([[6.0, -2.0, -2.0, 6.0]]).residual_moments(PLAN))
+    change = weigh(table_of([[6.0, -2.0, -2.0, 6.0]]).outer_products(PLAN))
     assert change > 0.9 * moments_squared_sensitivity(Relation.ADD_REMOVE, PLAN.rows)
 
 
@@ -85,8 +85,8 @@ def test_coordinates_against_a_slow_twin() -> None:
 def test_a_row_enters_alike_whatever_stands_beside_it() -> None:
     rng = np.random.default_rng(2)
     rows = rng.uniform(-3, 7, (300, 4)).tolist()
-    parts = sum(table_of([row]).residual_moments(PLAN) for row in rows)
-    assert (table_of(rows).residual_moments(PLAN) == parts).all()
+    parts = sum(table_of([row]).outer_products(PLAN) for row in rows)
+    assert (table_of(rows).outer_products(PLAN) == parts).all()
 
 
 @pytest.mark.parametrize("relation", Relation)
@@ -94,12 +94,12 @@ def test_price_and_noise(relation: Relation) -> None:
     accounting = GaussianFilter(Budget.of(1, 1e-6))
     table = table_of(np.random.default_rng(3).uniform(-2, 6, (500, 4)).tolist())
     curator = open_curator(table, accounting, relation)
-    releases = [curator.residual_moments(PLAN, Fraction(1, 60), "residuals") for _ in range(50)]
+    releases = [curator.outer_products(PLAN, Fraction(1, 60), "residuals") for _ in range(50)]
     (event,) = set(curator.events)
     assert isinstance(event, DiscreteGaussian)
     assert event.squared_sensitivity == moments_squared_sensitivity(relation, PLAN.rows)
     assert accounting.remaining == pytest.approx(float(accounting.total) / 6, rel=1e-3)
-    exact = table.residual_moments(PLAN) / 4.0**10
+    exact = table.outer_products(PLAN) / 4.0**10
     noise = np.stack([release.matrix - exact for release in releases])
     off = noise[:, ~np.eye(9, dtype=bool)] / releases[0].deviation
     assert 0.9 < off.std() < 1.1

@@ -44,10 +44,10 @@ def list_answers(table: Table) -> list[list[Any]]:
     return [
         [table.n_rows],
         *(answer.tolist() for answer in table.counts_many(SETS)),
-        table.moments(moment_plan(MIXED)).tolist(),
-        table.moments(moment_plan(LEVELS)).tolist(),
-        table.feature_moments(features).tolist(),
-        table.residual_moments(residual_plan()).tolist(),
+        table.outer_products(moment_plan(MIXED)).tolist(),
+        table.outer_products(moment_plan(LEVELS)).tolist(),
+        table.outer_products(features).tolist(),
+        table.outer_products(residual_plan()).tolist(),
         table.gradients(gradient_plan(NUMBERS)).tolist(),
         table.gradients(gradient_plan(LEVELS)).tolist(),
         [table.curvature(moment_plan(NUMBERS), direction, 3.0)],
@@ -68,7 +68,7 @@ def list_parts(table: Table, seed: int) -> list[Any]:
     found: list[Any] = []
     for part in (*parts, thin, *again):
         found += [part.n_rows, *(answer.tolist() for answer in part.counts_many(SETS))]
-        found.append(part.moments(moment_plan(LEVELS)).tolist())
+        found.append(part.outer_products(moment_plan(LEVELS)).tolist())
     return found
 
 

@@ -119,7 +119,7 @@ class TableContract:
         assert table.n_rows == 0
         assert table.counts([]).shape == ()
         assert table.counts(["colour", "age"]).tolist() == np.zeros((5, 4), int).tolist()
-        assert table.moments(_plan(("age",), radius=4.0)).tolist() == [[0, 0], [0, 0]]
+        assert table.outer_products(_plan(("age",), radius=4.0)).tolist() == [[0, 0], [0, 0]]
         assert table.histogram("age", [1.0]).tolist() == [0, 0]
         assert table.magnitude_counts("age", 0.0, range(2)).tolist() == [0, 0]
 
@@ -141,7 +141,7 @@ class TableContract:
     def test_moments_equal_integer_sums(self, rows: list[tuple[Any, ...]], radius: float) -> None:
         source = as_source(rows)
         plan = _plan(("score", "age"), radius)
-        answer = self.make(as_table(source), SCHEMA).moments(plan)
+        answer = self.make(as_table(source), SCHEMA).outer_products(plan)
         wanted = [[0] * 3 for _ in range(3)]
         for score, age in zip(source["score"], source["age"], strict=True):
             row = [[slow_value(score, SCHEMA.columns["score"]), slow_value(age, SCHEMA.columns["age"])]]  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ class TableContract:
         assert table.magnitude_counts("x", -1.7e308, range(4)).tolist() == [1, 0, 0, 2]
         assert table.counts(["x"]).sum() == 3
         plan = MomentPlan(("x",), (-1.7e308,), (1e-300,), radius_squared=9.0, constant=1.0, bits=4)
-        assert np.trace(table.moments(plan)) <= 3 * plan.norm_squared_bound()
+        assert np.trace(table.outer_products(plan)) <= 3 * plan.norm_squared_bound()
 
 
 def _plan(columns: tuple[str, ...], radius: float) -> MomentPlan:

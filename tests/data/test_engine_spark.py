@@ -82,8 +82,8 @@ def test_every_sum_equals_memory(table: Table, rows: pa.Table) -> None:
     def list_sums(one: Table) -> list[Any]:
         return [
             *(answer.tolist() for answer in one.counts_many(SETS)),
-            one.moments(moment_plan(MIXED)).tolist(),
-            one.residual_moments(residual_plan()).tolist(),
+            one.outer_products(moment_plan(MIXED)).tolist(),
+            one.outer_products(residual_plan()).tolist(),
             one.gradients(gradient_plan(NUMBERS)).tolist(),
             one.gradients(gradient_plan(LEVELS)).tolist(),
             one.curvature(moment_plan(NUMBERS), direction, 3.0),

@@ -129,7 +129,7 @@ class GrowingRows(ArrowRows):
 
 def test_rows_that_change_are_refused() -> None:
     table = StreamedTable(GrowingRows(as_table(as_source([("red", "low", "t", 1.0, 1.0)] * 9))), SCHEMA)
-    assert table.moments(moment_plan(("age",)))[0, 0] > 0
+    assert table.outer_products(moment_plan(("age",)))[0, 0] > 0
     with pytest.raises(DataError, match="changed"):
         table.histogram("age", [1.0])
 
@@ -146,20 +146,20 @@ def test_more_rows_than_a_plan_can_add_are_refused() -> None:
     table = StreamedTable(ArrowRows(pa.table({"x": [0.5]})), schema)
     table._n_rows = plan.max_rows() + 1
     with pytest.raises(DataError, match="changed"):
-        table.moments(plan)
+        table.outer_products(plan)
     table = StreamedTable(ArrowRows(pa.table({"x": [0.5]})), schema)
     table._note_rows = lambda n_rows: setattr(table, "_n_rows", plan.max_rows() + 1)  # type: ignore[method-assign]
     with pytest.raises(DataError, match="sums at most"):
-        table.moments(plan)
+        table.outer_products(plan)
 
 
 def test_parts_have_counts_only() -> None:
     source = as_table(as_source([("red", "low", "t", 1.0, 1.0)] * 9))
     for table in (StreamedTable(ArrowRows(source), SCHEMA, held_bytes=0), MemoryTable.from_source(source, SCHEMA)):
         part = table.thin(lambda n_rows: np.ones(n_rows, dtype=bool))
-        assert part.moments(moment_plan(LEVELS)).shape == (3, 3)
+        assert part.outer_products(moment_plan(LEVELS)).shape == (3, 3)
         with pytest.raises(SchemaError, match="numeric"):
-            part.moments(moment_plan(("age",)))
+            part.outer_products(moment_plan(("age",)))
         with pytest.raises(DataError, match="cannot be levelled"):
             part.levelled_rows(["size"], 3)
 

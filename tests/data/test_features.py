@@ -14,7 +14,7 @@ from scipy import special
 
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import Basis, FeaturePlan, expand_features, quantise_features, sum_feature_products
+from dagveil.data.moments import Basis, FeaturePlan, expand_features, quantise_features, sum_outer_products
 from dagveil.data.schema import Schema
 from dagveil.errors import SchemaError
 
@@ -81,7 +81,7 @@ def test_sums_are_exact(values: list[tuple[float, ...]]) -> None:
     vectors = [[int(entry) for entry in vector] for vector in quantise_features(np.array(values), plan)]
     slow = [[sum(v[i] * v[j] for v in vectors) for j in range(7)] for i in range(7)]
     columns = list(np.array(values).T)
-    assert sum_feature_products(columns, plan, n_rows=len(values)).tolist() == slow
+    assert sum_outer_products(columns, plan, n_rows=len(values)).tolist() == slow
 
 
 def test_blocks_add_up_and_the_engine_agrees() -> None:
@@ -90,9 +90,9 @@ def test_blocks_add_up_and_the_engine_agrees() -> None:
     vectors = quantise_features(sample, plan)
     schema = Schema(dataset="wide", columns={name: Numeric(bounds=(-9, 9)) for name in NAMES}, reviewed=True)
     table = MemoryTable.from_source(dict(zip(NAMES, sample.T, strict=True)), schema)
-    assert np.array_equal(table.feature_moments(plan), vectors.T @ vectors)
+    assert np.array_equal(table.outer_products(plan), vectors.T @ vectors)
     with pytest.raises(SchemaError, match="no column 'w'"):
-        table.feature_moments(make_plan(2, columns=("x", "y", "w")))
+        table.outer_products(make_plan(2, columns=("x", "y", "w")))
 
 
 def test_where_a_row_stands_does_not_matter() -> None:

@@ -147,7 +147,7 @@ def test_moments_are_those_of_the_slow_twin(case: tuple[MemoryTable, np.ndarray]
     rows = quantise_rows(numbers, plan).astype(object)
     width = len(plan.columns) + 1
     slow = [sum(int(row[i]) * int(row[j]) for row in rows) for i in range(width) for j in range(width)]
-    assert as_integers(table.moments(plan)) == slow
+    assert as_integers(table.outer_products(plan)) == slow
 
 
 @given(tables(), st.integers(0, 100))
@@ -179,7 +179,7 @@ def test_many_equal_rows() -> None:
         sum_gradients([column[k : k + 1] for column in numbers], gradient, n_rows=1).astype(object) for k in (0, 1)
     ]
     assert (before == 70_000 * single[0] + 3 * single[1]).all()
-    assert Fraction(int(table.moments(plan)[0, 0])) == 70_003 * 4**8
+    assert Fraction(int(table.outer_products(plan)[0, 0])) == 70_003 * 4**8
 
 
 def test_other_scores_give_other_moments() -> None:
@@ -187,6 +187,6 @@ def test_other_scores_give_other_moments() -> None:
     schema = make_schema(numeric=False)
     plain = Schema(dataset="mixed", columns={**schema.columns, "size": Ordinal(LEVELS, "low")}, reviewed=True)
     plan = MomentPlan(("size",), (0.0,), (1.0,), 100.0, 1.0, 4)
-    declared, default = (MemoryTable.from_codes(codes, s).moments(plan) / 4.0**4 for s in (schema, plain))
+    declared, default = (MemoryTable.from_codes(codes, s).outer_products(plan) / 4.0**4 for s in (schema, plain))
     assert declared.tolist() == [[4.0, 6.5], [6.5, 34.25]]
     assert default.tolist() == [[4.0, 5.0], [5.0, 9.0]]

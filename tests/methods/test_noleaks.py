@@ -211,7 +211,7 @@ class TestDescent:
         ask_method("noleaks", table, 1e8, iterations=200, outer=8, penalty=0.02, clip=1000)
         (weights,) = found
         plan = noleaks.row_plan(table.schema, {})
-        moments = table.moments(plan)[1:, 1:] / 4.0**noleaks.BITS / table.n_rows
+        moments = table.outer_products(plan)[1:, 1:] / 4.0**noleaks.BITS / table.n_rows
         exact = find_weights(moments, NotearsSettings(penalty=0.02)).matrix
 
         def objective(matrix: np.ndarray) -> float:

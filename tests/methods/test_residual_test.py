@@ -54,7 +54,7 @@ def test_noise_in_regressions_is_part_of_the_null() -> None:
     for deviation in (0.001, 1.0):
         functions = ReleasedFunctions(names, features.mean(axis=0), np.cov(features.T), deviation)
         plan = plan_residuals(functions, table.schema, question)
-        exact = table.residual_moments(plan)
+        exact = table.outer_products(plan)
         values = tuple(int(value) for value in exact[np.triu_indices(len(exact))])
         cut = plan.rows
         release = NoisyMoments(

@@ -14,7 +14,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import Basis, FeaturePlan, quantise_features
 from dagveil.data.schema import Schema
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.moments import feature_moments_squared_sensitivity
+from dagveil.statistics.moments import moments_squared_sensitivity
 
 
 def make_plan(width: int, degree: int, per_feature: float, bits: int) -> FeaturePlan:
@@ -54,12 +54,12 @@ def largest_change(plan: FeaturePlan, relation: Relation) -> Fraction:
 @pytest.mark.parametrize("relation", Relation)
 class TestSearch:
     def test_nothing_exceeds_the_bound(self, plan: FeaturePlan, relation: Relation) -> None:
-        assert largest_change(plan, relation) <= feature_moments_squared_sensitivity(relation, plan)
+        assert largest_change(plan, relation) <= moments_squared_sensitivity(relation, plan)
 
     def test_a_smaller_bound_fails_the_same_search(self, plan: FeaturePlan, relation: Relation) -> None:
         # two rows on the ball are hardly ever orthogonal, so the search stays further below the bound for replacing
         share = Fraction(9, 10) if relation is Relation.ADD_REMOVE else Fraction(1, 2)
-        assert largest_change(plan, relation) > share * feature_moments_squared_sensitivity(relation, plan)
+        assert largest_change(plan, relation) > share * moments_squared_sensitivity(relation, plan)
 
 
 @pytest.mark.parametrize("relation", Relation)
@@ -69,11 +69,11 @@ def test_whole_tables_move_as_their_rows_do(relation: Relation) -> None:
     schema = Schema(dataset="wild", columns={name: Numeric(bounds=(-1e9, 1e9)) for name in plan.columns}, reviewed=True)
     rng = np.random.default_rng(5)
     base = rng.standard_normal((40, 3))
-    bound = feature_moments_squared_sensitivity(relation, plan)
+    bound = moments_squared_sensitivity(relation, plan)
 
     def sum_moments(matrix: np.ndarray) -> np.ndarray:
         source = dict(zip(plan.columns, matrix.T, strict=True))
-        return MemoryTable.from_source(source, schema).feature_moments(plan)
+        return MemoryTable.from_source(source, schema).outer_products(plan)
 
     start = sum_moments(base)
     worst = Fraction(0)
@@ -87,6 +87,6 @@ def test_whole_tables_move_as_their_rows_do(relation: Relation) -> None:
 
 def test_replacing_costs_twice_as_much_in_squares() -> None:
     for plan in PLANS:
-        added = feature_moments_squared_sensitivity(Relation.ADD_REMOVE, plan)
+        added = moments_squared_sensitivity(Relation.ADD_REMOVE, plan)
         assert added == Fraction(plan.norm_squared_bound() ** 2, 2)
-        assert feature_moments_squared_sensitivity(Relation.REPLACE_ONE, plan) == 2 * added
+        assert moments_squared_sensitivity(Relation.REPLACE_ONE, plan) == 2 * added

@@ -98,7 +98,7 @@ def test_whole_tables_move_as_their_rows_do(relation: Relation) -> None:
     bound = moments_squared_sensitivity(relation, plan)
 
     def sum_moments(matrix: np.ndarray) -> np.ndarray:
-        return MemoryTable.from_source(dict(zip(plan.columns, matrix.T, strict=True)), schema).moments(plan)
+        return MemoryTable.from_source(dict(zip(plan.columns, matrix.T, strict=True)), schema).outer_products(plan)
 
     without = sum_moments(base)
     worst = Fraction(0)

@@ -195,7 +195,7 @@ def _time_moments(made: SyntheticTable) -> tuple[float, float]:
     moments = product = float("inf")
     # in turn, so that other work on the machine meets both
     for _ in range(_TRIES):
-        moments = min(moments, time_once(lambda: made.table.moments(plan)))
+        moments = min(moments, time_once(lambda: made.table.outer_products(plan)))
         product = min(product, time_once(multiply))
         if moments + product > _LONG:
             break
@@ -371,7 +371,7 @@ def _time_stages(rows: int, columns: int, levels: int, tries: int, *, moments: b
             wide_schema(WideKind.NUMBERS, columns, rows), NO_KNOWLEDGE, law, rows, np.random.default_rng(2)
         ).table
         plan = _plan_moments(tuple(schema.columns))
-        found[GrowthStage.MOMENTS] = _best(lambda: numbers.moments(plan), tries)
+        found[GrowthStage.MOMENTS] = _best(lambda: numbers.outer_products(plan), tries)
     return found
 
 

@@ -215,9 +215,10 @@ READERS: Final[Mapping[str, Door]] = {
     "interactions": Door(_read_releases, ("interactions of pairs",)),
     "margins": Door(_read_releases, ("margins",)),
     "magnitudes": Door(_read_releases, ("counts by magnitude",)),
-    "moments": Door(_read_releases, ("second moments",)),
-    "features": Door(_read_releases, ("second moments of features",)),
-    "residual_moments": Door(_read_releases, ("second moments of residuals of public functions",)),
+    "outer_products": Door(
+        _read_releases,
+        ("second moments", "second moments of features", "second moments of residuals of public functions"),
+    ),
     "answer": Door(_read_answer, (_SCORE, _PARTS)),
     "answer_by_median": Door(_read_median, ("median of parts", _PARTS)),
     "answer_from_sample": Door(_read_sampled, (_SCORE, _PARTS)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,13 @@ from dagveil.data.moments import (
     Basis,
     FeaturePlan,
     MomentPlan,
+    OuterProducts,
     quantise_features,
     quantise_rows,
     scale_rows,
-    sum_feature_products,
     sum_outer_products,
 )
-from dagveil.data.residuals import AdditiveFunction, ResidualPlan, expand_residuals, sum_residual_products
+from dagveil.data.residuals import AdditiveFunction, ResidualPlan, expand_residuals
 from dagveil.data.schema import Schema
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import counts_squared_sensitivity
@@ -38,7 +38,6 @@ from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, roo
 from dagveil.statistics.kernels import KernelFeatures, kernel_features
 from dagveil.statistics.moments import (
     curvature_squared_sensitivity,
-    feature_moments_squared_sensitivity,
     gradient_squared_sensitivity,
     moments_squared_sensitivity,
 )
@@ -88,21 +87,18 @@ def _sums_of_rows() -> list[AuditedStatistic]:
     functions = AdditiveFunction(0.1, ((0.5, -0.2),)), AdditiveFunction(-0.3, ((0.9,),))
     residuals = ResidualPlan(("b", "c"), ("a",), functions, (0.0, 0.1), (0.5, 0.4))
     moments = _look_at_products(
-        sum_outer_products,
         _ROWS,
         lambda rows: quantise_rows(rows, _ROWS),
         RADIUS,
         lambda relation: math.sqrt(moments_squared_sensitivity(relation, _ROWS)),
     )
     of_features = _look_at_products(
-        sum_feature_products,
         features,
         lambda rows: quantise_features(rows, features),
         3.0,
-        lambda relation: math.sqrt(feature_moments_squared_sensitivity(relation, features)),
+        lambda relation: math.sqrt(moments_squared_sensitivity(relation, features)),
     )
     of_residuals = _look_at_products(
-        sum_residual_products,
         residuals,
         lambda rows: quantise_rows(expand_residuals(rows.T, residuals).T, residuals.rows),
         1.0,
@@ -120,21 +116,18 @@ def _sums_of_rows() -> list[AuditedStatistic]:
     squared = "statistics.moments.moments_squared_sensitivity"
     return [
         AuditedStatistic("second moments", squared, moments),
-        AuditedStatistic(
-            "second moments of features", "statistics.features.feature_moments_squared_sensitivity", of_features
-        ),
+        AuditedStatistic("second moments of features", squared, of_features),
         AuditedStatistic("second moments of residuals of public functions", squared, of_residuals),
-        AuditedStatistic("sum of clipped gradients", "statistics.gradients.gradient_squared_sensitivity", gradients),
+        AuditedStatistic("sum of clipped gradients", "statistics.moments.gradient_squared_sensitivity", gradients),
         AuditedStatistic(
-            "sum of clipped curvatures", "statistics.gradients.curvature_squared_sensitivity", _look_at_curvatures()
+            "sum of clipped curvatures", "statistics.moments.curvature_squared_sensitivity", _look_at_curvatures()
         ),
         AuditedStatistic("counts by magnitude", "statistics.contingency.counts_squared_sensitivity", magnitudes),
     ]
 
 
 def _look_at_products(
-    add: Callable[..., NDArray[np.int64]],
-    plan: Any,
+    query: OuterProducts,
     quantise: Callable[[Floats], NDArray[np.int64]],
     reach: float,
     declare: Callable[[Relation], float],
@@ -155,7 +148,7 @@ def _look_at_products(
         return weigh(np.matmul(vectors.transpose(0, 2, 1), vectors))
 
     def measure(rows: Floats) -> Floats:
-        return weigh(add(_split(rows), plan, n_rows=len(rows)))
+        return weigh(sum_outer_products(_split(rows), query, n_rows=len(rows)))
 
     return look_at_records(measure, COLUMNS, reach, declare, domain=domain, batch=batch)
 
@@ -332,7 +325,7 @@ def _residual_statistics() -> list[AuditedStatistic]:
     return [
         _slot_statistic("sums of residual products and of their squares", "statistics.gcm.gcm_sensitivities", products),
         _slot_statistic("sums of clipped residuals", "curator.kernel_questions.KernelQuestions.gcm", sums),
-        _slot_statistic("rank score of residuals", "statistics.residual_ranks.residual_rank_sensitivity", ranks),
+        _slot_statistic("rank score of residuals", "statistics.residuals.residual_rank_sensitivity", ranks),
     ]
 
 

@@ -8,9 +8,9 @@ holds less than what could have leaked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dagveil.curator.gate import Gate, Record
 from dagveil.curator.journal import Journal
 from dagveil.curator.questions import QuestionSession
-from dagveil.data.moments import FeaturePlan, MomentPlan
+from dagveil.data.moments import FeaturePlan, MomentPlan, OuterProducts
 from dagveil.data.residuals import ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table, table_shapes
@@ -38,7 +38,7 @@ from dagveil.statistics.contingency import (
     interactions_squared_sensitivity,
     margins_squared_sensitivity,
 )
-from dagveil.statistics.moments import feature_moments_squared_sensitivity, moments_squared_sensitivity
+from dagveil.statistics.moments import moments_squared_sensitivity
 from dagveil.statistics.statistic import Statistic
 
 if TYPE_CHECKING:
@@ -159,32 +159,24 @@ class Curator:
             for (name, center), counts in zip(centers.items(), released, strict=True)
         )
 
-    def moments(self, plan: MomentPlan, share: Fraction, label: str) -> NoisyMoments:
-        """Release the second moments of clipped rows."""
-        return self._release_moments(plan, lambda: self._table.moments(plan), share, label, plan)
-
-    def features(self, plan: FeaturePlan, share: Fraction, label: str) -> NoisyFeatureMoments:
-        """Release the second moments of public features of clipped columns."""
-        plan.rows.check_reach()
-        size = 1 + len(plan.rows.columns)
-        self._check_cells(label, size * (size + 1) // 2, 1)
-        sensitivity = feature_moments_squared_sensitivity(self.relation, plan)
-        noisy = self._release_symmetric(self._table.feature_moments(plan), sensitivity, share, label, plan)
-        return NoisyFeatureMoments(
-            plan.columns,
-            plan.centers,
-            plan.reaches,
-            plan.basis.value,
-            plan.degree,
-            plan.radius_squared,
-            plan.constant,
-            plan.bits,
-            *noisy,
-        )
-
-    def residual_moments(self, plan: ResidualPlan, share: Fraction, label: str) -> NoisyMoments:
-        """Release the second moments of residuals of public functions, and of polynomials of what they fit."""
-        return self._release_moments(plan.rows, lambda: self._table.residual_moments(plan), share, label, plan)
+    @overload
+    def outer_products(self, query: FeaturePlan, share: Fraction, label: str) -> NoisyFeatureMoments: ...
+    @overload
+    def outer_products(self, query: MomentPlan | ResidualPlan, share: Fraction, label: str) -> NoisyMoments: ...
+    def outer_products(self, query: OuterProducts, share: Fraction, label: str) -> NoisyMoments | NoisyFeatureMoments:
+        """Release the second moments of clipped rows, of public features of them, or of residuals."""
+        rows = query.rows
+        rows.check_reach()
+        if isinstance(query, FeaturePlan):
+            size = 1 + len(rows.columns)
+            self._check_cells(label, size * (size + 1) // 2, 1)
+        sensitivity = moments_squared_sensitivity(self.relation, query)
+        noisy = self._release_symmetric(self._table.outer_products(query), sensitivity, share, label, query)
+        ball = (rows.radius_squared, rows.constant, rows.bits)
+        if isinstance(query, FeaturePlan):
+            names, centers, reaches = query.columns, query.centers, query.reaches
+            return NoisyFeatureMoments(names, centers, reaches, query.basis.value, query.degree, *ball, *noisy)
+        return NoisyMoments(rows.columns, rows.centers, rows.spreads, *ball, *noisy)
 
     def ask_questions(self, statistic: Statistic) -> QuestionSession:
         """Return a question session: adaptive questions, each charged to this curator's filter.
@@ -212,16 +204,6 @@ class Curator:
         """Hand the rows to a published program, after the ledger knows why its guarantee does not hold."""
         self._gate.write(Unbounded("as published", reason))
         return self._table
-
-    def _release_moments(
-        self, rows: MomentPlan, read: Callable[[], NDArray[np.int64]], share: Fraction, label: str, asked: object
-    ) -> NoisyMoments:
-        rows.check_reach()
-        sensitivity = moments_squared_sensitivity(self.relation, rows)
-        noisy = self._release_symmetric(read(), sensitivity, share, label, asked)
-        return NoisyMoments(
-            rows.columns, rows.centers, rows.spreads, rows.radius_squared, rows.constant, rows.bits, *noisy
-        )
 
     def _release_symmetric(
         self, exact: NDArray[np.int64], sensitivity: Fraction, share: Fraction, label: str, asked: object

@@ -15,12 +15,11 @@ from dagveil.data.column import Column, Numeric
 from dagveil.data.distinct import WeightedRows, count_cells, mix_codes, shrink_rows, sort_rows
 from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode, join_columns
 from dagveil.data.gradients import Block, GradientPlan, scale_blocks, sum_curvatures, sum_gradients, weighs_exactly
-from dagveil.data.moments import FeaturePlan, MomentPlan, sum_feature_products, sum_outer_products
+from dagveil.data.moments import MomentPlan, OuterProducts, sum_outer_products
 from dagveil.data.products import PairTables, bundle_columns, count_pairs, pays
 from dagveil.data.reading import read_declared
-from dagveil.data.residuals import ResidualPlan, sum_residual_products
 from dagveil.data.schema import Schema
-from dagveil.data.selection import check_slots, choose_rows, level_column, row_words, scale_to_unit
+from dagveil.data.selection import check_slots, choose_rows, level_column, row_words
 from dagveil.data.table import check_columns, check_edges, check_exponents, table_shape, table_shapes
 from dagveil.errors import DataError, SchemaError
 
@@ -145,21 +144,11 @@ class MemoryTable:
             for answer, shape in zip(answers, shapes, strict=True)
         ]
 
-    def moments(self, plan: MomentPlan) -> NDArray[np.int64]:
-        """Sum the outer products of the quantised clipped rows, exactly, in the shape (1 + d, 1 + d)."""
-        check_columns(self._schema, plan.columns)
-        return sum_outer_products([self._encoded_numbers(name) for name in plan.columns], plan, n_rows=self._n_rows)
-
-    def feature_moments(self, plan: FeaturePlan) -> NDArray[np.int64]:
-        """Sum the outer products of the quantised features of rows, exactly, in the shape (1 + d k, 1 + d k)."""
-        check_columns(self._schema, plan.columns)
-        return sum_feature_products([self._encoded_numbers(name) for name in plan.columns], plan, n_rows=self._n_rows)
-
-    def residual_moments(self, plan: ResidualPlan) -> NDArray[np.int64]:
-        """Sum the outer products of residuals of public functions, in fixed point, the constant first."""
-        check_columns(self.schema, plan.columns)
-        columns = [scale_to_unit(self._encoded_numbers(name), self.schema.columns[name]) for name in plan.columns]
-        return sum_residual_products(columns, plan, n_rows=self._n_rows)
+    def outer_products(self, query: OuterProducts) -> NDArray[np.int64]:
+        """Sum the outer products of the vectors that a query makes of rows, exactly, the constant first."""
+        check_columns(self._schema, query.columns)
+        columns = [query.read(self._encoded_numbers(name), self._schema.columns[name]) for name in query.columns]
+        return sum_outer_products(columns, query, n_rows=self._n_rows)
 
     def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
         """Sum the clipped gradients of all rows, in fixed point, in the shape (d, d)."""

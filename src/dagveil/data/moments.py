@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.data.column import Column
 from dagveil.errors import DataError, SchemaError
 
 LARGEST_CAP: Final = 2**40
@@ -78,6 +79,19 @@ class MomentPlan:
                 f"the squared norm of a quantised row could reach {self.norm_squared_bound()}, more than "
                 f"{LARGEST_CAP}; choose fewer bits than {self.bits} or a smaller radius"
             )
+
+    @property
+    def rows(self) -> MomentPlan:
+        """The plan itself: its coordinates are the columns."""
+        return self
+
+    def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
+        """Take the numbers of a column as they are."""
+        return numbers
+
+    def expand(self, block: Sequence[NDArray[np.float64]]) -> Sequence[NDArray[np.float64]]:
+        """Take columns as they are."""
+        return block
 
     @property
     def integer_constant(self) -> int:
@@ -232,22 +246,35 @@ def enforce_cap(vectors: NDArray[np.float64], cap: int) -> None:
         vectors[:, row] = [math.copysign(abs(int(entry)) * root // norm, entry) for entry in vectors[:, row].tolist()]
 
 
+class OuterProducts(Protocol):
+    """A sum of outer products of integer vectors, one of each record. Everything here is public."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that are read."""
+
+    @property
+    def rows(self) -> MomentPlan:
+        """How coordinates are shrunk to a ball and quantised: the cap that sensitivity follows from."""
+
+    def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
+        """Scale the numbers of a column, each by itself."""
+
+    def expand(self, block: Sequence[NDArray[np.float64]]) -> Sequence[NDArray[np.float64]] | NDArray[np.float64]:
+        """Turn columns of n records into coordinates of n records, each record by itself."""
+
+
 def sum_outer_products(
-    columns: Sequence[NDArray[np.float64]],
-    plan: MomentPlan,
-    *,
-    n_rows: int,
-    expand: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+    columns: Sequence[NDArray[np.float64]], query: OuterProducts, *, n_rows: int
 ) -> NDArray[np.int64]:
     """Give the exact sum over rows of the outer product of each quantised row with itself, (1 + d, 1 + d).
-
-    `expand`, if given, turns a block of raw columns into the plan's columns, row by row (`dagveil.data.moments`).
 
     Why float64 is exact here: for a block of b rows with squared norms at most c, every partial sum of products
     q_i q_j, in any order and with fused or split multiplications, is an integer of absolute value at most b c
     (the sum of |q_i q_j| over rows is at most the sum of (q_i**2 + q_j**2) / 2). With b c <= 2**53 each one is a
     float64, so no rounding ever happens. Blocks are added in int64, where n c < 2**62 leaves no room for overflow.
     """
+    plan = query.rows
     plan.check_rows(n_rows)
     size = 1 + len(plan.columns)
     total = np.zeros((size, size), dtype=np.int64)
@@ -257,7 +284,7 @@ def sum_outer_products(
     for start in range(0, n_rows, _BLOCK_ROWS):
         stop = min(start + _BLOCK_ROWS, n_rows)
         block = [column[start:stop] for column in columns]
-        quantised = _quantise(block if expand is None else expand(np.stack(block)), plan, room[:, : stop - start])
+        quantised = _quantise(query.expand(block), plan, room[:, : stop - start])
         total += (quantised @ quantised.T).astype(np.int64)
     return total
 
@@ -319,6 +346,14 @@ class FeaturePlan:
         zeros, ones = (0.0,) * len(names), (1.0,) * len(names)
         return MomentPlan(names, zeros, ones, self.radius_squared, self.constant, self.bits)
 
+    def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
+        """Take the numbers of a column as they are."""
+        return numbers
+
+    def expand(self, block: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Turn columns into features."""
+        return expand_features(np.stack(block), self)
+
     def norm_squared_bound(self) -> int:
         """Give the cap on the squared norm of every quantised row, its first coordinate included."""
         return self.rows.norm_squared_bound()
@@ -357,10 +392,3 @@ def _expand_legendre(scaled: NDArray[np.float64], out: NDArray[np.float64]) -> N
 def quantise_features(values: NDArray[np.float64], plan: FeaturePlan) -> NDArray[np.int64]:
     """Turn rows (n, d) into integer vectors (n, 1 + d k) whose squared norm never exceeds the plan's bound."""
     return quantise_rows(expand_features(np.asarray(values, dtype=np.float64).T, plan).T, plan.rows)
-
-
-def sum_feature_products(
-    columns: Sequence[NDArray[np.float64]], plan: FeaturePlan, *, n_rows: int
-) -> NDArray[np.int64]:
-    """Give the exact sum over rows of the outer product of each quantised row of features, (1 + d k, 1 + d k)."""
-    return sum_outer_products(columns, plan.rows, n_rows=n_rows, expand=lambda block: expand_features(block, plan))

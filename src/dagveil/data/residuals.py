@@ -14,7 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.data.moments import MomentPlan, sum_outer_products
+from dagveil.data.column import Column
+from dagveil.data.moments import MomentPlan
+from dagveil.data.selection import scale_to_unit
 from dagveil.errors import SchemaError
 
 Floats = NDArray[np.float64]
@@ -107,6 +109,14 @@ class ResidualPlan:
         zeros, ones = (0.0,) * len(names), (1.0,) * len(names)
         return MomentPlan(tuple(names), zeros, ones, radius, math.sqrt(max(1.0, radius / 10.0)), BITS)
 
+    def read(self, numbers: Floats, column: Column) -> Floats:
+        """Scale the numbers of a column to [−1, 1] by its bounds or scores."""
+        return scale_to_unit(numbers, column)
+
+    def expand(self, block: Sequence[Floats]) -> Floats:
+        """Turn scaled columns into residuals and polynomials of fitted values."""
+        return expand_residuals(np.stack(block), self)
+
 
 def expand_residuals(block: Floats, plan: ResidualPlan) -> Floats:
     """Turn scaled columns (k + 2, n), the pair last, into coordinates (p, n); elementwise, so row by row."""
@@ -125,8 +135,3 @@ def _expand(block: Floats, plan: ResidualPlan) -> Floats:
             # Hermite polynomials, scaled to unit variance for a normal fit
             coordinates += [t, (t * t - 1.0) / math.sqrt(2.0), (t * t * t - 3.0 * t) / math.sqrt(6.0)]
     return np.stack(coordinates)
-
-
-def sum_residual_products(columns: Sequence[Floats], plan: ResidualPlan, *, n_rows: int) -> NDArray[np.int64]:
-    """Give the exact sum of outer products of quantised coordinates, the constant first."""
-    return sum_outer_products(columns, plan.rows, n_rows=n_rows, expand=lambda block: expand_residuals(block, plan))

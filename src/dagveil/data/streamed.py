@@ -14,8 +14,7 @@ from dagveil.data.distinct import WeightedRows
 from dagveil.data.encoding import EncodedColumns, check_types, code_type, join_columns
 from dagveil.data.gradients import GradientPlan, weighs_exactly
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import FeaturePlan, MomentPlan
-from dagveil.data.residuals import ResidualPlan
+from dagveil.data.moments import MomentPlan, OuterProducts
 from dagveil.data.schema import Schema
 from dagveil.data.selection import HASH_BYTES, check_slots, choose_from
 from dagveil.data.streams import PartRows, Question, RowSource, Spool, encode_batch
@@ -100,22 +99,10 @@ class StreamedTable:
         read = [name for columns in column_sets for name in columns]
         return self._add_up("counts_many", [list(map(tuple, column_sets))], read)
 
-    def moments(self, plan: MomentPlan) -> NDArray[np.int64]:
-        """Sum the outer products of the quantised clipped rows, exactly, in the shape (1 + d, 1 + d)."""
-        (total,) = self._add_up("moments", [plan], plan.columns)
-        plan.check_rows(self.n_rows)
-        return total
-
-    def feature_moments(self, plan: FeaturePlan) -> NDArray[np.int64]:
-        """Sum the outer products of the quantised features of rows, exactly, in the shape (1 + d k, 1 + d k)."""
-        (total,) = self._add_up("feature_moments", [plan], plan.columns)
-        plan.rows.check_rows(self.n_rows)
-        return total
-
-    def residual_moments(self, plan: ResidualPlan) -> NDArray[np.int64]:
-        """Sum the outer products of residuals of public functions, in fixed point, the constant first."""
-        (total,) = self._add_up("residual_moments", [plan], plan.columns)
-        plan.rows.check_rows(self.n_rows)
+    def outer_products(self, query: OuterProducts) -> NDArray[np.int64]:
+        """Sum the outer products of the vectors that a query makes of rows, exactly, the constant first."""
+        (total,) = self._add_up("outer_products", [query], query.columns)
+        query.rows.check_rows(self.n_rows)
         return total
 
     def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.data.gradients import GradientPlan
-from dagveil.data.moments import FeaturePlan, MomentPlan
-from dagveil.data.residuals import ResidualPlan
+from dagveil.data.moments import MomentPlan, OuterProducts
 from dagveil.data.schema import Schema
 from dagveil.errors import SchemaError
 
@@ -40,14 +39,8 @@ class Table(Protocol):
     def counts_many(self, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
         """Answer many `counts` together; the engine shares work among them."""
 
-    def moments(self, plan: MomentPlan) -> NDArray[np.int64]:
-        """Sum the outer products of the quantised clipped rows, exactly, in the shape (1 + d, 1 + d)."""
-
-    def feature_moments(self, plan: FeaturePlan) -> NDArray[np.int64]:
-        """Sum the outer products of the quantised features of rows, exactly, in the shape (1 + d k, 1 + d k)."""
-
-    def residual_moments(self, plan: ResidualPlan) -> NDArray[np.int64]:
-        """Sum the outer products of residuals of public functions, in fixed point, the constant first."""
+    def outer_products(self, query: OuterProducts) -> NDArray[np.int64]:
+        """Sum the outer products of the vectors that a query makes of rows, exactly, the constant first."""
 
     def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
         """Sum the clipped gradients of all rows, in fixed point, in the shape (d, d)."""

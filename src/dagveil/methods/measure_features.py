@@ -119,7 +119,7 @@ def release(curator: Curator, knowledge: Knowledge, settings: MeasureFeaturesSet
         return Measured((*releases, *measured.releases), (*plan, *measured.plan), (*measured.findings, LINEAR))
     features = plan_features(curator.schema, scaled.centers, scaled.spreads, degree, settings, rows, mu_squared)
     progress("measuring features", 0, 1)
-    released = curator.features(features, scaled.left, "moments of features")
+    released = curator.outer_products(features, scaled.left, "moments of features")
     progress("measuring features", 1, 1)
     why = f"one matrix of {degree} features per column answers every question"
     stage = Stage("moments of features", 1, len(released.values), float(scaled.left), released.deviation, why)

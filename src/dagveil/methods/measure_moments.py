@@ -83,7 +83,7 @@ def release_moments(
     names = tuple(name for name in curator.schema.columns if name in centers)
     moment_plan = plan_moments(names, centers, spreads, rows, float(left * curator.accounting.total))
     progress("measuring second moments", 0, 1)
-    released = curator.moments(moment_plan, left, "second moments")
+    released = curator.outer_products(moment_plan, left, "second moments")
     progress("measuring second moments", 1, 1)
     releases.append(released)
     why = "one matrix answers every linear question"

@@ -339,7 +339,7 @@ def _decide_by_moments(
 ) -> Callable[[Question], bool]:
     def is_independent(question: Question) -> bool:
         plan = plan_residuals(functions, curator.schema, question)
-        release = curator.residual_moments(plan, share, _label(question))
+        release = curator.outer_products(plan, share, _label(question))
         return partial_p_value(release, plan, functions, rows) > settings.level
 
     return is_independent

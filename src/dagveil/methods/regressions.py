@@ -164,7 +164,7 @@ def release_functions(curator: Curator, share: Fraction) -> tuple[ReleasedFuncti
         constant=math.sqrt(max(1.0, CONSTANT_SHARE * radius)),
         bits=BITS,
     )
-    released = curator.features(plan, share, "moments for regressions")
+    released = curator.outer_products(plan, share, "moments for regressions")
     found = covariance_from_features(released)
     # means there are divided by the constant
     functions = ReleasedFunctions(plan.columns, found.means * plan.constant, found.matrix, found.deviation)

@@ -74,7 +74,7 @@ class PublishedAccess:
 
     def exact_moments(self, plan: MomentPlan) -> NDArray[np.int64]:
         """Sum the outer products of the rows, in fixed point."""
-        return self._table.moments(plan)
+        return self._table.outer_products(plan)
 
     def exact_rows(self, columns: Sequence[str]) -> NDArray[np.float64]:
         """Return the rows themselves, scaled to [-1, 1] by bounds and scores, in the shape (rows, k)."""

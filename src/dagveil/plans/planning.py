@@ -52,7 +52,7 @@ from dagveil.statistics.contingency import (
     interactions_squared_sensitivity,
     margins_squared_sensitivity,
 )
-from dagveil.statistics.moments import feature_moments_squared_sensitivity, moments_squared_sensitivity
+from dagveil.statistics.moments import moments_squared_sensitivity
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def forecast_noise(ask: Ask, schema: Schema, noise: NoiseLaw, site: PlannedSite)
     if isinstance(ask, AskMoments):
         return math.sqrt(moments_squared_sensitivity(relation, ask.rows) / amount) / 4.0**ask.rows.bits
     if isinstance(ask, AskFeatures):
-        return math.sqrt(feature_moments_squared_sensitivity(relation, ask.rows) / amount) / 4.0**ask.rows.bits
+        return math.sqrt(moments_squared_sensitivity(relation, ask.rows) / amount) / 4.0**ask.rows.bits
     if isinstance(ask, AskInteractions):
         return math.sqrt(interactions_squared_sensitivity(relation, ask.pairs, levels) / amount)
     if isinstance(ask, AskMargins):

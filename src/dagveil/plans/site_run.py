@@ -170,5 +170,5 @@ def _ask(curator: Curator, ask: Ask) -> tuple[Release, ...]:
     if isinstance(ask, AskInteractions):
         return curator.interactions(ask.pairs, ask.share, ask.stage)
     if isinstance(ask, AskMoments):
-        return (curator.moments(ask.rows, ask.share, ask.stage),)
-    return (curator.features(ask.rows, ask.share, ask.stage),)
+        return (curator.outer_products(ask.rows, ask.share, ask.stage),)
+    return (curator.outer_products(ask.rows, ask.share, ask.stage),)

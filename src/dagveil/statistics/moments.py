@@ -6,12 +6,12 @@ import math
 from fractions import Fraction
 
 from dagveil.data.gradients import GradientPlan
-from dagveil.data.moments import FeaturePlan, MomentPlan
+from dagveil.data.moments import MomentPlan, OuterProducts
 from dagveil.privacy.relation import Relation
 
 
-def moments_squared_sensitivity(relation: Relation, plan: MomentPlan) -> Fraction:
-    """Return the weighted squared sensitivity of the upper triangle of Σ q qᵀ.
+def moments_squared_sensitivity(relation: Relation, query: OuterProducts) -> Fraction:
+    """Return the weighted squared sensitivity of the upper triangle of Σ q qᵀ, where q is a function of one record.
 
     Diagonal entries get noise of twice the variance, so they weigh half: Σ_{i<j} M_ij² + ½ Σ M_ii² = ½ ‖M‖² for the
     symmetric change M. One record more is M = q qᵀ with ‖M‖ = ‖q‖² ≤ c; one record replaced is M = q qᵀ − q′ q′ᵀ with
@@ -23,24 +23,8 @@ def moments_squared_sensitivity(relation: Relation, plan: MomentPlan) -> Fractio
     >>> moments_squared_sensitivity(Relation.ADD_REMOVE, plan), moments_squared_sensitivity(Relation.REPLACE_ONE, plan)
     (Fraction(8, 1), Fraction(16, 1))
     """
-    cap = plan.norm_squared_bound()
+    cap = query.rows.norm_squared_bound()
     return Fraction(cap**2, 2 if relation is Relation.ADD_REMOVE else 1)
-
-
-def feature_moments_squared_sensitivity(relation: Relation, plan: FeaturePlan) -> Fraction:
-    """Return the weighted squared sensitivity of the upper triangle of Σ q qᵀ over rows of features.
-
-    A record's integer vector is a function of that record, and no longer than the plan's cap c. So the bound is that of
-    second moments: c²/2 if a record is added or removed, c² if it is replaced, with diagonal entries weighing half.
-
-    Examples
-    --------
-    >>> from dagveil.data.moments import Basis
-    >>> plan = FeaturePlan(("x",), (0.0,), (1.0,), Basis.LEGENDRE, degree=2, radius_squared=3.0, constant=1.0, bits=0)
-    >>> [int(feature_moments_squared_sensitivity(relation, plan)) for relation in Relation]
-    [8, 16]
-    """
-    return moments_squared_sensitivity(relation, plan.rows)
 
 
 def gradient_squared_sensitivity(relation: Relation, plan: GradientPlan) -> Fraction:
