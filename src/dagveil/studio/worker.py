@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, DataError, LedgerError
@@ -23,7 +23,6 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.ledger.watched import WatchedLedger
-from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Cancelled, CancelSignal
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.runs.recovery import save_whole
@@ -89,10 +88,7 @@ class Worker:
             return
         books = WatchedLedger(Ledger.open(os.environ[LEDGER_VARIABLE]), self.signal, self._note_run)
         try:
-            if method_named(order.method).release is None:
-                self._ask(table.path, schema, books)
-            else:
-                self._measure(table.path, schema, books, settings)
+            self._spend(table.path, schema, books, settings)
         finally:
             if self._run is not None:
                 # a cancel may have come before the run could look after itself
@@ -100,42 +96,27 @@ class Worker:
                     settle_run(books, self._run, self._place)
             books.close()
 
-    def _measure(self, path: Path, schema: Schema, books: Ledger, settings: SearchSettings) -> None:
+    def _spend(self, path: Path, schema: Schema, books: Ledger, settings: SearchSettings) -> None:
         order = self.job.order
-        evidence = measure_source(
-            path,
-            schema,
-            order.epsilon,
-            order.delta,
-            method=order.method,
-            options=order.options,
-            ledger=books,
-            noise=NoiseKind(order.noise),
-            redraws=order.redraws,
-            recovery=self._recovery(),
-            progress=self._tell,
-        )
+        asked = (path, schema, order.epsilon, order.delta)
+        run: dict[str, Any] = {
+            "method": order.method,
+            "options": order.options,
+            "ledger": books,
+            "noise": order.noise,
+            "recovery": self._recovery(),
+            "progress": self._tell,
+        }
+        if method_named(order.method).release is None:
+            result: Result = discover(*asked, **run)
+            self._keep("result.json", result.save)
+            return
+        evidence = measure_source(*asked, redraws=order.redraws, **run)
         self._keep("evidence.json", evidence.save)
         self._search(evidence, settings)
 
     def _search(self, evidence: Evidence, settings: SearchSettings, knowledge: Knowledge | None = None) -> None:
         result = search_evidence(evidence, settings, knowledge=knowledge, progress=self._tell)
-        self._keep("result.json", result.save)
-
-    def _ask(self, path: Path, schema: Schema, books: Ledger) -> None:
-        order = self.job.order
-        result: Result = discover(
-            path,
-            schema,
-            order.epsilon,
-            order.delta,
-            method=order.method,
-            options=order.options,
-            ledger=books,
-            noise=NoiseKind(order.noise),
-            recovery=self._recovery(),
-            progress=self._tell,
-        )
         self._keep("result.json", result.save)
 
     def _recovery(self) -> Path:
