@@ -11,6 +11,7 @@ import pytest
 from desk import ROWS, Desk, ordinary_user
 
 from dagveil.privacy.ledger import Ledger
+from dagveil.privacy.ledger.entries import EntryKind
 
 
 @pytest.fixture
@@ -133,3 +134,26 @@ def test_read_only(desk: Desk, open_folder: Path, words: tuple[object, ...], pla
             *("--noise", "exact", "-o", books.out),
         )
     books.check_refused(result, "cannot be written", "fix its permissions")
+
+
+def test_damaged_entries_stop_no_listing(desk: Desk, words: tuple[object, ...]) -> None:
+    """Show and history say what they can, verify names the entry, and runs are refused."""
+    desk.run("budget", "set", "patients", "--epsilon", 3)
+    assert desk.run(*words).exit_code == 0
+    charge = next(entry.seq for entry in Ledger.open(desk.ledger).entries() if entry.kind is EntryKind.CHARGE)
+    with sqlite3.connect(desk.ledger) as raw:
+        raw.execute("DROP TRIGGER dagveil_no_update")
+        raw.execute(f"UPDATE dagveil_entries SET body = '{{}}' WHERE seq IN (2, {charge})")
+    raw.close()
+    shown = desk.run("budget", "show")
+    assert shown.exit_code == 0, shown.output
+    assert "entry 2 (budget of patients) cannot be read, so no run is admitted" in shown.stdout
+    listed = desk.run("budget", "history")
+    assert listed.exit_code == 0, listed.output
+    assert "1 that cannot be read" in listed.stdout
+    found = desk.run("budget", "verify")
+    assert found.exit_code == 1
+    assert "entry 2 (budget of patients)" in found.stderr
+    again = desk.run(*words, "-o", desk.path("other"))
+    assert again.exit_code == 2
+    assert "entry 2 (budget of patients)" in again.stderr

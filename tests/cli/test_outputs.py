@@ -6,10 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from desk import ROWS, Desk
+from desk import ROWS, TWO_COLUMNS, TWO_NUMBERS, Desk
 
 from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.local.protocol import load_protocol
+from dagveil.local.store import ReportStore
 from dagveil.privacy.ledger import Ledger
+from dagveil.runs.recovery import save_whole
 
 
 @pytest.fixture
@@ -140,3 +143,91 @@ def test_a_failed_write_leaves_the_old_file(desk: Desk, rows: str, monkeypatch: 
     assert measure(desk, rows, Path(place)).exit_code == 2
     assert Path(place).read_text() == "{}"
     assert not list(desk.folder.glob(".part-*"))
+
+
+@pytest.mark.parametrize("target", ["t.csv", "schema.toml", "ledger.sqlite"])
+@pytest.mark.parametrize("command", ["direction", "bounds", "planned"])
+def test_every_run_spares_what_it_reads_and_the_ledger(command: str, target: str, desk: Desk) -> None:
+    file = desk.write("t.csv", "a,b\n" + "0.1,0.2\n0.3,-0.4\n" * 100)
+    columns = TWO_COLUMNS if command == "planned" else TWO_NUMBERS
+    schema = desk.write_schema(columns, facts="nominal_rows = 200")
+    Ledger.open(desk.ledger).close()
+    before = desk.path(target).read_bytes()
+    words: tuple[object, ...] = ("--schema", schema, "--noise", "exact", "-o", desk.path(target))
+    if command == "planned":
+        planned = desk.run(
+            "plan", "--schema", schema, "--epsilon", 1, "--set", "plan=tables", "-o", desk.path("plan.json")
+        )
+        assert planned.exit_code == 0, planned.output
+        words = ("measure", file, "--plan", desk.path("plan.json"), *words)
+    elif command == "direction":
+        words = ("direction", file, "--columns", "a,b", "--epsilon", 1, *words)
+    else:
+        words = ("schema", "bounds", file, "--columns", "a,b", "--epsilon", 1, "--force", *words)
+    desk.check_refused(desk.run(*words), r"is (a file that this command reads|the ledger)", "choose another place")
+    assert desk.path(target).read_bytes() == before
+
+
+def test_local_commands_refuse_what_they_read(desk: Desk) -> None:
+    schema, protocol, reports = desk.write_schema(), desk.path("p.json"), desk.path("r.csv")
+    plan = ("local", "plan", "--schema", schema, "--mechanism", "response", "--epsilon", 4, "--force", "-o")
+    assert desk.run(*plan, protocol).exit_code == 0
+    desk.write("records.csv", "a,b\n" + "no,yes\n" * 30)
+    drawn = desk.run("local", "randomise", desk.path("records.csv"), "--protocol", protocol, "-o", reports)
+    assert drawn.exit_code == 0, drawn.output
+    store = desk.path("store.csv")
+    ReportStore.open(store, load_protocol(protocol)).close()
+    desk.out.mkdir()
+    known = desk.out / "graph.svg"
+    known.write_text('forbidden = [["a", "b"]]\n')
+    kept = {path: path.read_bytes() for path in (Path(schema), protocol, reports, store, known)}
+    read = ("--protocol", protocol)
+    for words in (
+        (*plan, schema),
+        ("local", "recover", reports, *read, "--columns", "a", "-o", reports),
+        ("local", "recover", reports, *read, "--columns", "a", "-o", protocol),
+        ("local", "discover", reports, *read, "--knowledge", known, "-o", desk.out),
+        ("local", "export", "--store", store, "-o", store),
+    ):
+        result = desk.run(*words)
+        assert result.exit_code == 2, words
+        assert "is a file that this command reads" in result.stderr, (words, result.stderr)
+    assert {path: path.read_bytes() for path in kept} == kept
+
+
+def test_damaged_evidence_is_kept_aside(desk: Desk, rows: str) -> None:
+    """Whatever it was, nothing else could give it back."""
+    place = desk.write("evidence.json", '{"format": "dagveil-evidence", "receipt": {"epsi')
+    before = Path(place).read_bytes()
+    assert measure(desk, rows, Path(place)).exit_code == 0
+    assert desk.path("evidence-1.json").read_bytes() == before
+
+
+def test_free_searches_refuse_their_evidence(desk: Desk, rows: str) -> None:
+    desk.out.mkdir()
+    evidence = desk.out / "result.json"
+    assert measure(desk, rows, evidence).exit_code == 0
+    before = evidence.read_bytes()
+    result = desk.run("discover", evidence, "--redraws", 0, "-o", desk.out)
+    assert result.exit_code == 2
+    assert "is a file that this command reads" in result.stderr
+    assert evidence.read_bytes() == before
+
+
+def test_files_are_on_disk_before_they_have_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    sync, replace = os.fsync, os.replace
+
+    def note_sync(handle: int) -> None:
+        done.append(f"sync {Path(os.readlink(f'/proc/self/fd/{handle}')).name}")
+        sync(handle)
+
+    def note_name(old: Path, new: Path) -> None:
+        done.append(f"name {Path(new).name}")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "replace", note_name)
+    with save_whole(tmp_path / "a.txt") as part:
+        part.write_text("whole")
+    assert done == ["sync .part-a.txt", "name a.txt", f"sync {tmp_path.name}"]

@@ -245,3 +245,122 @@ def test_features_are_searched_by_tests_only(rule: str, desk: Desk) -> None:
     file, schema = desk.write("t.csv", "a,b\n1,2\n"), desk.write_schema(TWO_NUMBERS)
     result = desk.discover(file, schema, "--method", "measure-features", "--search", rule)
     desk.check_refused(result, "measure-features releases no second moments", "Search by tests, or take")
+
+
+OTHERS = {
+    "measure": ("measure", "--set", "plan=tables"),
+    "ask": ("discover", "--method", "svt-pc"),
+    "direction": ("direction", "--columns", "a,b"),
+    "bounds": ("schema", "bounds", "--columns", "a,b"),
+}
+
+
+def write_run(desk: Desk, name: str) -> tuple[tuple[object, ...], Path]:
+    """Return the words of a command that spends, and the file that it writes."""
+    rows, columns = ROWS, {}
+    if name in ("direction", "bounds"):
+        rows = "a,b\n" + "".join(f"{x / 100},{(x * 37 % 100) / 100}\n" for x in range(-100, 100))
+        columns = {"columns": TWO_NUMBERS}
+    file, schema = desk.write("t.csv", rows), desk.write_schema(**columns, facts="nominal_rows = 200")
+    out = desk.out if name == "ask" else desk.path("found.toml" if name == "bounds" else "found.json")
+    command = OTHERS[name]
+    split = 2 if name == "bounds" else 1
+    words = (*command[:split], file, *command[split:], "--schema", schema, "--epsilon", 20, "--noise", "exact")
+    return (*words, "-o", out), out / "result.json" if name == "ask" else out
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_command_saves_before_it_tells(name: str, desk: Desk) -> None:
+    """Nobody reads its errors: the account is told there, after what was paid for has its name."""
+    words, target = write_run(desk, name)
+    read, write = os.pipe()
+    os.close(read)
+    subprocess.run(
+        [sys.executable, "-m", "dagveil.cli.main", *map(str, words)],
+        stdout=subprocess.DEVNULL,
+        stderr=write,
+        env={**os.environ, "DAGVEIL_LEDGER": str(desk.ledger), "PYTHONPATH": SOURCE},
+        check=False,
+        timeout=120,
+    )
+    os.close(write)
+    (run,) = desk.history()
+    assert run.events
+    assert target.exists()
+    assert not list(desk.folder.rglob("*recovery.jsonl"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_command_is_stopped(name: str, number: int, desk: Desk) -> None:
+    """Even where a library swallows the signal, and however it is sent."""
+    words, target = write_run(desk, name)
+    once = f"""
+def ring():
+    signal.raise_signal({int(number)})
+
+rung = []
+before("history", lambda: rung or (rung.append(True), swallow()))
+"""
+    result = desk.spawn(*words, prelude=PRELUDE + RING + once)
+    assert result.returncode == 130, result.stderr
+    (run,) = desk.history()
+    assert run.state is RunState.RELEASED
+    assert not target.exists()
+
+
+def test_a_ledger_that_cannot_even_be_read_after_a_charge(
+    desk: Desk, words: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the run was charged is not known then, so what it released is kept."""
+
+    def held(*_: object) -> None:
+        raise LedgerError("the ledger is held by another process; nothing was drawn.")
+
+    add = Journal.add
+
+    def hold(journal: Journal, *answer: object) -> None:
+        add(journal, *answer)  # type: ignore[arg-type]
+        for name in ("record_event", "history", "close_run"):
+            context.setattr(SqlLedger, name, held)
+
+    with monkeypatch.context() as context:
+        context.setattr(Journal, "add", hold)
+        result = desk.run(*words)
+    assert result.exit_code == 2
+    assert (desk.out / "recovery.jsonl").exists()
+    assert "the same command finishes it at no further cost" in result.stderr
+    assert desk.run(*words).exit_code == 0
+    assert len(desk.history()) == 1
+
+
+def test_a_disk_that_is_full_when_the_evidence_is_saved(
+    desk: Desk, words: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as context:
+        context.setattr("dagveil.evidence.bundle.Evidence.save", fail)
+        result = desk.run(*words)
+    assert result.exit_code == 2
+    assert "What was paid for is kept in" in result.stderr
+    assert desk.run(*words).exit_code == 0
+    assert len(desk.history()) == 1
+
+
+def test_a_free_search_tells_of_a_run_that_stopped_there(desk: Desk, words: tuple[object, ...]) -> None:
+    assert desk.run(*words).exit_code == 0
+    evidence = desk.path("earlier.json")
+    (desk.out / "evidence.json").rename(evidence)
+    desk.spawn(*words, prelude=PRELUDE + KILLED["after the answer"])
+    searched = desk.run("discover", evidence, "--redraws", 0, "-o", desk.out)
+    assert searched.exit_code == 0, searched.output
+    assert "recovery.jsonl keeps what run 2 of measure on 'patients' released before it stopped" in searched.stderr
+
+
+def test_a_run_that_is_stopped_before_it_is_noted_is_named(desk: Desk, words: tuple[object, ...]) -> None:
+    patch = "SqlLedger.history = lambda *a: ring()\nSqlLedger.close_run = lambda *a: None"
+    result = desk.spawn(*words, prelude=PRELUDE + RING + patch)
+    assert result.returncode == 130, result.stderr
+    assert "This was run 1; `dagveil budget release` gives back what was only reserved" in result.stderr

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from desk import ROWS, SOURCE, Desk
 
+from dagveil.cli.failure import PlainGroup
 from dagveil.cli.main import group
 from dagveil.cli.order import describe
 from dagveil.data.column import Boolean, Categorical
@@ -22,7 +26,11 @@ from dagveil.files import seal
 from dagveil.local.planning import plan_protocol
 from dagveil.local.protocol import Mechanism
 from dagveil.local.reports import LineFormat, check_labels
-from dagveil.privacy.ledger.account import Account, Spending
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import SparseVectorRound
+from dagveil.privacy.ledger import Ledger
+from dagveil.privacy.ledger.account import Account, Spending, Terms
+from dagveil.privacy.relation import Relation
 
 ESCAPES = "a\x1b[2J\x9b1m\u202eb"
 STEERING = ("\x1b", "\x9b", "\u202e")
@@ -114,3 +122,43 @@ def test_no_formula_is_written_as_csv(label: str) -> None:
 
 def test_signs_and_numbers_are_no_formulas() -> None:
     check_labels(LineFormat.CSV, {"rhesus": ["+", "-"], "t": ["-1", "+2.5", "-3e4", "-inf to 0"]})
+
+
+def test_ledgers(tmp_path: Path) -> None:
+    """Whoever may write an entry names methods, units, labels, and by hand anything."""
+    place = tmp_path / "ledger.sqlite"
+    books = Ledger.open(place, analyst="ann")
+    books.set_limit("visits", "ben", Budget.of(1, 0))
+    terms = Terms(Relation.ADD_REMOVE, ESCAPES)
+    with books.reserve("visits", Budget.of(1, 0), terms, "pure accounting", ESCAPES, "s") as run:
+        run.record(SparseVectorRound(ESCAPES, Fraction(1, 2)))
+    books.close()
+    with sqlite3.connect(place) as raw:
+        raw.execute("DROP TRIGGER dagveil_no_update")
+        raw.execute("UPDATE dagveil_entries SET dataset = ?, analyst = ? WHERE dataset <> ''", (ESCAPES, ESCAPES))
+        raw.execute("UPDATE dagveil_entries SET body = replace(body, 'ben', ?) WHERE kind = 'limit'", ("b\x9b2Jn",))
+    raw.close()
+    for command in ("show", "history", "verify"):
+        shown = watch("budget", command, "--ledger", place)
+        assert "[2" in shown, command
+        assert not any(sign in shown for sign in STEERING), command
+
+
+def test_comparisons_that_differ(forged: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.dot"
+    # json writes the name as DOT reads it, except for the backslash before a control sign
+    other.write_text(f'digraph {{ "{ESCAPES}"; "b" }}')
+    shown = watch("compare", forged, other)
+    assert "only here: 1 edge" in shown
+    assert not any(sign in shown for sign in STEERING)
+
+
+def test_paths_of_errors() -> None:
+    @click.command()
+    def stumble() -> None:
+        raise OSError(2, "No such file", ESCAPES)
+
+    done = CliRunner().invoke(PlainGroup(commands={"stumble": stumble}), ["stumble"])
+    assert done.exit_code == 2
+    assert "No such file" in done.stderr
+    assert not any(sign in done.stderr for sign in STEERING)

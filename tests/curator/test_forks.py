@@ -140,3 +140,17 @@ def test_filters_charge_in_their_own_process_only(make: Callable[[Budget], Filte
     assert all(words.startswith("refused: a filter was made in process") for words in told)
     accounting.charge(event)
     assert accounting.spent == accounting.cost(event)
+
+
+def test_randomness_that_stays_inside_is_refused_too() -> None:
+    """Sub-samples, parts and orders: copies would draw them apart from the run that is charged for them."""
+    gate = open_curator(PureFilter(Budget.of(1, 0)))._gate
+    drawing: list[Callable[[], object]] = [
+        lambda: gate.keep_each(Fraction(1, 2), 8),
+        lambda: gate.keep_some(4, 8),
+        lambda: gate.deal(3, 8),
+        lambda: gate.permute(8),
+    ]
+    for draw in drawing:
+        assert all(words.startswith("refused: a curator was made in process") for words in ask_in_forks(draw, 1))
+        draw()

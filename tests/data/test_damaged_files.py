@@ -21,7 +21,7 @@ from dagveil.data.draft import draft_schema
 from dagveil.data.engine import DatabaseTable, choose_engine
 from dagveil.data.file_layout import PLAIN_LAYOUT
 from dagveil.data.memory import MemoryTable
-from dagveil.data.reading import check_sound, read_header, read_source
+from dagveil.data.reading import arrow_batches, check_sound, open_arrow, read_header, read_source
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, DataError
 
@@ -220,3 +220,27 @@ def test_a_pipe_is_no_database(tmp_path: Path) -> None:
         choose_engine(DatabaseTable(str(tmp_path / "pipe"), "t")).open(SCHEMA)
     with pytest.raises(DataError, match="not a file"):
         choose_engine(tmp_path / "pipe", "memory").open(SCHEMA)
+
+
+def shorten_while_open(path: Path) -> None:
+    """Read a file that another program cuts off after it was opened."""
+    rows = pa.table({"x": np.arange(1_000_000)})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=100_000)
+    try:
+        with open_arrow(path) as reader:
+            os.truncate(path, 4096)
+            list(arrow_batches(reader, ["x"]))
+    except DataError:
+        return
+    raise AssertionError("the file was read")
+
+
+def test_a_file_that_gets_shorter_ends_no_process(tmp_path: Path) -> None:
+    """In a process of its own: a mapped file would end it."""
+    place = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    program = f"from {__name__} import *; shorten_while_open(Path({str(tmp_path / 't.arrow')!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": place}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

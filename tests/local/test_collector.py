@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from dagveil.data.column import Boolean, Categorical
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
-from dagveil.local.collector import Limits, make_app
+from dagveil.local.collector import HostGuard, Limits, Quiet, make_app, serve
 from dagveil.local.device import Sender
 from dagveil.local.planning import plan_protocol
 from dagveil.local.protocol import Mechanism, protocol_from_json
@@ -343,3 +343,13 @@ def test_a_server_answers_over_the_network_and_refuses_a_second_one_on_its_port(
         server.stop()
     with ReportStore.open(server.store) as store:
         assert store.codes().tolist() == [[0, 1], [2, 1]]
+
+
+def test_the_collector_is_served_with_bounds_and_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Any] = []
+    monkeypatch.setattr("dagveil.local.collector.run_server", lambda app, listener: served.append(app))
+    with ReportStore.open(tmp_path / "r.db", PROTOCOL) as store:
+        serve(store, "127.0.0.1", 0, lambda address: None)
+    (guard,) = served
+    assert isinstance(guard, HostGuard)
+    assert isinstance(guard.app, Quiet)

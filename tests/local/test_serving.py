@@ -159,3 +159,24 @@ def test_a_server_for_others_answers_to_its_own_name_and_to_numbers() -> None:
     assert all(knows_host(f"{name}:80", "0.0.0.0", 80) for name in known)
     assert not knows_host("evil.example:80", "0.0.0.0", 80)
     assert knows_host("Collect.example:80", "collect.example", 80)
+
+
+FEW = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+"""
+
+
+def test_more_connections_than_files_lock_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the process may open files, and more: without a bound it could accept nobody any more."""
+    monkeypatch.setattr(sys.modules[__name__], "PROGRAM", FEW + PROGRAM)
+    monkeypatch.setattr(sys.modules[__name__], "MOST", 512)  # more than there are files
+    with serving(tmp_path, seconds=600.0) as port, ExitStack() as stack:
+        for _ in range(600):
+            idle = stack.enter_context(connect(port))
+            idle.sendall(b"GET / HTTP/1.1\r\nHost: x")
+        for _ in range(3):
+            with connect(port) as visitor:
+                visitor.settimeout(10)
+                assert b"200 OK" in ask(visitor)
+    assert (tmp_path / "log").stat().st_size < 50_000

@@ -366,3 +366,28 @@ def outcome_as_ordinary_user(place, tmp_path):
         message = pipe.read()
     os.waitpid(child, 0)
     return message
+
+
+class TestNames:
+    """Whatever keeps the books: one data set has one budget, and look-alikes have none."""
+
+    @pytest.mark.parametrize("change", [str.upper, lambda name: f" {name}\n", lambda name: name.replace("-", "\uff0d")])
+    def test_other_spellings_share_one_budget(self, ledger, name, change):
+        ledger.set_budget(change(name), Budget.of(1, 0))
+        with reserve(ledger, name) as run:
+            run.record(EVENT)
+        with pytest.raises(BudgetExceededError):
+            reserve(ledger, change(name))
+        assert ledger.account(change(name)).spent_epsilon == 1
+
+    @pytest.mark.parametrize("sign", ["\u0441", "\u0456", "\u200b", "\u00ad", "\ufeff", "\u0578", "\u13ab"])
+    def test_look_alikes_are_refused(self, ledger, name, sign):
+        look_alike = f"{name}{sign}"
+        for act in (
+            lambda: reserve(ledger, look_alike),
+            lambda: ledger.set_budget(look_alike, Budget.of(1, 0)),
+            lambda: ledger.set_limit(look_alike, "ann", Budget.of(1, 0)),
+        ):
+            with pytest.raises(LedgerError, match=r"look like|cannot be seen"):
+                act()
+        assert look_alike not in ledger.datasets()

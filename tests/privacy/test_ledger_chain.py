@@ -316,6 +316,89 @@ class TestTampering:
         assert problem.startswith("entry 14 ")
         assert words in problem
 
+    def test_one_entry_that_was_written_anew(self, place: Path) -> None:
+        """It fits its own digest; the next one does not follow it."""
+        ledger = Ledger.open(place)
+        before, changed = ledger.entries()[3:5]
+        ledger.close()
+        small = encode_event(SparseVectorRound("edge", Fraction(1, 1000))).decode()
+        forged = follow(before, changed.kind, changed.dataset, changed.run, changed.analyst, small, changed.recorded)
+        tamper(place, f"UPDATE dagveil_entries SET body = '{small}', digest = '{forged.digest}' WHERE seq = 5")
+        assert "entry 6 (charge of run 1) does not follow entry 5" in (verify(place) or "")
+
+    def test_charges_that_exceed_their_reservation_together(self, place: Path) -> None:
+        """As forked copies of a filter charged them: each is within the run's 4, their sum is not."""
+        entries = list(Ledger.open(place).entries())
+        body = encode_event(SparseVectorRound("edge", Fraction(3))).decode()
+        for _ in range(2):
+            entries.append(follow(entries[-1], EntryKind.CHARGE, "visits", 4, "ann", body))
+        verdict = verify_entries(entries)
+        assert verdict.entries == 14
+        assert "costs 3 epsilon, but 1 of 4 is left" in (verdict.problem or "")
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            RUN.replace('"epsilon":"1"', '"epsilon":"1/0"'),
+            RUN.replace('"epsilon":"1"', '"epsilon":"-1"'),
+            RUN.replace('"epsilon":"1"', '"epsilon":"NaN"'),
+            RUN.replace('"epsilon":"1"', f'"epsilon":"1/{"3" * 5000}"'),
+            RUN.replace("add-remove", "both"),
+        ],
+        ids=["no fraction", "negative", "no number", "long", "relation"],
+    )
+    def test_amounts_that_cannot_be_read_stop_runs_and_nothing_else(self, place: Path, body: str) -> None:
+        tamper(place, f"UPDATE dagveil_entries SET body = '{body}' WHERE seq = 4")
+        ledger = Ledger.open(place)
+        assert ledger.account("visits").damaged[0] == "entry 4 (reserve of run 1)"
+        assert [run.id for run in ledger.history("visits")] == [2, 4]
+        assert "entry 4 " in (ledger.verify().problem or "")
+        with pytest.raises(LedgerError, match="entry 4"):
+            reserve(ledger, 1)
+
+    def test_a_charge_that_no_event_could_be(self, place: Path) -> None:
+        nothing = '{"kind":"sparse-vector-round","label":"edge","epsilon":"0"}'
+        tamper(place, f"UPDATE dagveil_entries SET body = '{nothing}' WHERE seq = 6")
+        run = Ledger.open(place).history("visits")[0]
+        assert (run.unreadable, run.events) == (1, (EVENT,))
+
+
+class TestRemembered:
+    """What this computer has seen of a ledger, whatever was done last."""
+
+    def cut(self, place: Path, last: int) -> None:
+        """Take the end away, and leave no other trace."""
+        with sqlite3.connect(place) as raw:
+            raw.execute("DROP TRIGGER dagveil_no_delete")
+            raw.execute(f"DELETE FROM dagveil_entries WHERE seq > {last}")
+            raw.execute(create_trigger("delete"))
+        raw.close()
+
+    def test_a_budget_is_enough(self, tmp_path: Path) -> None:
+        place = tmp_path / "ledger.sqlite"
+        ledger = Ledger.open(place)
+        ledger.set_budget("visits", Budget.of(1, 0))
+        ledger.close()
+        place.unlink()
+        with pytest.raises(LedgerError, match="had 2 entries"):
+            Ledger.open(place)
+
+    def test_the_end_of_a_run_is(self, place: Path) -> None:
+        """Or its charges could be cut off, and the run released."""
+        with reserve(Ledger.open(place), 1) as run:
+            run.record(EVENT)
+        self.cut(place, 14)
+        assert "ends with entry 14, but entry 16" in (verify(place) or "")
+        with pytest.raises(LedgerError, match="had 16 entries"):
+            reserve(Ledger.open(place), 1)
+
+    def test_under_any_of_its_names(self, place: Path) -> None:
+        link = place.with_name("link.sqlite")
+        link.symlink_to(place)
+        place.unlink()
+        with pytest.raises(LedgerError, match="had 13 entries"):
+            Ledger.open(link)
+
 
 @settings(max_examples=60, deadline=None)
 @given(

@@ -30,6 +30,7 @@ from dagveil.privacy.events import (
     SparseVectorRound,
     SubsampledGaussian,
     Unbounded,
+    encode_event,
 )
 from dagveil.privacy.filter import ApproximateZcdpFilter, Filter, GaussianFilter, PureFilter, ZcdpFilter
 from dagveil.privacy.noise.kind import NoiseKind
@@ -191,6 +192,13 @@ class TestFiles:
         result = discover(ROWS, SCHEMA, 1, method="svt-pc", knowledge=known, noise=NoiseKind.EXACT, ledger=None)
         assert result_from_json(result.to_json()) == result
 
+    @pytest.mark.parametrize("value", ["abc", "1/0", "", "9" * 5000])
+    @pytest.mark.parametrize("name", ["epsilon", "delta", "accounting_total", "accounting_spent"])
+    def test_amounts_that_are_none_are_refused_with_a_sentence(self, name: str, value: str, result: Result) -> None:
+        """Whoever forges a number also seals the file; what the check trips over is no exception of Python's."""
+        with pytest.raises(DataError, match=r"damaged|does not follow"):
+            result_from_json(json.dumps(seal(forge(result.to_json(), "receipt", name, to=value))))
+
 
 class TestSums:
     @pytest.fixture
@@ -222,3 +230,22 @@ class TestSums:
         ):
             with pytest.raises(DataError, match="does not follow"):
                 evidence_from_json(json.dumps(seal(forged)))
+
+    def test_a_site_cannot_be_hidden_behind_another(self, combined: Evidence) -> None:
+        """Epsilon and events of the site that spent less, or another delta, are not those of the sum."""
+        text = combined.to_json()
+        small = json.loads(text)["parts"][0]["receipt"]
+        assert small["epsilon"] == "1"
+        hidden = json.loads(text)
+        hidden["receipt"] |= {"epsilon": small["epsilon"], "events": small["events"]}
+        with pytest.raises(DataError, match="not the largest of the sites'"):
+            evidence_from_json(json.dumps(seal(hidden)))
+        with pytest.raises(DataError, match="not the largest of the sites'"):
+            evidence_from_json(json.dumps(seal(forge(text, "receipt", "delta", to="1/9"))))
+
+    def test_only_sound_releases_are_added(self, combined: Evidence) -> None:
+        content = json.loads(combined.to_json())
+        event = json.loads(encode_event(Unbounded("edge", "as published")))
+        content["parts"][0]["receipt"] |= {"calibration": "paper", "events": [event]}
+        with pytest.raises(DataError, match="only sound releases are added"):
+            evidence_from_json(json.dumps(seal(content)))

@@ -488,3 +488,83 @@ class TestAttacks:
             connection.execute(f'CREATE SCHEMA dagveil AUTHORIZATION "{team.names["ann"]}"')
         with pytest.raises(LedgerError, match=r"not yours alone|may not use"):
             team.open("owner")
+
+    def test_every_function_looks_in_the_systems_schema_alone(self, team: Team) -> None:
+        """Also those in which no operator of an analyst's would win today."""
+        found = dict(
+            team.sql(
+                "owner",
+                "SELECT p.oid::regprocedure::text, p.proconfig FROM pg_proc AS p "
+                "WHERE pronamespace = 'dagveil'::regnamespace",
+            )
+        )
+        assert len(found) >= 13
+        assert {tuple(facts or ()) for facts in found.values()} == {("search_path=pg_catalog, pg_temp",)}, found
+
+    @pytest.mark.parametrize(
+        ("dataset", "content"),
+        [("x" * 201, body()), ("visits", body() + " " * 20_000)],
+        ids=["data set", "body"],
+    )
+    def test_entries_are_bounded(self, team: Team, dataset: str, content: str) -> None:
+        team.open("owner").set_budget("visits", Budget.of(9, "1e-5"))
+        with pytest.raises(psycopg.Error, match="at most 200 characters and a body of at most 20000"):
+            team.sql("owner", "SELECT dagveil.dagveil_append('reserve', %s, NULL, %s)", dataset, content)
+
+    @pytest.mark.parametrize(
+        ("kind", "dataset", "content", "words"),
+        [
+            ("budget", "visits", "{}", "lacks 'epsilon'"),
+            ("budget", "visits", '{"epsilon":3,"delta":"0"}', "not a text"),
+            ("limit", "visits", '{"epsilon":"1","delta":"0"}', "lacks 'analyst'"),
+            ("grant", "", "{}", "lacks 'analyst'"),
+            ("grant", "visits", '{"analyst":"ann"}', "grants do not"),
+            ("budget", "", '{"epsilon":"3","delta":"0"}', "name a data set"),
+        ],
+    )
+    def test_the_owners_entries_are_checked_too(
+        self, team: Team, kind: str, dataset: str, content: str, words: str
+    ) -> None:
+        with pytest.raises(psycopg.Error, match=words):
+            team.sql("owner", "SELECT dagveil.dagveil_append(%s, %s, NULL, %s)", kind, dataset, content)
+
+    def test_a_schema_that_is_lent_is_refused(self, postgres_url: str) -> None:
+        """The owner may make tables in it, but somebody else may put objects beside them."""
+        team = Team(postgres_url)
+        server = make_url(postgres_url).set(database=make_url(team.url("owner")).database)
+        with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as connection:
+            connection.execute(f'CREATE SCHEMA dagveil AUTHORIZATION "{team.names["ann"]}"')
+            connection.execute(f'GRANT ALL ON SCHEMA dagveil TO "{team.names["owner"]}"')
+        with pytest.raises(LedgerError, match="not yours alone"):
+            team.open("owner")
+
+    def test_a_schema_that_is_open_to_all_is_refused(self, postgres_url: str) -> None:
+        team = Team(postgres_url)
+        team.sql("owner", "CREATE SCHEMA dagveil; GRANT USAGE, CREATE ON SCHEMA dagveil TO PUBLIC")
+        with pytest.raises(LedgerError, match="REVOKE CREATE ON SCHEMA dagveil FROM public"):
+            team.open("owner")
+
+    def test_nobody_is_granted_who_could_put_objects_there(self, team: Team) -> None:
+        team.open("owner").revoke(team.names["ann"])
+        team.sql("owner", f'GRANT CREATE ON SCHEMA dagveil TO "{team.names["ann"]}"')
+        with pytest.raises(LedgerError, match="not yours alone"):
+            team.open("owner").grant(team.names["ann"])
+        with pytest.raises(LedgerError, match="may not use"):
+            reserve(team.open("ann"), 1)
+
+    def test_a_ledger_that_shrank_or_vanished_is_refused(self, team: Team) -> None:
+        ann = team.open("ann")
+        with reserve(ann, 1) as run:
+            run.record(EVENT)
+        team.sql(
+            "owner",
+            "ALTER TABLE dagveil.dagveil_entries DISABLE TRIGGER ALL; "
+            "DELETE FROM dagveil.dagveil_entries WHERE kind IN ('charge', 'close')",
+        )
+        with pytest.raises(LedgerError, match="has lost entries"):
+            reserve(ann, 1)
+        assert "cut off" in (team.open("ann").verify().problem or "")
+        ann.close()
+        team.sql("owner", "DROP SCHEMA dagveil CASCADE")
+        with pytest.raises(LedgerError, match="is gone or empty"):
+            team.open("owner")

@@ -42,7 +42,7 @@ from dagveil.runs.discovery import discover, measure_source, search_evidence
 from dagveil.runs.result import load_result, result_from_json
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
-from dagveil.search.settings import ArrowRule, SearchSettings
+from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 from dagveil.statistics.contingency import margins_squared_sensitivity
 
 QUICK = SearchSettings(redraws=3)
@@ -293,6 +293,15 @@ class TestBudget:
         assert books.account("small").unbounded
         discover(rows, schema, 1, 1e-6, method="svt-pc", accept_no_guarantee=True, **SEEDED | {"ledger": books})
         assert len(books.history()) == 2
+
+    def test_a_search_that_cannot_be_is_refused_before_the_charge(self, boolean_schema: Callable[..., Schema]) -> None:
+        """From Python as from the command line."""
+        books = MemoryLedger()
+        rows, schema = {name: np.arange(50) % 2 == 0 for name in "ab"}, boolean_schema("a", "b", nominal_rows=50)
+        wanted = SearchSettings(search=SearchRule.NOTEARS, redraws=0)
+        with pytest.raises(MethodError, match="releases no second moments"):
+            discover(rows, schema, 1, 1e-6, method="measure", settings=wanted, ledger=books, noise=NoiseKind.EXACT)
+        assert books.history() == ()
 
     def test_delta_zero_is_refused_with_a_next_step(self, boolean_schema: Callable[..., Schema]) -> None:
         books = MemoryLedger()

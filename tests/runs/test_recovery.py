@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -332,6 +333,49 @@ class TestRefusals:
         assert books.abandon_untouched("kept") == 1
         self.finish(books, path)
         assert [record.state for record in books.history("kept")] == [RunState.RELEASED, RunState.CLOSED]
+
+    def test_another_number_in_an_answer(self, books: Ledger, stopped: Path) -> None:
+        """Still JSON, and of the same length: only the digest tells."""
+        self.finish(books, stopped)
+        lines = stopped.read_text().splitlines(keepends=True)
+        place = lines[1].index("]", lines[1].index('"values":[')) - 1
+        digit = "7" if lines[1][place] != "7" else "8"
+        lines[1] = lines[1][:place] + digit + lines[1][place + 1 :]
+        json.loads(lines[1])
+        stopped.write_text("".join(lines))
+        with pytest.raises(DataError, match="line 2 does not fit"):
+            self.finish(books, stopped)
+
+    def test_answers_are_on_disk_when_the_next_charge_is_written(
+        self, books: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And a charged answer before it is told: an answer that a power cut took away could be drawn again."""
+        done: list[str] = []
+        path, sync, write, record = tmp_path / "kept.jsonl", os.fsync, os.write, LedgerRun.record
+
+        def note(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+            def call(handle: int, *rest: Any) -> Any:
+                if os.path.samestat(os.fstat(handle), path.stat()):
+                    done.append(name)
+                return step(handle, *rest)
+
+            return call
+
+        def charge(run: LedgerRun, event: Any) -> None:
+            done.append("charge")
+            record(run, event)
+
+        monkeypatch.setattr(os, "fsync", note("sync", sync))
+        monkeypatch.setattr(os, "write", note("write", write))
+        monkeypatch.setattr(LedgerRun, "record", charge)
+        ASKING["priv-pc"](books, path)
+        assert done.count("charge") > 1
+        assert done[:2] == ["write", "sync"]
+        last = ""
+        for step in done:
+            assert not (step == "charge" and last == "write"), done
+            last = step
+        assert done[-1] == "sync"
 
 
 def test_as_published_runs_go_on_too(books: Ledger, tmp_path: Path) -> None:

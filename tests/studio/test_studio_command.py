@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from dagveil.cli.main import group
 from dagveil.progress import CancelSignal
 from dagveil.studio import app
+from dagveil.studio.access import AccessControl
 from dagveil.studio.job_runner import take_lock
 
 
@@ -85,3 +87,25 @@ def test_an_exploration_draws_its_curve_and_costs_nothing(studio: Caller, monkey
 def test_explorations_that_make_no_sense_are_refused(studio: Caller, change: dict[str, object], status: int) -> None:
     assert studio.ask("POST", f"/api/datasets/{ASIA}/exploration", change).status == status
     assert studio.service.store.all() == []
+
+
+def test_a_studio_is_served_with_bounds_and_for_its_owner_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the person's umask is: results of jobs are files of the studio's children."""
+    seen: list[tuple[object, int]] = []
+
+    def look(served: object, listener: object) -> None:
+        mask = os.umask(0o022)
+        seen.append((served, mask))
+
+    monkeypatch.setattr(app, "run_server", look)
+    before = os.umask(0o022)
+    try:
+        app.serve(tmp_path / "box", str(tmp_path / "ledger.sqlite"), "127.0.0.1", 0, lambda *_: None)
+    finally:
+        os.umask(before)
+    ((served, mask),) = seen
+    assert isinstance(served, AccessControl)
+    assert mask == 0o077
+    assert (tmp_path / "box").stat().st_mode & 0o777 == 0o700

@@ -37,7 +37,15 @@ def test_neither_the_cookie_nor_the_path_is_enough(studio: Caller) -> None:
     """Another server on this machine may be sent the cookie, and a shoulder surfer may read the path."""
     cookie = enter(studio).partition(";")[0]
     base = studio.keys.base
-    for path in (*PAGES, f"{base}x/", base, f"{base[:-1]}/", f"/static/..{base}/", "/static/nowhere"):
+    for path in (
+        *PAGES,
+        f"{base}x/",
+        f"/{'x' * len(studio.keys.path)}/",
+        base,
+        f"{base[:-1]}/",
+        f"/static/..{base}/",
+        "/static/nowhere",
+    ):
         for method in ("GET", "POST", "PUT"):
             told = {"bare": True, "host": HOST, "origin": f"http://{HOST}", "content_type": "application/json"}
             reply = studio.ask(method, path, b"{}", cookie=cookie, **told)
@@ -173,8 +181,8 @@ def test_a_studio_for_others_answers_to_numbers_but_to_no_foreign_name() -> None
 
 def test_secrets_are_long_different_and_never_printed() -> None:
     first, second = Keys(), Keys()
-    secrets = {first.token, first.session, second.token, second.session}
-    assert len(secrets) == 4
+    secrets = {secret for keys in (first, second) for secret in (keys.token, keys.session, keys.path)}
+    assert len(secrets) == 6
     assert all(len(secret) >= 40 for secret in secrets)
     assert not any(secret in repr(first) for secret in secrets)
 
