@@ -199,11 +199,8 @@ class Recorder(Curator):
     tape: list[Any]
     playing = False
 
-    def features(self, *arguments: Any) -> Any:
-        return self._pass(super().features, *arguments)
-
-    def residual_moments(self, *arguments: Any) -> Any:
-        return self._pass(super().residual_moments, *arguments)
+    def outer_products(self, *arguments: Any) -> Any:
+        return self._pass(super().outer_products, *arguments)
 
     def ask_kernels(self, slots: int) -> KernelQuestions:
         laboratory = super().ask_kernels(slots)
