@@ -231,3 +231,54 @@ def test_files_are_on_disk_before_they_have_their_name(tmp_path: Path, monkeypat
     with save_whole(tmp_path / "a.txt") as part:
         part.write_text("whole")
     assert done == ["sync .part-a.txt", "name a.txt", f"sync {tmp_path.name}"]
+
+
+@pytest.mark.parametrize("name", ["evidence", "evidence.dat", "evidence.txt"])
+def test_evidence_under_any_name_is_kept_aside(name: str, desk: Desk, rows: str) -> None:
+    place = desk.path(name)
+    assert measure(desk, rows, place).exit_code == 0
+    first = place.read_bytes()
+    assert measure(desk, rows, place).exit_code == 0
+    assert first in [path.read_bytes() for path in desk.folder.iterdir() if path.is_file() and path != place]
+
+
+@pytest.mark.parametrize("command", ["export", "card", "draft", "plan", "sample"])
+def test_free_commands_spare_the_ledger(command: str, desk: Desk, rows: str) -> None:
+    schema = desk.write_schema()
+    assert desk.discover(rows, schema).exit_code == 0
+    before = desk.ledger.read_bytes()
+    found = desk.out / "result.json"
+    words = {
+        "export": ("export", found, "--to", "dot", "-o", desk.ledger),
+        "card": ("report", found, "--card", desk.ledger),
+        "draft": ("schema", "draft", rows, "-o", desk.ledger, "--force"),
+        "plan": ("plan", "--schema", schema, "--epsilon", 1, "--set", "plan=tables", "-o", desk.ledger),
+        "sample": ("sample", "asia", "-o", desk.ledger.with_suffix(".csv")),
+    }[command]
+    if command == "sample":
+        desk.ledger.rename(desk.ledger.with_suffix(".csv"))
+        desk.ledger = desk.ledger.with_suffix(".csv")
+    result = desk.run(*words)
+    assert desk.ledger.read_bytes() == before
+    assert result.exit_code == 2, result.output
+    assert "is the ledger" in result.stderr
+
+
+def test_randomise_spares_its_protocol(desk: Desk) -> None:
+    schema, protocol = desk.write_schema(), desk.path("p.jsonl")
+    plan = ("local", "plan", "--schema", schema, "--mechanism", "response", "--epsilon", 4, "-o", protocol)
+    assert desk.run(*plan).exit_code == 0
+    before = protocol.read_bytes()
+    records = desk.write("records.csv", "a,b\n" + "no,yes\n" * 30)
+    result = desk.run("local", "randomise", records, "--protocol", protocol, "-o", protocol)
+    assert protocol.read_bytes() == before
+    assert result.exit_code == 2
+
+
+def test_an_exploration_spares_its_schema(desk: Desk) -> None:
+    schema = desk.write_schema(name="schema.json")
+    before = Path(schema).read_bytes()
+    words = ("--explore", "--epsilons", "1", "--seconds", 1)
+    result = desk.run("plan", "--schema", schema, *words, "-o", schema)
+    assert Path(schema).read_bytes() == before
+    assert result.exit_code == 2

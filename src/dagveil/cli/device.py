@@ -58,7 +58,7 @@ def randomise(records: str, protocol_path: str, form: str | None, output: str, s
     names = (*protocol.names, *(() if device.private else (NOT_PRIVATE,)))
     if not device.private:
         click.echo("Warning: seeded, so these reports are not private. For tests only.", err=True)
-    with open_lines(records, form) as (lines, found), _open_output(output, records) as stream:
+    with open_lines(records, form) as (lines, found), _open_output(output, records, protocol_path) as stream:
         check_labels(found, {column.name: column.labels for column in protocol.columns})
         # the first line of names is checked before anything is written
         given = read_records(lines, found, protocol.names)
@@ -169,13 +169,13 @@ class _Screen(io.StringIO):
 
 
 @contextlib.contextmanager
-def _open_output(output: str, records: str) -> Iterator[TextIO]:
+def _open_output(output: str, records: str, protocol: str) -> Iterator[TextIO]:
     if output == "-":
         stream = _as_utf8(sys.stdout)
         yield _Screen(stream) if stream.isatty() else stream
         return
     path = Path(output)
-    check_writable(path, reads=(None if records == "-" else records,))
+    check_writable(path, reads=(None if records == "-" else records, protocol))
     with save_whole(path) as part, part.open("w", encoding="utf-8", newline="") as stream:
         yield stream
 

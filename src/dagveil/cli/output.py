@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -23,12 +23,11 @@ from dagveil.curator.journal import read_order
 from dagveil.errors import DataError
 from dagveil.runs.recovery import save_whole, tell_stopped
 
-if TYPE_CHECKING:
-    pass
-
-
 _BESIDE_LEDGER: Final = ("", "-journal", "-wal", "-shm")
 """SQLite keeps these files beside its own."""
+
+
+_SQLITE: Final = b"SQLite format 3\0"
 
 
 def check_writable(
@@ -73,6 +72,8 @@ def check_writable(
 
 def write_output(path: Path, content: bytes | Callable[[Path], Any]) -> None:
     """Write a file in one step: some bytes, or whatever a function writes. One that was paid for is kept aside."""
+    if _is_database(path):
+        raise DataError(f"{path} is the ledger, or another database; choose another place with -o.")
     if _is_paid(path):
         _keep_earlier(path)
     with save_whole(path) as part:
@@ -151,14 +152,26 @@ def _check_kind(path: Path, option: str) -> None:
         raise DataError(f"{path} is a pipe or a device, no file; choose another place with {option}.")
 
 
+def _is_database(path: Path) -> bool:
+    """Tell an SQLite file by its content: commands that know no ledger must spare one, too."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+
+
 def _is_paid(path: Path) -> bool:
     """Tell whether nothing else could give a file back: evidence, a direction, or what an adaptive run found."""
-    if path.suffix.lower() != ".json" or not path.is_file():
+    if not path.is_file():
         return False
+    named = path.suffix.lower() == ".json"
     try:
+        with path.open("rb") as file:
+            if not named and file.read(1) != b"{":
+                return False
         head = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return True  # damaged, perhaps: whatever it was stays
+        return named  # damaged, perhaps: whatever it was stays
     if not isinstance(head, dict) or "receipt" not in head:
         return False
     return head.get("format") != "dagveil-result" or head.get("questions") is not None

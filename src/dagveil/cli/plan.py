@@ -140,7 +140,6 @@ def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict
     """
     if output:
         check_ending(output)
-        check_writable(Path(output))
     names = chosen.pop("methods")
     epsilons = read_list(chosen.pop("epsilons"))
     with show_progress() as progress:
@@ -294,6 +293,8 @@ def plan(
         if schema_path is None and epsilon is None:
             return
     if exploring:
+        if output:
+            check_writable(Path(output), reads=(schema_path,))
         run_exploration(require_schema(schema_path), delta, output, chosen)
         return
     if epsilon is None:
