@@ -28,20 +28,9 @@ _LARGEST: Final = 2**60
 class AttackLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One distinguishing attack: the pair, and what was proved about it.
 
-    Attributes
-    ----------
-    kind, relation, options
-        Which pair, and the settings that the method ran with there.
-    claimed
-        The epsilon that the bound is held against; for a published program the largest that a run reported.
-    bound, ceiling, runs, hits, other_hits, event
-        As of an `Attack`.
-    reachable
-        What the best attack is expected to prove with so many runs, by the accounting; None where nothing is accounted.
-    pair
-        The two tables, in words.
-    conduct
-        Whether each run was done by itself.
+    The bound is held against `claimed`; for a published program that is the largest epsilon that a run reported.
+    `reachable` is what the best attack is expected to prove with so many runs, by the accounting; None where nothing is
+    accounted. The rest is as of an `Attack`.
     """
 
     kind: DataKind
@@ -80,22 +69,8 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     It says what was tried, never that a guarantee is proved: the proofs do that.
 
-    Attributes
-    ----------
-    software, created
-        Which program, when.
-    method, calibration, options
-        What was audited.
-    effort
-        How hard.
-    epsilon, delta
-        The claim, as exact fractions in text.
-    relations
-        The neighbours for which the claim was tried.
-    replays, statistics, attacks, memberships
-        One line for each of what was tried.
-    readings
-        What a published program reads of the rows without noise. A sound method reads nothing.
+    Epsilon and delta, the claim, are exact fractions in text. `readings` is what a published program reads of the rows
+    without noise: a sound method reads nothing.
     """
 
     format: Literal["dagveil-audit"]

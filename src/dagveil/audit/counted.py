@@ -126,13 +126,7 @@ def _widen(marks: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def batch_smooth_sensitivity(lists: Integers, lower: int, upper: int, beta: float) -> Floats:
-    """Return the smooth sensitivity of the median of each list, (batch,), in floating point.
-
-    Examples
-    --------
-    >>> batch_smooth_sensitivity(np.array([[4, 5, 5, 5, 6]]), 0, 10, 0.5).round(4).tolist()
-    [1.8394]
-    """
+    """Return the smooth sensitivity of the median of each list, (batch,), in floating point."""
     count = lists.shape[1]
     middle = (count - 1) // 2
     ordered = np.sort(np.clip(lists, lower, upper), axis=1)

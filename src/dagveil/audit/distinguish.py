@@ -45,14 +45,7 @@ FEWEST_DRAWS: Final = 200
 
 
 def find_rates(hits: ArrayLike, runs: int, confidence: float = CONFIDENCE) -> tuple[Floats, Floats]:
-    """Return Clopper and Pearson's bounds of a probability, each of which fails with half of 1 − confidence.
-
-    Examples
-    --------
-    >>> low, high = find_rates(0, 100)
-    >>> float(low), round(float(high), 4)
-    (0.0, 0.0362)
-    """
+    """Return Clopper and Pearson's bounds of a probability, each of which fails with half of 1 − confidence."""
     failing = (1.0 - confidence) / 2.0
     counts = np.asarray(hits, dtype=np.float64)
     low = np.where(counts > 0, betaincinv(np.maximum(counts, 1.0), runs - counts + 1.0, failing), 0.0)
@@ -67,11 +60,6 @@ def bound_epsilon(
     """Return the epsilon that an event proves at least: ln((p − delta)/q), p and q at the unlucky ends.
 
     The event came so often in the runs on either table. The confidence is that of both rates together.
-
-    Examples
-    --------
-    >>> round(float(bound_epsilon(900, 50, 1000, 1000, 1e-6)), 3)
-    2.599
     """
     low, _ = find_rates(hits, runs, confidence)
     _, high = find_rates(other_hits, other_runs, confidence)
@@ -80,31 +68,16 @@ def bound_epsilon(
 
 
 def find_ceiling(runs: int, delta: float, confidence: float = CONFIDENCE) -> float:
-    """Return the largest bound that so many judged runs on each table can give, about ln(runs/3.7).
-
-    Examples
-    --------
-    >>> round(find_ceiling(10_000, 0.0), 3), round(float(np.log(10_000 / 3.7)), 3)
-    (7.905, 7.902)
-    """
+    """Return the largest bound that so many judged runs on each table can give, about ln(runs/3.7)."""
     return float(bound_epsilon(runs, 0, runs, runs, delta, confidence)) if runs > 0 else 0.0
 
 
 class Attack(msgspec.Struct, frozen=True):
     """What a distinguishing attack proved.
 
-    Attributes
-    ----------
-    bound
-        A lower bound on epsilon that holds with 95 % confidence; 0 if nothing was proved.
-    ceiling
-        The largest bound that so many runs could have proved.
-    runs
-        Judged runs on each table.
-    hits, other_hits
-        How often the event came, on the table where it is likelier and on the other one.
-    event
-        The event, in words.
+    `bound` is a lower bound on epsilon that holds with 95 % confidence, 0 if nothing was proved; `ceiling` is the
+    largest that so many runs on each table could have proved. `hits` count the event on the table where it is likelier,
+    `other_hits` on the other one.
     """
 
     bound: float
@@ -131,13 +104,6 @@ def distinguish(first: Floats, second: Floats, names: tuple[str, ...], delta: fl
     Candidates are each feature, and a linear score of all of them, above or below any threshold.
 
     Rows are features of independent runs on either table, and delta is that of the claim.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> attack = distinguish(rng.laplace(0.0, 1.0, (4000, 1)), rng.laplace(1.0, 1.0, (4000, 1)), ("answer",), 0.0)
-    >>> 0.6 < attack.bound < 1.0
-    True
     """
     if min(len(first), len(second)) < FEWEST_RUNS or first.shape[1] != second.shape[1]:
         raise DataError(f"an attack needs at least {FEWEST_RUNS} runs on each table, with the same features")
@@ -201,14 +167,6 @@ def find_reachable(events: Sequence[Event], runs: int, delta: float, seed: int =
     accounting allows, so no attack on the method can be expected to do better.
 
     Events are what one run charges.
-
-    Examples
-    --------
-    >>> from fractions import Fraction
-    >>> gaussian = DiscreteGaussian("answer", 1, Fraction(1), Fraction(16))
-    >>> few, many = (find_reachable([gaussian], runs, 1e-6) for runs in (500, 50_000))
-    >>> few < many < 1.0
-    True
     """
     if runs <= 0:
         return 0.0

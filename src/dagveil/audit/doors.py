@@ -244,10 +244,7 @@ FREE: Final = frozenset({"open_as_published", "critical_score"})
 def recorded(**opened: type) -> Callable[[Kind], Kind]:
     """Put every door of the class above behind the recording; one that has no reader and opens nothing is an error.
 
-    Parameters
-    ----------
-    opened
-        For each door that opens a session or its like, the class that records what is asked there.
+    For each door that opens a session or its like, `opened` has the class that records what is asked there.
     """
 
     def record(kind: Kind) -> Kind:

@@ -59,24 +59,9 @@ NAMES_OF_STATISTICS: Final[Mapping[str, str]] = {
 class Plan:
     """How an audit is done.
 
-    Parameters
-    ----------
-    effort
-        How many neighbours, runs and trials are tried.
-    runs
-        Runs on each table of an attack; None takes those of the effort.
-    trials
-        Trials of membership inference; None takes those of the effort.
-    seed
-        Runs and searches are reproducible.
-    store
-        Keeps what is done, so that an audit that was stopped goes on; None keeps nothing.
-    workers
-        Processes.
-    progress
-        Told what is being done.
-    pairs
-        Neighbours of each statistic; None takes those of the effort.
+    `runs` on each table of an attack, `trials` of membership inference and `pairs` of neighbours of each statistic:
+    None takes those of the effort. The store keeps what is done, so that an audit that was stopped goes on; None keeps
+    nothing.
     """
 
     effort: Effort = Effort.QUICK
@@ -105,13 +90,6 @@ def examine_method(
     """Audit a method.
 
     Without a plan the audit is quick. Of a `paper` calibration the publication's own claims are tried.
-
-    Examples
-    --------
-    >>> from dagveil.methods.catalogue import method_named
-    >>> found = examine_method(method_named("lap-mech"), Budget.of(1, 0), plan=Plan(runs=50, trials=40))
-    >>> found.violations
-    ()
     """
     plan = plan or Plan()
     chosen = dict(options or {})

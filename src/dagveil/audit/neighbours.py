@@ -110,14 +110,7 @@ class Pair:
 
 
 def make_pair(kind: DataKind, relation: Relation, rows: int | None = None) -> Pair:
-    """Make a pair: rows that hang together, and a last record in a corner where hardly any other stands.
-
-    Examples
-    --------
-    >>> pair = make_pair(DataKind.LEVELS, Relation.ADD_REMOVE)
-    >>> pair.second.n_rows - pair.first.n_rows
-    1
-    """
+    """Make a pair: rows that hang together, and a last record in a corner where hardly any other stands."""
     rows = kind.shared_rows if rows is None else rows
     schema = make_schema(kind, relation, rows)
     core, corner, opposite = _MAKERS[kind](rows)
@@ -128,15 +121,7 @@ def make_pair(kind: DataKind, relation: Relation, rows: int | None = None) -> Pa
 
 
 def fitting_kinds(method: Method) -> tuple[DataKind, ...]:
-    """Return what kinds of columns a method takes.
-
-    Examples
-    --------
-    >>> from dagveil.methods.catalogue import method_named
-    >>> fitting_kinds(method_named("svt-pc"))
-    (<DataKind.LEVELS: 'levels'>, <DataKind.TWO_COLUMNS: 'two columns of levels'>, \
-<DataKind.BLOCK: 'a block of columns'>)
-    """
+    """Return what kinds of columns a method takes."""
     # many levels change what is released, not what is asked
     kinds = [kind for kind in DataKind if kind is not DataKind.MANY_LEVELS or method.release is not None]
     # a block is for methods that ask one question about counts after the other
@@ -188,13 +173,7 @@ def declare_schema(columns: dict[str, Column], relation: Relation, nominal_rows:
 
 
 def draw_rows(kind: DataKind, rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw rows from the public model of a kind: what everyone knows about the population.
-
-    Examples
-    --------
-    >>> draw_rows(DataKind.NUMBERS, 5, np.random.default_rng(0)).shape
-    (5, 3)
-    """
+    """Draw rows from the public model of a kind: what everyone knows about the population."""
     return _MODELS[kind](rows, rng)
 
 
@@ -296,12 +275,6 @@ def attack_cases(method: Method, effort: Effort, options: Mapping[str, Setting])
     """Return what is attacked: the sharp cases, and in a full audit ordinary tables with settings as they are given.
 
     Settings that are given stand above those of a case. A method that has no case of its own gets ordinary tables.
-
-    Examples
-    --------
-    >>> from dagveil.methods.catalogue import method_named
-    >>> [case.kind.value for case in attack_cases(method_named("curate"), Effort.QUICK, {})]
-    ['two columns of levels', 'two columns of levels']
     """
     cases = [
         Case(kind, relation, {**chosen, **options})
@@ -322,15 +295,7 @@ def is_slow(method: Method) -> bool:
 
 
 def count_runs(method: Method, case: Case, effort: Effort) -> int:
-    """Return how many runs on each table an attack has.
-
-    Examples
-    --------
-    >>> from dagveil.methods.catalogue import method_named
-    >>> cases = attack_cases(method_named("curate"), Effort.FULL, {})
-    >>> [count_runs(method_named("curate"), case, Effort.FULL) for case in cases]
-    [10000, 10000, 200, 200]
-    """
+    """Return how many runs on each table an attack has."""
     if case.kind.is_sharp:
         return effort.slow_runs if is_slow(method) else effort.runs
     return effort.slow_ordinary_runs if is_slow(method) else effort.ordinary_runs

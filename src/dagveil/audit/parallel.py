@@ -33,17 +33,7 @@ Content = TypeVar("Content")
 class BlockStore:
     """Finished blocks by the task that they answer: in one SQLite file, or in memory only.
 
-    Parameters
-    ----------
-    path
-        The file; it is made if there is none. None keeps nothing beyond this process.
-
-    Examples
-    --------
-    >>> with BlockStore(None) as store:
-    ...     store.put("task", b"content")
-    ...     store.get("task"), store.get("another")
-    (b'content', None)
+    The file is made if there is none; None keeps nothing beyond this process.
     """
 
     def __init__(self, path: Path | None) -> None:

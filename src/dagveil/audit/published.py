@@ -51,18 +51,8 @@ SLOTS: Final = 60
 class PublishedClaim:
     """What a publication claims, and how it is tried.
 
-    Attributes
-    ----------
-    make
-        Makes the rows that two tables share on which the claim falls, and the last record of either.
-    kind
-        What their columns hold.
-    words
-        The two tables, in words.
-    options
-        The settings for them.
-    statistics
-        What the publication states a sensitivity for.
+    `make` gives the rows that two tables share on which the claim falls, and the last record of either; `words`
+    describe the two. The publication states a sensitivity for `statistics`.
     """
 
     make: Callable[[], Rows]

@@ -170,24 +170,9 @@ class Exact:
 class Exchange:
     """One question and its answer.
 
-    Attributes
-    ----------
-    door
-        The method that was called.
-    asked
-        Its arguments.
-    answer
-        What the run was told; on a replay what the door would have told without noise.
-    exact
-        On a replay the answer before noise. In a first run what the answer tells, noise included.
-    events
-        What was charged.
-    draws
-        The noise that was drawn.
-    luck
-        Random numbers that choose sub-samples, parts and permutations.
-    refusal
-        Why nothing was answered, if the filter refused.
+    `exact` is on a replay the answer before noise, in a first run what the answer tells, noise included. `luck` are
+    random numbers that choose sub-samples, parts and permutations; `refusal` says why nothing was answered, if the
+    filter refused.
     """
 
     door: str
@@ -206,21 +191,9 @@ class Exchange:
 class Recording:
     """Exchanges in their order. It also stands for the ledger, and sees every charge before noise is drawn.
 
-    Parameters
-    ----------
-    source
-        Where noise comes from in a first run.
-    played
-        The exchanges to play back; None for a first run.
-    end
-        When a replay ends: that of an attacker needs the answers only.
-
-    Attributes
-    ----------
-    door
-        Through which the current question goes; None outside of an exchange.
-    answer_scales
-        Of the Laplace noise that was drawn for single answers so far, in records: it comes in blocks.
+    `played` are the exchanges to play back, None for a first run; `end` says when a replay ends: that of an attacker
+    needs the answers only. `answer_scales` are those of the Laplace noise that was drawn for single answers so far, in
+    records: it comes in blocks.
     """
 
     def __init__(self, source: NoiseSource, played: Sequence[Exchange] | None = None, end: End = End.RESULT) -> None:

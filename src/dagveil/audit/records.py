@@ -61,23 +61,8 @@ class _Walks:
 class RecordSearch:
     """A search over rows of numbers; it remembers the worst pair. The record that differs stands last.
 
-    Parameters
-    ----------
-    measure
-        The statistic.
-    columns
-        Number of columns.
-    reach
-        Values of interest lie between minus and plus this: a clipping radius, or bounds.
-    norm
-        Of the change.
-    relation
-        What makes two tables neighbours.
-    domain
-        Which values may come in.
-    batch
-        Measures many tables at once; None measures one after the other. What is reported is measured by the statistic
-        itself.
+    Values of interest lie between minus and plus `reach`: a clipping radius, or bounds. `batch` measures many tables at
+    once; what is reported is measured by the statistic itself.
     """
 
     measure: Measure

@@ -68,20 +68,8 @@ _LAWS: Final[Mapping[type[Event], NoiseLaw]] = {
 class Replay:
     """What a replay found.
 
-    Attributes
-    ----------
-    method, relation, kind
-        What was replayed, on which pair.
-    questions
-        Exchanges with the curator.
-    largest
-        The furthest that an exact answer moved, as a part of what was declared.
-    where
-        The door of that answer.
-    doors
-        The furthest movement at each door.
-    violations
-        What breaks the guarantee, in words; empty if nothing was found.
+    `largest` is the furthest that an exact answer moved, as a part of what was declared, `where` the door of that
+    answer, and `doors` have the furthest movement at each. `violations` say in words what breaks the guarantee.
     """
 
     method: str
@@ -102,16 +90,7 @@ class Replay:
 def replay_method(
     method: Method, pair: Pair, budget: Budget, options: Mapping[str, Any] | None = None, seed: int = 0
 ) -> Replay:
-    """Record a method on the first table of a pair and replay it on both.
-
-    Examples
-    --------
-    >>> from dagveil.audit.neighbours import make_pair
-    >>> from dagveil.methods.catalogue import method_named
-    >>> pair = make_pair(DataKind.LEVELS, Relation.ADD_REMOVE)
-    >>> replay_method(method_named("lap-mech"), pair, Budget.of(1, 0)).violations
-    ()
-    """
+    """Record a method on the first table of a pair and replay it on both."""
     recorded = Recording(noise_source(NoiseKind.SEEDED, seed))
     repeatable = RepeatableRun(method, pair.relation, budget, options)
     result = repeatable.run(pair.first, recorded)

@@ -60,18 +60,9 @@ class Conduct(enum.Enum):
 class FixedRun:
     """The one course that all runs of a method take.
 
-    Attributes
-    ----------
-    draws
-        The noise of a run, in its order.
-    places
-        For each number that is told, which of the drawn numbers was added to it.
-    exact
-        The numbers without noise, on either table.
-    widths
-        Variances of Gaussian noise and scales of Laplace noise, as the attacker knows them.
-    is_laplace
-        Which of the two.
+    Each number that is told has a place: which of the drawn numbers was added to it. `exact` are the numbers without
+    noise, on either table; widths are variances of Gaussian noise and scales of Laplace noise, as the attacker knows
+    them.
     """
 
     draws: tuple[Draw, ...]
@@ -102,12 +93,6 @@ def find_fixed_run(attacker: Attacker) -> FixedRun | None:
 
     That is not taken for granted. Some runs on either table are done one by one. All must ask the same questions, and
     every number that they are told must be the exact one plus a number that the noise source drew.
-
-    Examples
-    --------
-    >>> pair = make_pair(DataKind.TWO_COLUMNS, Relation.ADD_REMOVE)
-    >>> [find_fixed_run(Attacker(method_named(name), pair, Budget.of(1, 1e-6), {})) for name in ("lap-mech", "svt-pc")]
-    [FixedRun(4 numbers), None]
     """
     if attacker.method.ask is not None:
         return None  # the graph is told too, and what is asked may follow from answers

@@ -30,22 +30,9 @@ _BATCH: Final = 512
 class TableSearch:
     """A search over tables of one shape; it remembers the worst pair.
 
-    Parameters
-    ----------
-    measure
-        The statistic.
-    shape
-        Of the tables.
-    norm
-        Of its change.
-    relation
-        What makes two tables neighbours.
-    parts
-        Parts that the rows were dealt to, along the first axis: a record that is replaced stays in its part.
-    fewest_rows
-        Smaller tables are not tried: for claims about tables of a certain size.
-    most_enumerated
-        Larger tables are not enumerated.
+    Rows may be dealt to parts along the first axis: a record that is replaced stays in its part. Tables below
+    `fewest_rows` are not tried, for claims about tables of a certain size; those above `most_enumerated` are not
+    enumerated.
     """
 
     measure: Measure

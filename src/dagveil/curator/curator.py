@@ -52,22 +52,8 @@ MAX_RELEASED_CELLS = 20_000_000
 class Curator:
     """Holds rows, answers with noise.
 
-    Parameters
-    ----------
-    table
-        The rows.
-    relation
-        Which tables count as neighbours.
-    accounting
-        The filter that refuses what would overspend.
-    run
-        The ledger's run.
-    noise
-        Where noise comes from.
-    journal
-        Keeps what is released, so that a run that stopped can be finished.
-    written
-        What the ledger holds of this run already.
+    The journal keeps what is released, so that a run that stopped can be finished; `written` is what the ledger holds
+    of this run already.
     """
 
     def __init__(
@@ -109,14 +95,7 @@ class Curator:
     ) -> tuple[NoisyCounts, ...]:
         """Release the tables of counts of several sets of columns.
 
-        Parameters
-        ----------
-        column_sets
-            The columns of each table.
-        share
-            Share of the run's whole budget that all tables together may cost.
-        label
-            What the ledger calls this charge.
+        `share` is the share of the run's whole budget that all tables together may cost.
         """
         if not column_sets:
             return ()

@@ -50,18 +50,8 @@ class Record(Protocol):
 class Gate:
     """Refuses, records, draws.
 
-    Parameters
-    ----------
-    accounting
-        The filter that refuses what would overspend.
-    run
-        The ledger's run.
-    noise
-        Where noise comes from.
-    journal
-        Keeps what is released; its answers, if it has any, are given again first.
-    written
-        What the ledger holds of this run already.
+    The journal keeps what is released; its answers, if it has any, are given again first. `written` is what the ledger
+    holds of this run already.
     """
 
     def __init__(

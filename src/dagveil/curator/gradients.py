@@ -18,19 +18,7 @@ from dagveil.statistics.moments import curvature_squared_sensitivity, gradient_s
 
 
 class GradientQuestions:
-    """Gradients of the linear model's loss on clipped rows.
-
-    Parameters
-    ----------
-    table
-        The rows.
-    relation
-        Which tables count as neighbours.
-    rows
-        How rows are scaled and shrunk.
-    gate
-        Charges and draws.
-    """
+    """Gradients of the linear model's loss on clipped rows."""
 
     def __init__(self, table: Table, relation: Relation, rows: MomentPlan, gate: Gate) -> None:
         self._table = table
@@ -47,16 +35,7 @@ class GradientQuestions:
     ) -> tuple[NDArray[np.float64], float]:
         """Return the noisy sum over rows of clipped gradients of ½‖z − zW‖², and the deviation of its noise.
 
-        Parameters
-        ----------
-        weights
-            W.
-        clip
-            Largest length of one record's gradient.
-        share
-            Share of the run's whole budget.
-        label
-            What the ledger calls this charge.
+        `clip` is the largest length of one record's gradient, `share` that of the run's whole budget.
         """
         plan = GradientPlan(self._rows, tuple(tuple(row) for row in weights.tolist()), clip)
         plan.check_reach()

@@ -39,12 +39,8 @@ from dagveil.statistics.residuals import (
 class NoisySums:
     """Noisy sums over slots of clipped residuals u and v, with the variances of their noise.
 
-    Attributes
-    ----------
-    products, squares
-        Σ uv and Σ (uv)².
-    first, second
-        Σ u and Σ v: clipping skewed residuals moves their means away from 0.
+    Products are Σ uv, squares Σ (uv)², first and second Σ u and Σ v: clipping skewed residuals moves their means away
+    from 0.
     """
 
     products: float
@@ -59,12 +55,7 @@ class NoisySums:
     def centre(self, slots: int, spread: float) -> tuple[float, float]:
         """Return Σ uv − m ū v̄ with estimated means, and the variance that noise gives it.
 
-        Parameters
-        ----------
-        slots
-            m.
-        spread
-            How far the mean of clipped residuals is from 0, usually; noisy means are shrunk accordingly.
+        `spread` is how far the mean of clipped residuals is from 0, usually; noisy means are shrunk accordingly.
         """
         (u, spread_u), (v, spread_v) = (
             _shrink(total / slots, variance / slots**2, spread**2)
@@ -115,16 +106,8 @@ Regression = Ridge | PublicFunctions
 class HsicTest:
     """A permutation test of independence by root HSIC; everything here is public.
 
-    Parameters
-    ----------
-    regression
-        What conditional questions take away from both columns.
-    level
-        Probability of calling independent columns dependent, at most.
-    permutations
-        B; `level` times B + 1 must be at least 1.
-    bandwidth
-        Of both Gaussian kernels, in half-widths of the bounds.
+    `level` bounds the probability of calling independent columns dependent; `level` times permutations + 1 must be at
+    least 1. Both Gaussian kernels have the bandwidth, in half-widths of the bounds.
     """
 
     regression: Regression
@@ -152,16 +135,7 @@ class NoisyDifference:
 class KernelQuestions:
     """Questions to one table by kernels and residuals.
 
-    Parameters
-    ----------
-    table
-        The rows.
-    relation
-        Which tables count as neighbours; levelled rows have the same sensitivities under both relations.
-    slots
-        The public number of rows that the table is levelled to.
-    gate
-        Charges and draws, permutations too.
+    Rows are levelled to a public number of slots, and have the same sensitivities under both relations.
     """
 
     def __init__(self, table: Table, relation: Relation, slots: int, gate: Gate) -> None:
@@ -214,18 +188,8 @@ class KernelQuestions:
     ) -> NoisySums:
         """Return noisy sums of residual products, of their squares and of residuals, cut to [-bound, bound].
 
-        Parameters
-        ----------
-        question
-            What is asked.
-        epsilons
-            Of the sum of products, of the sum of their squares, and of the two sums of residuals together.
-        functions
-            Regression functions for both columns given the set, which may be empty.
-        bound
-            Where residuals are cut.
-        label
-            What the ledger calls these charges.
+        The epsilons are those of the sum of products, of the sum of their squares, and of the two sums of residuals
+        together; the functions predict both columns given the set, which may be empty.
         """
         u, v, residual = self._residuals(question, functions)
         first, second = (np.clip(part, -bound, bound) for part in (u, v))

@@ -58,16 +58,7 @@ class Sample:
 class QuestionSession:
     """Questions to one table with one statistic.
 
-    Parameters
-    ----------
-    table
-        The rows.
-    relation
-        Which tables count as neighbours.
-    statistic
-        How dependence is measured; the larger, the more dependent.
-    gate
-        Charges and draws.
+    The larger the statistic, the more dependent.
     """
 
     def __init__(self, table: Table, relation: Relation, statistic: Statistic, gate: Gate) -> None:
@@ -111,16 +102,7 @@ class QuestionSession:
     def answer_from_sample(self, question: Question, rate: Fraction, variance: Fraction, label: str) -> Answer:
         """Return the score of a fresh Poisson sub-sample with Gaussian noise.
 
-        Parameters
-        ----------
-        question
-            What is asked.
-        rate
-            Probability with which each record is kept.
-        variance
-            Of the noise, in squared records.
-        label
-            What the ledger calls this charge.
+        Each record is kept with probability `rate`; the variance is that of the noise, in squared records.
         """
         if self._relation is not Relation.ADD_REMOVE:
             raise BudgetError(
@@ -138,16 +120,8 @@ class QuestionSession:
     def open_rounds(self, epsilon: Fraction, threshold_share: Fraction, rate: Fraction, label: str) -> ThresholdRounds:
         """Return a sparse vector over questions, with a fresh sub-sample for every round.
 
-        Parameters
-        ----------
-        epsilon
-            Price of one round, on the whole table.
-        threshold_share
-            Share of the round's epsilon for the noise of the threshold.
-        rate
-            Share of the records in each round's sub-sample; 1 takes all.
-        label
-            What the ledger calls these charges.
+        `epsilon` is the price of one round on the whole table, `threshold_share` its share for the noise of the
+        threshold, and `rate` the share of the records in each round's sub-sample; 1 takes all.
         """
         if not 0 < rate <= 1 or not 0 < threshold_share < 1:
             raise BudgetError("rounds need a rate above 0 and at most 1, and a threshold share between 0 and 1.")
@@ -160,14 +134,7 @@ class QuestionSession:
     def choose_number(self, options: Sequence[Sequence[tuple[Question, float]]], epsilon: Fraction, label: str) -> int:
         """Choose, by the exponential mechanism, how many neighbours of a column look independent of it.
 
-        Parameters
-        ----------
-        options
-            For each neighbour the questions about it, each with its threshold in records.
-        epsilon
-            Of the exponential mechanism.
-        label
-            What the ledger calls this charge.
+        For each neighbour `options` has the questions about it, each with its threshold in records.
         """
         # sorted utilities move no further than the utilities themselves
         best = sorted((max(self._utility(*asked) for asked in questions) for questions in options), reverse=True)
@@ -241,16 +208,7 @@ class QuestionSession:
 class ThresholdRounds:
     """A sparse vector over questions: tells which ones look independent; a round ends with the first that does.
 
-    Parameters
-    ----------
-    session
-        Scores the questions.
-    vector
-        Charges the rounds and draws the noise.
-    own_epsilons
-        Of threshold and questions, on the sub-sample.
-    rate
-        Share of the records in each round's sub-sample.
+    `own_epsilons` are those of threshold and questions, on the sub-sample.
     """
 
     def __init__(

@@ -39,13 +39,7 @@ _WIDEST_PRECISION: Final = 38
 
 
 def read_numbers(cells: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
-    """Read cells as float64; missing cells and texts that are no number become not-a-number.
-
-    Examples
-    --------
-    >>> read_numbers(pa.chunked_array([["1.5", "true", "?"]]), "x").tolist()
-    [1.5, 1.0, nan]
-    """
+    """Read cells as float64; missing cells and texts that are no number become not-a-number."""
     chunks = [_read_chunk(chunk, name) for chunk in list_chunks(cells)]
     return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)
 
@@ -167,11 +161,6 @@ def spell_levels(column: LevelColumn) -> Mapping[str, int]:
 
     Positions are those of `place_codes`. A truth value in the data has the text "true" or "false"; a level called True
     or TRUE accepts it too.
-
-    Examples
-    --------
-    >>> spell_levels(Boolean())["YES"]
-    1
     """
     if isinstance(column, Boolean):
         spellings = dict.fromkeys(FALSE_WORDS, 0) | dict.fromkeys(TRUE_WORDS, 1)
@@ -188,14 +177,7 @@ def spell_levels(column: LevelColumn) -> Mapping[str, int]:
 
 
 def place_codes(column: LevelColumn) -> tuple[int, ...]:
-    """Give the code of every level, then the code of outside values, then that of missing values.
-
-    Examples
-    --------
-    >>> from dagveil.data.column import Categorical
-    >>> place_codes(Categorical(levels=("a", "b"), outside="b", missing="own-level"))
-    (0, 1, 1, 2)
-    """
+    """Give the code of every level, then the code of outside values, then that of missing values."""
     labels = column.labels
     outside = labels.index(OTHER_LABEL if column.outside == OWN_LEVEL else column.outside)
     if column.missing is None:
@@ -269,13 +251,7 @@ _FAILURES: Final = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def to_arrow(cells: Any) -> pa.Array | pa.ChunkedArray:
-    """Turn a list, array or series into an Arrow array.
-
-    Examples
-    --------
-    >>> to_arrow([1, "a", True, None]).to_pylist()
-    ['1', 'a', 'true', None]
-    """
+    """Turn a list, array or series into an Arrow array."""
     if isinstance(cells, pa.Array | pa.ChunkedArray):
         return cells
     if isinstance(cells, np.ma.MaskedArray):

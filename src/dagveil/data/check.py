@@ -24,20 +24,8 @@ CUSTODIAN_WARNING: Final = (
 class ColumnCheck:
     """How the cells of one column fit its declaration. Exact counts, for the custodian's eyes only.
 
-    Parameters
-    ----------
-    name
-        The column.
-    outside
-        Cells that are no declared level, or texts that are no number.
-    missing
-        Missing cells.
-    clipped
-        Numbers beyond the bounds.
-    unused
-        Labels that no record has.
-    place_for_missing
-        Where the declaration puts missing values; None if it does not say.
+    `outside` counts cells that are no declared level, and texts that are no number; `clipped` numbers beyond the
+    bounds; `unused` are labels that no record has. `place_for_missing` is None if the declaration does not say.
     """
 
     name: str

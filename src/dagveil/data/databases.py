@@ -40,15 +40,6 @@ class SqliteTable(LocalRows):
     """A table or view of an SQLite database. Cells have types of their own there, and each is read by itself.
 
     All questions see the same rows, those of the moment at which the table was opened.
-
-    Parameters
-    ----------
-    path
-        The database.
-    table
-        Name of the table.
-    columns
-        Columns of the schema; the table may have more.
     """
 
     def __init__(self, path: Path, table: str, columns: Sequence[str]) -> None:
@@ -93,14 +84,7 @@ class PostgresTable(LocalRows):
 
     All questions see the same rows, those of the moment at which the table was opened.
 
-    Parameters
-    ----------
-    url
-        postgresql://user@host/database.
-    table
-        Name of the table, with its schema before a dot if that is not on the search path.
-    columns
-        Columns of the schema; the table may have more.
+    The table's name has its schema before a dot if that is not on the search path.
     """
 
     def __init__(self, url: str, table: str, columns: Sequence[str]) -> None:

@@ -38,11 +38,6 @@ def mix_codes(codes: Sequence[Codes], levels: Sequence[int]) -> NDArray[np.int64
     """Combine codes into one integer per row, the last column varying fastest.
 
     The product of the levels must be below 2**63.
-
-    Examples
-    --------
-    >>> mix_codes([np.array([0, 1], np.uint8), np.array([2, 0], np.uint8)], [2, 3]).tolist()
-    [2, 3]
     """
     mixed: NDArray[np.int64] | None = None
     for group in _group_levels(levels, _HALF_WORD):
@@ -94,14 +89,7 @@ def shrink_rows(rows: WeightedRows, levels: Mapping[str, int]) -> WeightedRows:
 
 
 def count_cells(rows: WeightedRows, levels: Mapping[str, int]) -> NDArray[np.int64] | None:
-    """Count rows by all of their columns, in one pass; None if that has too many cells, or rows have weights.
-
-    Examples
-    --------
-    >>> rows = WeightedRows({"a": np.array([0, 1, 1], np.uint8), "b": np.array([0, 0, 0], np.uint8)}, None, 3)
-    >>> count_cells(rows, {"a": 2, "b": 2}).tolist()
-    [[1, 0], [2, 0]]
-    """
+    """Count rows by all of their columns, in one pass; None if that has too many cells, or rows have weights."""
     sizes = [levels[name] for name in rows.codes]
     if rows.weights is not None or not sizes or math.prod(sizes) > _SMALL_DOMAIN:
         return None
@@ -123,21 +111,7 @@ def pays_to_shrink(distinct: int, n_rows: int) -> bool:
 class Cube:
     """The distinct rows of a table that arrives in pieces, in the order of their codes, with multiplicities.
 
-    Parameters
-    ----------
-    levels
-        Number of codes of each column.
-    most
-        Distinct rows at which it gives up.
-
-    Examples
-    --------
-    >>> cube = Cube({"a": 3}, most=10)
-    >>> for codes in ([2, 0], [2]):
-    ...     _ = cube.add(WeightedRows({"a": np.array(codes, np.uint8)}, None, len(codes)))
-    >>> rows = cube.rows()
-    >>> rows.codes["a"].tolist(), rows.weights.tolist()
-    ([0, 2], [1.0, 2.0])
+    It gives up beyond `most` distinct rows.
     """
 
     def __init__(self, levels: Mapping[str, int], most: int) -> None:

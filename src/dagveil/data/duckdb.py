@@ -47,12 +47,7 @@ class DuckdbSession:
 
     Nothing is installed from the network, and databases are attached for reading only.
 
-    Parameters
-    ----------
-    memory_limit
-        Bytes that DuckDB may use.
-    threads
-        Threads that it may use; None leaves that to DuckDB.
+    The memory limit is in bytes; without `threads` DuckDB chooses their number.
     """
 
     def __init__(self, memory_limit: int, threads: int | None = None) -> None:
@@ -97,15 +92,7 @@ def _close(connection: Any, folder: str, owner: int) -> None:
 
 
 class DuckdbFiles(FileRows):
-    """Files of rows; those in Parquet are grouped by DuckDB in place.
-
-    Parameters
-    ----------
-    files, columns, coded, layout, numbers
-        As in `FileRows`.
-    session
-        DuckDB.
-    """
+    """Files of rows; those in Parquet are grouped by DuckDB in place."""
 
     def __init__(
         self,
@@ -150,16 +137,7 @@ class DuckdbFiles(FileRows):
 class DuckdbTable(LocalRows):
     """A table or view of a DuckDB database.
 
-    Parameters
-    ----------
-    path
-        The database.
-    table
-        Name of the table, with its schema before a dot if that is not the default one.
-    columns
-        Columns of the schema; the table may have more.
-    session
-        DuckDB.
+    Its name has the schema before a dot if that is not the default one.
     """
 
     def __init__(self, path: Path, table: str, columns: Sequence[str], session: DuckdbSession) -> None:
@@ -217,21 +195,7 @@ def _is_hopeless(batches: Iterator[pa.RecordBatch], schema: Schema, most: int) -
 def group_rows(
     session: DuckdbSession, place: str, fields: pa.Schema, schema: Schema, rule: TextRule
 ) -> Iterator[WeightedRows] | None:
-    """Let DuckDB count the distinct coded rows; None where a column's code has no expression.
-
-    Parameters
-    ----------
-    session
-        DuckDB.
-    place
-        Table or table function, in SQL.
-    fields
-        Types of the columns, as Arrow reads them.
-    schema
-        Declarations of the columns.
-    rule
-        How texts are compared there.
-    """
+    """Let DuckDB count the distinct coded rows; None where a column's code has no expression."""
     expressions = [write_code(name, fields.field(name).type, column, rule) for name, column in schema.columns.items()]
     if any(expression is None for expression in expressions):
         return None

@@ -58,13 +58,6 @@ def encode(table: pa.Table, schema: Schema) -> EncodedColumns:
 
     Text is compared exactly. Whole numbers and floats are compared with levels by their shortest text, so 1 and 1.0
     are both the level "1"; decimals by their plain text without closing zeros. An empty text is a missing value.
-
-    Examples
-    --------
-    >>> from dagveil.data.column import Categorical
-    >>> schema = Schema(dataset="demo", columns={"x": Categorical(levels=("a", "b"), outside="b")})
-    >>> encode(pa.table({"x": ["a", "?", None]}), schema).codes["x"].tolist()
-    [0, 1, 1]
     """
 
     def encode_column(name: str) -> tuple[Codes, NDArray[np.float64] | None]:

@@ -67,14 +67,8 @@ class DatabaseTable:
 class Rows:
     """A source of rows with the engine that counts it; nothing has been read yet.
 
-    Parameters
-    ----------
-    source
-        Path, folder, pattern, frame, array, `DatabaseTable`, a frame of Spark, or an open table.
-    engine
-        Memory, DuckDB or Spark.
-    memory_limit
-        Bytes; None leaves half of what is available.
+    The source is a path, folder, pattern, frame, array, `DatabaseTable`, a frame of Spark, or an open table. Without a
+    memory limit, in bytes, half of what is available is used.
     """
 
     source: Any

@@ -37,19 +37,9 @@ _DIGITS_AND_MARKS: Final = r"^\s*[+-]?[0-9.,]*(?:[eE][+-]?[0-9]+)?\s*$"
 class FileLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """How a delimited file is written. Other sources have types and encodings of their own, and do not ask.
 
-    Parameters
-    ----------
-    separator
-        What stands between cells: a comma, a semicolon, a tab or a bar. None means a comma, or a tab in a .tsv file.
-    decimal
-        The mark in numbers, a point or a comma. The other one makes a text that is no number.
-    encoding
-        utf-8, with or without a byte order mark, latin-1 or cp1252.
-
-    Examples
-    --------
-    >>> FileLayout(separator=";", decimal=",").words
-    'semicolons between cells, a comma in numbers'
+    Cells are separated by a comma, a semicolon, a tab or a bar; None means a comma, or a tab in a .tsv file. The
+    decimal mark is a point or a comma; the other one makes a text that is no number. The encoding is utf-8, with or
+    without a byte order mark, latin-1 or cp1252.
     """
 
     separator: str | None = None

@@ -120,18 +120,8 @@ class _Stamp:
 class FileRows(LocalRows):
     """The rows of one or more files, in the order of the files.
 
-    Parameters
-    ----------
-    files
-        Files, each with all columns.
-    columns
-        Columns of the schema; files may have more.
-    coded
-        Those with few distinct values, which are read faster as such.
-    layout
-        How delimited files are written.
-    numbers
-        Columns of delimited files whose texts are numbers.
+    Files may have more columns than the schema. `coded` are those with few distinct values, which are read faster as
+    such; `numbers` those of delimited files whose texts are numbers.
     """
 
     def __init__(

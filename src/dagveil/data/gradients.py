@@ -33,14 +33,8 @@ _MOST_BITS: Final = 20
 class GradientPlan:
     """Which gradient is asked for; everything here is public.
 
-    Parameters
-    ----------
-    rows
-        How rows are scaled and shrunk to a ball; its constant is not used.
-    weights
-        W, row by row: weights[i][j] is the effect of column i on column j.
-    clip
-        Largest length of one record's gradient.
+    `rows` scales rows and shrinks them to a ball; its constant is not used. weights[i][j] is the effect of column i on
+    column j, and `clip` the largest length of one record's gradient.
     """
 
     rows: MomentPlan

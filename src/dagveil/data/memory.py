@@ -41,14 +41,6 @@ class MemoryTable:
     """Exact counts and sums of a table that fits into memory. Only the curator may hold one.
 
     On the first question the rows are reduced to the distinct ones with their multiplicities, if that pays.
-
-    Examples
-    --------
-    >>> from dagveil.data.column import Boolean
-    >>> schema = Schema(dataset="demo", columns={"x": Boolean(outside="false"), "y": Boolean(outside="false")})
-    >>> table = MemoryTable.from_source({"x": [True, True, False], "y": [1, 0, 0]}, schema)
-    >>> table.counts(["x", "y"]).tolist()
-    [[1, 0], [1, 1]]
     """
 
     def __init__(self, encoded: EncodedColumns, schema: Schema) -> None:

@@ -42,12 +42,6 @@ class MomentPlan:
 
     A row x becomes z with z_j = (x_j - center_j) / spread_j, is shrunk to the ball of squared radius `radius_squared`,
     gets `constant` in front, and every coordinate is multiplied by 2**bits and cut to an integer, towards zero.
-
-    Examples
-    --------
-    >>> plan = MomentPlan(columns=("x",), centers=(0.0,), spreads=(1.0,), radius_squared=4.0, constant=1.0, bits=3)
-    >>> plan.norm_squared_bound()
-    320
     """
 
     columns: tuple[str, ...]
@@ -133,19 +127,7 @@ def choose_bits(radius_squared: float, constant: float, rows: int, most: int) ->
 
     Each bit less makes room for four times the rows. `FEWEST_BITS` is the floor, whatever number of rows is expected.
 
-    Parameters
-    ----------
-    radius_squared, constant
-        Of the plan.
-    rows
-        Rows that are publicly expected: nominal ones, or a released estimate, and never the true number.
-    most
-        Bits where there is room.
-
-    Examples
-    --------
-    >>> choose_bits(6000.0, 24.5, 10**6, most=10), choose_bits(6000.0, 24.5, 10**10, most=10)
-    (10, 7)
+    `rows` are publicly expected: nominal ones, or a released estimate, and never the true number.
     """
     wanted = max(ROOM_FOR_ROWS * rows, ROWS_IN_REACH)
     bits = most
@@ -307,12 +289,6 @@ class FeaturePlan:
     A value x becomes t = (x − center)/reach, cut to [−1, 1], and then `degree` features of t. The vector of features is
     shrunk to the ball of squared radius `radius_squared`, gets `constant` in front, and every coordinate is
     multiplied by 2**bits and cut to an integer, towards zero.
-
-    Examples
-    --------
-    >>> plan = FeaturePlan(("x",), (0.0,), (2.0,), Basis.LEGENDRE, degree=2, radius_squared=8.0, constant=1.0, bits=3)
-    >>> plan.rows.columns, plan.norm_squared_bound()
-    (('x^1', 'x^2'), 576)
     """
 
     columns: tuple[str, ...]
@@ -360,14 +336,7 @@ class FeaturePlan:
 
 
 def expand_features(columns: NDArray[np.float64], plan: FeaturePlan) -> NDArray[np.float64]:
-    """Turn columns (d, n) into features (d k, n), those of one column together. Not-a-number counts as the center.
-
-    Examples
-    --------
-    >>> plan = FeaturePlan(("x",), (0.0,), (2.0,), Basis.LEGENDRE, degree=2, radius_squared=8.0, constant=1.0, bits=3)
-    >>> expand_features(np.array([[-9.0, 0.0, 1.0]]), plan).round(3).tolist()
-    [[-1.732, 0.0, 0.866], [2.236, -1.118, -0.28]]
-    """
+    """Turn columns (d, n) into features (d k, n), those of one column together. Not-a-number counts as the center."""
     width, n_rows = columns.shape
     features = np.empty((width, plan.degree, n_rows))
     with np.errstate(over="ignore", invalid="ignore"):

@@ -46,11 +46,6 @@ def bundle_columns(
 
     A pass over the rows costs about as much for ten columns as for two, so all pairs of twenty columns need about ten
     passes instead of 190. Empty sets are left out: they need no pass.
-
-    Examples
-    --------
-    >>> [bundle.columns for bundle in bundle_columns([("a", "b"), ("b", "c")], {"a": 2, "b": 2, "c": 2}, n_rows=9999)]
-    [('a', 'b', 'c')]
     """
     limit = widest_table(n_rows)
     bits = {name: 1 << position for position, name in enumerate(levels)}
@@ -109,14 +104,7 @@ _TABLE: Final = 40_000.0
 
 
 def pays(column_sets: Sequence[Sequence[str]], levels: Mapping[str, int], n_rows: int) -> bool:
-    """Tell whether the sets are pairs, many enough, and sooner counted by one product than table by table.
-
-    Examples
-    --------
-    >>> from itertools import combinations
-    >>> pays(list(combinations("abcdefghijkl", 2)), dict.fromkeys("abcdefghijkl", 2), 1000)
-    True
-    """
+    """Tell whether the sets are pairs, many enough, and sooner counted by one product than table by table."""
     if len(column_sets) < FEWEST_PAIRS or any(len(columns) != 2 for columns in column_sets):
         return False
     columns = {name for pair in column_sets for name in pair}

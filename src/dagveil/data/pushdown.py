@@ -58,26 +58,7 @@ def quote_name(name: str) -> str:
 
 
 def write_code(name: str, kind: pa.DataType, column: Column, rule: TextRule = TextRule.BYTES) -> CodeExpression | None:
-    """Write the code of a column in DuckDB's SQL, or None where it must be computed here.
-
-    Parameters
-    ----------
-    name
-        Name of the column.
-    kind
-        Its type, as Arrow reads it.
-    column
-        Its declaration.
-    rule
-        How texts are compared.
-
-    Examples
-    --------
-    >>> write_code("x", pa.float64(), Numeric(bounds=(0, 2), bins=2)).text.count("WHEN")
-    2
-    >>> write_code("x", pa.string(), Numeric(bounds=(0, 2), bins=2)) is None
-    True
-    """
+    """Write the code of a column in DuckDB's SQL, or None where it must be computed here."""
     cell = quote_name(name)
     found = _bin(cell, kind, column) if isinstance(column, Numeric) else _level(cell, kind, column, rule)
     if found is None:

@@ -47,25 +47,10 @@ def read_source(
 ) -> pa.Table:
     """Read a file or frame into an Arrow table.
 
-    Parameters
-    ----------
-    source
-        A path (.csv, .csv.gz, .tsv, .tsv.gz, .parquet, .feather, .arrow), a pyarrow Table or RecordBatch, a pandas or
-        polars DataFrame, a NumPy structured array, a two-dimensional NumPy array whose columns are `columns`, or a
-        mapping from names to arrays.
-    columns
-        The columns to read; all of them if None.
-    coded
-        Columns with few distinct values, which are read faster and smaller as such.
-    layout
-        How a delimited file is written.
-    numbers
-        Columns of a delimited file whose texts are numbers, in which a decimal comma is read as such.
-
-    Examples
-    --------
-    >>> read_source({"a": [1, 2], "b": ["x", "y"]}, ["b"]).column_names
-    ['b']
+    The source is a path (.csv, .csv.gz, .tsv, .tsv.gz, .parquet, .feather, .arrow), a pyarrow Table or RecordBatch, a
+    pandas or polars DataFrame, a NumPy structured array, a two-dimensional NumPy array whose columns are `columns`, or
+    a mapping from names to arrays. Without `columns` all are read. `coded` ones have few distinct values, and are read
+    faster and smaller as such; in `numbers` of a delimited file a decimal comma is read as one.
     """
     if isinstance(source, str | Path):
         return _read_path(Path(source), columns, coded, layout, numbers)

@@ -26,17 +26,7 @@ Floats = NDArray[np.float64]
 class AdditiveFunction:
     """c + Σ_j Σ_k a_jk P_k(z_j), cut to [-1, 1].
 
-    Parameters
-    ----------
-    constant
-        c.
-    series
-        For each column z_j the coefficients a_j1, a_j2, … of the Legendre polynomials P_1, P_2, …
-
-    Examples
-    --------
-    >>> AdditiveFunction(0.25, ((0.5,),)).values(np.array([[-1.0], [1.0]])).tolist()
-    [-0.25, 0.75]
+    `series` has for each column z_j the coefficients a_j1, a_j2, … of the Legendre polynomials P_1, P_2, …
     """
 
     constant: float
@@ -76,16 +66,8 @@ class ResidualPlan:
     A row becomes the residuals of both columns and, where columns are given, three polynomials of each fitted value:
     the regressions need only be right up to a function of what they fit.
 
-    Parameters
-    ----------
-    pair
-        The two columns.
-    given
-        What is taken away from them.
-    functions
-        Prediction of each column from the given ones, on columns that are scaled to [-1, 1].
-    centers, spreads
-        Of both columns, in the same units.
+    The functions predict each column from the given ones, on columns scaled to [-1, 1]; centers and spreads are in the
+    same units.
     """
 
     pair: tuple[str, str]

@@ -30,23 +30,7 @@ _BETWEEN_KEYS: Final = re.compile(r"[,={}\[\]#]")
 
 
 def parse_toml(text: str, error: type[DagveilError], what: str) -> dict[str, Any]:
-    """Return a TOML document, or raise an error of the given kind that says what is wrong with it.
-
-    Parameters
-    ----------
-    text
-        The document.
-    error
-        What is raised.
-    what
-        Is read, such as "the schema".
-
-    Examples
-    --------
-    >>> from dagveil.errors import SchemaError
-    >>> parse_toml("a.b = 1", SchemaError, "the schema")
-    {'a': {'b': 1}}
-    """
+    """Return a TOML document, or raise an error of the given kind that says what is wrong with it."""
     if len(text) > MOST_CHARACTERS:
         raise error(f"{what} has {len(text)} characters, and at most {MOST_CHARACTERS} are read; make it shorter")
     for number, line in enumerate(text.split("\n"), start=1):
@@ -63,17 +47,7 @@ def parse_toml(text: str, error: type[DagveilError], what: str) -> dict[str, Any
 
 
 def load_toml(path: str | Path, error: type[DagveilError], what: str, hint: str) -> dict[str, Any]:
-    """Read a TOML file; `hint` says what a readable one holds, or where it comes from.
-
-    Parameters
-    ----------
-    path
-        Of the file.
-    error, what
-        As in `parse_toml`.
-    hint
-        What to do next if there is no such file.
-    """
+    """Read a TOML file; `hint` says what a readable one holds, or where it comes from."""
     return parse_toml(read_text(path, error, what, hint), error, f"{what} in {path}")
 
 
@@ -241,20 +215,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def schema_from_toml(text: str) -> Schema:
-    """Read a schema from the text of a schema.toml.
-
-    Examples
-    --------
-    >>> text = '''
-    ... [dataset]
-    ... name = "demo"
-    ... reviewed = true
-    ... [columns.smokes]
-    ... kind = "boolean"
-    ... '''
-    >>> schema_from_toml(text).dataset
-    'demo'
-    """
+    """Read a schema from the text of a schema.toml."""
     try:
         document = msgspec.convert(parse_toml(text, SchemaError, "the schema"), _Document)
     except msgspec.ValidationError as error:

@@ -50,11 +50,6 @@ def scale_to_unit(values: NDArray[np.float64], column: Column) -> NDArray[np.flo
 
     Values beyond are clipped, and what is not a number counts as the middle. Elementwise: the result for a row depends
     on that row alone.
-
-    Examples
-    --------
-    >>> scale_to_unit(np.array([0.0, 5.0, 99.0]), Numeric(bounds=(0, 20))).tolist()
-    [-1.0, -0.5, 1.0]
     """
     middle, half = unit_scale(column)
     if half == 0.0:
@@ -66,14 +61,7 @@ def scale_to_unit(values: NDArray[np.float64], column: Column) -> NDArray[np.flo
 
 
 def fill_slots(name: str, slots: range) -> NDArray[np.float64]:
-    """Give the filler of a column in some slots: as good as uniform in [-1, 1] and independent, yet fixed and public.
-
-    Examples
-    --------
-    >>> filler = fill_slots("age", range(1000))
-    >>> bool(abs(filler.mean()) < 0.1), bool((filler[10:] == fill_slots("age", range(10, 1000))).all())
-    (True, True)
-    """
+    """Give the filler of a column in some slots: as good as uniform in [-1, 1], yet fixed and public."""
     key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     mixed = np.arange(slots.start, slots.stop, dtype=np.uint64)
     # once to spread the slots and once after the column's key
@@ -141,18 +129,7 @@ def choose_from(
 
     Equal rows have equal hashes, so the lowest tickets of hashes tell which rows to look at.
 
-    Parameters
-    ----------
-    read
-        Hands out all rows in pieces, in any order.
-    schema
-        Declarations of the columns.
-    n_rows
-        How many rows these are.
-    slots
-        How many slots there are.
-    most
-        Hashes that may be counted at once: more take more readings.
+    `read` hands out all rows in pieces, in any order; `most` hashes are counted at once: more take more readings.
     """
     if n_rows <= slots:
         return join_columns(list(read()), schema)

@@ -36,12 +36,7 @@ _PATH_ENDINGS: Final = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 class SparkRows:
     """The rows of a frame of Spark.
 
-    Parameters
-    ----------
-    frame
-        A DataFrame. It must give the same rows whenever it is computed.
-    columns
-        Columns of the schema; the frame may have more.
+    The frame must give the same rows whenever it is computed; it may have more columns.
     """
 
     def __init__(self, frame: Any, columns: Sequence[str]) -> None:
@@ -134,19 +129,7 @@ def gather_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterato
 
 
 def open_cluster(url: str, table: str, columns: Sequence[str], layout: FileLayout = PLAIN_LAYOUT) -> SparkRows:
-    """Open a table on a cluster, or a path that its workers can read.
-
-    Parameters
-    ----------
-    url
-        spark://host:port.
-    table
-        Name of the table, or path.
-    columns
-        Columns of the schema.
-    layout
-        How delimited files are written.
-    """
+    """Open a table on a cluster, or a path that its workers can read."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:

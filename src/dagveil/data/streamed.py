@@ -32,24 +32,6 @@ class StreamedTable:
 
     On the first count the rows are reduced to the distinct ones, if these are few enough to be held; otherwise every
     call reads all rows once. Which of the two happens changes time and memory, never an answer.
-
-    Parameters
-    ----------
-    rows
-        Where rows come from.
-    schema
-        What is public about them.
-    held_bytes
-        Bytes that distinct rows, or codes of rows, may take in memory.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from dagveil.data.column import Boolean
-    >>> from dagveil.data.streams import ArrowRows
-    >>> schema = Schema(dataset="demo", columns={"x": Boolean(outside="false")})
-    >>> StreamedTable(ArrowRows(pa.table({"x": [True, False, True]}), most_rows=2), schema).counts(["x"]).tolist()
-    [1, 2]
     """
 
     def __init__(self, rows: RowSource, schema: Schema, *, held_bytes: int = HELD_BYTES) -> None:

@@ -33,12 +33,7 @@ _FEWEST_BATCH_ROWS: Final = 2**12
 class Question:
     """A question to a table whose answer is a sum over records.
 
-    Parameters
-    ----------
-    name
-        Method of a table that answers it.
-    arguments
-        What the method is given.
+    `name` is the method of a table that answers it.
     """
 
     name: str
@@ -90,13 +85,7 @@ class RowSource(Protocol):
 
 
 def batch_rows(width: int) -> int:
-    """Return how many rows of so many columns make a batch.
-
-    Examples
-    --------
-    >>> batch_rows(1000), batch_rows(16)
-    (8388, 524288)
-    """
+    """Return how many rows of so many columns make a batch."""
     return max(BATCH_CELLS // max(width, 1), _FEWEST_BATCH_ROWS)
 
 
@@ -108,14 +97,7 @@ def encode_batch(batch: pa.RecordBatch, schema: Schema) -> EncodedColumns:
 def add_batches(batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: Question, schema: Schema) -> Sums:
     """Add up the answers of batches.
 
-    Parameters
-    ----------
-    batches
-        Rows.
-    fields
-        Types of the columns; a table without rows has an answer too.
-    question, schema
-        What is asked, and the declaration of the columns that it reads.
+    A table without rows has an answer too, by the types of its columns.
     """
     empty = pa.table({name: pa.array([], fields.field(name).type) for name in schema.columns})
     total = Sums(question.ask(MemoryTable(encode(empty, schema), schema)), 0)
@@ -174,15 +156,7 @@ class LocalRows:
 
 
 class ArrowRows(LocalRows):
-    """Rows of an Arrow table, handed out in pieces.
-
-    Parameters
-    ----------
-    table
-        The rows.
-    most_rows
-        Rows of a batch at most.
-    """
+    """Rows of an Arrow table, handed out in pieces."""
 
     def __init__(self, table: pa.Table, most_rows: int | None = None) -> None:
         self._table = table
@@ -202,16 +176,7 @@ class ArrowRows(LocalRows):
 class Spool:
     """Coded rows in a file without a name, which is gone with the process, sorted by part within each piece.
 
-    Parameters
-    ----------
-    pieces
-        The codes of all rows.
-    schema
-        Declarations of the columns.
-    labels
-        The part of each row, in the order in which the pieces have them.
-    parts
-        How many parts there are; rows with a larger label are left out.
+    Labels give the part of each row, in the order of the pieces; rows whose label is `parts` or more are left out.
     """
 
     def __init__(self, pieces: Iterable[WeightedRows], schema: Schema, labels: NDArray[Any], parts: int) -> None:
@@ -258,17 +223,7 @@ class Spool:
 
 
 class PartRows:
-    """The rows of one part of a spool, for counts.
-
-    Parameters
-    ----------
-    spool
-        Where they are.
-    part
-        The number of the part.
-    fields
-        Names and types of the columns in the source.
-    """
+    """The rows of one part of a spool, for counts."""
 
     def __init__(self, spool: Spool, part: int, fields: pa.Schema) -> None:
         self._spool = spool

@@ -71,11 +71,6 @@ def exact(value: Amount, name: str = "value") -> Fraction:
     """Turn a number into an exact fraction.
 
     A float means the shortest decimal that prints it: 0.1 is one tenth, not the nearest binary number.
-
-    Examples
-    --------
-    >>> exact(0.1), exact("1e-6")
-    (Fraction(1, 10), Fraction(1, 1000000))
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
         raise InvalidBudgetError(f"{name} is of type {type(value).__name__}, but it must be a number.")
@@ -103,24 +98,12 @@ def _is_endless(value: str | Decimal) -> bool:
 
 
 def round_up(x: Amount, digits: int) -> str:
-    """Print a non-negative number with so many significant digits, never below its true value.
-
-    Examples
-    --------
-    >>> round_up(Fraction(1, 3), 3), round_up(1, 3), round_up("1e-6", 3)
-    ('0.334', '1', '1e-6')
-    """
+    """Print a non-negative number with so many significant digits, never below its true value."""
     return _print(exact(x), digits, ROUND_CEILING)
 
 
 def round_down(x: Amount, digits: int) -> str:
-    """Print a non-negative number with so many significant digits, never above its true value.
-
-    Examples
-    --------
-    >>> round_down(Fraction(2, 3), 3)
-    '0.666'
-    """
+    """Print a non-negative number with so many significant digits, never above its true value."""
     return _print(exact(x), digits, ROUND_FLOOR)
 
 

@@ -30,13 +30,7 @@ MOST_CHANGED_DRAWS: Final = 10_000_000
 
 
 def log_gaussian_delta(epsilon: float, mu: float) -> float:
-    """Natural logarithm of the delta that mu-Gaussian privacy has at this epsilon (Balle and Wang 2018).
-
-    Examples
-    --------
-    >>> round(math.exp(log_gaussian_delta(1.0, 1.0)), 6)
-    0.126937
-    """
+    """Natural logarithm of the delta that mu-Gaussian privacy has at this epsilon (Balle and Wang 2018)."""
     from scipy.special import log_ndtr
 
     # Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2), as e^a (1 − e^(b−a)): neither term can underflow
@@ -48,13 +42,7 @@ def log_gaussian_delta(epsilon: float, mu: float) -> float:
 
 @lru_cache(maxsize=1024)
 def mu_squared_of(budget: Budget) -> Fraction:
-    """Largest total mu squared that stays inside the budget, rounded down.
-
-    Examples
-    --------
-    >>> round(float(mu_squared_of(Budget.of(1, 1e-6))) / 2, 4)
-    0.028
-    """
+    """Largest total mu squared that stays inside the budget, rounded down."""
     log_delta = _usable_log_delta(budget.delta)
     epsilon = _usable_epsilon(budget)
     mu = _largest(lambda candidate: log_gaussian_delta(epsilon, candidate) <= log_delta)
@@ -63,13 +51,7 @@ def mu_squared_of(budget: Budget) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def epsilon_of_mu_squared(mu_squared: Fraction, delta: Fraction) -> Fraction:
-    """Smallest epsilon that a total mu squared promises at this delta, rounded up.
-
-    Examples
-    --------
-    >>> round(float(epsilon_of_mu_squared(Fraction(1), Fraction(1, 1_000_000))), 2)
-    4.89
-    """
+    """Smallest epsilon that a total mu squared promises at this delta, rounded up."""
     log_delta = _usable_log_delta(delta)
     mu = _root_above(_checked_total(mu_squared))
     if mu == 0:
@@ -82,13 +64,7 @@ def epsilon_of_mu_squared(mu_squared: Fraction, delta: Fraction) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def rho_of(budget: Budget) -> Fraction:
-    """Largest total rho that stays inside the budget, rounded down (Canonne, Kamath and Steinke 2020, tight form).
-
-    Examples
-    --------
-    >>> round(float(rho_of(Budget.of(1, 1e-6))), 4)
-    0.0244
-    """
+    """Largest total rho that stays inside the budget, rounded down (Canonne, Kamath and Steinke 2020, tight form)."""
     log_delta = _usable_log_delta(budget.delta)
     epsilon = _usable_epsilon(budget)
     # every order gives a valid rho, so a search that is not quite optimal is still private
@@ -100,13 +76,7 @@ def rho_of(budget: Budget) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def epsilon_of_rho(rho: Fraction, delta: Fraction) -> Fraction:
-    """Smallest epsilon that a total rho promises at this delta, rounded up.
-
-    Examples
-    --------
-    >>> round(float(epsilon_of_rho(Fraction(1, 2), Fraction(1, 1_000_000))), 2)
-    5.22
-    """
+    """Smallest epsilon that a total rho promises at this delta, rounded up."""
     log_delta = _usable_log_delta(delta)
     total = _checked_total(rho)
     if total == 0:

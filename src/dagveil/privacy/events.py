@@ -56,11 +56,6 @@ class DiscreteGaussian(_Event, frozen=True, tag="discrete-gaussian"):
     Σ v_j² V / V_j, where v is the difference of the integer statistic on two neighbours and V_j the variance of draw j.
     With one common variance that is the squared L2 sensitivity. ``changed`` is the largest number of draws on whose
     statistic two neighbours can differ; all of them if it is not given.
-
-    Examples
-    --------
-    >>> DiscreteGaussian("counts", 4, Fraction(1), Fraction(10_000)).changed_draws
-    4
     """
 
     draws: int
@@ -138,26 +133,14 @@ Event: TypeAlias = (
 
 
 def pure_cost(event: Event) -> Fraction | None:
-    """Epsilon of the event under pure differential privacy, or None.
-
-    Examples
-    --------
-    >>> pure_cost(RandomisedResponse("answer", Fraction(1, 2)))
-    Fraction(1, 2)
-    """
+    """Epsilon of the event under pure differential privacy, or None."""
     if isinstance(event, DiscreteGaussian | SubsampledGaussian | SmoothLaplace | Unbounded):
         return None
     return event.epsilon
 
 
 def zcdp_cost(event: Event) -> Fraction | None:
-    """Rho of the event under zero-concentrated differential privacy, or None.
-
-    Examples
-    --------
-    >>> zcdp_cost(DiscreteGaussian("counts", 4, Fraction(1), Fraction(50)))
-    Fraction(1, 100)
-    """
+    """Rho of the event under zero-concentrated differential privacy, or None."""
     if isinstance(event, SmoothLaplace | Unbounded):
         return None
     if isinstance(event, DiscreteGaussian | SubsampledGaussian):  # no rho is gained by sub-sampling, and none is lost
@@ -168,35 +151,17 @@ def zcdp_cost(event: Event) -> Fraction | None:
 
 
 def approximate_zcdp_cost(event: Event) -> Fraction | None:
-    """Rho of the event when it does not fail (docs/proofs/zcdp-filter.md), or None.
-
-    Examples
-    --------
-    >>> approximate_zcdp_cost(SmoothLaplace("median", Fraction(1, 2), Fraction(1, 10**7)))
-    Fraction(1, 8)
-    """
+    """Rho of the event when it does not fail (docs/proofs/zcdp-filter.md), or None."""
     return event.epsilon**2 / 2 if isinstance(event, SmoothLaplace) else zcdp_cost(event)
 
 
 def failure_probability(event: Event) -> Fraction:
-    """Return the probability, at most, with which the event fails; 0 for all events but (epsilon, delta) ones.
-
-    Examples
-    --------
-    >>> failure_probability(SparseVectorRound("edge", Fraction(1, 10)))
-    Fraction(0, 1)
-    """
+    """Return the probability, at most, with which the event fails; 0 for all events but (epsilon, delta) ones."""
     return event.delta if isinstance(event, SmoothLaplace) else Fraction(0)
 
 
 def gaussian_cost(event: Event) -> Fraction | None:
-    """Mu squared of the event under Gaussian differential privacy, or None.
-
-    Examples
-    --------
-    >>> gaussian_cost(DiscreteGaussian("counts", 4, Fraction(1), Fraction(102)))
-    Fraction(1, 100)
-    """
+    """Mu squared of the event under Gaussian differential privacy, or None."""
     if isinstance(event, SubsampledGaussian | SmoothLaplace | Unbounded):
         return None
     if isinstance(event, DiscreteGaussian):
@@ -209,23 +174,11 @@ def gaussian_cost(event: Event) -> Fraction | None:
 
 
 def encode_event(event: Event) -> bytes:
-    """Write an event as JSON.
-
-    Examples
-    --------
-    >>> encode_event(SparseVectorRound("edge", Fraction(1, 10)))
-    b'{"kind":"sparse-vector-round","label":"edge","epsilon":"1/10"}'
-    """
+    """Write an event as JSON."""
     return encode_json(event)
 
 
 def decode_event(content: bytes | str) -> Event:
-    """Read an event from JSON.
-
-    Examples
-    --------
-    >>> decode_event('{"kind":"unbounded","label":"edge","reason":"as published"}')
-    Unbounded(label='edge', reason='as published')
-    """
+    """Read an event from JSON."""
     event: Event = msgspec.json.decode(content, type=Event, dec_hook=read_fraction)
     return event

@@ -147,16 +147,7 @@ class _SumFilter(abc.ABC):
 
 
 class PureFilter(_SumFilter):
-    """Sum of epsilons; delta is never used.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.events import SparseVectorRound
-    >>> f = PureFilter(Budget.of(1, 0))
-    >>> f.charge(SparseVectorRound("edge", Fraction(1, 4)))
-    >>> f.remaining
-    Fraction(3, 4)
-    """
+    """Sum of epsilons; delta is never used."""
 
     name = "pure accounting"
     _unit = "epsilon"
@@ -176,13 +167,7 @@ class PureFilter(_SumFilter):
 
 
 class ZcdpFilter(_SumFilter):
-    """Sum of rho (zero-concentrated differential privacy).
-
-    Examples
-    --------
-    >>> round(float(ZcdpFilter(Budget.of(1, 1e-6)).total), 4)
-    0.0244
-    """
+    """Sum of rho (zero-concentrated differential privacy)."""
 
     name = "zCDP accounting"
     _unit = "rho"
@@ -201,13 +186,6 @@ class ApproximateZcdpFilter(ZcdpFilter):
 
     FAILURE_SHARE of delta is for failures and the rest for the conversion of rho. `total`, `spent` and `remaining` are
     rho; a charge needs room in both sums.
-
-    Examples
-    --------
-    >>> f = ApproximateZcdpFilter(Budget.of(1, 1e-6))
-    >>> f.charge(SmoothLaplace("median", Fraction(1, 10), Fraction(1, 10**7)))
-    >>> f.spent, f.remaining_failure
-    (Fraction(1, 200), Fraction(1, 2500000))
     """
 
     name = "approximate zCDP accounting"
@@ -249,13 +227,7 @@ class ApproximateZcdpFilter(ZcdpFilter):
 
 
 class GaussianFilter(_SumFilter):
-    """Sum of mu squared (Gaussian differential privacy): the most room for Gaussian noise.
-
-    Examples
-    --------
-    >>> round(float(GaussianFilter(Budget.of(1, 1e-6)).total), 4)
-    0.056
-    """
+    """Sum of mu squared (Gaussian differential privacy): the most room for Gaussian noise."""
 
     name = "Gaussian accounting"
     _unit = "mu squared"
@@ -297,11 +269,6 @@ def tightest_filter(budget: Budget, event_types: Iterable[type]) -> Filter:
     Only Gaussian noise: Gaussian accounting. Delta 0: pure accounting. Releases that may fail: approximate zCDP.
     Anything else: zCDP. A run of a few pure events with a large epsilon can do better with PureFilter, and sub-sampled
     noise with RenyiFilter, whose order has to be planned.
-
-    Examples
-    --------
-    >>> tightest_filter(Budget.of(1, 1e-6), [DiscreteGaussian]).name
-    'Gaussian accounting'
     """
     kinds = set(event_types)
     if Unbounded in kinds:

@@ -18,32 +18,14 @@ _LARGEST = Fraction(700)
 
 
 def bound_advantage(epsilon: float, delta: float) -> float:
-    """Return the largest difference of true and false positive rates that (epsilon, delta) allows.
-
-    Examples
-    --------
-    >>> round(bound_advantage(1.0, 0.0), 4)
-    0.4621
-    """
+    """Return the largest difference of true and false positive rates that (epsilon, delta) allows."""
     return min(1.0, math.tanh(epsilon / 2.0) * (1.0 - delta) + delta)
 
 
 def tell_guessing(epsilon: Fraction, delta: Fraction, relation: Relation, *, contents_only: bool = False) -> str:
     """Say how well anyone can guess: the bound on the sum of both errors of a test, for an even chance.
 
-    Parameters
-    ----------
-    epsilon, delta
-        What is promised.
-    relation
-        Which tables are neighbours.
-    contents_only
-        Whether every record is known to be there, as with reports that people sent.
-
-    Examples
-    --------
-    >>> tell_guessing(Fraction(1), Fraction(0), Relation.REPLACE_ONE).partition(",")[0]
-    'someone who guesses which of two values one record has is right at most 73.2 % of the time'
+    `contents_only`: every record is known to be there, as with reports that people sent.
     """
     content = "someone who guesses which of two values one record has"
     if relation is Relation.REPLACE_ONE or contents_only:
@@ -65,11 +47,6 @@ def write_accuracy(epsilon: Fraction, delta: Fraction) -> str:
     """Bound, in percent, on guessing right between two neighbours: (e^ε + δ) / (1 + e^ε), rounded up to a tenth.
 
     It is half of one more than the advantage.
-
-    Examples
-    --------
-    >>> write_accuracy(Fraction(1), Fraction(0)), round(50 * (1 + bound_advantage(1.0, 0.0)), 1)
-    ('73.2', 73.1)
     """
     inverse = math.exp(-min(epsilon, _LARGEST))
     percent = 100 * (1 + float(delta) * inverse) / (1 + inverse)
@@ -77,11 +54,5 @@ def write_accuracy(epsilon: Fraction, delta: Fraction) -> str:
 
 
 def name_unit(unit: str) -> str:
-    """Return the unit without its article: schemas say "one row".
-
-    Examples
-    --------
-    >>> name_unit("one patient")
-    'patient'
-    """
+    """Return the unit without its article: schemas say "one row"."""
     return unit.removeprefix("one ").removeprefix("a ")

@@ -20,13 +20,7 @@ _RENYI: Final = re.compile(r"Renyi accounting at order ([0-9]{1,6})")
 
 
 def filter_named(name: str, budget: Budget) -> Filter:
-    """Make the filter that a receipt or a reservation names.
-
-    Examples
-    --------
-    >>> filter_named("pure accounting", Budget.of(1, 0)).total
-    Fraction(1, 1)
-    """
+    """Make the filter that a receipt or a reservation names."""
     found = _RENYI.fullmatch(name)
     if found is not None:
         return RenyiFilter(budget, int(found[1]))
@@ -48,24 +42,8 @@ _ROOM: Final = 1 + Fraction(1, 2**30)
 def check_receipt(receipt: Receipt, *, asked: bool = True) -> None:
     """Refuse a receipt whose events do not cost what it says, or cost more than its epsilon and delta allow.
 
-    Parameters
-    ----------
-    receipt
-        Of a file that anyone may have edited.
-    asked
-        Whether anything was asked of the rows at all; a run whose background knowledge answers everything asks nothing.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.events import SparseVectorRound
-    >>> from dagveil.privacy.relation import Relation
-    >>> receipt = Receipt(
-    ...     calibration=Calibration.SOUND, epsilon="1/1000", delta="0", spent="1", relation=Relation.ADD_REMOVE,
-    ...     unit="patient", nominal_rows=1000, accounting="pure accounting", accounting_total="1", accounting_spent="1",
-    ...     dataset="visits", software="dagveil 0", noise="OpenDP", events=(SparseVectorRound("edge", Fraction(1)),))
-    >>> check_receipt(receipt)
-    Traceback (most recent call last):
-    dagveil.errors.DataError: the receipt does not follow from its events: its events cost more ...
+    Anyone may have edited the file. `asked`: whether anything was asked of the rows at all; a run whose background
+    knowledge answers everything asks nothing.
     """
     unbounded = any(isinstance(event, Unbounded) for event in receipt.events)
     if receipt.calibration is Calibration.PAPER:

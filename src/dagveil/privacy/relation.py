@@ -6,13 +6,7 @@ import enum
 
 
 class Relation(enum.Enum):
-    """How two neighbouring tables differ; an argument of every sensitivity.
-
-    Examples
-    --------
-    >>> Relation("add-remove").words
-    'one record is added or removed'
-    """
+    """How two neighbouring tables differ; an argument of every sensitivity."""
 
     ADD_REMOVE = "add-remove"
     REPLACE_ONE = "replace-one"

@@ -13,18 +13,8 @@ from numpy.typing import NDArray
 class NoisyCounts(msgspec.Struct, frozen=True, tag="counts"):
     """A table of counts on a public lattice: each value is lattice × count + integer noise.
 
-    Parameters
-    ----------
-    columns
-        Names, one per axis; none for the number of rows itself.
-    shape
-        Levels per axis.
-    lattice
-        Public factor by which counts were multiplied before noise was added.
-    variance
-        Variance of the integer noise in each value; 0 for a number of rows that is public.
-    values
-        In row-major order.
+    Columns name the axes; there are none for the number of rows itself, whose variance is 0 if it is public. Counts
+    were multiplied by the public `lattice` before noise of the variance was added. Values are in row-major order.
     """
 
     columns: tuple[str, ...]

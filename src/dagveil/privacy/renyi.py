@@ -40,16 +40,7 @@ _CANDIDATES: Final = (*range(2, 65), *(round(64 * 2 ** (step / 12)) for step in 
 
 
 def renyi_cost(event: Event, order: int) -> Fraction | None:
-    """Rényi divergence of this order that the event causes at most, or None.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.events import DiscreteGaussian, SparseVectorRound
-    >>> renyi_cost(DiscreteGaussian("counts", 4, Fraction(1), Fraction(50)), 8)
-    Fraction(2, 25)
-    >>> renyi_cost(SparseVectorRound("edge", 1), 8)
-    Fraction(1, 1)
-    """
+    """Rényi divergence of this order that the event causes at most, or None."""
     checked_order(order)
     if isinstance(event, SubsampledGaussian):
         return subsampled_cost(event.rate, event.variance / event.squared_sensitivity, order)
@@ -62,21 +53,8 @@ def renyi_cost(event: Event, order: int) -> Fraction | None:
 def subsampled_cost(rate: Fraction, ratio: Fraction, order: int) -> Fraction:
     """Rényi divergence of integer Gaussian noise on a fresh Poisson sub-sample (Mironov, Talwar and Zhang 2019).
 
-    Parameters
-    ----------
-    rate
-        Probability with which each record is kept.
-    ratio
-        Variance of the noise over the squared sensitivity.
-    order
-        Integer order of the divergence.
-
-    Examples
-    --------
-    >>> round(float(subsampled_cost(Fraction(1, 10), Fraction(100), 8)), 6)
-    0.000404
-    >>> subsampled_cost(Fraction(1), Fraction(100), 8)
-    Fraction(1, 25)
+    `rate` keeps each record; `ratio` is the variance of the noise over the squared sensitivity; the order is an
+    integer.
     """
     checked_order(order)
     _check_rate(rate)
@@ -101,13 +79,7 @@ def subsampled_cost(rate: Fraction, ratio: Fraction, order: int) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def renyi_of(budget: Budget, order: int) -> Fraction:
-    """Largest divergence of this order that stays inside the budget, rounded down (Canonne, Kamath and Steinke 2020).
-
-    Examples
-    --------
-    >>> round(float(renyi_of(Budget.of(1, 1e-6), 24)), 4)
-    0.5801
-    """
+    """Largest divergence of this order inside the budget, rounded down (Canonne, Kamath and Steinke 2020)."""
     room = _room(budget, order)
     if room <= 0:
         raise BudgetError(
@@ -117,13 +89,7 @@ def renyi_of(budget: Budget, order: int) -> Fraction:
 
 
 def epsilon_of_renyi(total: Fraction, order: int, delta: Fraction) -> Fraction:
-    """Epsilon that a divergence of this order promises at this delta, rounded up.
-
-    Examples
-    --------
-    >>> round(float(epsilon_of_renyi(Fraction(58, 100), 24, Fraction(1, 10**6))), 3)
-    1.0
-    """
+    """Epsilon that a divergence of this order promises at this delta, rounded up."""
     if total < 0:
         raise BudgetError("a total of privacy costs cannot be negative.")
     return max(total + Fraction(_conversion(order, delta)) + Fraction(EPSILON_SLACK), Fraction(0))
@@ -131,14 +97,7 @@ def epsilon_of_renyi(total: Fraction, order: int, delta: Fraction) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def smallest_ratio(budget: Budget, rate: Fraction, questions: int, order: int) -> Fraction:
-    """Return the smallest ratio of variance to squared sensitivity with which all questions fit, rounded up.
-
-    Examples
-    --------
-    >>> ratio = smallest_ratio(Budget.of(1, 1e-6), Fraction(1, 10), 100, 24)
-    >>> 100 * subsampled_cost(Fraction(1, 10), ratio, 24) <= renyi_of(Budget.of(1, 1e-6), 24)
-    True
-    """
+    """Return the smallest ratio of variance to squared sensitivity with which all questions fit, rounded up."""
     _check_rate(rate)
     if questions < 1:
         raise BudgetError(f"a plan has at least 1 question, not {questions}.")
@@ -163,20 +122,6 @@ def best_order(budget: Budget, rate: Fraction, questions: int) -> int:
     """Return the order at which so many sub-sampled questions need the least noise.
 
     It reads public figures only; choose it before the run. `smallest_ratio` tells how much noise that is.
-
-    Parameters
-    ----------
-    budget
-        Epsilon and delta of the whole run.
-    rate
-        Probability with which each record is kept for a question.
-    questions
-        How many questions will be asked at most.
-
-    Examples
-    --------
-    >>> best_order(Budget.of(1, 1e-6), Fraction(1, 10), 100)
-    21
     """
     _check_rate(rate)
     if questions < 1:
@@ -244,20 +189,7 @@ def _log_choices(order: int) -> NDArray[np.float64]:
 class RenyiFilter(_SumFilter):
     """Sum of Rényi divergences of one integer order (docs/proofs/renyi-filter.md).
 
-    Parameters
-    ----------
-    budget
-        Epsilon and delta of the run.
-    order
-        Chosen before the run and from public figures, for example by `best_order`.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.events import SubsampledGaussian
-    >>> f = RenyiFilter(Budget.of(1, 1e-6), 24)
-    >>> f.charge(SubsampledGaussian("pair", Fraction(1, 10), Fraction(1), Fraction(400)))
-    >>> f.name, round(float(f.spent / f.total), 4)
-    ('Renyi accounting at order 24', 0.0005)
+    The order is chosen before the run and from public figures, for example by `best_order`.
     """
 
     _unit = "Renyi divergence"

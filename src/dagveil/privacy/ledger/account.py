@@ -36,13 +36,7 @@ def tidy_name(name: str) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return the tidy name of a data set; LedgerError for one that could be taken for another.
-
-    Examples
-    --------
-    >>> check_name("Clinic")
-    'clinic'
-    """
+    """Return the tidy name of a data set; LedgerError for one that could be taken for another."""
     tidy = tidy_name(name)
     if not tidy or len(tidy) > MOST_CHARACTERS:
         raise LedgerError(f"the name of a data set has 1 to {MOST_CHARACTERS} characters; choose another.")
@@ -68,28 +62,14 @@ class RunState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a run promises its epsilon for: only runs with the same terms can be added up.
-
-    Parameters
-    ----------
-    relation
-        Which tables count as neighbours.
-    unit
-        What one record is, in words.
-    """
+    """What a run promises its epsilon for: only runs with the same terms can be added up."""
 
     relation: Relation
     unit: str
 
     @classmethod
     def of(cls, relation: Relation, unit: str) -> Terms:
-        """Take terms from a schema; "One Patient" and "patient" are one unit.
-
-        Examples
-        --------
-        >>> Terms.of(Relation.ADD_REMOVE, "one row").words
-        'add-remove, row'
-        """
+        """Take terms from a schema; "One Patient" and "patient" are one unit."""
         return cls(relation, " ".join(name_unit(unit).casefold().split()))
 
     @property
@@ -162,22 +142,8 @@ class Share:
 class Account:
     """The account of one data set.
 
-    Parameters
-    ----------
-    dataset
-        Its name.
-    lifetime
-        What all runs together may spend; None without a lifetime budget.
-    spending
-        What they have spent.
-    unbounded
-        Whether something was released without a guarantee.
-    shares
-        What each analyst has spent.
-    terms
-        Relation and unit of the runs that count; None as long as there is none.
-    damaged
-        Entries that cannot be read. As long as there is one, no run is admitted.
+    `unbounded`: something was released without a guarantee. `terms` are those of the runs that count, None as long as
+    there is none. As long as an entry is `damaged`, no run is admitted.
     """
 
     dataset: str
@@ -285,23 +251,7 @@ def _tell_spent(allowance: Allowance | None, spending: Spending) -> str:
 def admit(account: Account, wanted: Budget, price: Totals, terms: Terms, analyst: str) -> None:
     """Raise BudgetExceededError if a run does not fit what is left of the data set and the analyst.
 
-    Parameters
-    ----------
-    account
-        Of the data set.
-    wanted, price
-        Epsilon and delta of the run, and what it brings into the sums.
-    terms
-        Relation and unit; LedgerError if the runs so far have others.
-    analyst
-        Who spends.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.ledger.composition import price_run
-    >>> budget, terms = Budget.of(1, 0), Terms(Relation.ADD_REMOVE, "row")
-    >>> lifetime = Allowance.of(budget, Composition.SUM)
-    >>> admit(Account("visits", lifetime), budget, price_run(budget, "pure accounting"), terms, "ann")
+    LedgerError if the runs so far have other terms.
     """
     admit_readable(account)
     if account.terms is not None and account.terms != terms:

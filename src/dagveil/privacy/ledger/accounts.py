@@ -250,13 +250,7 @@ _HEAD: Final = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The last entry's number and digest: kept elsewhere, it shows later whether anything up to it was changed.
-
-    Examples
-    --------
-    >>> Head.read("7:" + "ab" * 32).seq
-    7
-    """
+    """The last entry's number and digest: kept elsewhere, it shows later whether anything up to it was changed."""
 
     seq: int
     digest: str
@@ -285,22 +279,8 @@ class Verdict:
 def verify_entries(entries: Iterable[Entry], kept: Head | None = None) -> Verdict:
     """Go through a history from its first entry.
 
-    Parameters
-    ----------
-    entries
-        In the order of their numbers.
-    kept
-        A head that was noted earlier. Without it, a history that was cut off at its end, or written anew from some
-        entry on, cannot be told from a true one.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.ledger.entries import follow
-    >>> first = follow(None, EntryKind.BEGUN, "", None, "ann", "{}")
-    >>> verify_entries([first]).problem is None
-    True
-    >>> verify_entries([first], Head(2, first.digest)).problem
-    'the history ends with entry 1, but entry 2 was there when the head was noted: its end was cut off'
+    `kept` is a head that was noted earlier. Without it, a history that was cut off at its end, or written anew from
+    some entry on, cannot be told from a true one.
     """
     books = Books()
     spent: dict[int, Filter] = {}

@@ -36,12 +36,8 @@ class Composition(enum.Enum):
 class Totals:
     """What runs add up to, or what one run brings.
 
-    Parameters
-    ----------
-    epsilon, delta
-        Plain sums.
-    rho, failure
-        Sums of approximate zero-concentrated privacy: rho, and the probability that a release fails.
+    Plain sums of epsilon and delta, and sums of approximate zero-concentrated privacy: rho, and the probability that a
+    release fails.
     """
 
     epsilon: Fraction = Fraction(0)
@@ -60,16 +56,7 @@ class Totals:
 
 
 def price_run(budget: Budget, accounting: str) -> Totals:
-    """Return what a run brings into the sums, by the accounting that enforces its budget.
-
-    Examples
-    --------
-    >>> run = price_run(Budget.of(1, "1e-6"), "Gaussian accounting")
-    >>> round(float(run.rho), 4), run.failure
-    (0.028, Fraction(0, 1))
-    >>> price_run(Budget.of(1, 0), "pure accounting").rho
-    Fraction(1, 2)
-    """
+    """Return what a run brings into the sums, by the accounting that enforces its budget."""
     epsilon, delta = budget.epsilon, budget.delta
     if accounting == GaussianFilter.name:
         return Totals(epsilon, delta, mu_squared_of(budget) / 2)
@@ -86,17 +73,7 @@ def price_run(budget: Budget, accounting: str) -> Totals:
 class Allowance:
     """A budget that runs share, and how they count against it.
 
-    Parameters
-    ----------
-    budget
-        Epsilon and delta of all runs together.
-    rho
-        What the runs' rho may add up to; None where only plain sums count.
-
-    Examples
-    --------
-    >>> Allowance.of(Budget.of(3, "1e-5"), Composition.SUM).admits(price_run(Budget.of(3, "1e-5"), "pure accounting"))
-    True
+    `rho` is what the runs' rho may add up to; None where only plain sums count.
     """
 
     budget: Budget

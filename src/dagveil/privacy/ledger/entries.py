@@ -57,25 +57,9 @@ ENDS: Final = (EntryKind.CLOSE, EntryKind.RELEASE)
 class Entry(msgspec.Struct, frozen=True):
     """One entry.
 
-    Parameters
-    ----------
-    seq
-        Number, from 1.
-    kind
-        What it says.
-    dataset
-        Name of the data set; empty for the first entry, grants and revocations.
-    run
-        Number of the run, if it is about one.
-    analyst
-        Who wrote it: the database role on PostgreSQL, elsewhere the name that the program was given. Empty for runs of
-        ledgers that did not note it.
-    body
-        The rest, as JSON.
-    recorded
-        When, in UTC.
-    previous, digest
-        Digests of the entry before and of this one.
+    Entries are numbered from 1; `dataset` is empty for the first entry, grants and revocations. `analyst` wrote it: the
+    database role on PostgreSQL, elsewhere the name that the program was given, empty for runs of ledgers that did not
+    note it. `body` is the rest, as JSON.
     """
 
     seq: int
@@ -108,13 +92,7 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """The entry for people.
-
-        Examples
-        --------
-        >>> follow(None, EntryKind.BUDGET, "visits", None, "ann", "{}").words
-        'entry 1 (budget of visits)'
-        """
+        """The entry for people."""
         about = f" of run {self.run}" if self.run is not None else f" of {self.dataset}" if self.dataset else ""
         return f"entry {self.seq} ({self.kind.value}{about})"
 
@@ -165,15 +143,7 @@ def follow(
     body: str,
     recorded: str | None = None,
 ) -> Entry:
-    """Make the entry that comes after another; `recorded` is now unless given.
-
-    Examples
-    --------
-    >>> first = follow(None, EntryKind.BEGUN, "", None, "ann", "{}")
-    >>> second = follow(first, EntryKind.BUDGET, "visits", None, "ann", "{}")
-    >>> second.seq, second.previous == first.digest == first.compute_digest()
-    (2, True)
-    """
+    """Make the entry that comes after another; `recorded` is now unless given."""
     seq, previous = (1, NOTHING_BEFORE) if last is None else (last.seq + 1, last.digest)
     open_entry = Entry(seq, kind, dataset, run, analyst, body, recorded or utc_now(), previous, "")
     return msgspec.structs.replace(open_entry, digest=open_entry.compute_digest())
@@ -185,13 +155,7 @@ def write_body(body: Amounts | Limit | Reservation | Member) -> str:
 
 
 def budget_body(lifetime: Allowance) -> str:
-    """Write the body of a lifetime budget.
-
-    Examples
-    --------
-    >>> budget_body(Allowance(Budget.of("1/3", 0), None))
-    '{"epsilon":"1/3","delta":"0"}'
-    """
+    """Write the body of a lifetime budget."""
     return write_body(Amounts(*_amounts(lifetime)))
 
 

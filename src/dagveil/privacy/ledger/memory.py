@@ -33,13 +33,7 @@ from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, allow, allow_analys
 
 
 class MemoryLedger(Ledger):
-    """The books in memory only; nothing survives the process.
-
-    Examples
-    --------
-    >>> MemoryLedger().account("visits").words
-    'visits: spent epsilon 0, delta 0 in 0 runs; no lifetime budget is set'
-    """
+    """The books in memory only; nothing survives the process."""
 
     def __init__(self, analyst: str | None = None) -> None:
         self._lock = threading.RLock()

@@ -17,15 +17,8 @@ from dagveil.progress import CancelSignal
 class WatchedLedger(Ledger):
     """Another ledger, with every writing step shielded.
 
-    Parameters
-    ----------
-    books
-        The ledger itself.
-    cancel
-        Heard between steps, never within one. A charge that is written when it rings stays charged, and its noise is
-        not drawn.
-    reserved
-        Told the number of each run that is reserved.
+    `cancel` is heard between steps, never within one: a charge that is written when it rings stays charged, and its
+    noise is not drawn. `reserved` is told the number of each run that is reserved.
     """
 
     def __init__(self, books: Ledger, cancel: CancelSignal, reserved: Callable[[int], None]) -> None:

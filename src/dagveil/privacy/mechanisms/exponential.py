@@ -21,14 +21,7 @@ LOOK: Final = 62
 
 
 def choose_by_loss(losses: Sequence[Fraction], noise: NoiseSource) -> int:
-    """Choose a position with probability in proportion to exp(−loss), exactly; losses are at least 0.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.noise.kind import NoiseKind, noise_source
-    >>> choose_by_loss([Fraction(0), Fraction(1000)], noise_source(NoiseKind.EXACT))
-    0
-    """
+    """Choose a position with probability in proportion to exp(−loss), exactly; losses are at least 0."""
     position, bits = 0, 0
     while True:
         position = (position << LOOK) | int(noise.uniform_below(1 << LOOK, 1)[0])
@@ -84,13 +77,6 @@ def choose(
 
     Every score is divided by its sensitivity first: one record moves it by at most 1. Scores are exact numbers; a float
     that was rounded may move by more than its sensitivity, so round it to a public grid and count that in.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.noise.kind import NoiseKind, noise_source
-    >>> paid = []
-    >>> choose([0, 5000], Fraction(1), noise_source(NoiseKind.EXACT), paid.append), paid[0].epsilon
-    (1, Fraction(1, 1))
     """
     scores = [Fraction(score) for score in scores_in_units_of_sensitivity]
     if not scores:

@@ -19,20 +19,7 @@ less than 0.05 %, and what Gaussian accounting gives away (docs/proofs/discrete-
 def deviation_for(accounting: Filter, squared_sensitivity: Fraction, amount: Fraction) -> int:
     """Return the smallest integer deviation whose charge is at most `amount`.
 
-    Parameters
-    ----------
-    accounting
-        The filter that will be charged.
-    squared_sensitivity
-        Of the integer statistic.
-    amount
-        What may be charged, in the filter's unit.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.budget import Budget
-    >>> deviation_for(ZcdpFilter(Budget.of(1, 1e-6)), Fraction(1), Fraction(1, 200))
-    10
+    In the unit of the filter that will be charged.
     """
     if amount <= 0:
         raise BudgetError("a share of the budget must be above 0")
@@ -48,14 +35,7 @@ def deviation_for(accounting: Filter, squared_sensitivity: Fraction, amount: Fra
 
 
 def lattice_for(accounting: Filter, squared_sensitivity: Fraction, amount: Fraction) -> int:
-    """Return the power of two by which to multiply an integer statistic so that its noise is fine enough.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.budget import Budget
-    >>> lattice_for(ZcdpFilter(Budget.of(1, 1e-6)), Fraction(1), Fraction(1, 200))
-    256
-    """
+    """Return the power of two by which to multiply an integer statistic so that its noise is fine enough."""
     coarse = deviation_for(accounting, squared_sensitivity * FINE_DEVIATION**2, amount)
     # a lattice g multiplies the deviation by g: coarse / FINE_DEVIATION is the deviation on the lattice 1
     lattice = 1

@@ -36,13 +36,7 @@ FLOAT_SLACK: Final = Fraction(1, 2**40)
 
 
 def median(values: Sequence[int] | NDArray[np.int64]) -> int:
-    """Return the middle value, the lower one of two.
-
-    Examples
-    --------
-    >>> median([9, 1, 4, 5])
-    4
-    """
+    """Return the middle value, the lower one of two."""
     ordered = np.sort(np.asarray(values, dtype=np.int64))
     return int(ordered[(len(ordered) - 1) // 2])
 
@@ -55,19 +49,7 @@ def smooth_sensitivity(
     The bound is itself beta-smooth, exactly: on neighbours it differs by a factor of at most e^beta. It is above 0
     whenever the range is. Values outside the range count as its ends.
 
-    Parameters
-    ----------
-    values
-        Sorted or not; their number is public.
-    lower, upper
-        The public range.
-    beta
-        The decay per changed value; above 0.
-
-    Examples
-    --------
-    >>> round(float(smooth_sensitivity([4, 5, 5, 5, 6], 0, 10, 0.5)), 4)
-    1.8394
+    The number of values is public, and `beta`, above 0, is the decay per changed value.
     """
     _check_range(len(values), lower, upper)
     changes = _changes_at_distance(np.asarray(values, dtype=np.int64), lower, upper)
@@ -80,11 +62,6 @@ def dilation_bound(epsilon: Fraction, delta: Fraction) -> Fraction:
     """Return the largest ratio 1 + c of the noise scales of two neighbours that the proof allows, rounded down.
 
     c obeys ln(1 + c) ≤ epsilon/2 and 2c/(1 + c) · exp(−epsilon/(2c)) ≤ delta; c = epsilon/(2 ln(2/delta)) always does.
-
-    Examples
-    --------
-    >>> round(float(dilation_bound(Fraction(1), Fraction(1, 10**6))), 4)
-    1.0441
     """
     half = float(epsilon) / 2
     log_delta = math.log(delta.numerator) - math.log(delta.denominator)
@@ -99,13 +76,7 @@ def dilation_bound(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def decay_for(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return beta, so that noise scales still obey the dilation bound after they are rounded up.
-
-    Examples
-    --------
-    >>> round(float(decay_for(Fraction(1), Fraction(1, 10**6))), 4)
-    0.0431
-    """
+    """Return beta, so that noise scales still obey the dilation bound after they are rounded up."""
     room = dilation_bound(epsilon, delta) / (1 + Fraction(1, 2 ** (SCALE_BITS - 1))) - 1
     if room < FLOAT_SLACK:
         raise BudgetError(
@@ -118,13 +89,7 @@ def decay_for(epsilon: Fraction, delta: Fraction) -> Fraction:
 def noise_scale(
     values: Sequence[int] | NDArray[np.int64], lower: int, upper: int, epsilon: Fraction, delta: Fraction
 ) -> Fraction:
-    """Return the scale of the noise, before it is rounded up to one that can be drawn. It is as secret as the values.
-
-    Examples
-    --------
-    >>> round(float(noise_scale([4] * 9, 0, 10, Fraction(1), Fraction(1, 10**6))), 2)
-    13.57
-    """
+    """Return the scale of the noise, before it is rounded up to one that can be drawn: as secret as the values."""
     smooth = smooth_sensitivity(values, lower, upper, decay_for(epsilon, delta))
     return max(smooth / (epsilon / 2), SMALLEST_SCALE)
 
@@ -142,16 +107,6 @@ def release_median(
     """Release the median of integers in a public range with discrete Laplace noise: (epsilon, delta)-private.
 
     Values outside the range count as its ends. The answer may lie outside the range; clamping it is free.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.noise.kind import NoiseKind, noise_source
-    >>> paid = []
-    >>> noise = noise_source(NoiseKind.EXACT)
-    >>> release_median([5] * 999, 0, 10, Fraction(4), Fraction(1, 10**6), noise, paid.append)
-    5
-    >>> paid[0].delta
-    Fraction(1, 1000000)
     """
     epsilon, delta = Fraction(epsilon), Fraction(delta)
     _check_range(len(values), lower, upper)

@@ -16,14 +16,6 @@ class SparseVector:
     epsilon_threshold + epsilon_question is charged when a round **starts**, so the last round, which may never end, is
     paid for like the others. Where every round runs on a fresh sub-sample, `price` is what a round costs the whole
     table.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.noise.kind import NoiseKind, noise_source
-    >>> paid = []
-    >>> asked = SparseVector(Fraction(1, 2), Fraction(1, 2), noise_source(NoiseKind.EXACT), paid.append)
-    >>> asked.is_above(-10**6, 0), asked.is_above(10**6, 0), len(paid)
-    (False, True, 1)
     """
 
     def __init__(

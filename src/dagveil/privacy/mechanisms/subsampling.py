@@ -26,14 +26,7 @@ _NEEDED = {Sampling.WITHOUT_REPLACEMENT: Relation.REPLACE_ONE, Sampling.POISSON:
 
 
 def amplify(budget: Budget, rate: Fraction, sampling: Sampling, relation: Relation) -> Budget:
-    """Budget on the whole table of a mechanism that has this budget on the sub-sample, rounded up.
-
-    Examples
-    --------
-    >>> whole = amplify(Budget.of(1, 0), Fraction(1, 10), Sampling.POISSON, Relation.ADD_REMOVE)
-    >>> round(float(whole.epsilon), 4)
-    0.1586
-    """
+    """Budget on the whole table of a mechanism that has this budget on the sub-sample, rounded up."""
     needed = _NEEDED[sampling]
     if relation is not needed:
         raise BudgetError(
@@ -55,14 +48,7 @@ def amplify(budget: Budget, rate: Fraction, sampling: Sampling, relation: Relati
 
 
 def strengthen(epsilon: Fraction, rate: Fraction, sampling: Sampling, relation: Relation) -> Fraction:
-    """Epsilon that a mechanism may have on the sub-sample so that the whole table pays at most `epsilon`.
-
-    Examples
-    --------
-    >>> inner = strengthen(Fraction(1, 10), Fraction(1, 10), Sampling.POISSON, Relation.ADD_REMOVE)
-    >>> round(float(inner), 4)
-    0.7187
-    """
+    """Epsilon that a mechanism may have on the sub-sample so that the whole table pays at most `epsilon`."""
     outer, q = float(epsilon), float(rate)
     if outer < 1:
         inner = Fraction(math.log1p(math.expm1(outer) / q))

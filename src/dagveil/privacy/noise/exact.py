@@ -26,11 +26,6 @@ def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
 
     The argument is halved until it is below 1/8, the series is summed with a bound on every rounding, and the result is
     squared back. docs/proofs/exact-noise.md proves the bounds.
-
-    Examples
-    --------
-    >>> exp_bounds(1, 1, 10), exp_bounds(0, 1, 10)
-    ((376, 377), (1024, 1024))
     """
     if numerator == 0:
         return 1 << bits, 1 << bits
@@ -67,13 +62,7 @@ class BitSource(Protocol):
 
 
 class SystemBits:
-    """Words from the operating system's secure generator.
-
-    Examples
-    --------
-    >>> SystemBits().words(3).shape
-    (3,)
-    """
+    """Words from the operating system's secure generator."""
 
     private = True
 
@@ -83,13 +72,7 @@ class SystemBits:
 
 
 class SeededBits:
-    """Words that a seed determines: for tests and benchmarks, never for a release.
-
-    Examples
-    --------
-    >>> bool((SeededBits(1).words(5) == SeededBits(1).words(5)).all())
-    True
-    """
+    """Words that a seed determines: for tests and benchmarks, never for a release."""
 
     private = False
 
@@ -121,13 +104,7 @@ class BlockTable:
 
 @dataclass(frozen=True, slots=True)
 class BlockLaw:
-    """Loss (quadratic · m² + linear · m) / denominator, in blocks of ``width`` points.
-
-    Examples
-    --------
-    >>> BlockLaw.gaussian(Fraction(10_000)).width
-    1
-    """
+    """Loss (quadratic · m² + linear · m) / denominator, in blocks of ``width`` points."""
 
     quadratic: int
     linear: int
@@ -217,13 +194,6 @@ class ExactNoise:
     """Exact integer noise from a source of bits.
 
     Its running time depends on the draws: do not let strangers time single draws.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.noise.exact import SeededBits
-    >>> noise = ExactNoise(SeededBits(1))
-    >>> noise.private, noise.discrete_gaussian(Fraction(10_000), 3).dtype
-    (False, dtype('int64'))
     """
 
     def __init__(self, bits: BitSource, look: int = LOOK) -> None:

@@ -18,13 +18,7 @@ class NoiseKind(enum.Enum):
 
 
 def noise_source(kind: NoiseKind, seed: int | None = None) -> NoiseSource:
-    """Make a noise source; only the seeded one takes a seed, and it needs one.
-
-    Examples
-    --------
-    >>> noise_source(NoiseKind.SEEDED, 7).private
-    False
-    """
+    """Make a noise source; only the seeded one takes a seed, and it needs one."""
     if kind is NoiseKind.SEEDED:
         if seed is None:
             raise BudgetError("seeded noise needs a seed; give one, or choose opendp or exact noise for a release.")

@@ -19,11 +19,6 @@ class OpendpNoise:
     """Discrete Gaussian and Laplace noise from OpenDP; uniform and Bernoulli draws from the operating system.
 
     OpenDP takes its scale as a float and samples for exactly that number, so only representable scales are accepted.
-
-    Examples
-    --------
-    >>> OpendpNoise().private
-    True
     """
 
     name = "OpenDP"

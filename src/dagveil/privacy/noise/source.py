@@ -54,13 +54,7 @@ class NoiseSource(Protocol):
 
 
 def representable_scale(scale: Fraction) -> Fraction:
-    """Smallest number with 21 significant bits at or above the scale.
-
-    Examples
-    --------
-    >>> representable_scale(Fraction(201, 2)), float(representable_scale(Fraction(1, 3)))
-    (Fraction(201, 2), 0.33333349227905273)
-    """
+    """Smallest number with 21 significant bits at or above the scale."""
     checked_scale(scale)
     # with this unit the scale lies between 2^19 and 2^21 units: 21 bits before the point, or one bit fewer
     shift = SCALE_BITS - 1 - (scale.numerator.bit_length() - scale.denominator.bit_length())
@@ -71,13 +65,7 @@ def representable_scale(scale: Fraction) -> Fraction:
 
 
 def representable_variance(variance: Fraction) -> Fraction:
-    """Smallest square of a number with 21 significant bits at or above the variance.
-
-    Examples
-    --------
-    >>> representable_variance(Fraction(100)), float(representable_variance(Fraction(2)))
-    (Fraction(100, 1), 2.0000016174171833)
-    """
+    """Smallest square of a number with 21 significant bits at or above the variance."""
     checked_variance(variance)
     # The root is rounded up to a fine grid that contains every 21-bit number of its size, then to 21 bits: rounding
     # up twice onto nested grids is rounding up once.
@@ -105,15 +93,7 @@ BLOCK: Final = 64
 
 
 class LaplaceBlocks:
-    """Discrete Laplace draws, one at a time, of any scales that the source can realise.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.noise.kind import NoiseKind, noise_source
-    >>> blocks = LaplaceBlocks(noise_source(NoiseKind.SEEDED, 1))
-    >>> isinstance(blocks.draw(Fraction(8)), int)
-    True
-    """
+    """Discrete Laplace draws, one at a time, of any scales that the source can realise."""
 
     def __init__(self, noise: NoiseSource) -> None:
         self._noise = noise
