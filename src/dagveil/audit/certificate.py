@@ -19,9 +19,7 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 
-CERTIFICATE_VERSION: Final = 2
-"""Raised whenever a field changes its meaning."""
-
+CERTIFICATE_VERSION: Final = 2  # raised whenever a field changes its meaning
 _LARGEST: Final = 2**60
 
 

@@ -32,23 +32,14 @@ from dagveil.statistics.statistic import STATISTIC_NAMES, Statistic, TableShape,
 
 Integers = NDArray[np.int64]
 
-MOST_ROWS: Final = 31
-"""Rows of the largest tables whose exact distance is looked up."""
-
+MOST_ROWS: Final = 31  # rows of the largest tables whose exact distance is looked up
+# declared shapes of the questions that are searched: one stratum and two, two levels and three
 SHAPES: Final = tuple(TableShape(*shape) for shape in ((1, 2, 2), (2, 2, 2), (1, 2, 3), (1, 3, 3), (2, 2, 3)))
-"""Declared shapes of the questions that are searched: one stratum and two, two levels and three."""
-
-SIZES: Final = (3, 30, 1000)
-"""Rows of the larger tables."""
-
-DISTANCE_ROWS: Final = MOST_ROWS - 1
-"""Rows that two tables share whose exact distance is searched."""
-
+SIZES: Final = (3, 30, 1000)  # rows of the larger tables
+DISTANCE_ROWS: Final = MOST_ROWS - 1  # rows that two tables share whose exact distance is searched
 DISTANCE_LEVEL: Final = 0.1
 
-LATTICE: Final = 7
-"""A public factor of counts."""
-
+LATTICE: Final = 7  # a public factor of counts
 MEDIAN_UPPER: Final = 12
 
 MEDIAN_BETA: Final = Fraction(1, 10)

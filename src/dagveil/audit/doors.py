@@ -43,11 +43,9 @@ from dagveil.statistics.residuals import residual_sensitivity
 
 Kind = TypeVar("Kind", bound=type)
 
+# reads the exact numbers, from the answer, the recording, the object that was asked, and the arguments
 Reader = Callable[..., Exact]
-"""Reads the exact numbers, from the answer, the recording, the object that was asked, and the arguments."""
-
-_FAR: Final = 2**60
-"""A score, in grid steps, that no noise brings back across a threshold."""
+_FAR: Final = 2**60  # a score, in grid steps, that no noise brings back across a threshold
 
 
 def _read_releases(answer: Release | tuple[Release, ...], recording: Recording, *rest: Any) -> Exact:
@@ -209,6 +207,7 @@ _SLOTS: Final = "slots of a source without an order"
 _PAIRED: Final = "root HSIC, pairs as they are"
 _RESIDUAL: Final = "residual of another slot"
 
+# a row for each door that answers
 READERS: Final[Mapping[str, Door]] = {
     "count_rows": Door(_read_releases, ("number of rows",)),
     "count_tables": Door(_read_releases, ("tables of counts", "tables of counts, Laplace noise")),
@@ -235,10 +234,8 @@ READERS: Final[Mapping[str, Door]] = {
     "hsic_difference": Door(_read_difference, (_PAIRED, _RESIDUAL, _SLOTS)),
     "rank_difference": Door(_read_difference, ("rank score of residuals", _SLOTS)),
 }
-"""A row for each door that answers."""
-
+# a paper calibration has no guarantee to audit; a critical score is computed from public facts alone
 FREE: Final = frozenset({"open_as_published", "critical_score"})
-"""A paper calibration has no guarantee to audit; a critical score is computed from public facts alone."""
 
 
 def recorded(**opened: type) -> Callable[[Kind], Kind]:

@@ -39,12 +39,9 @@ from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress, silent
 from dagveil.runs.result import now
 
-CHARGED_RUNS: Final = 10
-"""Runs whose charges say what the best attack could prove; adaptive ones differ a little."""
-
-AGAIN: Final = 1_000_000
-"""Added to the seed of an attack that is done once more."""
-
+CHARGED_RUNS: Final = 10  # runs whose charges say what the best attack could prove; adaptive ones differ a little
+AGAIN: Final = 1_000_000  # added to the seed of an attack that is done once more
+# settings of methods whose statistic has another name here
 NAMES_OF_STATISTICS: Final[Mapping[str, str]] = {
     "exact-distance": "exact distance",
     "reconciled-g": "votes of parts",
@@ -52,7 +49,6 @@ NAMES_OF_STATISTICS: Final[Mapping[str, str]] = {
     "median-g": "votes of parts",
     "median-chi-square": "votes of parts",
 }
-"""Settings of methods whose statistic has another name here."""
 
 
 @dataclass(frozen=True, slots=True)

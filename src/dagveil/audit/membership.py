@@ -43,9 +43,7 @@ from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress, silent
 
-RIDGE: Final = 1.0
-"""Penalty of the logistic score, on standardised features."""
-
+RIDGE: Final = 1.0  # penalty of the logistic score, on standardised features
 _ROUNDS: Final = 25
 
 Replays = Sequence[Sequence[Exchange]]
@@ -54,12 +52,9 @@ _GAUSSIAN: Final = frozenset({Rule.WEIGHTED_SQUARES, Rule.SAMPLED})
 
 _LAPLACE: Final = frozenset({Rule.SCALED_SIZES, Rule.SMOOTH})
 
+# tables of the model from which an attacker learns what answers are to be expected, with the record and without
 REFERENCES: Final = 4
-"""Tables of the model from which an attacker learns what answers are to be expected, with the record and without."""
-
-BLOCK: Final = 20
-"""Trials that are done and kept together; in every other one the record is a member."""
-
+BLOCK: Final = 20  # trials that are done and kept together; in every other one the record is a member
 FEWEST_TRIALS: Final = 40
 
 ANSWERS: Final = "answers"

@@ -24,35 +24,26 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.method import Method
 from dagveil.privacy.relation import Relation
 
+# the rows that two tables share, the record that one of them has besides, and another in its place
 Rows = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
-"""The rows that two tables share, the record that one of them has besides, and another in its place."""
-
-ROWS: Final = 40
-"""Rows that the two tables share."""
-
+ROWS: Final = 40  # rows that the two tables share
+# rows that two tables share whose last record moves an answer by all that is declared, or nearly so
 SHARP_ROWS: Final = 200
-"""Rows that two tables share whose last record moves an answer by all that is declared, or nearly so."""
-
-SPARE_SLOTS: Final = 12
-"""Slots beyond the rows, so that the last record stands in one of them whatever the relation."""
-
-BOUND: Final = 4.0
-"""Numeric columns lie between minus and plus this."""
+SPARE_SLOTS: Final = 12  # slots beyond the rows, so that the last record stands in one of them whatever the relation
+BOUND: Final = 4.0  # numeric columns lie between minus and plus this
 
 
 class DataKind(enum.Enum):
     """What the columns of a pair hold."""
 
     LEVELS = "levels"
-    MANY_LEVELS = "many levels"
-    """So many that no method releases the table of all columns."""
+    MANY_LEVELS = "many levels"  # so many that no method releases the table of all columns
     NUMBERS = "numbers"
+    # all rows are the same, so that one other record moves a rank statistic by nearly all that is declared
     TWO_COLUMNS = "two columns of levels"
-    """All rows are the same, so that one other record moves a rank statistic by nearly all that is declared."""
+    # as before: one record moves all questions within a block of columns, and none to the column beside it
     BLOCK = "a block of columns"
-    """As before: one record moves all questions within a block of columns, and none to the column beside it."""
-    TWO_NUMBERS = "two columns of numbers"
-    """All rows at the centre, and records at the clipping radius."""
+    TWO_NUMBERS = "two columns of numbers"  # all rows at the centre, and records at the clipping radius
 
     @property
     def is_sharp(self) -> bool:
@@ -258,8 +249,7 @@ def read_rows(rows: NDArray[np.float64], schema: Schema) -> MemoryTable:
     return AlignedTable.from_codes({name: column.astype(np.uint8) for name, column in columns.items()}, schema)
 
 
-Setting = str | tuple[str, ...]
-"""The value of a setting, or several, as the command line gives them."""
+Setting = str | tuple[str, ...]  # the value of a setting, or several, as the command line gives them
 
 
 @dataclass(frozen=True, slots=True)

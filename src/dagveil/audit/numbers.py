@@ -56,19 +56,11 @@ RADIUS: Final = math.sqrt(RADIUS_SQUARED)
 BITS: Final = 8
 LATTICE: Final = 3
 
-SLOTS: Final = 12
-"""Levelled rows; the slot that changes is one of them."""
-
-BANDWIDTH: Final = 0.5
-"""Of all kernels."""
-
-BOUND: Final = 2.0
-"""Where residuals are cut."""
-
+SLOTS: Final = 12  # levelled rows; the slot that changes is one of them
+BANDWIDTH: Final = 0.5  # of all kernels
+BOUND: Final = 2.0  # where residuals are cut
 MAGNITUDE_BOUND: Final = 4.0
-EXPONENTS: Final = range(-4, 4)
-"""Columns that are counted by magnitude, and the powers of two that they are counted by."""
-
+EXPONENTS: Final = range(-4, 4)  # columns that are counted by magnitude, and the powers of two that they are counted by
 _NAMES: Final = tuple("abc")
 _ROWS: Final = MomentPlan(_NAMES, (0.0,) * COLUMNS, (1.0,) * COLUMNS, RADIUS_SQUARED, 1.0, BITS)
 

@@ -17,14 +17,10 @@ from dagveil._version import __version__
 from dagveil.errors import DataError
 from dagveil.progress import Progress, silent
 
-APPLICATION: Final = 0x64764155
-"""Marks the file as the store of an audit."""
-
+APPLICATION: Final = 0x64764155  # marks the file as the store of an audit
 FORMAT: Final = "dagveil-audit-block-1"
 
-WAITING: Final = 4
-"""Tasks that are handed to each process ahead of time."""
-
+WAITING: Final = 4  # tasks that are handed to each process ahead of time
 Task = TypeVar("Task", bound=msgspec.Struct)
 
 Content = TypeVar("Content")

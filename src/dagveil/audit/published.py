@@ -40,11 +40,9 @@ from dagveil.privacy.relation import Relation
 from dagveil.progress import silent
 from dagveil.statistics.residuals import ridge_residuals
 
+# rows that the stated sensitivities of rank statistics are computed for; smaller tables are not tried
 ROWS: Final = 200
-"""Rows that the stated sensitivities of rank statistics are computed for; smaller tables are not tried."""
-
-SLOTS: Final = 60
-"""Rows of the kernel statistics."""
+SLOTS: Final = 60  # rows of the kernel statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +199,7 @@ def _claim_outlier(*statistics: AuditedStatistic) -> PublishedClaim:
     return PublishedClaim(_make_outlier, DataKind.TWO_NUMBERS, words, {}, statistics)
 
 
+# for each method with a `paper` calibration what is tried
 PUBLISHED: Final[Mapping[str, PublishedClaim]] = {
     "svt-pc": _claim_constant({}, _KENDALL),
     "priv-pc": _claim_constant({"rate": "1"}, _KENDALL),
@@ -233,7 +232,6 @@ PUBLISHED: Final[Mapping[str, PublishedClaim]] = {
     ),
     "measure-notears": _claim_outlier(),
 }
-"""For each method with a `paper` calibration what is tried."""
 
 
 def published_claim(name: str) -> PublishedClaim:

@@ -148,8 +148,7 @@ class Rule(enum.Enum):
     SMOOTH = "a median with smooth noise"
 
 
-_NOTED: Final = frozenset({Rule.RECORDS, Rule.ROUND, Rule.PERMUTED})
-"""Rules whose numbers are not in the answer."""
+_NOTED: Final = frozenset({Rule.RECORDS, Rule.ROUND, Rule.PERMUTED})  # rules whose numbers are not in the answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,18 +16,14 @@ from numpy.typing import NDArray
 from dagveil.audit.search import Floats, Found, Look, Norm
 from dagveil.privacy.relation import Relation
 
-Measure = Callable[[Floats], Floats]
-"""From rows (n, d) to some numbers, (k,)."""
-
-BatchMeasure = Callable[[Floats], Floats]
-"""From tables (batch, rows, columns) to the numbers of each, (batch, k)."""
-
+Measure = Callable[[Floats], Floats]  # from rows (n, d) to some numbers, (k,)
+BatchMeasure = Callable[[Floats], Floats]  # from tables (batch, rows, columns) to the numbers of each, (batch, k)
 _AROUND: Final = 12
 _STEPS: Final = 8
 
 _PAIRS_PER_WALK: Final = 1_000
+# searches that walk side by side: a few in a short search, so that it still sees rows of all kinds and sizes
 _MOST_WALKS: Final = 128
-"""Searches that walk side by side: a few in a short search, so that it still sees rows of all kinds and sizes."""
 
 
 def measure_each(measure: Callable[[Floats], Floats]) -> BatchMeasure:
@@ -39,8 +35,7 @@ class Domain(enum.Enum):
     """Which values a column may hold when a statistic meets it."""
 
     BOUNDED = "bounded"
-    ANY = "any"
-    """Beyond the reach too, infinities and missing values included."""
+    ANY = "any"  # beyond the reach too, infinities and missing values included
 
 
 @dataclass(frozen=True, slots=True, eq=False)

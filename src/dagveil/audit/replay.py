@@ -39,21 +39,15 @@ from dagveil.privacy.relation import Relation
 from dagveil.privacy.renyi import RenyiFilter
 from dagveil.progress import silent
 
-MOST_REPLAYS: Final = 20_000
-"""Replays that are remembered."""
-
+MOST_REPLAYS: Final = 20_000  # replays that are remembered
+# what a run asked, in its order, and the choices and bits that it was told: enough to know the exact answers
 Course = tuple[tuple[Any, ...], ...]
-"""What a run asked, in its order, and the choices and bits that it was told: enough to know the exact answers."""
-
+# a movement may be above 1 by this much: scores stand on a grid of a millionth, and are read back as floats
 ROUNDING: Final = 1e-5
-"""A movement may be above 1 by this much: scores stand on a grid of a millionth, and are read back as floats."""
-
-_SILENT: Final = noise_source(NoiseKind.SEEDED, 0)
-"""A replay draws nothing that anyone sees, so all can share a source."""
-
+_SILENT: Final = noise_source(NoiseKind.SEEDED, 0)  # a replay draws nothing that anyone sees, so all can share a source
+# filters that are nothing but sums of fractions, so that a shallow copy starts anew
 _COPIED: Final = frozenset({PureFilter, ZcdpFilter, ApproximateZcdpFilter, GaussianFilter, RenyiFilter})
-"""Filters that are nothing but sums of fractions, so that a shallow copy starts anew."""
-
+# which noise each event pays for; others pay for none
 _LAWS: Final[Mapping[type[Event], NoiseLaw]] = {
     DiscreteGaussian: NoiseLaw.GAUSSIAN,
     SubsampledGaussian: NoiseLaw.GAUSSIAN,
@@ -61,7 +55,6 @@ _LAWS: Final[Mapping[type[Event], NoiseLaw]] = {
     SparseVectorRound: NoiseLaw.LAPLACE,
     SmoothLaplace: NoiseLaw.LAPLACE,
 }
-"""Which noise each event pays for; others pay for none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,21 +29,11 @@ from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress, silent
 
-CHECKED: Final = 40
-"""Runs on each table that are done one by one, before others are drawn together."""
-
-FEWEST_RUNS: Final = 2_000
-"""Fewer runs are done one by one in any case."""
-
-_ADDED: Final = frozenset({Rule.WEIGHTED_SQUARES, Rule.SCALED_SIZES})
-"""Answers that are an exact number plus noise."""
-
-BLOCK: Final = 50
-"""Runs that are done and kept together, if there are not many."""
-
-LARGE_BLOCK: Final = 1_000
-"""The same, if there are."""
-
+CHECKED: Final = 40  # runs on each table that are done one by one, before others are drawn together
+FEWEST_RUNS: Final = 2_000  # fewer runs are done one by one in any case
+_ADDED: Final = frozenset({Rule.WEIGHTED_SQUARES, Rule.SCALED_SIZES})  # answers that are an exact number plus noise
+BLOCK: Final = 50  # runs that are done and kept together, if there are not many
+LARGE_BLOCK: Final = 1_000  # the same, if there are
 MANY_RUNS: Final = 5_000
 
 Rows = tuple[tuple[float, ...], ...]

@@ -103,8 +103,8 @@ class Finding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.ratio <= 1.0 + 1e-9
 
 
+# searches under a relation with about so many pairs; returns what was found, and the declared sensitivity
 Look = Callable[[Relation, int, np.random.Generator], tuple[Found, float]]
-"""Searches under a relation with about so many pairs; returns what was found, and the declared sensitivity."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,7 @@ from dagveil.audit.search import Floats, Found, Look, Norm
 from dagveil.privacy.relation import Relation
 
 Tables = NDArray[np.int64]
-Measure = Callable[[Tables], Floats]
-"""From tables (batch, *shape) to the numbers of each, (batch, k)."""
-
+Measure = Callable[[Tables], Floats]  # from tables (batch, *shape) to the numbers of each, (batch, k)
 _ENUMERATED_SHARE: Final = 0.3
 _BATCH: Final = 512
 

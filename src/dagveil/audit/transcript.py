@@ -31,19 +31,14 @@ from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.statistics.statistic import Statistic
 
-NODES: Final = 400
-"""Values of a threshold's noise, at equally likely places, that stand for all of them."""
-
+NODES: Final = 400  # values of a threshold's noise, at equally likely places, that stand for all of them
 _PLACES: Final = (np.arange(NODES) + 0.5) / NODES
 _STANDARD: Final = np.where(_PLACES < 0.5, np.log(2.0 * _PLACES), -np.log(2.0 * (1.0 - _PLACES)))
 
 ANSWER_FEATURES: Final = ("log-likelihood ratio of the answers", "log-likelihood ratio of the bits of sparse vectors")
 
-SUB_SAMPLES: Final = 1000
-"""Sub-samples from which an attacker learns how scores of a secret one are spread."""
-
-MOST_KNOWN: Final = 10_000
-"""Courses of runs whose log-likelihood ratios an attacker remembers."""
+SUB_SAMPLES: Final = 1000  # sub-samples from which an attacker learns how scores of a secret one are spread
+MOST_KNOWN: Final = 10_000  # courses of runs whose log-likelihood ratios an attacker remembers
 
 
 def compare_answers(told: Sequence[Exchange], first: Sequence[Exchange], second: Sequence[Exchange]) -> float:

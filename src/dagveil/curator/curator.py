@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from dagveil.curator.gradients import GradientQuestions
     from dagveil.curator.kernel_questions import KernelQuestions
 
+# cells that one question may release; more would take minutes of noise and gigabytes of JSON
 MAX_RELEASED_CELLS = 20_000_000
-"""Cells that one question may release; more would take minutes of noise and gigabytes of JSON."""
 
 
 class Curator:

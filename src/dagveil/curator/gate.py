@@ -29,10 +29,7 @@ from dagveil.privacy.receipt import SEEDED
 
 Integers = NDArray[np.int64]
 
-Part = tuple[Fraction, NDArray[np.intp] | NDArray[np.bool_]]
-"""A variance or scale, and which values get noise of it."""
-
-
+Part = tuple[Fraction, NDArray[np.intp] | NDArray[np.bool_]]  # a variance or scale, and which values get noise of it
 ELSEWHERE: Final = (
     "the run cannot be finished: it asks something else now than before. Finish it with the version of dagveil and the "
     "settings that began it"

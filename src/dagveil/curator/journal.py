@@ -25,8 +25,7 @@ except ImportError:  # Windows
 
 JOURNAL_VERSION: Final = 1
 
-WIDTH: Final = len(str(-(2**63)))
-"""Characters of a value; the longest takes all of them."""
+WIDTH: Final = len(str(-(2**63)))  # characters of a value; the longest takes all of them
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):

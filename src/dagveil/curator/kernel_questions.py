@@ -73,13 +73,10 @@ def _shrink(mean: float, variance: float, prior: float) -> tuple[float, float]:
 
 Floats = NDArray[np.float64]
 
+# sensitivities are raised by this part, and by a thousandth of it, so that float rounding cannot exceed them
 ROUNDING: Final = 1e-6
-"""Sensitivities are raised by this part, and by a thousandth of it, so that float rounding cannot exceed them."""
-
 COLUMN_REACH: Final = 2.0
-RESIDUAL_REACH: Final = 4.0
-"""Largest distance of two values of a column in [-1, 1], and of two residuals in [-2, 2]."""
-
+RESIDUAL_REACH: Final = 4.0  # largest distance of two values of a column in [-1, 1], and of two residuals in [-2, 2]
 _PERMUTED_CELLS: Final = 2**22
 
 

@@ -27,12 +27,10 @@ from dagveil.privacy.relation import Relation
 from dagveil.statistics.reconciled import GRID, Reconciled, part_statistics
 from dagveil.statistics.statistic import Statistic, TableShape
 
-Question = tuple[str, str, tuple[str, ...]]
-"""Are x and y independent given these columns?"""
-
+Question = tuple[str, str, tuple[str, ...]]  # are x and y independent given these columns?
+# grid steps per record, and so the sensitivity of every score: values that differ by at most that much before they are
+# rounded down to integers differ by at most that much after
 RECORD: Final = 2**20
-"""Grid steps per record, and so the sensitivity of every score: values that differ by at most that much before they are
-rounded down to integers differ by at most that much after."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,32 +15,20 @@ import msgspec
 
 from dagveil.errors import SchemaError
 
-OWN_LEVEL: Final = "own-level"
-"""Written for `outside` or `missing`: such values get a level of their own."""
-
+OWN_LEVEL: Final = "own-level"  # written for `outside` or `missing`: such values get a level of their own
 OTHER_LABEL: Final = "(other)"
 MISSING_LABEL: Final = "(missing)"
 
-MAX_LEVELS: Final = 1000
-"""The largest number of levels or bins that a column may declare."""
-
-MAX_LEVEL_LENGTH: Final = 200
-"""The longest name of a level, in characters."""
-
+MAX_LEVELS: Final = 1000  # the largest number of levels or bins that a column may declare
+MAX_LEVEL_LENGTH: Final = 200  # the longest name of a level, in characters
 _FORMS: Final = (str, str.upper, str.capitalize)
 
-LARGEST_SCORE: Final = 1e100
-"""The largest score of a level: its square is still a number."""
-
-NORMAL_QUARTILE: Final = 0.674
-"""The upper quartile of the standard normal distribution, to three digits."""
-
+LARGEST_SCORE: Final = 1e100  # the largest score of a level: its square is still a number
+NORMAL_QUARTILE: Final = 0.674  # the upper quartile of the standard normal distribution, to three digits
 TRUE_WORDS: Final = tuple(form(word) for word in ("true", "t", "yes", "1") for form in _FORMS)
+# the texts that every boolean column accepts
 FALSE_WORDS: Final = tuple(form(word) for word in ("false", "f", "no", "0") for form in _FORMS)
-"""The texts that every boolean column accepts."""
-
-DEFAULT_BINS: Final = 4
-"""How many bins a numeric column is counted in when its declaration names none."""
+DEFAULT_BINS: Final = 4  # how many bins a numeric column is counted in when its declaration names none
 
 
 class _Labelled(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):

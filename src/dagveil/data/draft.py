@@ -42,12 +42,9 @@ from dagveil.errors import DataError
 
 DATES: Final = "looks like dates or times: left out; make it a number such as a year or an age if you need it"
 
-MANY_VALUES: Final = 100
-"""A name of persons has more distinct values than this."""
-
+MANY_VALUES: Final = 100  # a name of persons has more distinct values than this
+# distinct values of such names are at least this share of the rows: fewer are groups, such as wards or postcodes
 _SHARE_OF_ROWS: Final = 0.05
-"""Distinct values of such names are at least this share of the rows: fewer are groups, such as wards or postcodes."""
-
 _FEW_RECORDS: Final = 20
 _SHARE_OF_DATES: Final = 0.9
 _LARGEST_GAP: Final = 0.1
@@ -151,20 +148,13 @@ def order_levels(levels: Collection[str]) -> tuple[str, ...] | None:
     return None
 
 
-FEW_NUMBERS: Final = 20
-"""Whole numbers with at most so many distinct values become levels."""
-
-MANY_TEXTS: Final = 100
-"""Texts with more distinct values than this keep only the most frequent ones."""
-
-KEPT_TEXTS: Final = 20
-"""How many of them are kept."""
-
+FEW_NUMBERS: Final = 20  # whole numbers with at most so many distinct values become levels
+MANY_TEXTS: Final = 100  # texts with more distinct values than this keep only the most frequent ones
+KEPT_TEXTS: Final = 20  # how many of them are kept
+# words that a draft takes for missing values, in small letters and without blanks around them
 MISSING_WORDS: Final = frozenset(
     ("na", "n/a", "n.a.", "nan", "null", "#n/a", "k.a.", "k. a.", "keine angabe", "missing", "-", ".", "?")
 )
-"""Words that a draft takes for missing values, in small letters and without blanks around them."""
-
 _SHARE_OF_NUMBERS: Final = 0.9
 _NO_LEVEL: Final = "(none)"
 _BOOLEAN_WORDS: Final = frozenset(word for word in (*TRUE_WORDS, *FALSE_WORDS) if word.casefold() in ("true", "false"))

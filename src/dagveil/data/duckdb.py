@@ -29,9 +29,7 @@ from dagveil.data.schema import Schema
 from dagveil.data.streams import LocalRows, batch_rows, collect_distinct, encode_batch
 from dagveil.errors import DataError, MissingExtraError
 
-_HOPELESS: Final = 0.95
-"""Share of distinct rows among the first ones above which grouping is not tried."""
-
+_HOPELESS: Final = 0.95  # share of distinct rows among the first ones above which grouping is not tried
 _PROBED: Final = 2**17
 
 

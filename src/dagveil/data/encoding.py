@@ -32,9 +32,7 @@ from dagveil.data.column import OWN_LEVEL, Column, LevelColumn, Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 
-Codes = NDArray[np.unsignedinteger[Any]]
-"""Codes of one column, as 8-bit or 16-bit integers."""
-
+Codes = NDArray[np.unsignedinteger[Any]]  # codes of one column, as 8-bit or 16-bit integers
 _FEW_CUTS: Final = 16
 _WIDEST_LOOKUP: Final = 65536
 _MANY_ROWS: Final = 2**18

@@ -22,13 +22,11 @@ from dagveil.data.streams import ArrowRows, LocalRows, RowSource
 from dagveil.data.table import Table
 from dagveil.errors import DataError, SchemaError
 
-_SHARE: Final = 0.5
-"""Share of the available memory that rows, or DuckDB, may take if nobody says otherwise."""
-
+_SHARE: Final = 0.5  # share of the available memory that rows, or DuckDB, may take if nobody says otherwise
 _UNKNOWN_MEMORY: Final = 4e9
 _HELD_SHARE: Final = 8
+# share of the memory limit that DuckDB gets; the rest is for batches and for what is held of the rows
 _DUCKDB_SHARE: Final = 0.7
-"""Share of the memory limit that DuckDB gets; the rest is for batches and for what is held of the rows."""
 _SQLITE_HEAD: Final = b"SQLite format 3\x00"
 
 

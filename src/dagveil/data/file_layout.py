@@ -24,9 +24,7 @@ SEPARATORS: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"
 DECIMALS: Final = (".", ",")
 ENCODINGS: Final = ("utf-8", "latin-1", "cp1252")
 
-FIRST_LINES: Final = 1000
-"""Lines that a draft looks at."""
-
+FIRST_LINES: Final = 1000  # lines that a draft looks at
 _LONGEST_LINE: Final = 2**20
 _SHARE_OF_LINES: Final = 0.9
 _COMMA_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]+,[0-9]+\s*", re.ASCII)
@@ -84,8 +82,7 @@ class FileLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         return pc.if_else(pc.match_substring_regex(cells, _DIGITS_AND_MARKS), written, cells)
 
 
-PLAIN_LAYOUT: Final = FileLayout()
-"""What a file is unless something else is declared."""
+PLAIN_LAYOUT: Final = FileLayout()  # what a file is unless something else is declared
 
 
 def usual_separator(path: Path) -> str:

@@ -18,15 +18,10 @@ from numpy.typing import NDArray
 from dagveil.data.moments import ROWS_IN_REACH, MomentPlan, enforce_cap, scale_rows
 from dagveil.errors import DataError, SchemaError
 
-Block = tuple[slice, NDArray[np.float64]]
-"""Which rows, and these rows in the shape (d, rows)."""
-
+Block = tuple[slice, NDArray[np.float64]]  # which rows, and these rows in the shape (d, rows)
 _BLOCK_ROWS: Final = 2**12
-LARGEST_CAP: Final = 2**40
-"""With blocks of 2**12 rows every sum of products stays below 2**53, where float64 is exact."""
-
-_MOST_BITS: Final = 20
-"""A millionth of a spread is finer than anything that noise leaves visible."""
+LARGEST_CAP: Final = 2**40  # with blocks of 2**12 rows every sum of products stays below 2**53, where float64 is exact
+_MOST_BITS: Final = 20  # a millionth of a spread is finer than anything that noise leaves visible
 
 
 @dataclass(frozen=True, slots=True)

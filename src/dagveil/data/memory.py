@@ -23,9 +23,7 @@ from dagveil.data.selection import check_slots, choose_rows, level_column, row_w
 from dagveil.data.table import check_columns, check_edges, check_exponents, table_shape, table_shapes
 from dagveil.errors import DataError, SchemaError
 
-_MOST_KEPT_NUMBERS: Final = 2**24
-"""Scaled numbers that a descent keeps between its questions: 128 MB."""
-
+_MOST_KEPT_NUMBERS: Final = 2**24  # scaled numbers that a descent keeps between its questions: 128 MB
 _COUNT_BLOCK: Final = 2**18
 
 

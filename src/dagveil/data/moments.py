@@ -15,22 +15,13 @@ from numpy.typing import NDArray
 from dagveil.data.column import Column
 from dagveil.errors import DataError, SchemaError
 
-LARGEST_CAP: Final = 2**40
-"""The largest squared integer norm that a plan may allow."""
-
+LARGEST_CAP: Final = 2**40  # the largest squared integer norm that a plan may allow
+# rows that every plan of a release must be able to add up. A table beyond a plan's own number is refused without a
+# charge, so a plan that brought this number down to that of real tables would ask for the number of rows for nothing
 ROWS_IN_REACH: Final = 2**28
-"""Rows that every plan of a release must be able to add up. A table beyond a plan's own number is refused without a
-charge, so a plan that brought this number down to that of real tables would ask for the number of rows for nothing."""
-
-LARGEST_SUM: Final = 2**62
-"""The largest absolute value of an entry of the answer: half of what a 64-bit integer holds."""
-
-FEWEST_BITS: Final = 4
-"""Fewer bits are never chosen: a sixteenth of a spread is coarse already."""
-
-ROOM_FOR_ROWS: Final = 4
-"""A plan with chosen bits has room for so many times the rows that are publicly expected."""
-
+LARGEST_SUM: Final = 2**62  # the largest absolute value of an entry of the answer: half of what a 64-bit integer holds
+FEWEST_BITS: Final = 4  # fewer bits are never chosen: a sixteenth of a spread is coarse already
+ROOM_FOR_ROWS: Final = 4  # a plan with chosen bits has room for so many times the rows that are publicly expected
 _HUGE: Final = 1e100
 _BLOCK_ROWS: Final = 2**12
 _GROUP: Final = 16
@@ -271,15 +262,13 @@ def sum_outer_products(
     return total
 
 
-MOST_FEATURES: Final = 8
-"""The largest number of features of one column."""
+MOST_FEATURES: Final = 8  # the largest number of features of one column
 
 
 class Basis(enum.Enum):
     """Families of functions on [−1, 1]."""
 
-    LEGENDRE = "legendre"
-    """Legendre polynomials from the linear one on, scaled to mean square 1 on [−1, 1]."""
+    LEGENDRE = "legendre"  # Legendre polynomials from the linear one on, scaled to mean square 1 on [−1, 1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ from dagveil.data.distinct import WeightedRows
 
 _MOST_CELLS: Final = 2**16
 _FEWEST_CELLS: Final = 2**8
+# wider tables take fewer passes, but each of their questions sums all of their cells: measured, from 10⁴ rows
 _ROWS_PER_CELL: Final = 32
-"""Wider tables take fewer passes, but each of their questions sums all of their cells: measured, from 10⁴ rows."""
-
 _OPEN_BUNDLES: Final = 64
 
 
@@ -82,12 +81,8 @@ def bundle_columns(
     )
 
 
-FEWEST_PAIRS: Final = 50
-"""Fewer pairs than this are counted one by one."""
-
-MOST_INDICATORS: Final = 6000
-"""Indicators whose products are held at once: about 1 GB."""
-
+FEWEST_PAIRS: Final = 50  # fewer pairs than this are counted one by one
+MOST_INDICATORS: Final = 6000  # indicators whose products are held at once: about 1 GB
 _BLOCK_ROWS: Final = 4096
 _BLOCK_WORDS: Final = 2**17
 _MOST_BIT_INDICATORS: Final = 400

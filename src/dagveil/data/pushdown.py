@@ -24,18 +24,14 @@ from dagveil.data.cells import is_integer_text, place_codes, spell_levels
 from dagveil.data.column import OWN_LEVEL, Column, LevelColumn, Numeric
 from dagveil.data.encoding import code_type, is_text
 
-MOST_BRANCHES: Final = 64
-"""A CASE with more branches than this would cost more than it saves."""
+MOST_BRANCHES: Final = 64  # a CASE with more branches than this would cost more than it saves
 
 
 class TextRule(enum.Enum):
     """How texts are compared."""
 
-    PLAIN = "plain"
-    """As they are, where no collation can stand in the way: faster."""
-
-    BYTES = "bytes"
-    """Their bytes."""
+    PLAIN = "plain"  # as they are, where no collation can stand in the way: faster
+    BYTES = "bytes"  # their bytes
 
 
 @dataclass(frozen=True, slots=True)

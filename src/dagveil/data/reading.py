@@ -31,9 +31,8 @@ _BYTES: Final = {
     pa.large_string(): pa.large_binary(),
     pa.string_view(): pa.binary_view(),
 }
+# characters of a line of names: a small file that is unpacked may have a line without an end
 _LONGEST_LINE: Final = 2**24
-"""Characters of a line of names: a small file that is unpacked may have a line without an end."""
-
 ENDINGS: Final = ".csv, .csv.gz, .tsv, .tsv.gz, .parquet, .feather or .arrow"
 
 

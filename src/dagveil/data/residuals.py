@@ -49,14 +49,10 @@ class AdditiveFunction:
         return np.asarray(np.clip(total, -1.0, 1.0), dtype=np.float64)
 
 
-RESIDUAL_SPREAD: Final = 0.5
-"""Spread of a residual, as a share of its column's."""
-
-BITS: Final = 10
-"""Fixed-point bits of each coordinate."""
-
+RESIDUAL_SPREAD: Final = 0.5  # spread of a residual, as a share of its column's
+BITS: Final = 10  # fixed-point bits of each coordinate
+# squared radius that rows are shrunk to, per coordinate; coordinates have mean square 1 or so
 RADIUS_PER_COORDINATE: Final = 1.0
-"""Squared radius that rows are shrunk to, per coordinate; coordinates have mean square 1 or so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,8 @@ from dagveil.data.column import Column, Numeric
 from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.errors import DagveilError, SchemaError
 
-MOST_CHARACTERS: Final = 16 * 2**20
-"""A schema of thousands of columns is smaller."""
-
-MOST_PARTS: Final = 64
-"""Parts of a dotted key: the parser's time grows with their square."""
-
+MOST_CHARACTERS: Final = 16 * 2**20  # a schema of thousands of columns is smaller
+MOST_PARTS: Final = 64  # parts of a dotted key: the parser's time grows with their square
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"|' + r"'[^']*'")
 _BETWEEN_KEYS: Final = re.compile(r"[,={}\[\]#]")
 
@@ -68,12 +64,8 @@ def _has_long_key(line: str) -> bool:
     return any(piece.count(".") >= MOST_PARTS for piece in pieces)
 
 
-RELATIONS: Final = ("add-remove", "replace-one")
-"""The neighbouring relations that a schema may name."""
-
-MOST_ROWS: Final = 10**15
-"""Rows that a schema may declare."""
-
+RELATIONS: Final = ("add-remove", "replace-one")  # the neighbouring relations that a schema may name
+MOST_ROWS: Final = 10**15  # rows that a schema may declare
 DRAFT_HEADER: Final = "# unreviewed: levels, bounds, bins, centers and spreads were read from the data\n"
 
 _LATER_KEYS: Final = ("scores", "spellings", "missing_words", "file", "ignore")

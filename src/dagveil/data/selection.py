@@ -22,8 +22,8 @@ from dagveil.data.encoding import EncodedColumns, join_columns
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, SchemaError
 
+# the largest number of slots: a mean over as many, summed up in any order, is exact to 1e-9 in float64
 MOST_SLOTS: Final = 2**22
-"""The largest number of slots: a mean over as many, summed up in any order, is exact to 1e-9 in float64."""
 
 
 def check_slots(slots: int) -> None:
@@ -82,14 +82,11 @@ def level_column(values: NDArray[np.float64], name: str, column: Column, slots: 
     return np.concatenate([scale_to_unit(values, column), fill_slots(name, range(len(values), slots))])
 
 
-Words = list[NDArray[Any]]
-"""The cells of rows as integers: rows are equal if all their words are."""
-
+Words = list[NDArray[Any]]  # the cells of rows as integers: rows are equal if all their words are
 Hashes = NDArray[np.uint64]
 
+# bytes that a hash takes while it is counted: itself, how often it occurs, and as much again for sorting
 HASH_BYTES: Final = 32
-"""Bytes that a hash takes while it is counted: itself, how often it occurs, and as much again for sorting."""
-
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 _BLOCK: Final = 2**20
 

@@ -21,9 +21,7 @@ from dagveil.data.streams import PartRows, Question, RowSource, Spool, encode_ba
 from dagveil.data.table import Table, check_columns, check_edges, check_exponents, table_shape
 from dagveil.errors import DataError, SchemaError
 
-HELD_BYTES: Final = 10**9
-"""Bytes that distinct rows, or codes of rows, may take in memory."""
-
+HELD_BYTES: Final = 10**9  # bytes that distinct rows, or codes of rows, may take in memory
 _FEWEST_HASHES: Final = 2**16
 
 

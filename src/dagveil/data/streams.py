@@ -23,9 +23,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 
-BATCH_CELLS: Final = 2**23
-"""Cells of one batch: about 64 MB of numbers."""
-
+BATCH_CELLS: Final = 2**23  # cells of one batch: about 64 MB of numbers
 _FEWEST_BATCH_ROWS: Final = 2**12
 
 

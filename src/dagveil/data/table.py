@@ -18,8 +18,7 @@ from dagveil.data.moments import MomentPlan, OuterProducts
 from dagveil.data.schema import Schema
 from dagveil.errors import SchemaError
 
-MAX_CELLS: Final = 2**27
-"""The largest number of cells of one count table: one gigabyte."""
+MAX_CELLS: Final = 2**27  # the largest number of cells of one count table: one gigabyte
 
 
 class Table(Protocol):

@@ -14,12 +14,8 @@ from dagveil.errors import InvalidBudgetError
 Amount: TypeAlias = float | int | str | Decimal | Fraction
 
 
-MOST_BITS = 1400
-"""Bits of a budget's numerators and denominators: a float has none that are longer."""
-
-
-LARGEST_EPSILON = 10**15
-"""Beyond this an amount is a mistake: no accounting goes further than 1e9."""
+MOST_BITS = 1400  # bits of a budget's numerators and denominators: a float has none that are longer
+LARGEST_EPSILON = 10**15  # beyond this an amount is a mistake: no accounting goes further than 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +59,7 @@ class Budget:
         return f"epsilon {round_up(self.epsilon, 4)}, delta {round_up(self.delta, 4)}"
 
 
-MOST_DIGITS = 400
-"""Digits and exponents up to this are read: a float has none that are larger."""
+MOST_DIGITS = 400  # digits and exponents up to this are read: a float has none that are larger
 
 
 def exact(value: Amount, name: str = "value") -> Fraction:

@@ -16,17 +16,12 @@ from typing import Final
 from dagveil.errors import BudgetError, InvalidBudgetError
 from dagveil.privacy.budget import Budget
 
-EPSILON_SLACK: Final = 1e-9
-"""Taken off epsilon before a total is computed, and added to an epsilon afterwards."""
-
-DELTA_SLACK: Final = 1e-6
-"""Relative part of delta that is never handed out."""
-
+EPSILON_SLACK: Final = 1e-9  # taken off epsilon before a total is computed, and added to an epsilon afterwards
+DELTA_SLACK: Final = 1e-6  # relative part of delta that is never handed out
+# relative part of a total that is never handed out, so that converting forth and back stays inside the budget
 TOTAL_MARGIN: Final = 1e-10
-"""Relative part of a total that is never handed out, so that converting forth and back stays inside the budget."""
-
+# changed draws of discrete Gaussian noise that EPSILON_SLACK and DELTA_SLACK cover in one run
 MOST_CHANGED_DRAWS: Final = 10_000_000
-"""Changed draws of discrete Gaussian noise that EPSILON_SLACK and DELTA_SLACK cover in one run."""
 
 
 def log_gaussian_delta(epsilon: float, mu: float) -> float:

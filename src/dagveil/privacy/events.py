@@ -14,14 +14,11 @@ from msgspec.structs import force_setattr
 from dagveil.errors import InvalidBudgetError
 from dagveil.files import encode_json, read_fraction
 
+# variance that the rounding step of docs/proofs/discrete-gaussian.md takes out of a discrete Gaussian
 ROUNDING_VARIANCE: Final = 2
-"""Variance that the rounding step of docs/proofs/discrete-gaussian.md takes out of a discrete Gaussian."""
-
+# below this variance Gaussian accounting refuses: scale the integers by a public factor first
 SMALLEST_GAUSSIAN_VARIANCE: Final = 100
-"""Below this variance Gaussian accounting refuses: scale the integers by a public factor first."""
-
-PI_ABOVE: Final = Fraction(355, 113)
-"""A fraction just above pi."""
+PI_ABOVE: Final = Fraction(355, 113)  # a fraction just above pi
 
 
 class _Event(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):

@@ -52,8 +52,8 @@ class HomeProcess:
             )
 
 
+# part of delta that approximate zCDP accounting keeps for releases that may fail; the rest converts rho
 FAILURE_SHARE: Final = Fraction(1, 2)
-"""Part of delta that approximate zCDP accounting keeps for releases that may fail; the rest converts rho."""
 
 
 class Filter(Protocol):

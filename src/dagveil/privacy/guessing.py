@@ -10,11 +10,9 @@ from fractions import Fraction
 
 from dagveil.privacy.relation import Relation
 
+# what a guarantee for records is worth to people, for as long as nothing bounds how many records one has
 PER_PERSON = "a person with k records has k times this epsilon"
-"""What a guarantee for records is worth to people, for as long as nothing bounds how many records one has."""
-
-_LARGEST = Fraction(700)
-"""Above this e^ε is no float; guesses are then as good as certain."""
+_LARGEST = Fraction(700)  # above this e^ε is no float; guesses are then as good as certain
 
 
 def bound_advantage(epsilon: float, delta: float) -> float:

@@ -30,11 +30,8 @@ class Calibration(enum.Enum):
 class Trust(enum.Enum):
     """Who has to be trusted with records."""
 
-    CURATOR = "curator"
-    """Whoever holds the table: noise is added to what leaves it."""
-
-    NOBODY = "nobody"
-    """Records were randomised before they left the person."""
+    CURATOR = "curator"  # whoever holds the table: noise is added to what leaves it
+    NOBODY = "nobody"  # records were randomised before they left the person
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):

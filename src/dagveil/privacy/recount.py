@@ -29,14 +29,11 @@ def filter_named(name: str, budget: Budget) -> Filter:
     return _BY_NAME[name](budget)
 
 
-_LARGEST_EPSILON: Final = 10**9
-"""No accounting goes further."""
-
+_LARGEST_EPSILON: Final = 10**9  # no accounting goes further
+# bits of a denominator: what a receipt states has fewer, so that a longer sum cannot be equal to it
 _LONGEST_SUM: Final = 20_000
-"""Bits of a denominator: what a receipt states has fewer, so that a longer sum cannot be equal to it."""
-
+# totals come from floating point, which another machine may round otherwise: epsilon with a little room for that
 _ROOM: Final = 1 + Fraction(1, 2**30)
-"""Totals come from floating point, which another machine may round otherwise: epsilon with a little room for that."""
 
 
 def check_receipt(receipt: Receipt, *, asked: bool = True) -> None:

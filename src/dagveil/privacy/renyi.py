@@ -21,21 +21,14 @@ from dagveil.privacy.conversion import DELTA_SLACK, EPSILON_SLACK
 from dagveil.privacy.events import Event, SubsampledGaussian, pure_cost, zcdp_cost
 from dagveil.privacy.filter import _SumFilter
 
-MOST_ORDER: Final = 1024
-"""Largest order: up to here COST_MARGIN covers the rounding of every term of a cost."""
-
+MOST_ORDER: Final = 1024  # largest order: up to here COST_MARGIN covers the rounding of every term of a cost
+# relative part by which a floating-point cost is raised; docs/proofs/subsampled-gaussian.md bounds its error
 COST_MARGIN: Final = Fraction(1, 2**27)
-"""Relative part by which a floating-point cost is raised; docs/proofs/subsampled-gaussian.md bounds its error."""
-
+# no release is free: below this, floating point cannot tell a cost from nothing
 LEAST_COST: Final = Fraction(1, 2**300)
-"""No release is free: below this, floating point cannot tell a cost from nothing."""
-
+# noise ratios above this, and rates below its inverse, are charged as if they were this: rounding up
 EXTREME: Final = 2**200
-"""Noise ratios above this, and rates below its inverse, are charged as if they were this: rounding up."""
-
-RATIO_GRID: Final = 2**16
-"""Planned noise ratios are multiples of 1 / RATIO_GRID."""
-
+RATIO_GRID: Final = 2**16  # planned noise ratios are multiples of 1 / RATIO_GRID
 _CANDIDATES: Final = (*range(2, 65), *(round(64 * 2 ** (step / 12)) for step in range(1, 49)))
 
 

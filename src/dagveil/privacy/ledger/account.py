@@ -94,8 +94,7 @@ class RunRecord:
     analyst: str
     terms: Terms
     accounting: str
-    unreadable: int = 0
-    """Charges that this program cannot read; they count like any other."""
+    unreadable: int = 0  # charges that this program cannot read; they count like any other
 
     @property
     def unbounded(self) -> bool:

@@ -12,24 +12,17 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import epsilon_of_mu_squared, epsilon_of_rho, mu_squared_of, rho_of
 from dagveil.privacy.filter import ApproximateZcdpFilter, GaussianFilter, ZcdpFilter
 
-SUM_SHARE: Final = Fraction(1, 2)
-"""Part of a lifetime delta that the plain sum may use where runs are also composed."""
-
+SUM_SHARE: Final = Fraction(1, 2)  # part of a lifetime delta that the plain sum may use where runs are also composed
+# part of it that turns the sum of rho into epsilon; what is left is for releases that may fail
 CONVERSION_SHARE: Final = Fraction(3, 8)
-"""Part of it that turns the sum of rho into epsilon; what is left is for releases that may fail."""
-
-COMMON_DELTA: Final = Fraction(1, 10**6)
-"""Delta of the run for which an account says how much is left."""
+COMMON_DELTA: Final = Fraction(1, 10**6)  # delta of the run for which an account says how much is left
 
 
 class Composition(enum.Enum):
     """How runs count against a lifetime budget."""
 
-    CONCENTRATED = "concentrated"
-    """A run fits if the plain sums fit, or the sums of concentrated privacy do."""
-
-    SUM = "sum"
-    """A run fits if the sums of epsilon and of delta fit."""
+    CONCENTRATED = "concentrated"  # a run fits if the plain sums fit, or the sums of concentrated privacy do
+    SUM = "sum"  # a run fits if the sums of epsilon and of delta fit
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,14 @@ from sqlalchemy.pool import NullPool
 
 from dagveil.errors import BudgetExceededError, LedgerError, MissingExtraError
 
-OWN_STATES: Final = "DV"
-"""PostgreSQL's error codes of postgres.sql begin so; their messages are for people."""
+OWN_STATES: Final = "DV"  # PostgreSQL's error codes of postgres.sql begin so; their messages are for people
 EXCEEDED: Final = "DV001"
 NOT_OPEN: Final = "DV002"
 NOT_ALLOWED: Final = "42501"
 
 
+# on PostgreSQL the tables have a schema of their own, in which nobody else can make anything
 POSTGRES_SCHEMA: Final = "dagveil"
-"""On PostgreSQL the tables have a schema of their own, in which nobody else can make anything."""
 
 
 class ClosedRunError(LedgerError):

@@ -19,35 +19,23 @@ from dagveil.privacy.events import Event, Unbounded, encode_event
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.composition import Allowance, price_run
 
-NOTHING_BEFORE: Final = "0" * 64
-"""Stands before the first entry."""
+NOTHING_BEFORE: Final = "0" * 64  # stands before the first entry
 
 
 class EntryKind(enum.Enum):
     """What an entry says."""
 
-    BEGUN = "begun"
-    """The history begins; holds a random name, so that no two ledgers have the same digests."""
-    BUDGET = "budget"
-    """The owner sets the lifetime budget of a data set."""
-    LIMIT = "limit"
-    """The owner sets what one analyst may spend on a data set, or lifts the limit."""
-    GRANT = "grant"
-    """The owner lets a database role spend."""
-    REVOKE = "revoke"
-    """The owner takes that back."""
-    RESERVE = "reserve"
-    """An analyst reserves the budget of a run."""
-    CHARGE = "charge"
-    """An event of a run, written before its noise is drawn."""
-    UNBOUNDED = "unbounded"
-    """The same for an event without a guarantee."""
-    CLOSE = "close"
-    """A run with charges ends."""
-    RELEASE = "release"
-    """A run without charges ends, and costs nothing."""
-    UNREADABLE = "unreadable"
-    """Stands for a kind that this program does not know; never written."""
+    BEGUN = "begun"  # the history begins; holds a random name, so that no two ledgers have the same digests
+    BUDGET = "budget"  # the owner sets the lifetime budget of a data set
+    LIMIT = "limit"  # the owner sets what one analyst may spend on a data set, or lifts the limit
+    GRANT = "grant"  # the owner lets a database role spend
+    REVOKE = "revoke"  # the owner takes that back
+    RESERVE = "reserve"  # an analyst reserves the budget of a run
+    CHARGE = "charge"  # an event of a run, written before its noise is drawn
+    UNBOUNDED = "unbounded"  # the same for an event without a guarantee
+    CLOSE = "close"  # a run with charges ends
+    RELEASE = "release"  # a run without charges ends, and costs nothing
+    UNREADABLE = "unreadable"  # stands for a kind that this program does not know; never written
 
 
 CHARGES: Final = (EntryKind.CHARGE, EntryKind.UNBOUNDED)

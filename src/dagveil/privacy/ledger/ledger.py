@@ -18,8 +18,7 @@ from dagveil.privacy.ledger.accounts import Head, Verdict, verify_entries
 from dagveil.privacy.ledger.composition import Allowance, Composition
 from dagveil.privacy.ledger.entries import Entry
 
-WAIT_SECONDS: Final = 30.0
-"""How long to wait for another process that holds the ledger."""
+WAIT_SECONDS: Final = 30.0  # how long to wait for another process that holds the ledger
 
 
 class Ledger(abc.ABC):

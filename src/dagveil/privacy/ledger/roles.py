@@ -23,9 +23,7 @@ from dagveil.privacy.ledger.ledger import LedgerRun
 from dagveil.privacy.ledger.schema import read_version
 from dagveil.privacy.ledger.store import SqlLedger, read_books
 
-OLDEST_SERVER: Final = (13,)
-"""The first with gcd, which the sums need."""
-
+OLDEST_SERVER: Final = (13,)  # the first with gcd, which the sums need
 _SET_UP_LOCK: Final = (
     0x64616776  # one key for PostgreSQL's advisory lock, so that two programs do not make tables at once
 )

@@ -16,8 +16,7 @@ from dagveil.privacy.events import Event, ExponentialChoice
 from dagveil.privacy.noise.exact import exp_bounds
 from dagveil.privacy.noise.source import NoiseSource
 
-LOOK: Final = 62
-"""Bits that each look reveals."""
+LOOK: Final = 62  # bits that each look reveals
 
 
 def choose_by_loss(losses: Sequence[Fraction], noise: NoiseSource) -> int:

@@ -11,9 +11,9 @@ from dagveil.privacy.events import ROUNDING_VARIANCE, SMALLEST_GAUSSIAN_VARIANCE
 from dagveil.privacy.filter import Filter, GaussianFilter, ZcdpFilter
 from dagveil.privacy.renyi import RenyiFilter
 
+# lattices are chosen so fine that integer noise has at least this deviation: rounding it up to an integer then costs
+# less than 0.05 %, and what Gaussian accounting gives away (docs/proofs/discrete-gaussian.md) next to nothing
 FINE_DEVIATION: Final = 2048
-"""Lattices are chosen so fine that integer noise has at least this deviation: rounding it up to an integer then costs
-less than 0.05 %, and what Gaussian accounting gives away (docs/proofs/discrete-gaussian.md) next to nothing."""
 
 
 def deviation_for(accounting: Filter, squared_sensitivity: Fraction, amount: Fraction) -> int:

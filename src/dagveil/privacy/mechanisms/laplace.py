@@ -11,9 +11,7 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteLaplace, ExponentialChoice
 from dagveil.privacy.filter import Filter, PureFilter, ZcdpFilter
 
-DIGITS: Final = 2**40
-"""Epsilons are rounded down to fractions of this denominator."""
-
+DIGITS: Final = 2**40  # epsilons are rounded down to fractions of this denominator
 PureEvent = type[DiscreteLaplace] | type[ExponentialChoice]
 
 

@@ -19,20 +19,13 @@ from dagveil.privacy.events import Event, SmoothLaplace
 from dagveil.privacy.noise.exact import exp_bounds
 from dagveil.privacy.noise.source import LARGEST_SCALE, SCALE_BITS, NoiseSource
 
-DECAY_BITS: Final = 96
-"""Powers of the decay are fractions with so many binary digits, rounded up."""
-
+DECAY_BITS: Final = 96  # powers of the decay are fractions with so many binary digits, rounded up
+# floor of the noise scale: a constant is smooth, and noise of this scale is other than 0 once in 10^13 draws
 SMALLEST_SCALE: Final = Fraction(1, 32)
-"""Floor of the noise scale: a constant is smooth, and noise of this scale is other than 0 once in 10^13 draws."""
-
-LARGEST_DELTA: Final = Fraction(1, 2)
-"""Above this the proof would need another case."""
-
-LARGEST_EPSILON: Final = 1000
-"""Above this there is nothing to protect, and logarithms would need more care."""
-
+LARGEST_DELTA: Final = Fraction(1, 2)  # above this the proof would need another case
+LARGEST_EPSILON: Final = 1000  # above this there is nothing to protect, and logarithms would need more care
+# relative part of the room for dilation, and of beta, that is given away for the error of floating point
 FLOAT_SLACK: Final = Fraction(1, 2**40)
-"""Relative part of the room for dilation, and of beta, that is given away for the error of floating point."""
 
 
 def median(values: Sequence[int] | NDArray[np.int64]) -> int:

@@ -85,8 +85,7 @@ class SeededBits:
 
 
 GAUSSIAN_BLOCKS: Final = 64
-LAPLACE_BLOCKS: Final = 32
-"""Blocks per scale: more keep more proposals at once, fewer make a smaller table."""
+LAPLACE_BLOCKS: Final = 32  # blocks per scale: more keep more proposals at once, fewer make a smaller table
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +179,8 @@ def _arrays(law: BlockLaw, bits: int) -> tuple[NDArray[np.int64], NDArray[np.int
     return below, above, kept
 
 
-LOOK: Final = 62
-"""Bits of the first look: edges up to 2^62 and their sums fit signed 64-bit integers."""
-
-CHUNK: Final = 1 << 16
-"""Draws per chunk, so that the working arrays stay in the cache."""
-
+LOOK: Final = 62  # bits of the first look: edges up to 2^62 and their sums fit signed 64-bit integers
+CHUNK: Final = 1 << 16  # draws per chunk, so that the working arrays stay in the cache
 WORD: Final = 64
 LARGEST: Final = 2**63 - 1
 

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from dagveil.errors import BudgetError
 from dagveil.privacy.filter import HomeProcess
 
+# realisable scales are floats with so many significant bits: at most a 2^-20 part above the wanted scale
 SCALE_BITS: Final = 21
-"""Realisable scales are floats with so many significant bits: at most a 2^-20 part above the wanted scale."""
-
-LARGEST_SCALE: Final = 2**50
-"""Beyond this scale noise would not fit 64-bit integers."""
+LARGEST_SCALE: Final = 2**50  # beyond this scale noise would not fit 64-bit integers
 
 
 class NoiseSource(Protocol):
@@ -88,8 +86,7 @@ def checked_scale(scale: Fraction) -> Fraction:
     return scale
 
 
-BLOCK: Final = 64
-"""Draws per call of the source."""
+BLOCK: Final = 64  # draws per call of the source
 
 
 class LaplaceBlocks:
