@@ -20,18 +20,8 @@ Integers = NDArray[np.int64]
 class BdeuScore:
     """What parents add to the log marginal likelihood of a node.
 
-    Parameters
-    ----------
-    columns
-        Names.
-    levels
-        Levels of each column.
-    codes
-        Distinct records, in the shape (records, columns).
-    counts
-        How often each came.
-    sample_size
-        Rows that the prior counts for.
+    Codes are distinct records, in the shape (records, columns), and counts how often each came; the prior counts for
+    `sample_size` rows.
 
     Examples
     --------
@@ -86,18 +76,8 @@ class BdeuScore:
 class BgeScore:
     """What parents add to the log marginal likelihood of a node.
 
-    Parameters
-    ----------
-    columns
-        Names.
-    n_rows
-        How many rows stand behind the moments.
-    means, covariance
-        Of the rows; the covariance divides by the number of rows.
-    mean_weight
-        Rows that the prior mean of 0 counts for (α_μ).
-    freedom
-        Degrees of freedom of the prior beyond the number of columns (α_w − d), above 1.
+    The covariance divides by the number of rows. The prior mean of 0 counts for `mean_weight` rows (α_μ); `freedom` is
+    the prior's degrees of freedom beyond the number of columns (α_w − d), above 1.
 
     Examples
     --------

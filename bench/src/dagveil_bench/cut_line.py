@@ -13,13 +13,7 @@ CHUNK = 65_536
 
 
 class CutLine:
-    """Forwards connections to a port on loopback until it is told not to.
-
-    Parameters
-    ----------
-    target
-        The port behind the line.
-    """
+    """Forwards connections to a port on loopback until it is told not to."""
 
     def __init__(self, target: int) -> None:
         self._target = target

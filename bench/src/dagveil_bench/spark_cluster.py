@@ -40,12 +40,7 @@ class SparkCluster:
 def start_cluster(workers: int = 2, cores: int = 1, memory: str = "1200m") -> Iterator[SparkCluster]:
     """Start a cluster that nobody else uses, and stop it afterwards.
 
-    Parameters
-    ----------
-    workers
-        How many workers.
-    cores, memory
-        Of each worker. An executor asks for 1 GB unless told otherwise.
+    An executor asks for 1 GB unless told otherwise.
     """
     home = _find_home()
     folder = Path(tempfile.mkdtemp(prefix="dagveil-spark-"))

@@ -35,23 +35,7 @@ def measure_by_plan(
     dataset: str | None,
     run: dict[str, Any],
 ) -> tuple[Evidence, Callable[[], None]]:
-    """Refuse whatever is not the plan's, then release what it asks for; return also what tells the account.
-
-    Parameters
-    ----------
-    context
-        Of the command, to tell which options were given.
-    file
-        The site's table.
-    output
-        Where the evidence will go.
-    recovery
-        What keeps the answers until then.
-    plan_path, site, dataset
-        The plan, the name of the site in it, and that of its data set in the ledger.
-    run
-        Options of a run on rows.
-    """
+    """Refuse whatever is not the plan's, then release what it asks for; return also what tells the account."""
     given = [
         option.opts[0]
         for option in context.command.params

@@ -23,12 +23,8 @@ COMMANDS: Final = "dagveil.commands"
 class LazyGroup(PlainGroup):
     """A group that knows its commands by name and one line of help.
 
-    Parameters
-    ----------
-    table
-        By name of a command, the module that defines it under this name (with underscores), and its line of help.
-    added
-        Commands that another distribution brings by entry point: their line of help, and what to install.
+    `table` has by name of a command the module that defines it under this name (with underscores), and its line of
+    help; `added` has commands that another distribution brings by entry point: their line of help, and what to install.
     """
 
     def __init__(

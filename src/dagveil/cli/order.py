@@ -101,18 +101,8 @@ def read_order(
 ) -> Order:
     """Refuse what can be refused before the ledger and the rows are opened.
 
-    Parameters
-    ----------
-    file
-        The table.
-    outputs, recovery
-        What the run writes, and what keeps its answers until then.
-    run
-        The options of `run_options`.
-    reads
-        What it reads beside rows and schema.
-    schema, budget
-        Where they are not those that the options name.
+    The recovery file keeps the answers until the outputs are written. A schema or a budget that is given stands in
+    place of the one that the options name.
     """
     run = dict(run)
     path, epsilon, delta, place = (run.pop(name) for name in ("schema_path", "epsilon", "delta", "ledger"))

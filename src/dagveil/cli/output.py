@@ -37,16 +37,8 @@ def check_writable(
 
     Folders are made. Existing files keep their content, and no new ones stay behind.
 
-    Parameters
-    ----------
-    paths
-        What will be written.
-    reads
-        What the command reads; a folder or a pattern stands for its files. None is left out.
-    ledger
-        Path or address of the ledger.
-    option
-        What names the output, for the message.
+    What the command reads may be a folder or a pattern, which stands for its files; None is left out. `option` names
+    the output, for the message.
     """
     read = [place for one in reads if one is not None for place in _list_files(str(one))]
     books = [] if ledger is None else _ledger_files(ledger)

@@ -127,16 +127,7 @@ def check_options(context: click.Context, exploring: bool) -> None:
 def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict[str, Any]) -> None:
     """Explore, print what was found, and write it.
 
-    Parameters
-    ----------
-    schema
-        Of the table.
-    delta
-        Of all budgets.
-    output
-        Where curves go: an SVG, HTML or JSON file.
-    chosen
-        Options of the exploration.
+    Curves go to the output: an SVG, HTML or JSON file.
     """
     if output:
         check_ending(output)

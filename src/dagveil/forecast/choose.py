@@ -76,21 +76,7 @@ def choose_method(
     releasing_only: bool = False,
     progress: Progress = silent,
 ) -> Choice:
-    """Choose a method for a run, before any row is read.
-
-    Parameters
-    ----------
-    schema
-        What is public; or the path of a schema.toml.
-    epsilon, delta
-        Budget of the run.
-    knowledge
-        Background knowledge; None takes the schema's.
-    releasing_only
-        Whether the method must release evidence.
-    progress
-        Told what is being done.
-    """
+    """Choose a method for a run, before any row is read."""
     schema = schema if isinstance(schema, Schema) else load_schema(schema)
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
     budget = Budget.of(epsilon, delta)
@@ -141,15 +127,7 @@ def settle_method(
     releasing_only: bool,
     progress: Progress,
 ) -> Choice:
-    """Choose the method of a run that was asked for `AUTO`.
-
-    Parameters
-    ----------
-    schema, epsilon, delta, options, calibration, accept_draft, knowledge, progress
-        Of the run.
-    releasing_only
-        As in `choose_method`.
-    """
+    """Choose the method of a run that was asked for `AUTO`."""
     check_auto(bool(options), calibration)
     schema = schema if isinstance(schema, Schema) else load_schema(schema)
     check_reviewed(schema, accept_draft=accept_draft)

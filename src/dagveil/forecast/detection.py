@@ -42,14 +42,8 @@ CRAMERS_V = "Cramér's V"
 class Weakest(msgspec.Struct, frozen=True):
     """The weakest dependence that is seen with probability `POWER`.
 
-    Parameters
-    ----------
-    scale
-        "correlation", or "Cramér's V" for columns that are counted.
-    typical
-        Of the median pair of columns; None if not even full dependence would be seen.
-    worst
-        Of the pair for which it is largest.
+    It is that of the median pair of columns (None if not even full dependence would be seen) and of the worst one; the
+    scale is "correlation", or "Cramér's V" for columns that are counted.
     """
 
     scale: str
@@ -69,15 +63,6 @@ class Weakest(msgspec.Struct, frozen=True):
 
 def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
     """Return the weakest dependence that the first test of `measure` sees, at the shares of its plan.
-
-    Parameters
-    ----------
-    schema
-        Of the table.
-    budget
-        Of the run.
-    rows
-        Nominal number of rows.
 
     Examples
     --------
@@ -104,13 +89,7 @@ def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
 
 
 def tell_visibility(schema: Schema, budget: Budget, rows: int) -> tuple[str, ...]:
-    """Say how strong a dependence must be to be seen and, if noise would drown the table, what would help.
-
-    Parameters
-    ----------
-    schema, budget, rows
-        As in `find_weakest`.
-    """
+    """Say how strong a dependence must be to be seen and, if noise would drown the table, what would help."""
     weakest = find_weakest(schema, budget, rows)
     seen = f"The weakest dependence that is seen with probability {POWER:g}: {weakest.words}."
     if weakest.typical is not None and weakest.typical <= DROWNED:

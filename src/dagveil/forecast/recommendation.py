@@ -29,18 +29,9 @@ _ORDERS = {1: "those of single columns", 2: "those of pairs", 3: "those of three
 class Point(msgspec.Struct, frozen=True):
     """One epsilon of a curve.
 
-    Parameters
-    ----------
-    epsilon
-        Exact.
-    f1, low, high
-        Mean of the skeleton's F1 over synthetic tables, and the ends of its interval; None if a run failed.
-    order
-        The largest number of columns in a released table, in most runs; None for methods that release none.
-    weakest
-        The weakest dependence that `measure` would see.
-    failure
-        Why a run failed.
+    `f1` is the mean of the skeleton's F1 over synthetic tables, between the ends of its interval; None if a run failed.
+    `order` is the largest number of columns in a released table, in most runs; None for methods that release none.
+    `weakest` is the weakest dependence that `measure` would see.
     """
 
     epsilon: Fraction
@@ -62,23 +53,9 @@ class Curve(msgspec.Struct, frozen=True):
 class Recommendation(msgspec.Struct, frozen=True):
     """What the curves say about a wanted accuracy.
 
-    Parameters
-    ----------
-    wanted_f1
-        The wanted accuracy.
-    reached
-        Whether any curve reaches it.
-    method, epsilon, f1
-        The method that reaches it with the smallest epsilon, that epsilon, and the accuracy expected there; or what is
-        best at the largest epsilon.
-    order
-        The largest order of tables that the method, or else `measure`, asks for there.
-    weakest
-        The weakest dependence that is seen there.
-    advantage
-        The most by which an attacker's true positives exceed his false ones.
-    words
-        All of it in sentences.
+    It names the method that reaches the wanted accuracy with the smallest epsilon, and the accuracy expected there; or,
+    if none reaches it, what is best at the largest epsilon. `order` is the largest order of tables that the method, or
+    else `measure`, asks for there. `advantage` is the most by which an attacker's true positives exceed false ones.
     """
 
     wanted_f1: float
@@ -102,16 +79,7 @@ def recommend(
 ) -> Recommendation:
     """Read a recommendation off curves.
 
-    Parameters
-    ----------
-    curves
-        By method, the preferred one first: it wins ties.
-    wanted_f1
-        The wanted accuracy.
-    schema, delta, rows
-        Of what was explored.
-    left
-        Epsilon that is left of the lifetime budget; not more is recommended.
+    The first curve wins ties. Not more is recommended than is `left` of the lifetime budget.
     """
     if left is not None:
         curves = [Curve(curve.method, tuple(p for p in curve.points if p.epsilon <= left)) for curve in curves]

@@ -60,12 +60,9 @@ MOST_IF_GUESSED = 0.75
 class SyntheticLaw:
     """What synthetic graphs are like.
 
-    Parameters
-    ----------
-    degree
-        Edges per column on average; None takes `EDGES_PER_COLUMN`, or half of all pairs if that is less.
-    strength
-        Mean strength of an edge: about the correlation that it gives its ends, before columns are cut into levels.
+    `degree` is edges per column on average; None takes `EDGES_PER_COLUMN`, or half of all pairs if that is less.
+    `strength` is the mean strength of an edge: about the correlation that it gives its ends, before columns are cut
+    into levels.
 
     Examples
     --------
@@ -110,18 +107,7 @@ def make_synthetic(
 ) -> SyntheticTable:
     """Draw a graph and rows.
 
-    Parameters
-    ----------
-    schema
-        Columns with their levels and bounds: all that is used of it.
-    knowledge
-        What every graph obeys.
-    law
-        How many edges there are, and how strong they are.
-    n_rows
-        Rows to draw.
-    rng
-        Seeded.
+    Of the schema, levels and bounds are all that is used.
 
     Examples
     --------

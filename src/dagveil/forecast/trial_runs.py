@@ -39,16 +39,7 @@ FEWEST_ROWS = 10_000
 class TimeLimit:
     """What is tried.
 
-    Attributes
-    ----------
-    rows
-        Of each synthetic table.
-    methods
-        Names.
-    left_out
-        Names that would take too long.
-    seconds
-        Processor seconds that are foreseen.
+    `seconds` are processor seconds that are foreseen; what is `left_out` would take too long.
     """
 
     rows: int
@@ -70,20 +61,7 @@ def fit_time_limit(
 ) -> TimeLimit:
     """Leave out the slowest methods, then cut rows, until the forecast is within the limit.
 
-    Parameters
-    ----------
-    schema, knowledge
-        What is tried on.
-    methods
-        What would be tried; the first one is never left out.
-    budgets, models
-        Runs of each method.
-    rows
-        Rows that each synthetic table should have.
-    limit
-        Processor seconds.
-    may_leave_out
-        Whether methods may be left out; methods that were asked for by name may not.
+    The first method is never left out, and none is that was asked for by name.
     """
 
     def foresee(names: Sequence[Method], n_rows: int) -> float:
@@ -127,14 +105,7 @@ STAGE = "trial runs on synthetic tables"
 class TrialRun:
     """All runs on one synthetic table.
 
-    Parameters
-    ----------
-    schema, knowledge, law, rows
-        What the table is drawn from.
-    seed, model
-        Which table it is.
-    methods, budgets
-        Every method runs at every budget, with the same seed of its noise.
+    Every method runs at every budget, with the same seed of its noise.
     """
 
     schema: Schema
@@ -158,17 +129,7 @@ class TrialOutcome(msgspec.Struct, frozen=True):
 
 
 def run_trials(trials: Sequence[TrialRun], workers: int, progress: Progress) -> list[TrialOutcome]:
-    """Run all of them, in one process or in several; the outcomes are the same.
-
-    Parameters
-    ----------
-    trials
-        One for each synthetic table.
-    workers
-        Processes.
-    progress
-        Told how many runs are done.
-    """
+    """Run all of them, in one process or in several; the outcomes are the same."""
     total = sum(len(one.methods) * len(one.budgets) for one in trials)
     done: list[TrialOutcome] = []
 
@@ -183,15 +144,7 @@ def run_trials(trials: Sequence[TrialRun], workers: int, progress: Progress) -> 
 
 
 def run_trial(trial: TrialRun, told: Callable[[int], None] | None = None) -> list[TrialOutcome]:
-    """Run every method at every budget on one synthetic table.
-
-    Parameters
-    ----------
-    trial
-        What to run.
-    told
-        Told after each run how many are done.
-    """
+    """Run every method at every budget on one synthetic table."""
     key = (trial.seed, trial.model)
     rng = np.random.default_rng(key)
     made = make_synthetic(trial.schema, trial.knowledge, trial.law, trial.rows, rng)

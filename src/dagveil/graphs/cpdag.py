@@ -104,10 +104,7 @@ def find_extension(
     D. Dor and M. Tarsi, A simple algorithm to construct a consistent extension of a partially oriented graph, 1992:
     remove, again and again, a node that can be the last of an order. Ties are broken by the order of `nodes`.
 
-    Returns
-    -------
-    frozenset of (tail, head) or None
-        All edges, or None when there is no such DAG.
+    The answer is None when there is no such DAG.
 
     Examples
     --------

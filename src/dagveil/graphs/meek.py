@@ -25,17 +25,6 @@ def close(
     result depends neither on the order of the nodes nor on that of the edges. When the input contradicts itself, so
     that one round turns an edge both ways, the edge stays undirected.
 
-    Parameters
-    ----------
-    nodes : tuple of str
-    directed : iterable of (tail, head)
-    undirected : iterable of pairs
-
-    Returns
-    -------
-    directed : frozenset of (tail, head)
-    undirected : frozenset of frozenset
-
     Examples
     --------
     >>> directed, undirected = close(("a", "b", "c"), {("a", "b")}, {frozenset({"b", "c"})})

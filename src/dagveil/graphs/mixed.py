@@ -48,11 +48,7 @@ class Edge(NamedTuple):
 class MixedGraph(msgspec.Struct, frozen=True, dict=True):
     """A graph with a mark at each end of each edge, at most one edge for each pair.
 
-    Parameters
-    ----------
-    nodes : tuple of str
-    edges : frozenset of Edge
-        Each may be given from either end; they are kept with the alphabetically first node first.
+    An edge may be given from either end; it is kept with the alphabetically first node first.
 
     Examples
     --------

@@ -41,10 +41,7 @@ _NOISE = ("lattice", "variance", "diagonal_variance", "values")
 def add_releases(sites: Sequence[Sequence[Release]]) -> tuple[Release, ...]:
     """Add the releases of several sites, question by question.
 
-    Parameters
-    ----------
-    sites
-        What each site released: the same questions in the same order. Noise may differ from site to site.
+    The questions and their order are the same at all sites; noise may differ from site to site.
 
     Examples
     --------
@@ -161,15 +158,7 @@ def combine_evidence(evidence: Sequence[Evidence | str | Path]) -> Evidence:
 
 
 def combine_receipts(name: str, parts: Sequence[Part]) -> Receipt:
-    """Write what holds for evidence of several sites: the largest of their budgets, if nobody is at two of them.
-
-    Parameters
-    ----------
-    name
-        Of the study.
-    parts
-        What each site brought; its receipt stands beside this one.
-    """
+    """Write what holds for evidence of several sites: the largest of their budgets, if nobody is at two of them."""
     receipts = [part.receipt for part in parts]
     largest = max(receipts, key=lambda receipt: Fraction(receipt.epsilon))
     delta = max(Fraction(receipt.delta) for receipt in receipts)

@@ -108,18 +108,8 @@ class PlannedSite(msgspec.Struct, frozen=True):
 class MeasurementPlan(msgspec.Struct, frozen=True):
     """Everything that custodians agree on before anyone looks at rows.
 
-    Parameters
-    ----------
-    schema
-        Of every site; a site's own may differ in the data set's name, the nominal rows and whether they are public.
-    method, settings
-        Method that the evidence is for, and its settings.
-    noise
-        Law of the noise.
-    sites
-        Who takes part.
-    asks
-        The questions, in order, with their shares of each site's budget.
+    A site's own schema may differ in the data set's name, the nominal rows and whether they are public. Asks are in
+    order, with their shares of each site's budget.
     """
 
     format: Literal["dagveil-plan"]

@@ -17,18 +17,9 @@ if TYPE_CHECKING:
 class Attempts:
     """What was tried, in words.
 
-    Attributes
-    ----------
-    effort, created
-        How hard, and when.
-    rows
-        What was tried, and how far that got.
-    violations
-        What broke the claim; empty if nothing did.
-    mismatches
-        Where the certificate is about something else than the result.
-    bound
-        The largest epsilon that was proved, to stand beside the claim; empty if no tables were told apart.
+    `rows` say what was tried, and how far that got; `mismatches` where the certificate is about something else than the
+    result. `bound` is the largest epsilon that was proved, to stand beside the claim; empty if no tables were told
+    apart.
     """
 
     effort: str

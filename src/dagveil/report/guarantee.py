@@ -67,16 +67,9 @@ class Slice:
 class Spending:
     """The budget of a receipt in slices.
 
-    Parameters
-    ----------
-    slices
-        Spent parts, in the order in which they were first charged.
-    unspent
-        Share of the total that was never charged.
-    unpriced
-        Number of events that the accounting cannot charge.
-    contradictions
-        What does not add up, in sentences; empty for every receipt that dagveil wrote.
+    Slices are in the order in which they were first charged; `unspent` is the share of the total that never was.
+    `unpriced` counts events that the accounting cannot charge. `contradictions` say what does not add up; there are
+    none in a receipt that dagveil wrote.
     """
 
     slices: tuple[Slice, ...]

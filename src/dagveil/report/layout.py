@@ -72,12 +72,7 @@ def order_nodes(nodes: Sequence[str], arrows: Iterable[Arc]) -> tuple[str, ...]:
 def rank_nodes(order: Sequence[str], arcs: Iterable[Arc]) -> dict[str, int]:
     """Give each node a layer below all that point to it, with short edges.
 
-    Parameters
-    ----------
-    order
-        Nodes, so that every arc goes from an earlier to a later one.
-    arcs
-        Edges, each from the earlier to the later node.
+    Every arc goes from an earlier to a later node of the order.
 
     Examples
     --------
@@ -234,15 +229,7 @@ ROUNDS: Final = 24
 
 
 def place_spots(grid: Grid, widths: Sequence[float]) -> list[float]:
-    """Return the centre of each spot.
-
-    Parameters
-    ----------
-    grid
-        Spots in their final order.
-    widths
-        Width of each node's box; passing points have none.
-    """
+    """Return the centre of each spot."""
     centres = [0.0] * len(grid.above)
     steps = [_steps(grid, layer, widths) for layer in grid.layers]
     for layer, room in zip(grid.layers, steps, strict=True):
@@ -262,12 +249,7 @@ def keep_apart(wishes: Sequence[float], weights: Sequence[float], steps: Sequenc
 
     This is isotonic regression on wishes minus steps, solved by pooling adjacent violators.
 
-    Parameters
-    ----------
-    wishes, weights
-        Wished place of each spot and how much it counts.
-    steps
-        Smallest place of each spot if the first stood at 0.
+    Steps are the smallest places if the first stood at 0.
 
     Examples
     --------
@@ -370,17 +352,8 @@ class Size(NamedTuple):
 class Layout:
     """Where everything stands.
 
-    Parameters
-    ----------
-    positions
-        Centre of each node's box.
-    boxes
-        Size of each node's box.
-    routes
-        For each edge, points from source to target. Between two points the edge runs as a curve that starts and
-        ends upright; between points above each other, as a line.
-    width, height
-        Size of the drawing.
+    Positions are centres of boxes. A route has points from source to target: between two points the edge runs as a
+    curve that starts and ends upright; between points above each other, as a line.
     """
 
     positions: Mapping[str, Point]
@@ -393,14 +366,8 @@ class Layout:
 def place_graph(nodes: Sequence[str], arrows: Sequence[Arc], lines: Sequence[Arc]) -> Layout:
     """Lay out a graph in layers.
 
-    Parameters
-    ----------
-    nodes
-        Names.
-    arrows
-        Directed edges (source, target); the source stands above, unless the arrows form a cycle.
-    lines
-        Undirected edges, as two names each; they follow the order that the arrows leave open.
+    The source of an arrow stands above, unless the arrows form a cycle. Lines follow the order that the arrows leave
+    open.
 
     Examples
     --------

@@ -169,12 +169,7 @@ class ReportModel:
 def build_model(result: Result, certificate: Certificate | None = None) -> ReportModel:
     """Build the page of a result.
 
-    Parameters
-    ----------
-    result
-        The same result gives the same page, byte for byte.
-    certificate
-        Of an audit; None leaves the section about it out.
+    The same result gives the same page, byte for byte. Without a certificate the section about an audit is left out.
     """
     graph, receipt = result.graph, result.receipt
     spending = itemise(receipt)

@@ -240,18 +240,8 @@ def draw_graph(
     with the confidence of the edge. A hollow arrowhead or dot marks a direction that fewer than half of the redraws
     confirm.
 
-    Parameters
-    ----------
-    graph
-        Of a result.
-    title
-        Title for screen readers and tooltips.
-    note
-        Printed above the graph: what nobody may overlook when the picture travels alone.
-    legend_place
-        Whether the legend is part of the drawing.
-    differing
-        Pairs that another result joins differently: a broad halo runs along their edges.
+    The note is printed above the graph: what nobody may overlook when the picture travels alone. A broad halo runs
+    along the edges of pairs that another result joins differently.
 
     Examples
     --------

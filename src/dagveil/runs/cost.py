@@ -98,30 +98,9 @@ SEARCH_WEIGHTS = {Search.JOINT: 0.9, Search.PAIRS: 0.9, Search.TRIPLES: 2.2, Sea
 class Work:
     """The size of a run, in public numbers.
 
-    Parameters
-    ----------
-    schema
-        Columns and levels.
-    rows
-        Nominal rows; 0 if they are nowhere declared.
-    counted
-        Sets of columns whose tables are counted.
-    tables, cells
-        Released tables, and numbers in them.
-    features
-        Numbers per row in a matrix of moments; 0 if there is none.
-    search
-        Kind of evidence.
-    redraws
-        How often noise is drawn again for confidence.
-    noise
-        Where noise comes from.
-    held
-        Whether the rows are in memory already.
-    adaptive
-        Whether a first search over what was released chooses the later questions.
-    engine
-        Where rows are counted.
+    `rows` are nominal, 0 if they are nowhere declared. `counted` are sets of columns whose tables are counted, `tables`
+    and `cells` what is released, `features` numbers per row in a matrix of moments. `held` rows are in memory already.
+    If `adaptive`, a first search over what was released chooses the later questions.
     """
 
     schema: Schema
@@ -166,13 +145,6 @@ class Cost:
 
 def estimate_cost(work: Work, speed: Speed) -> Cost:
     """Foresee time and memory.
-
-    Parameters
-    ----------
-    work
-        Size of the run.
-    speed
-        Constants of the machine.
 
     Examples
     --------
@@ -297,15 +269,7 @@ SPARED = 0.9
 
 
 def check_fits(work: Work, speed: Speed, available: float | None = None) -> Cost:
-    """Refuse a run that cannot fit into memory, and say what would.
-
-    Parameters
-    ----------
-    work, speed
-        As in `estimate_cost`.
-    available
-        Bytes; None asks the operating system.
-    """
+    """Refuse a run that cannot fit into memory, and say what would."""
     cost = estimate_cost(work, speed)
     room = available_memory() if available is None else available
     if room is None or cost.memory <= SPARED * room:
@@ -393,19 +357,7 @@ def work_of_run(
     noise: NoiseKind = NoiseKind.OPENDP,
     held: bool = False,
 ) -> Work:
-    """Return the size of a run that follows no plan file: about, since its later questions follow from answers.
-
-    Parameters
-    ----------
-    schema, method, accounting, settings, knowledge
-        Of the run, settled before a row is touched.
-    redraws
-        Of the search that follows.
-    noise
-        Where noise comes from.
-    held
-        Whether the rows are in memory already.
-    """
+    """Return the size of a run that follows no plan file: about, since its later questions follow from answers."""
     rows = schema.nominal_rows or 0
     names = tuple(schema.columns)
     numeric = all(isinstance(column, Numeric) and column.bins is None for column in schema.columns.values())

@@ -44,30 +44,11 @@ _NAMES = tuple("abcdefghij")
 class Speed(msgspec.Struct, frozen=True, kw_only=True):
     """Processor seconds of small pieces of work; the defaults are those of one core of a small server.
 
-    Parameters
-    ----------
-    start
-        Starting the program.
-    read_cell, read_number
-        Reading one cell of a CSV file, with levels or a number.
-    row_cell
-        Packing one cell when rows are reduced to the distinct ones.
-    row
-        Sorting one row for that.
-    count_cell
-        Counting one cell in a pass over rows.
-    moment
-        One product in a matrix of moments.
-    quantise
-        Scaling, shrinking and rounding one number for it.
-    draw, exact_draw
-        One draw of noise, from OpenDP or from the exact sampler.
-    table
-        What a released table costs beyond its draws.
-    search
-        One search for a graph, divided by columns to the power `SEARCH_GROWTH`.
-    eigen
-        Eigenvectors of a matrix, divided by the third power of its size.
+    They are for: starting the program; reading one cell of a CSV file, with levels or a number; packing one cell when
+    rows are reduced to the distinct ones, and sorting one row for that; counting one cell in a pass over rows; one
+    product in a matrix of moments, and scaling, shrinking and rounding one number for it; one draw of noise, from
+    OpenDP or from the exact sampler; what a released table costs beyond its draws; one search for a graph, divided by
+    columns to the power `SEARCH_GROWTH`; eigenvectors of a matrix, divided by the third power of its size.
     """
 
     start: float = 2.5

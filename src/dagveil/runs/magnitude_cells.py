@@ -44,18 +44,9 @@ NORMAL_IQR: Final = 1.349
 class ColumnBounds:
     """What the released counts say about one column.
 
-    Parameters
-    ----------
-    column
-        Its name.
-    bounds
-        Outer edges of the outermost cells that noise does not explain.
-    center
-        Noisy median.
-    spread
-        Distance of the noisy quartiles / 1.349; None where no cell lies between them, so that it could be anything.
-    beyond
-        Whether values lie beyond the outermost power of two; the bounds then end there.
+    Bounds are outer edges of the outermost cells that noise does not explain, the center is the noisy median, and the
+    spread the distance of the noisy quartiles / 1.349; None where no cell lies between them, so that it could be
+    anything. `beyond` tells whether values lie beyond the outermost power of two; the bounds then end there.
     """
 
     column: str
@@ -108,18 +99,8 @@ def read_counts(
 ) -> ColumnBounds | None:
     """Read bounds, median and spread of one column from its noisy counts; None if no cell stands out.
 
-    Parameters
-    ----------
-    released
-        Counts below the first cut, between cuts, above the last one, and of missing values.
-    cuts
-        The public edges of the cells.
-    start
-        The public number around which they lie.
-    threshold
-        Cells with fewer rows count as empty.
-    coverage
-        Share of the rows that the bounds need to hold.
+    Counts are those below the first cut, between cuts, above the last one, and of missing values. Cells with fewer rows
+    than the threshold count as empty; coverage is the share of the rows that the bounds need to hold.
 
     Examples
     --------

@@ -75,13 +75,8 @@ def _sync(path: Path) -> None:
 def open_curator(run: PreparedRun, settings: object, recovery: str | Path | None) -> Iterator[Curator]:
     """Reserve a run, or take up one that stopped, and close it when all is released.
 
-    Parameters
-    ----------
-    run, settings
-        What is asked, and what it may cost.
-    recovery
-        The file that keeps what is released; None keeps nothing. Without a ledger and with seeded noise nothing is
-        kept either: such a run can be repeated at no cost.
+    The recovery file keeps what is released; None keeps nothing. Without a ledger and with seeded noise nothing is kept
+    either: such a run can be repeated at no cost.
     """
     table = run.table()
     if recovery is None or not run.recorded or not run.noise.private:

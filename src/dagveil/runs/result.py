@@ -279,13 +279,7 @@ _DOCUMENT = Document(
 
 
 def result_from_json(text: str | bytes) -> Result:
-    """Read a result back.
-
-    Parameters
-    ----------
-    text
-        What `Result.to_json` wrote.
-    """
+    """Read a result back."""
     return _DOCUMENT.read(text)
 
 
@@ -348,14 +342,7 @@ def tell_solidity(
 ) -> tuple[str, ...]:
     """Say in a few sentences how much of a graph is solid.
 
-    Parameters
-    ----------
-    graph, misses, false_edges
-        Of the result.
-    visible
-        Cramér's V that half of the pairs must exceed to be seen.
-    alternatives
-        What `find_alternatives` found.
+    Half of the pairs must exceed a Cramér's V of `visible` to be seen; `alternatives` are those of `find_alternatives`.
     """
     edges = graph.edges
     weak = sum(edge.confidence is not None and edge.confidence < SOLID for edge in edges)

@@ -49,13 +49,7 @@ class _Content(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def load_knowledge(path: str | Path) -> Knowledge:
-    """Read `tiers`, `forbidden` and `required`, at the top of the file or under [knowledge] as in a schema.
-
-    Parameters
-    ----------
-    path
-        A TOML file.
-    """
+    """Read `tiers`, `forbidden` and `required`, at the top of the file or under [knowledge] as in a schema."""
     document = load_toml(path, KnowledgeError, "the knowledge", "give the path of a knowledge file")
     return _read(document, f"the knowledge in {path}")
 
@@ -283,22 +277,8 @@ def open_run(
 ) -> Iterator[tuple[PreparedRun, Curator]]:
     """Check everything that needs no rows, reserve, hand out the one curator, and close when all is released.
 
-    Parameters
-    ----------
-    source, schema, budget
-        The rows, what is public about them, and what the run may cost.
-    method, settings, calibration
-        What is asked.
-    knowledge
-        Background knowledge; None takes the schema's.
-    accounting
-        The filter; None lets the method choose it.
-    redraws
-        Those of the search that is to follow: a run that would not fit into memory is refused before it spends.
-    work
-        How large the run is; None forecasts it.
-    run
-        Options of every run.
+    `redraws` are those of the search that is to follow: a run that would not fit into memory is refused before it
+    spends. What is None is found here: knowledge in the schema, accounting by the method, work by forecast.
     """
     check_reviewed(schema, accept_draft=run.get("accept_draft", False))
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge

@@ -70,19 +70,7 @@ _LEVELS: Final[tuple[Literal["marginal_level", "conditional_level"], ...]] = ("m
 def vary_levels(
     graph: Cpdag, settings: SkeletonSettings, search: Callable[[SkeletonSettings], Cpdag], progress: Progress
 ) -> tuple[Variation, ...]:
-    """Search again at neighbouring levels, and tell what differs from the graph.
-
-    Parameters
-    ----------
-    graph
-        What the search found at its own levels.
-    settings
-        Its levels.
-    search
-        The search at other levels, over the same evidence: post-processing, so it is free.
-    progress
-        Told after each search.
-    """
+    """Search again at neighbouring levels, and tell what differs from the graph."""
     steps = [(name, factor * getattr(settings, name)) for name in _LEVELS for factor in FACTORS]
     steps = [(name, float(f"{value:.6g}")) for name, value in steps if value <= MOST_LEVEL]
     variations = []
@@ -277,18 +265,8 @@ def search_by(
 ) -> Callable[[Independence], Cpdag]:
     """Return the search by tests or by score, for any tests.
 
-    Parameters
-    ----------
-    columns
-        Of the graph; tests may cover fewer.
-    settings, skeleton_settings
-        Of the search by tests.
-    rule
-        Tests or score.
-    knowledge
-        Background knowledge about the columns.
-    score
-        The search by score, given the tests, what is known about their columns, the tests' graph, and their level.
+    The columns are those of the graph; tests may cover fewer. `score` searches given the tests, what is known about
+    their columns, the tests' graph, and their level.
     """
 
     def find(tests: Independence) -> Cpdag:

@@ -46,22 +46,8 @@ REFUSALS: Final = {
 class Call:
     """One call.
 
-    Parameters
-    ----------
-    verb, path, summary
-        What it is and does.
-    act
-        Called with the service, the parts of the path, and what the body or the query holds.
-    gives
-        Type of the answer; None for a file, or for text.
-    status
-        Of a good answer.
-    body
-        Type of a JSON body, or the media type of another one.
-    query
-        Type of the query.
-    media
-        Type of the answer.
+    `act` is called with the service, the parts of the path, and what the body or the query holds. `gives` is the type
+    of the answer, None for a file or for text; `body` is the type of a JSON body, or the media type of another one.
     """
 
     verb: str
@@ -213,15 +199,7 @@ def answer(status: int, content: object) -> Response:
 
 
 def list_routes(service: StudioService, most_uploaded: int) -> list[Route]:
-    """Return the routes of the API.
-
-    Parameters
-    ----------
-    service
-        Does what is asked.
-    most_uploaded
-        Bytes of an upload, at most.
-    """
+    """Return the routes of the API."""
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response
     from starlette.routing import Route

@@ -37,17 +37,7 @@ class Limits:
 
 
 def open_service(folder: Folder, ledger: str, limits: Limits | None = None) -> StudioService:
-    """Open everything behind the studio; the caller closes `service.books`.
-
-    Parameters
-    ----------
-    folder
-        Where data sets, jobs and results are.
-    ledger
-        Path or URL of the ledger.
-    limits
-        How much is taken on; None takes the defaults.
-    """
+    """Open everything behind the studio; the caller closes `service.books`."""
     from sqlalchemy.engine import make_url
 
     shown = make_url(ledger).render_as_string(hide_password=True) if "://" in ledger else str(Path(ledger).absolute())
@@ -64,19 +54,7 @@ def open_service(folder: Folder, ledger: str, limits: Limits | None = None) -> S
 
 
 def make_app(service: StudioService, place: Place, keys: Keys, limits: Limits | None = None) -> AccessControl:
-    """Return the application.
-
-    Parameters
-    ----------
-    service
-        Does what is asked.
-    place
-        Where it listens.
-    keys
-        Who may enter.
-    limits
-        How much is taken on; None takes the defaults.
-    """
+    """Return the application."""
     try:
         from starlette.applications import Starlette
         from starlette.exceptions import HTTPException
@@ -136,18 +114,7 @@ def serve(
 ) -> None:
     """Serve a folder until stopped by a signal; runs go on in processes of their own.
 
-    Parameters
-    ----------
-    place
-        The folder.
-    ledger
-        Path or URL of the ledger.
-    host, port
-        Where to listen; port 0 takes a free one.
-    ready
-        Told the address with the token and the ledger's place, once it is bound.
-    limits
-        How much is taken on; None takes the defaults.
+    Port 0 takes a free one. `ready` is told the address with the token and the ledger's place, once it is bound.
     """
     os.umask(0o077)  # whatever the studio and its runs write is for their owner alone
     folder = Folder.open(place)

@@ -103,18 +103,8 @@ OTHER_LEDGER: Final = (
 class JobRunner:
     """The processes of one folder; used by one server at a time.
 
-    Parameters
-    ----------
-    folder, store
-        Where files and jobs are.
-    ledger
-        Place of the ledger, with everything that is needed to open it.
-    shown
-        The same place as it may be shown: without a password.
-    books
-        The same ledger, open.
-    most
-        Jobs at the same time.
+    `ledger` is its place with everything that is needed to open it, `shown` the same as it may be shown: without a
+    password.
     """
 
     def __init__(

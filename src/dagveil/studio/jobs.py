@@ -244,15 +244,7 @@ PAID: Final = ("evidence.json", "result.json")
 
 
 def is_kept(place: Path, run: RunRecord | None) -> bool:
-    """Say whether a run was charged and only its recovery file has what it released.
-
-    Parameters
-    ----------
-    place
-        The folder of the job's files.
-    run
-        Its run in the ledger, if there is one.
-    """
+    """Say whether a run was charged and only its recovery file has what it released."""
     saved = any((place / name).exists() for name in PAID)
     return run is not None and bool(run.events) and not saved and (place / RECOVERY).exists()
 

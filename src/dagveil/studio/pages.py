@@ -69,12 +69,7 @@ def show_refusal(told: Refused, base: str) -> Response:
 def list_routes(service: StudioService, base: str) -> list[Route]:
     """Return the pages.
 
-    Parameters
-    ----------
-    service
-        Knows everything that they show.
-    base
-        What the paths in their links begin with.
+    The paths in their links begin with `base`.
     """
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response

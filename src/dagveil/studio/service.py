@@ -53,14 +53,7 @@ KEPT: Final = ("file", "tiers", "forbidden", "required")
 class StudioService:
     """Everything that a visitor can ask for.
 
-    Parameters
-    ----------
-    folder, store, runner
-        Files, jobs and their processes.
-    books
-        The ledger.
-    shown
-        The ledger's place without a password.
+    `shown` is the ledger's place without a password.
     """
 
     def __init__(self, folder: Folder, store: JobStore, runner: JobRunner, books: Ledger, shown: str) -> None:

@@ -48,14 +48,7 @@ _FREE: Final = {
 def show_charge(job: Job, run: RunRecord | None, ledger: str) -> Charge:
     """Tell what a job has cost according to the ledger.
 
-    Parameters
-    ----------
-    job
-        The job.
-    run
-        Its run in the ledger, if there is one.
-    ledger
-        Place of the ledger that the studio uses now.
+    `ledger` is the one that the studio uses now.
     """
     if job.order.kind is not JobKind.RUN:
         return _nothing(_FREE[job.order.kind])
@@ -78,12 +71,7 @@ def _nothing(words: str) -> Charge:
 def show_job(job: Job, run: RunRecord | None, place: Path, ledger: str) -> JobFacts:
     """Show a job.
 
-    Parameters
-    ----------
-    job, run, ledger
-        As in `show_charge`.
-    place
-        The folder of its files.
+    `place` is the folder of its files.
     """
     order = job.order
     return JobFacts(
@@ -211,17 +199,6 @@ SINGLE = (
 
 def foresee(schema: Schema, method: str, budget: Budget, redraws: int) -> PlanFacts:
     """Tell what a run would ask and take.
-
-    Parameters
-    ----------
-    schema
-        Reviewed.
-    method
-        Its name.
-    budget
-        Of the run.
-    redraws
-        Of the search that follows.
 
     Examples
     --------

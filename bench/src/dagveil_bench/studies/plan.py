@@ -39,20 +39,11 @@ class Role(enum.Enum):
 class DataSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One data set.
 
-    Parameters
-    ----------
-    source
-        What is sampled: a source of `dagveil_bench.studies.datasets`, or the name of a plug-in with its arguments; or
-        what the study's task takes, such as a design of tests, or a data set and a mechanism of local privacy.
-    label
-        As in tables; the source if empty. Samples are seeded by it.
-    variants
-        Other sources of the same rows, by name, for methods that ask for them: such as rows in public bins.
-    rows
-        Numbers of rows in place of the study's.
-    stand_in
-        What is sampled in its place where its records are not installed. Tables name it, as simulated if it has no
-        label of its own.
+    The source is one of `dagveil_bench.studies.datasets`, or the name of a plug-in with its arguments; or what the
+    study's task takes, such as a design of tests, or a data set and a mechanism of local privacy. Samples are seeded by
+    the label, which is the source if empty. Variants are other sources of the same rows, for methods that ask for them:
+    such as rows in public bins. Rows stand in place of the study's. The stand-in is sampled where the records are not
+    installed; tables name it, as simulated if it has no label of its own.
     """
 
     source: Name
@@ -70,30 +61,9 @@ class DataSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One method with what was chosen for it.
 
-    Parameters
-    ----------
-    method
-        Name, also of a plug-in.
-    label
-        As in tables; made from the choices if empty.
-    calibration
-        sound or paper.
-    settings
-        Of the method, by name.
-    budget_setting
-        Setting that is given the budget as well, for published methods that take an epsilon per round.
-    budgets
-        In place of the study's.
-    data
-        Labels of the data sets that it takes; all if empty.
-    rows
-        Numbers of rows that it takes; all if empty.
-    repetitions
-        At most so many, for runs that take long; None for the study's.
-    variant
-        Variant of the data sets that it gets.
-    role
-        contender or ceiling.
+    An empty label is made from the choices. The budget setting is given the budget as well, for published methods that
+    take an epsilon per round. Budgets stand in place of the study's; data and rows are those that it takes, all if
+    empty. Repetitions are at most so many, for runs that take long.
     """
 
     method: Name
@@ -138,19 +108,10 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Figures of one method as they were published.
 
-    Parameters
-    ----------
-    method
-        Label of the method beside which they stand.
-    metric
-        What they measure.
-    source
-        Where they are printed, and how they differ from ours.
-    budgets, rows
-        Of the figures; empty if a figure holds for any budget, or for any number of rows.
-    values
-        For each data set one figure per budget, or per number of rows, or a single one; with both, all budgets of the
-        first number of rows come first. nan where none is printed.
+    They stand beside the method of this label. The source says where they are printed, and how they differ from ours. A
+    figure holds for any budget, or any number of rows, if these are empty. Values have for each data set one figure per
+    budget, or per number of rows, or a single one; with both, all budgets of the first number of rows come first; nan
+    where none is printed.
     """
 
     method: Name
@@ -204,34 +165,10 @@ class Miniature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Study(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A study.
 
-    Parameters
-    ----------
-    name
-        Also of its store.
-    title, reproduces, notes
-        For people.
-    task
-        What one run is: graph, independence, local, sites or reports.
-    data, methods, budgets, rows
-        All combinations are run, but where a data set or a method says otherwise.
-    repetitions
-        Runs of each combination.
-    samples
-        Samples that the repetitions share; 0 draws one for each. All methods and budgets see the same samples.
-    seed
-        Of samples and noise.
-    delta
-        Of every budget.
-    metrics
-        In tables and figures; the store has them all.
-    limit
-        Seconds after which a run is given up; none if not given.
-    champion
-        Label of the method about which the page says where others have a higher F1.
-    published
-        Figures to stand beside ours.
-    quick
-        The miniature.
+    All combinations of data, methods, budgets and rows are run, but where a data set or a method says otherwise. The
+    repetitions share so many samples; 0 draws one for each, and all methods and budgets see the same. Metrics are those
+    of tables and figures; the store has them all. A run is given up after `limit` seconds. The champion is the method
+    about which the page says where others have a higher F1; published figures stand beside ours.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]

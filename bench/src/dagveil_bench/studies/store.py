@@ -82,15 +82,7 @@ class Session:
 
 
 class Store:
-    """All runs of a study.
-
-    Parameters
-    ----------
-    path
-        Of the file.
-    create
-        Whether a missing file is made.
-    """
+    """All runs of a study."""
 
     def __init__(self, path: str | Path, *, create: bool = False) -> None:
         self._path = Path(path)

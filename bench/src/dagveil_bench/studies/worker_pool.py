@@ -58,14 +58,7 @@ class _Worker:
 class WorkerPool(Generic[Job, Product]):
     """Processes that do one job at a time.
 
-    Parameters
-    ----------
-    work
-        Does a job, in another process: a function of a module.
-    workers
-        Processes.
-    limit
-        Seconds after which a job is given up.
+    The work is a function of a module. A job is given up after `limit` seconds.
     """
 
     def __init__(self, work: Callable[[Job], Product], workers: int, limit: float | None = None) -> None:

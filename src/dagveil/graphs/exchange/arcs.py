@@ -47,14 +47,8 @@ def join_arcs(
 ) -> Dag | Cpdag:
     """Return the graph of some arcs.
 
-    Parameters
-    ----------
-    nodes
-        Names.
-    arcs
-        (tail, head, kind); the kind is "directed", "undirected" or not told.
-    family
-        "dag" or "cpdag"; if it is not told, directed edges without a cycle are a Dag.
+    Arcs are (tail, head, kind); the kind is "directed", "undirected" or not told. If the family is not told, directed
+    edges without a cycle are a Dag.
 
     Examples
     --------

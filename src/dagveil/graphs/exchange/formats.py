@@ -142,14 +142,8 @@ EXPORTERS: Final = {
 def write_graph(graph: Dag | Cpdag, form: Format, extension: Extension = Extension.REFUSE) -> str:
     """Return a graph as text.
 
-    Parameters
-    ----------
-    graph
-        A graph. With an extension, the DAG that it chooses is written.
-    form
-        DOWHY is GML of a DAG: without an extension a graph with undirected edges is refused.
-    extension
-        Which DAG of a CPDAG to take.
+    With an extension, the DAG that it chooses is written. DOWHY is GML of a DAG: without an extension a graph with
+    undirected edges is refused.
 
     Examples
     --------
