@@ -14,10 +14,10 @@ from dagveil_bench.speed import Timing, p_value
 from dagveil_bench.speed_history import (
     SpeedEntry,
     append_entry,
+    describe_changes,
     list_ratios,
     make_entry,
     read_history,
-    tell_changes,
 )
 from dagveil_bench.studies.machine import THREADS
 
@@ -45,16 +45,16 @@ def test_entries_come_back_in_order(tmp_path):
 
 
 def test_only_a_fall_beyond_a_fifth_is_warned_about():
-    lines, warnings = tell_changes(entry(a=10.0, b=10.0, c=10.0, gone=1.0), entry(a=8.1, b=7.9, c=13.0, new=2.0))
+    lines, warnings = describe_changes(entry(a=10.0, b=10.0, c=10.0, gone=1.0), entry(a=8.1, b=7.9, c=13.0, new=2.0))
     assert len(warnings) == 1
     assert "b: 10 × before, 7.9 × now (-21%)" in warnings[0]
     assert sum("before" in line for line in lines) == 3
-    assert tell_changes(None, entry(a=1.0))[1] == []
+    assert describe_changes(None, entry(a=1.0))[1] == []
 
 
 def test_other_machines_and_versions_are_told():
     now = SpeedEntry("now", {"a": 1.0}, {"numpy": "2"}, "another")
-    text = "\n".join(tell_changes(entry(a=1.0), now)[0])
+    text = "\n".join(describe_changes(entry(a=1.0), now)[0])
     assert "another one: a machine" in text
     assert "numpy was 1, and is 2 now" in text
 

@@ -17,7 +17,7 @@ from dagveil_bench.speed import AUTHORS_SECONDS
 from dagveil_bench.studies.figure import list_panels
 from dagveil_bench.studies.jobs import list_jobs
 from dagveil_bench.studies.metrics import Metric
-from dagveil_bench.studies.page import Form, list_defeats, tell_defeats, write_page
+from dagveil_bench.studies.page import Form, describe_defeats, list_defeats, write_page
 from dagveil_bench.studies.plan import Role, Study
 from dagveil_bench.studies.reading import load_study, parse_study, shipped_studies
 from dagveil_bench.studies.summary import Axis, Estimate, Spot, choose_axis, summarise
@@ -218,17 +218,17 @@ def test_defeats_are_listed_and_told_apart() -> None:
         (1.0, "svt-pc", False),
         (3.0, "svt-pc", False),
     ]
-    told = tell_defeats(study, spots, Metric.SKELETON_F1).splitlines()
+    told = describe_defeats(study, spots, Metric.SKELETON_F1).splitlines()
     assert told[0] == (
         "`measure` has not the highest mean in 2 of 3 cells, in 1 of them by more than both half-widths together:"
     )
     assert told[2] == "- asia, ε = 1: em-pc 0.610, measure 0.500; beyond both intervals"
     assert told[3] == "- asia, ε = 1: svt-pc 0.590, measure 0.500; within the intervals"
     assert told[4] == "- asia, ε = 3: svt-pc 0.900, measure 0.500; one run has no interval"
-    highest = tell_defeats(study, spots[:3], Metric.SKELETON_F1)
+    highest = describe_defeats(study, spots[:3], Metric.SKELETON_F1)
     assert highest == "`measure` has the highest mean in all 3 cells."
-    assert tell_defeats(study, spots, Metric.TPR) == ""
-    assert tell_defeats(replace(study, champion=""), spots, Metric.SKELETON_F1) == ""
+    assert describe_defeats(study, spots, Metric.TPR) == ""
+    assert describe_defeats(replace(study, champion=""), spots, Metric.SKELETON_F1) == ""
     assert "`measure` has not the highest mean" in write_page(study, spots, [], Form.MARKDOWN)
 
 

@@ -48,6 +48,11 @@ def test_the_package_imports_next_to_nothing() -> None:
     assert foreign < 10
 
 
+def test_the_package_is_a_program() -> None:
+    done = subprocess.run([sys.executable, "-m", "dagveil", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("dagveil, version")
+
+
 def test_every_public_name_is_found() -> None:
     for name in dagveil.__all__:
         assert getattr(dagveil, name) is not None

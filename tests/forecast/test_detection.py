@@ -12,7 +12,7 @@ from dagveil.data.column import Categorical, Numeric
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.evidence.questions import Questions
-from dagveil.forecast.detection import POWER, WANTED, find_weakest, tell_visibility
+from dagveil.forecast.detection import POWER, WANTED, describe_visibility, find_weakest
 from dagveil.methods.measure import search_defaults
 from dagveil.plans.planning import plan_measurement
 from dagveil.plans.site_run import measure_planned
@@ -127,7 +127,7 @@ def test_pairs_of_many_levels_are_the_worst() -> None:
 
 def test_a_table_that_noise_would_drown_is_told_what_helps() -> None:
     schema = counted(37, 3, 1629)
-    words, seen = tell_visibility(schema, Budget.of(1, DELTA), 1629)
+    words, seen = describe_visibility(schema, Budget.of(1, DELTA), 1629)
     found = re.fullmatch(
         r"Noise would drown this table: a Cramér's V of 0.3 would be seen in the typical pair with epsilon ([\d.]+), "
         r"or with (\d+) rows, or with (\d+) columns in place of 37.",
@@ -147,10 +147,10 @@ def test_a_table_that_noise_would_drown_is_told_what_helps() -> None:
 
 
 def test_where_nothing_helps_alone_it_says_so() -> None:
-    words, _ = tell_visibility(counted(37, 3, 2), Budget.of("1e-7", DELTA), 2)
+    words, _ = describe_visibility(counted(37, 3, 2), Budget.of("1e-7", DELTA), 2)
     assert words.startswith("Noise would drown this table: neither budget nor rows nor fewer columns alone")
 
 
 def test_a_table_that_noise_spares_gets_one_sentence() -> None:
-    (words,) = tell_visibility(counted(12, 2, 6000), Budget.of(1, DELTA), 6000)
+    (words,) = describe_visibility(counted(12, 2, 6000), Budget.of(1, DELTA), 6000)
     assert words == "The weakest dependence that is seen with probability 0.8: a Cramér's V of 0.058."

@@ -19,7 +19,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.catalogue import METHODS
 from dagveil.privacy.budget import Budget
 from dagveil.progress import Progress
-from dagveil.runs.cost import estimate_cost, tell_bytes, tell_seconds, work_of_run
+from dagveil.runs.cost import describe_bytes, describe_seconds, estimate_cost, work_of_run
 from dagveil.runs.discovery import discover
 from dagveil.runs.machine_speed import Speed
 from dagveil.search.settings import SearchSettings
@@ -97,8 +97,12 @@ def cost_page(found: Sequence[Comparison], cases: Sequence[Case], command: str) 
     heads = ("network", "predicted time", "measured", "ratio", "predicted memory", "measured", "ratio")
     lines = []
     for one in found:
-        times = tell_seconds(one.seconds), tell_seconds(one.real_seconds), f"{one.seconds / one.real_seconds:.2f}"
-        memory = tell_bytes(one.memory), tell_bytes(one.real_memory), f"{one.memory / one.real_memory:.2f}"
+        times = (
+            describe_seconds(one.seconds),
+            describe_seconds(one.real_seconds),
+            f"{one.seconds / one.real_seconds:.2f}",
+        )
+        memory = describe_bytes(one.memory), describe_bytes(one.real_memory), f"{one.memory / one.real_memory:.2f}"
         lines.append((one.network, *times, *memory))
     return "\n\n".join(
         [

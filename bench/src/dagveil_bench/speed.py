@@ -94,7 +94,7 @@ def time_runs(tries: int, epsilon: float, told: Progress, cases: Sequence[str] =
         rows = CASES[name]
         codes = sample_codes(load_network(name), rows, np.random.default_rng(1))
         runs = {program: prepare(name, codes) for program, prepare in programs.items()}
-        best = _best_in_turn(runs, tries, partial(_tell_round, told, i, len(cases)))
+        best = _best_in_turn(runs, tries, partial(_describe_round, told, i, len(cases)))
         timings += [Timing(f"{name}, {rows} rows", program, seconds) for program, seconds in best.items()]
     return timings
 
@@ -121,7 +121,7 @@ def time_methods(tries: int, epsilon: float, told: Progress) -> list[Timing]:
                     continue
                 label = f"dagveil {method.name}, {calibration.value}"
                 programs[label] = _ours(name, codes, epsilon, method=method, calibration=calibration)
-        best = _best_in_turn(programs, tries, partial(_tell_round, told, i, len(METHOD_CASES)))
+        best = _best_in_turn(programs, tries, partial(_describe_round, told, i, len(METHOD_CASES)))
         timings += [Timing(f"{name}, {rows} rows", program, seconds) for program, seconds in best.items()]
     return timings
 
@@ -248,7 +248,7 @@ def _pgmpy(name: str, codes: Codes) -> Callable[[], object]:
     return lambda: peer(ci_test="chi_square", significance_level=LEVEL, show_progress=False, n_jobs=1).fit(frame)
 
 
-def _tell_round(told: Progress, case: int, cases: int, done: int) -> None:
+def _describe_round(told: Progress, case: int, cases: int, done: int) -> None:
     told("timing", case * ROUNDS + done, cases * ROUNDS)
 
 
@@ -313,12 +313,12 @@ def methods_speed_page(timings: Sequence[Timing], command: str) -> str:
     )
 
 
-def tell_ratio(ratio: float) -> str:
+def describe_ratio(ratio: float) -> str:
     """Write how many times longer something takes.
 
     Examples
     --------
-    >>> tell_ratio(34.7), tell_ratio(0.678)
+    >>> describe_ratio(34.7), describe_ratio(0.678)
     ('35 ×', '0.68 ×')
     """
     return f"{ratio:.0f} ×" if ratio >= 10 else f"{ratio:.2g} ×"
@@ -331,7 +331,7 @@ def compare_timings(timings: Sequence[Timing]) -> tuple[str, str]:
     seconds = {(timing.case, timing.program): timing.seconds for timing in timings}
     ours = [program for program in programs if program.startswith("dagveil")]
     ratios = [
-        (f"{peer} / {mine}", *(tell_ratio(seconds[case, peer] / seconds[case, mine]) for case in cases))
+        (f"{peer} / {mine}", *(describe_ratio(seconds[case, peer] / seconds[case, mine]) for case in cases))
         for mine in ours
         for peer in programs
         if peer not in ours

@@ -110,7 +110,7 @@ def list_changes(before: SpeedEntry, now: SpeedEntry) -> list[Change]:
     ]
 
 
-def tell_changes(before: SpeedEntry | None, now: SpeedEntry) -> tuple[list[str], list[str]]:
+def describe_changes(before: SpeedEntry | None, now: SpeedEntry) -> tuple[list[str], list[str]]:
     """Return lines about what changed since an earlier entry, and warnings about what became slower."""
     if before is None:
         return ["This is the first entry of the history."], []

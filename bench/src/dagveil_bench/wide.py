@@ -25,7 +25,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.measure import MOST_COLUMNS_AT_FULL_LEVEL, search_constants
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Progress
-from dagveil.runs.cost import tell_bytes, tell_seconds
+from dagveil.runs.cost import describe_bytes, describe_seconds
 from dagveil.runs.discovery import measure_source
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
@@ -243,11 +243,11 @@ def _table(runs: Sequence[WideRun], kind: WideKind) -> str:
     lines = []
     for run in runs:
         cells = [f"{run.case.columns}", run.case.method, f"{run.case.rows}", f"{run.case.epsilon:g}"]
-        cells += [tell_seconds(run.measure), tell_seconds(run.search), tell_bytes(run.memory)]
+        cells += [describe_seconds(run.measure), describe_seconds(run.search), describe_bytes(run.memory)]
         cells += [f"{rate:.2f}" for rate in (run.f1, run.precision, run.recall)]
         cells.append("" if run.fixed_f1 is None else f"{run.fixed_f1:.2f}")
         if run.moments is not None and run.product is not None:
-            beside = f"{tell_seconds(run.moments)}, {run.moments / run.product:.2f}"
+            beside = f"{describe_seconds(run.moments)}, {run.moments / run.product:.2f}"
             cells += [beside, f"{run.stages[-1].noise:.0f}"]
         else:
             cells.append("; ".join(f"{stage.name}: {stage.tables} ({stage.noise:.0f})" for stage in run.stages))

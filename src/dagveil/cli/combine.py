@@ -50,7 +50,7 @@ def measure_by_plan(
     order = read_order(file, (output,), recovery, run, reads=(plan_path,), schema=schema, budget=chosen.budget)
     with show_progress() as progress:
         evidence = measure_planned(order.rows, plan, chosen.name, schema=schema, progress=progress, **order.options)
-    return evidence, order.tell_account
+    return evidence, order.print_account
 
 
 def _check_budget(context: click.Context, site: PlannedSite, epsilon: str | None, delta: str) -> None:

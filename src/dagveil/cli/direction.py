@@ -58,7 +58,7 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
             **order.options,
         )
     write_paid(path, found.save, recovery)
-    order.tell_account()
+    order.print_account()
     console = open_console()
     if found.doubt is not None:
         console.print(clean_text(f"No direction: {found.doubt}."))

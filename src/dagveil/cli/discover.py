@@ -23,7 +23,7 @@ from dagveil.cli.options import (
     search_settings,
 )
 from dagveil.cli.order import Order, read_order
-from dagveil.cli.output import check_writable, name_recovery, tell_recovery, write_output, write_paid
+from dagveil.cli.output import check_writable, name_recovery, print_recovery, write_output, write_paid
 from dagveil.cli.terminal import count, print_receipt, print_result, print_written, show_progress
 from dagveil.evidence.bundle import AUTO, Choice, Evidence, load_evidence
 from dagveil.graphs.knowledge import Knowledge
@@ -85,7 +85,7 @@ def measure(
         raise click.UsageError("--site and --dataset say which part of a plan this is; give --plan PLAN.json with them")
     else:
         places = _Places((path,), recovery, ())
-        chosen, choice = _settle(file, method, places, None, options, Calibration.SOUND, True, **run)
+        chosen, choice = _resolve_method(file, method, places, None, options, Calibration.SOUND, True, **run)
         if chosen.release is None:
             raise click.UsageError(f"{method} asks adaptively and leaves no evidence; use `dagveil discover` with it")
         measured = _measure(file, None, places, method=chosen, choice=choice, options=options, **run)
@@ -155,11 +155,11 @@ def discover(
         refuse_run_options(context)
         evidence = load_evidence(file)
         check_writable(*places.outputs, reads=(file, knowledge_path))
-        tell_recovery(places.recovery, goes_on=False)
+        print_recovery(places.recovery, goes_on=False)
     else:
         drawn_as = Calibration(calibration)
         only = has_search_options(context)
-        chosen, choice = _settle(file, method, places, knowledge, options, drawn_as, only, **run)
+        chosen, choice = _resolve_method(file, method, places, knowledge, options, drawn_as, only, **run)
         if chosen.release is None or drawn_as is Calibration.PAPER:
             refuse_search_options(context, method)
             result, tell = _ask(file, knowledge, places, chosen, choice, drawn_as, options, **run)
@@ -203,7 +203,7 @@ def discover(
     print_written(written, f"Next: open {folder / 'report.html'} in a browser.")
 
 
-def _settle(
+def _resolve_method(
     file: str,
     method: str,
     places: _Places,
@@ -259,7 +259,7 @@ def _measure(
             progress=progress,
             **order.options,
         )
-    return evidence, order.tell_account
+    return evidence, order.print_account
 
 
 def _ask(
@@ -286,7 +286,7 @@ def _ask(
             progress=progress,
             **order.options,
         )
-    return result, order.tell_account
+    return result, order.print_account
 
 
 @dataclass(frozen=True, slots=True)

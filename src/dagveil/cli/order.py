@@ -11,7 +11,7 @@ import click
 
 from dagveil.cli.failure import open_watched_ledger
 from dagveil.cli.options import find_rows, name_ledger, require_schema
-from dagveil.cli.output import check_writable, tell_recovery
+from dagveil.cli.output import check_writable, print_recovery
 from dagveil.data.engine import Rows
 from dagveil.data.schema import Schema
 from dagveil.errors import LedgerError
@@ -46,7 +46,7 @@ def describe(account: Account) -> str:
     return clean_text("; ".join(words))
 
 
-def tell_account(books: Ledger, place: str, dataset: str) -> None:
+def print_account(books: Ledger, place: str, dataset: str) -> None:
     """Say on the error stream what a data set has spent; a ledger that cannot be read now is no failure of a run."""
     try:
         told = describe(books.account(dataset))
@@ -84,9 +84,9 @@ class Order:
     options: dict[str, Any]
     """What every run takes: `RunOptions`."""
 
-    def tell_account(self) -> None:
+    def print_account(self) -> None:
         """Say what the data set has spent."""
-        tell_account(self.books, self.place, self.schema.dataset)
+        print_account(self.books, self.place, self.schema.dataset)
 
 
 def read_order(
@@ -114,7 +114,7 @@ def read_order(
         schema = require_schema(path)
         check_reviewed(schema, accept_draft=run["accept_draft"])
     check_writable(*outputs, recovery, reads=(file, path, *reads), ledger=place)
-    tell_recovery(recovery, goes_on=True)
+    print_recovery(recovery, goes_on=True)
     rows = find_rows(file, run.pop("engine"), run.pop("memory_limit"), run.pop("table"))
     books = open_watched_ledger(place)
     options = {**run, "ledger": books, "recovery": recovery}

@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError
 
 from dagveil.curator.journal import read_order
 from dagveil.errors import DataError
-from dagveil.runs.recovery import save_whole, tell_stopped
+from dagveil.runs.recovery import describe_stopped, save_whole
 
 _BESIDE_LEDGER: Final = ("", "-journal", "-wal", "-shm")
 """SQLite keeps these files beside its own."""
@@ -97,7 +97,7 @@ def name_recovery(output: Path) -> Path:
     return output.with_suffix(".recovery.jsonl")
 
 
-def tell_recovery(recovery: Path, *, goes_on: bool) -> None:
+def print_recovery(recovery: Path, *, goes_on: bool) -> None:
     """Say that a run stopped here, and what becomes of it."""
     if not recovery.exists():
         return
@@ -105,7 +105,7 @@ def tell_recovery(recovery: Path, *, goes_on: bool) -> None:
     if goes_on:
         click.echo(f"going on with run {order.run}, which stopped: {answers} answers are in {recovery}", err=True)
     else:
-        click.echo(tell_stopped(recovery, order), err=True)
+        click.echo(describe_stopped(recovery, order), err=True)
 
 
 def _list_files(text: str) -> Iterator[Path]:

@@ -17,7 +17,7 @@ from dagveil.cli.terminal import count, open_console, print_written, show_progre
 from dagveil.data.engine import Engine
 from dagveil.data.machine import available_memory
 from dagveil.data.schema import Schema
-from dagveil.forecast.detection import tell_visibility
+from dagveil.forecast.detection import describe_visibility
 from dagveil.forecast.explore import EPSILONS, MODELS, SECONDS, WANTED_F1, Exploration, check_ending, explore
 from dagveil.forecast.synthetic import EDGES_PER_COLUMN, STRENGTH
 from dagveil.plans.plan_file import AskFeatures, AskMoments, MeasurementPlan, PlannedSite
@@ -26,7 +26,7 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.report.exploration import tabulate
 from dagveil.report.formatting import write_epsilon, write_number
-from dagveil.runs.cost import estimate_cost, suggest, tell_bytes, tell_seconds
+from dagveil.runs.cost import describe_bytes, describe_seconds, estimate_cost, suggest
 from dagveil.runs.machine_speed import load_speed, measure_speed, save_speed
 from dagveil.search.settings import SearchSettings
 from dagveil.text import clean_text
@@ -182,11 +182,11 @@ def print_exploration(found: Exploration) -> None:
     table.add_section()
     table.add_row(f"weakest {points[0].weakest.scale} seen", *(write_number(point.weakest.typical) for point in points))
     console.print(table)
-    for sentence in (*found.recommendation.words, *found.notes, *_tell_failures(found)):
+    for sentence in (*found.recommendation.words, *found.notes, *_describe_failures(found)):
         console.print(clean_text(sentence))
 
 
-def _tell_failures(found: Exploration) -> list[str]:
+def _describe_failures(found: Exploration) -> list[str]:
     return [
         f"{curve.method} at epsilon {write_epsilon(point.epsilon)}: {point.failure}"
         for curve in found.curves
@@ -365,7 +365,7 @@ def _scales(plan: MeasurementPlan) -> bool:
 def _print_visibility(plan: MeasurementPlan) -> None:
     """Say what would be seen, for plans of one site whose questions the formulas know."""
     if len(plan.sites) == 1 and plan.method in ("measure", "measure-ges") and len(plan.schema.columns) > 1:
-        for sentence in tell_visibility(plan.schema, plan.sites[0].budget, plan.sites[0].nominal_rows):
+        for sentence in describe_visibility(plan.schema, plan.sites[0].budget, plan.sites[0].nominal_rows):
             open_console().print(clean_text(sentence))
 
 
@@ -381,9 +381,9 @@ def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind, engine: E
     site_cost, search_cost = estimate_cost(at_site, speed), estimate_cost(searching, speed)
     for step in site_cost.steps[:4]:
         where = ", at the largest site" if len(plan.sites) > 1 else ""
-        table.add_row(f"{step.name}{where}", tell_seconds(step.seconds), tell_bytes(step.memory))
+        table.add_row(f"{step.name}{where}", describe_seconds(step.seconds), describe_bytes(step.memory))
     for step in search_cost.steps[4:]:
-        table.add_row(step.name, tell_seconds(step.seconds), tell_bytes(step.memory))
+        table.add_row(step.name, describe_seconds(step.seconds), describe_bytes(step.memory))
     console.print(table)
     console.print(
         "from constants measured on this machine"
@@ -392,8 +392,8 @@ def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind, engine: E
     )
     room = available_memory()
     if room is not None:
-        console.print(f"available memory: {tell_bytes(room)}")
+        console.print(f"available memory: {describe_bytes(room)}")
         for cost, work in ((site_cost, at_site), (search_cost, searching)):
             if cost.memory > room:
                 advice = suggest(work, speed, room)
-                click.echo(f"Warning: {tell_bytes(cost.memory)} will not fit here. {advice}", err=True)
+                click.echo(f"Warning: {describe_bytes(cost.memory)} will not fit here. {advice}", err=True)

@@ -154,7 +154,7 @@ def bounds(
         recovery.unlink(missing_ok=True)  # that nothing stood out is all there was to find
         raise
     write_paid(path, found.save, recovery)
-    order.tell_account()
+    order.print_account()
     _print_found(found)
     print_receipt(found.receipt)
     still_open = list_open_columns(found.schema)

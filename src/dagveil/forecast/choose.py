@@ -106,7 +106,7 @@ def choose_method(
     chosen = next(name for name in effort.methods if name in tied)
     return Choice(
         chosen,
-        _tell_choice(chosen, ranked, effort.rows, rows, budget),
+        _describe_choice(chosen, ranked, effort.rows, rows, budget),
         ranked,
         effort.left_out,
         effort.rows,
@@ -115,7 +115,7 @@ def choose_method(
     )
 
 
-def settle_method(
+def resolve_method(
     schema: Schema | str | Path,
     epsilon: Amount,
     delta: Amount,
@@ -182,7 +182,7 @@ def scale_budget(budget: Budget, nominal: int, rows: int) -> Budget:
     return budget if rows == nominal else Budget(budget.epsilon * nominal / rows, budget.delta)
 
 
-def _tell_choice(chosen: str, ranked: tuple[Candidate, ...], rows: int, nominal: int, budget: Budget) -> str:
+def _describe_choice(chosen: str, ranked: tuple[Candidate, ...], rows: int, nominal: int, budget: Budget) -> str:
     scores = {candidate.method: candidate.f1 for candidate in ranked}
     others = [f"{name} {f1:.2f}" for name, f1 in scores.items() if name != chosen]
     beside = f" ({', '.join(others)})" if others else ""

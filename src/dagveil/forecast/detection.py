@@ -88,7 +88,7 @@ def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
     return Weakest(CRAMERS_V, _or_none(median(found)), _or_none(max(found)))
 
 
-def tell_visibility(schema: Schema, budget: Budget, rows: int) -> tuple[str, ...]:
+def describe_visibility(schema: Schema, budget: Budget, rows: int) -> tuple[str, ...]:
     """Say how strong a dependence must be to be seen and, if noise would drown the table, what would help."""
     weakest = find_weakest(schema, budget, rows)
     seen = f"The weakest dependence that is seen with probability {POWER:g}: {weakest.words}."

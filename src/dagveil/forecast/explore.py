@@ -250,7 +250,7 @@ def explore(
         left_out=effort.left_out,
         unfit=unfit,
         recommendation=recommend(curves, wanted_f1, schema, budgets[0].delta, nominal, left),
-        notes=_tell_effort(effort, nominal, models, seconds),
+        notes=_describe_effort(effort, nominal, models, seconds),
     )
 
 
@@ -328,7 +328,7 @@ def _average(scores: Sequence[float]) -> tuple[float, float, float]:
     return mean, max(0.0, mean - reach), min(1.0, mean + reach)
 
 
-def _tell_effort(effort: TimeLimit, nominal: int, models: int, seconds: float) -> tuple[str, ...]:
+def _describe_effort(effort: TimeLimit, nominal: int, models: int, seconds: float) -> tuple[str, ...]:
     notes = [
         f"Means over {models} synthetic tables of {effort.rows} rows, with 95 % intervals. Graphs and strengths come "
         "from a public law; real ones may be easier or harder. No row was read, and nothing was spent."

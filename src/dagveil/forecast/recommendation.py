@@ -95,7 +95,7 @@ def recommend(
     else:
         ends = [(point.f1, -place) for place, curve in enumerate(curves) if (point := curve.points[-1]).f1 is not None]
         if not ends:
-            raise MethodError(_tell_failures(curves))
+            raise MethodError(_describe_failures(curves))
         best, place = max(ends)
         largest = curves[-place].points[-1].epsilon
         first = (
@@ -132,7 +132,11 @@ def recommend(
         order=order,
         weakest=weakest,
         advantage=advantage,
-        words=(first, *_tell_reach(chosen, order, weakest, len(schema.columns)), tell_attacker(epsilon, delta, schema)),
+        words=(
+            first,
+            *_describe_reach(chosen, order, weakest, len(schema.columns)),
+            describe_attacker(epsilon, delta, schema),
+        ),
     )
 
 
@@ -167,7 +171,7 @@ def read_curve(curve: Curve, epsilon: Fraction) -> float:
     return float(np.interp(math.log(epsilon), logs, heights))
 
 
-def tell_attacker(epsilon: Fraction, delta: Fraction, schema: Schema) -> str:
+def describe_attacker(epsilon: Fraction, delta: Fraction, schema: Schema) -> str:
     """Say what someone who sees the result gains at most about one record."""
     guessing = tell_guessing(epsilon, delta, Relation(schema.relation))
     advantage = bound_advantage(float(epsilon), float(delta))
@@ -196,7 +200,7 @@ def _find_order(chosen: Curve, curves: Sequence[Curve], epsilon: Fraction) -> in
     return None
 
 
-def _tell_reach(chosen: Curve, order: int | None, weakest: Weakest, columns: int) -> list[str]:
+def _describe_reach(chosen: Curve, order: int | None, weakest: Weakest, columns: int) -> list[str]:
     told = []
     if order is not None:
         largest = _ORDERS.get(order, f"those of {order} columns")
@@ -212,6 +216,6 @@ def _tell_reach(chosen: Curve, order: int | None, weakest: Weakest, columns: int
     return told
 
 
-def _tell_failures(curves: Sequence[Curve]) -> str:
+def _describe_failures(curves: Sequence[Curve]) -> str:
     reasons = [f"{curve.method}: {curve.points[-1].failure}" for curve in curves]
     return f"no method could be tried at the largest epsilon; {'; '.join(reasons)}"

@@ -64,25 +64,25 @@ def fit_time_limit(
     The first method is never left out, and none is that was asked for by name.
     """
 
-    def foresee(names: Sequence[Method], n_rows: int) -> float:
-        runs = sum(foresee_run(schema, knowledge, method, budget, n_rows) for method in names for budget in budgets)
+    def forecast(names: Sequence[Method], n_rows: int) -> float:
+        runs = sum(forecast_run(schema, knowledge, method, budget, n_rows) for method in names for budget in budgets)
         return models * (runs + MADE_CELL * n_rows * len(schema.columns))
 
     kept = list(methods)
     fewest = min(rows, FEWEST_ROWS)
-    while may_leave_out and len(kept) > 1 and foresee(kept, rows) > limit:
-        slowest = max(kept[1:], key=lambda method: foresee([method], rows))
-        if foresee([slowest], fewest) <= limit / len(kept):
+    while may_leave_out and len(kept) > 1 and forecast(kept, rows) > limit:
+        slowest = max(kept[1:], key=lambda method: forecast([method], rows))
+        if forecast([slowest], fewest) <= limit / len(kept):
             break  # it is the rows that take long
         kept.remove(slowest)
-    while rows > fewest and foresee(kept, rows) > limit:
+    while rows > fewest and forecast(kept, rows) > limit:
         rows = max(fewest, rows // 2)
     names = {method.name for method in kept}
     left_out = tuple(method.name for method in methods if method.name not in names)
-    return TimeLimit(rows, tuple(method.name for method in kept), left_out, foresee(kept, rows))
+    return TimeLimit(rows, tuple(method.name for method in kept), left_out, forecast(kept, rows))
 
 
-def foresee_run(schema: Schema, knowledge: Knowledge, method: Method, budget: Budget, rows: int) -> float:
+def forecast_run(schema: Schema, knowledge: Knowledge, method: Method, budget: Budget, rows: int) -> float:
     """Return the processor seconds of one run on a table in memory, without redraws."""
     weight = 1.0
     if method.release is None or method.name not in METHODS:

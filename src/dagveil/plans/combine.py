@@ -18,7 +18,7 @@ from dagveil._version import __version__
 from dagveil.errors import EvidenceError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Stage, Study, digest_releases, load_evidence
 from dagveil.plans.plan_file import check_same_questions
-from dagveil.plans.site_run import tell_noise
+from dagveil.plans.site_run import describe_noise
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.receipt import Calibration, Receipt
 from dagveil.privacy.release import (
@@ -149,7 +149,7 @@ def combine_evidence(evidence: Sequence[Evidence | str | Path]) -> Evidence:
         method=first.method,
         schema=schema,
         plan=stages,
-        findings=(*_tell_sites(study, parts), *_common_findings(loaded), *tell_noise(releases, stages, rows)),
+        findings=(*_describe_sites(study, parts), *_common_findings(loaded), *describe_noise(releases, stages, rows)),
         receipt=combine_receipts(study.name, parts),
         releases=releases,
         study=study,
@@ -249,7 +249,7 @@ def _add_stages(group: tuple[Stage, ...]) -> Stage:
     return replace(group[0], noise_sd=deviation)
 
 
-def _tell_sites(study: Study, parts: Sequence[Part]) -> list[str]:
+def _describe_sites(study: Study, parts: Sequence[Part]) -> list[str]:
     absent = [name for name in study.sites if name not in {part.site for part in parts}]
     told = [
         f"Evidence of {len(parts)} of the {len(study.sites)} sites of the study was added, noise variances included."
@@ -267,8 +267,8 @@ def _tell_sites(study: Study, parts: Sequence[Part]) -> list[str]:
 
 def _common_findings(loaded: Sequence[Evidence]) -> list[str]:
     """Return what all sites say, but for the noise of each and the names of the sites."""
-    own = [{*tell_noise(item.releases, item.plan, item.schema.nominal_rows or 1)} for item in loaded]
-    sites = {line for item in loaded for line in _tell_sites_of(item)}
+    own = [{*describe_noise(item.releases, item.plan, item.schema.nominal_rows or 1)} for item in loaded]
+    sites = {line for item in loaded for line in _describe_sites_of(item)}
     return [
         line
         for line in loaded[0].findings
@@ -278,5 +278,5 @@ def _common_findings(loaded: Sequence[Evidence]) -> list[str]:
     ]
 
 
-def _tell_sites_of(item: Evidence) -> list[str]:
-    return _tell_sites(item.study, item.parts) if item.study is not None else []
+def _describe_sites_of(item: Evidence) -> list[str]:
+    return _describe_sites(item.study, item.parts) if item.study is not None else []

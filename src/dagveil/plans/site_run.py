@@ -102,8 +102,8 @@ def measure_planned(
         plan=tuple(stages),
         findings=(
             f"Site {chosen_site.name!r} of the study {plan.name!r}, by the plan {plan.digest()[:12]}.",
-            *_tell_asks(plan),
-            *tell_noise(told, stages, chosen_site.nominal_rows),
+            *_describe_asks(plan),
+            *describe_noise(told, stages, chosen_site.nominal_rows),
         ),
         receipt=receipt,
         releases=told,
@@ -139,7 +139,7 @@ def noise_deviation(release: Release) -> float:
     return math.sqrt(release.variance) / release.lattice
 
 
-def tell_noise(releases: Sequence[Release], stages: Sequence[Stage], rows: int) -> list[str]:
+def describe_noise(releases: Sequence[Release], stages: Sequence[Stage], rows: int) -> list[str]:
     """Say what a reader should know about noise of this size beside so many rows."""
     last = releases[-1]
     if isinstance(last, NoisyMoments | NoisyFeatureMoments):
@@ -149,7 +149,7 @@ def tell_noise(releases: Sequence[Release], stages: Sequence[Stage], rows: int) 
     return warn_of_noise(stages[-1].noise_sd * math.sqrt(cells), rows)
 
 
-def _tell_asks(plan: MeasurementPlan) -> list[str]:
+def _describe_asks(plan: MeasurementPlan) -> list[str]:
     """Say what a reader should know about the questions themselves."""
     told = []
     for ask in plan.asks:

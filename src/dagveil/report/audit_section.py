@@ -30,13 +30,13 @@ class Attempts:
     bound: str = ""
 
 
-def tell_attempts(certificate: Certificate, result: Result) -> Attempts:
+def describe_attempts(certificate: Certificate, result: Result) -> Attempts:
     """Tell a certificate beside the result that it is shown with."""
     strongest = certificate.strongest
     return Attempts(
         effort=certificate.effort.value,
         created=certificate.created[:10],
-        rows=tuple(_tell_rows(certificate)),
+        rows=tuple(_describe_rows(certificate)),
         violations=certificate.violations,
         mismatches=tuple(find_mismatches(certificate, result)),
         bound="" if strongest is None else f"{strongest.bound:.3f}",
@@ -61,7 +61,7 @@ def find_mismatches(certificate: Certificate, result: Result) -> list[str]:
     return found
 
 
-def _tell_rows(certificate: Certificate) -> list[tuple[str, str]]:
+def _describe_rows(certificate: Certificate) -> list[tuple[str, str]]:
     epsilon, delta = write_epsilon(Fraction(certificate.epsilon)), float(Fraction(certificate.delta))
     rows = [("claim", f"epsilon {epsilon}, delta {delta:.3g}")]
     if strongest := certificate.strongest:

@@ -73,7 +73,7 @@ def build_card(page: ReportModel) -> dict[str, Any]:
         "nominal_rows": result.schema.nominal_rows,
         "schema": {"digest": result.schema.digest, "reviewed": result.schema.reviewed},
         "not_promised": list(page.limits),
-        "audit": None if page.attempts is None else _tell_audit(page.attempts),
+        "audit": None if page.attempts is None else _describe_audit(page.attempts),
         "warnings": [f"{alarm.headline}: {alarm.text}" for alarm in page.alarms],
     }
 
@@ -92,7 +92,7 @@ def encode_card(card: Mapping[str, Any]) -> str:
     return text
 
 
-def _tell_audit(attempts: Attempts) -> dict[str, Any]:
+def _describe_audit(attempts: Attempts) -> dict[str, Any]:
     return {
         "effort": attempts.effort,
         "date": attempts.created,

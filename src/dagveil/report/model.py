@@ -14,7 +14,7 @@ import msgspec
 from dagveil.files import write_fraction
 from dagveil.privacy.events import Event
 from dagveil.privacy.receipt import Receipt, Trust
-from dagveil.report.audit_section import Attempts, tell_attempts
+from dagveil.report.audit_section import Attempts, describe_attempts
 from dagveil.report.formatting import (
     write_count,
     write_delta,
@@ -187,10 +187,10 @@ def build_model(result: Result, certificate: Certificate | None = None) -> Repor
         alarms=alarms,
         promise=promise,
         facts=_list_facts(result),
-        attempts=None if certificate is None else tell_attempts(certificate, result),
+        attempts=None if certificate is None else describe_attempts(certificate, result),
         counts=counts,
-        sentences=_tell_first(result.summary or (f"{counts}.",), graph, doubtful, promise, standing, receipt),
-        confidence=_tell_confidence(result.confidence),
+        sentences=_describe_first(result.summary or (f"{counts}.",), graph, doubtful, promise, standing, receipt),
+        confidence=_describe_confidence(result.confidence),
         redrawn=any(edge.confidence is not None for edge in graph.edges),
         edges=_list_edges(graph),
         doubtful=tuple(_list_miss(miss, graph) for miss in doubtful),
@@ -220,7 +220,7 @@ def _list_facts(result: Result) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _tell_first(
+def _describe_first(
     summary: Sequence[str],
     graph: ResultGraph,
     doubtful: Sequence[NearMiss],
@@ -233,13 +233,13 @@ def _tell_first(
     solid, more = (summary[0], summary[1:]) if graph.edges else (f"Nothing: {' '.join(summary)}", ())
     return (
         ("Solid", solid),
-        ("Doubtful", _tell_doubts(graph, doubtful)),
-        ("Private for", _tell_whom(promise, standing, receipt)),
+        ("Doubtful", _describe_doubts(graph, doubtful)),
+        ("Private for", _describe_whom(promise, standing, receipt)),
         *(("What would help", sentence) for sentence in more),
     )
 
 
-def _tell_doubts(graph: ResultGraph, doubtful: Sequence[NearMiss]) -> str:
+def _describe_doubts(graph: ResultGraph, doubtful: Sequence[NearMiss]) -> str:
     if graph.edges and all(edge.confidence is None for edge in graph.edges):
         return "Not known: nothing was redrawn, so no edge has a confidence."
     weak = [edge for edge in graph.edges if edge.confidence is not None and edge.confidence < SOLID]
@@ -274,7 +274,7 @@ def _shorten(words: Sequence[str], most: int) -> str:
     return "; ".join((*words[:most], *more))
 
 
-def _tell_whom(promise: Promise, standing: Standing, receipt: Receipt) -> str:
+def _describe_whom(promise: Promise, standing: Standing, receipt: Receipt) -> str:
     if standing is Standing.NOT_PRIVATE:
         return "Nobody: no promise holds. The top of this page says why."
     protected = [sentence.text for sentence in promise.sentences if sentence.lead == "Who is protected"]
@@ -284,7 +284,7 @@ def _tell_whom(promise: Promise, standing: Standing, receipt: Receipt) -> str:
     return " ".join((*whom, f"At epsilon {epsilon}, delta {delta}; the promise in full stands below."))
 
 
-def _tell_confidence(confidence: Confidence) -> str:
+def _describe_confidence(confidence: Confidence) -> str:
     if not confidence.redraws:
         return "Nothing was redrawn, so no confidence is known."
     words = f"Confidence comes from {write_plural(confidence.redraws, 'redraw')}"
@@ -315,7 +315,7 @@ def _bar(share: float | None) -> Bar:
 def _find_thresholds(result: Result) -> Thresholds:
     """Tell what would change at neighbouring thresholds: of the confidence shown, and of the levels of the search."""
     settings = result.method.settings
-    shifts = tuple(_tell_shift(variation, settings.get(variation.setting)) for variation in result.variations)
+    shifts = tuple(_describe_shift(variation, settings.get(variation.setting)) for variation in result.variations)
     reason = ""
     if not shifts:
         asked = result.questions is not None or result.method.calibration != "sound"
@@ -333,18 +333,18 @@ def _list_cuts(graph: ResultGraph) -> tuple[Cut, ...]:
     return tuple(cuts)
 
 
-def _tell_shift(variation: Variation, was: Any) -> Shift:
+def _describe_shift(variation: Variation, was: Any) -> Shift:
     what = _LEVELS[variation.setting].format(now=variation.value, was=f"{was:g}" if isinstance(was, float) else "–")
-    told = [_tell_change(change) for change in variation.changes]
+    told = [_describe_change(change) for change in variation.changes]
     return Shift(what, _shorten(told, EDGES_IN_CELL) or "nothing changes")
 
 
-def _tell_change(change: ChangedEdge) -> str:
+def _describe_change(change: ChangedEdge) -> str:
     """Tell one change.
 
     Examples
     --------
-    >>> _tell_change(ChangedEdge("a", "b", "none", "directed"))
+    >>> _describe_change(ChangedEdge("a", "b", "none", "directed"))
     'new: a → b'
     """
     before, after = (

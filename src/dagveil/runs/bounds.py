@@ -183,7 +183,7 @@ def find_bounds(
     if not found:
         raise EvidenceError(
             f"nothing stood out from the noise within 2^{EXPONENTS[-1]} of where the search starts, in "
-            f"{_list_names(searches)}: a cell needs {_tell_rows(threshold)} at {prepared.budget.words}. That is spent. "
+            f"{_list_names(searches)}: a cell needs {_say_rows(threshold)} at {prepared.budget.words}. That is spent. "
             "Declare bounds, or search again with a larger epsilon or fewer columns."
         )
     kept = {name: search.kept for name, search in searches.items()}
@@ -199,8 +199,8 @@ def find_bounds(
         unresolved=unresolved,
         threshold=threshold,
         findings=(
-            *_tell_findings(found, filled, unresolved, threshold),
-            *_tell_dropped([name for name in searches if declared.columns[name] != kept[name]], trusted),
+            *_describe_findings(found, filled, unresolved, threshold),
+            *_describe_dropped([name for name in searches if declared.columns[name] != kept[name]], trusted),
         ),
         releases=releases,
         receipt=msgspec.structs.replace(receipt, public_facts=facts + rows),
@@ -301,7 +301,7 @@ def _check_hope(schema: Schema, threshold: float, budget: Budget) -> None:
     rows = schema.nominal_rows
     if rows is not None and rows < threshold:
         raise MethodError(
-            f"a cell needs {_tell_rows(threshold)} in order to stand out at {budget.words} for "
+            f"a cell needs {_say_rows(threshold)} in order to stand out at {budget.words} for "
             f"{len(schema.columns)} columns, and the schema declares {rows} rows in all; nothing was spent. Use a "
             "larger epsilon or fewer columns, or declare bounds"
         )
@@ -323,10 +323,10 @@ def _fill(kept: Numeric, found: ColumnBounds) -> Numeric:
     )
 
 
-def _tell_findings(
+def _describe_findings(
     found: Sequence[ColumnBounds], filled: Mapping[str, Numeric], unresolved: Sequence[str], threshold: float
 ) -> Iterator[str]:
-    yield f"Cells with fewer than {_tell_rows(threshold)} count as empty; what lies there beyond the bounds is clipped."
+    yield f"Cells with fewer than {_say_rows(threshold)} count as empty; what lies there beyond the bounds is clipped."
     if beyond := [column.column for column in found if column.beyond]:
         yield (
             f"Values of {_list_names(beyond)} lie more than 2^{EXPONENTS[-1]} from where the search starts: bounds end "
@@ -344,7 +344,7 @@ def _tell_findings(
         )
 
 
-def _tell_dropped(names: Sequence[str], trusted: bool) -> Iterator[str]:
+def _describe_dropped(names: Sequence[str], trusted: bool) -> Iterator[str]:
     if names and not trusted:
         yield (
             "The schema is unreviewed, so bounds, bins, center, spread and missing that it had were not used, and are "
@@ -352,7 +352,7 @@ def _tell_dropped(names: Sequence[str], trusted: bool) -> Iterator[str]:
         )
 
 
-def _tell_rows(threshold: float) -> str:
+def _say_rows(threshold: float) -> str:
     rows = math.ceil(threshold)
     return "1 row" if rows == 1 else f"{rows} rows"
 

@@ -240,23 +240,23 @@ def _search_seconds(work: Work, speed: Speed) -> float:
     return SEARCH_WEIGHTS[work.search] * speed.search * float(width**SEARCH_GROWTH) + speed.moment * block**2 * 100
 
 
-def tell_bytes(number: float) -> str:
+def describe_bytes(number: float) -> str:
     """Write a number of bytes for people.
 
     Examples
     --------
-    >>> tell_bytes(2.5e9), tell_bytes(3e8)
+    >>> describe_bytes(2.5e9), describe_bytes(3e8)
     ('2.5 GB', '300 MB')
     """
     return f"{number / 1e9:.3g} GB" if number >= 1e9 else f"{number / 1e6:.0f} MB"
 
 
-def tell_seconds(number: float) -> str:
+def describe_seconds(number: float) -> str:
     """Write seconds for people.
 
     Examples
     --------
-    >>> tell_seconds(0.25), tell_seconds(90), tell_seconds(90000)
+    >>> describe_seconds(0.25), describe_seconds(90), describe_seconds(90000)
     ('0.25 s', '1.5 min', '25 h')
     """
     if number < 60:
@@ -276,8 +276,8 @@ def check_fits(work: Work, speed: Speed, available: float | None = None) -> Cost
         return cost
     worst = max(cost.steps, key=lambda step: step.memory)
     raise MethodError(
-        f"this run would need about {tell_bytes(cost.memory)} of memory for {worst.name}, and {tell_bytes(room)} are "
-        f"available. {suggest(work, speed, SPARED * room)}"
+        f"this run would need about {describe_bytes(cost.memory)} of memory for {worst.name}, and "
+        f"{describe_bytes(room)} are available. {suggest(work, speed, SPARED * room)}"
     )
 
 

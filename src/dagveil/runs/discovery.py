@@ -29,9 +29,9 @@ from dagveil.runs.result import (
     Result,
     Unanswered,
     assemble_graph,
+    describe_knowledge,
     now,
     summarise,
-    tell_knowledge,
 )
 from dagveil.runs.run import RunOptions, open_run
 from dagveil.runs.search import check_search, search_evidence
@@ -83,7 +83,7 @@ def measure_source(
         Released tables or moments with their receipt.
     """
     schema = schema if isinstance(schema, Schema) else load_schema(schema)
-    chosen, choice = _settle(
+    chosen, choice = _resolve_method(
         method, schema, epsilon, delta, options, Calibration.SOUND, knowledge, releasing_only=True, run=run
     )
     if chosen.release is None:
@@ -152,7 +152,7 @@ def discover(
     """
     calibration = Calibration(calibration)
     schema = schema if isinstance(schema, Schema) else load_schema(schema)
-    chosen, choice = _settle(
+    chosen, choice = _resolve_method(
         *(method, schema, epsilon, delta, options, calibration, knowledge),
         releasing_only=settings is not None,
         run=run,
@@ -217,7 +217,7 @@ def _ask(
         confidence=Confidence(0, MEANING),
         schema=summarise(schema),
         plan=asked.plan,
-        findings=(*_describe_choice(choice), *asked.findings, *tell_knowledge(prepared.knowledge)),
+        findings=(*_describe_choice(choice), *asked.findings, *describe_knowledge(prepared.knowledge)),
         receipt=prepared.receipt(curator.events),
         questions=asked.questions,
         unanswered=tuple(Unanswered(*edge) for edge in asked.unanswered),
@@ -226,7 +226,7 @@ def _ask(
     )
 
 
-def _settle(
+def _resolve_method(
     method: str | Choice,
     schema: Schema,
     epsilon: Amount,
@@ -241,7 +241,7 @@ def _settle(
     choice = method if isinstance(method, Choice) else None
     if method == AUTO:
         # a choice rests on trial runs, so its module lies above this one
-        choice = import_module("dagveil.forecast.choose").settle_method(
+        choice = import_module("dagveil.forecast.choose").resolve_method(
             schema,
             epsilon,
             delta,

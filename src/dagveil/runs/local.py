@@ -34,11 +34,11 @@ from dagveil.runs.result import (
     MethodUsed,
     Result,
     assemble_graph,
+    describe_knowledge,
+    describe_solidity,
     near_misses,
     now,
     summarise,
-    tell_knowledge,
-    tell_solidity,
 )
 from dagveil.runs.run import schema_knowledge
 from dagveil.runs.search import search_by, vary_levels
@@ -135,7 +135,7 @@ def discover_reports(
     progress("searching", 1, 1)
     drawn, misses = assemble_graph(graph, shares, knowledge), near_misses(graph, shares, found)
     findings = [] if sight is Sight.AWARE else [BLIND]
-    findings.append(_tell_reports(protocol, len(collected.codes)))
+    findings.append(_describe_reports(protocol, len(collected.codes)))
     if replaced:
         findings.append("The search used this background knowledge in place of the schema's; it is public.")
     return Result(
@@ -163,11 +163,11 @@ def discover_reports(
         confidence=Confidence(shares.redraws, MEANING),
         schema=summarise(protocol.schema),
         plan=(),
-        findings=(*findings, *tell_knowledge(knowledge)),
+        findings=(*findings, *describe_knowledge(knowledge)),
         receipt=local_receipt(protocol, collected, knowledge),
         variations=variations,
         false_edges=false_edges,
-        summary=tell_solidity(drawn, misses, false_edges, None),
+        summary=describe_solidity(drawn, misses, false_edges, None),
     )
 
 
@@ -256,7 +256,7 @@ def _search_reports(tests: Independence, knowledge: Knowledge, tested: Cpdag, le
     return greedy_equivalence_search(report_score(tests), tests.columns, knowledge)
 
 
-def _tell_reports(protocol: Protocol, n_reports: int) -> str:
+def _describe_reports(protocol: Protocol, n_reports: int) -> str:
     return (
         f"{n_reports} reports, {protocol.mechanism.value} noise, {protocol.form.value}: a report is the true record "
         f"with probability {protocol.channel.truth():.3g}."

@@ -205,10 +205,12 @@ def _take_up(run: PreparedRun, path: Path, asked: dict[str, str]) -> _Taken | No
             )
         other = [name for name, value in asked.items() if order.asked.get(name) != value]
         if other:
-            raise DataError(f"{tell_stopped(path, order)} This command differs in: {', '.join(other)}")
+            raise DataError(f"{describe_stopped(path, order)} This command differs in: {', '.join(other)}")
         found = [one for one in run.books.history(run.schema.dataset) if one.id == order.run]
         if not found or found[0].started != order.started:
-            raise LedgerError(f"{tell_stopped(path, order)} This ledger does not have that run: name {order.ledger}")
+            raise LedgerError(
+                f"{describe_stopped(path, order)} This ledger does not have that run: name {order.ledger}"
+            )
         if found[0].state is RunState.RELEASED:
             journal.remove()
             return None
@@ -220,7 +222,7 @@ def _take_up(run: PreparedRun, path: Path, asked: dict[str, str]) -> _Taken | No
         raise
 
 
-def tell_stopped(path: Path, order: Order) -> str:
+def describe_stopped(path: Path, order: Order) -> str:
     """Say what a recovery file is, and what to do."""
     asked = order.asked
     return (

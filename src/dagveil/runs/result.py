@@ -333,7 +333,7 @@ def near_misses(graph: Cpdag, shares: Shares, found: Cpdag) -> tuple[NearMiss, .
     return tuple(sorted(misses, key=lambda miss: (-miss.confidence, miss.source, miss.target)))
 
 
-def tell_solidity(
+def describe_solidity(
     graph: ResultGraph,
     misses: tuple[NearMiss, ...],
     false_edges: float | None,
@@ -388,7 +388,7 @@ def summarise(schema: Schema) -> SchemaSummary:
     return SchemaSummary(schema.dataset, schema.digest(), schema.reviewed, schema.unit, schema.nominal_rows, columns)
 
 
-def tell_knowledge(knowledge: Knowledge) -> tuple[str, ...]:
+def describe_knowledge(knowledge: Knowledge) -> tuple[str, ...]:
     """Say background knowledge in words, if there is any."""
     parts = []
     if knowledge.tiers:

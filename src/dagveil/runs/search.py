@@ -38,11 +38,11 @@ from dagveil.runs.result import (
     Result,
     Variation,
     assemble_graph,
+    describe_knowledge,
+    describe_solidity,
     near_misses,
     now,
     summarise,
-    tell_knowledge,
-    tell_solidity,
 )
 from dagveil.runs.run import schema_knowledge
 from dagveil.search.confidence import MEANING, Shares, agree, find_alternatives, redraw_graphs
@@ -134,7 +134,7 @@ def search_evidence(
     if knowledge is not None and knowledge != schema_knowledge(schema):
         findings = (*findings, "The search used this background knowledge in place of the schema's; it is public.")
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
-    findings = (*findings, *tell_knowledge(knowledge))
+    findings = (*findings, *describe_knowledge(knowledge))
     knowledge.check(tuple(schema.columns))
     with _computing():
         return _search(evidence, settings, knowledge, findings, progress)
@@ -212,7 +212,7 @@ def _search(
         parts=evidence.parts if len(evidence.parts) > 1 else (),
         choice=evidence.choice,
         false_edges=false_edges,
-        summary=tell_solidity(
+        summary=describe_solidity(
             drawn, misses, false_edges, _visible(tests, skeleton_settings), find_alternatives(graph, shares)
         ),
     )

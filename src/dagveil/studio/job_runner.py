@@ -24,7 +24,7 @@ from typing import Final
 from dagveil.errors import DataError, LedgerError
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.studio.folder import Folder
-from dagveil.studio.jobs import Job, JobOrder, JobState, JobStore, settle_run
+from dagveil.studio.jobs import Job, JobOrder, JobState, JobStore, resolve_run
 from dagveil.studio.responses import Refused
 from dagveil.studio.worker import FOUND, LEDGER_VARIABLE
 
@@ -224,7 +224,7 @@ class JobRunner:
         if job.run is not None and job.order.ledger == self.shown:  # numbers of another ledger mean other runs
             try:
                 # a run with a charge stays charged, and open if it can be finished; one without is released
-                settle_run(self.books, job.run, self.folder.results(job_id))
+                resolve_run(self.books, job.run, self.folder.results(job_id))
             except LedgerError:
                 return  # the ledger is away: the next round tries again
         if any((self.folder.results(job_id) / name).exists() for name in FOUND):

@@ -249,7 +249,7 @@ def is_kept(place: Path, run: RunRecord | None) -> bool:
     return run is not None and bool(run.events) and not saved and (place / RECOVERY).exists()
 
 
-def settle_run(books: Ledger, number: int, place: Path) -> None:
+def resolve_run(books: Ledger, number: int, place: Path) -> None:
     """Close a run whose process is at its end, unless it can be finished.
 
     An untouched run is released. A run whose evidence is saved needs its recovery file no more.

@@ -44,7 +44,7 @@ from dagveil.studio.responses import (
     Refused,
 )
 from dagveil.studio.schema_text import is_same_text, outline_draft, read_schema, write_draft
-from dagveil.studio.views import foresee, show_account, show_dataset, show_differences, show_job, show_run
+from dagveil.studio.views import forecast_run, show_account, show_dataset, show_differences, show_job, show_run
 
 KEPT: Final = ("file", "tiers", "forbidden", "required")
 """What a schema may say and its form does not ask for: it stays as it is, and the schema's text can change it."""
@@ -145,7 +145,7 @@ class StudioService:
     def plan(self, table_id: str, method: str, epsilon: str, delta: str, redraws: int) -> PlanFacts:
         """Tell what a run would ask and take."""
         schema = self.folder.table(table_id).reviewed_schema()
-        return foresee(schema, method, Budget.of(epsilon, delta), redraws)
+        return forecast_run(schema, method, Budget.of(epsilon, delta), redraws)
 
     def start(self, asked: NewJob) -> JobFacts:
         """Check what can be checked without rows, then queue a run."""

@@ -18,7 +18,7 @@ from dagveil.privacy.budget import Budget, round_down, round_up
 from dagveil.privacy.ledger import account as books
 from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.runs.cost import Cost, estimate_cost, tell_bytes, tell_seconds, work_of_run
+from dagveil.runs.cost import Cost, describe_bytes, describe_seconds, estimate_cost, work_of_run
 from dagveil.runs.machine_speed import load_speed
 from dagveil.runs.run import schema_knowledge
 from dagveil.studio.folder import DataFile, SchemaState
@@ -58,7 +58,7 @@ def show_charge(job: Job, run: RunRecord | None, ledger: str) -> Charge:
     if run is not None and run.events:
         epsilon, delta = round_up(run.budget.epsilon, 4), round_up(run.budget.delta, 4)
         words = f"charged epsilon {epsilon}, delta {delta}: the run's whole reservation, since noise was drawn"
-        return Charge(epsilon=epsilon, delta=delta, releases=tell_releases(run), words=words)
+        return Charge(epsilon=epsilon, delta=delta, releases=describe_releases(run), words=words)
     if job.state.ended:
         return NOTHING
     return _nothing("nothing is charged yet" if run is None else "reserved, and nothing is drawn yet")
@@ -138,7 +138,7 @@ def show_run(run: RunRecord, job: str | None) -> LedgerEntry:
         state=f"{run.state.value}, unbounded" if run.unbounded else run.state.value,
         epsilon=round_up(run.budget.epsilon, 4),
         delta=round_up(run.budget.delta, 4),
-        releases=tell_releases(run),
+        releases=describe_releases(run),
         job=job,
     )
 
@@ -171,7 +171,7 @@ def show_account(account: books.Account) -> Account:
     )
 
 
-def tell_releases(run: RunRecord) -> list[str]:
+def describe_releases(run: RunRecord) -> list[str]:
     """Name the releases of a run."""
     return [
         label if (times := len(list(same))) == 1 else f"{label} ×{times}"
@@ -197,7 +197,7 @@ SINGLE = (
 )
 
 
-def foresee(schema: Schema, method: str, budget: Budget, redraws: int) -> PlanFacts:
+def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> PlanFacts:
     """Tell what a run would ask and take.
 
     Examples
@@ -205,7 +205,7 @@ def foresee(schema: Schema, method: str, budget: Budget, redraws: int) -> PlanFa
     >>> from dagveil.data.column import Boolean
     >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
     >>> schema = Schema(dataset="study", columns=columns, reviewed=True, nominal_rows=1000)
-    >>> [stage.stage for stage in foresee(schema, "measure", Budget.of(1, 1e-6), 50).stages]
+    >>> [stage.stage for stage in forecast_run(schema, "measure", Budget.of(1, 1e-6), 50).stages]
     ['single columns', 'all pairs']
     """
     chosen = method_named(method)
@@ -234,15 +234,15 @@ def foresee(schema: Schema, method: str, budget: Budget, redraws: int) -> PlanFa
         noise="not known beforehand" if plan is None else plan.noise.value,
         stages=stages,
         steps=[
-            PlannedStep(step=step.name, time=_tell_time(step.seconds), memory=tell_bytes(step.memory))
+            PlannedStep(step=step.name, time=_describe_time(step.seconds), memory=describe_bytes(step.memory))
             for step in cost.steps
         ],
         words=words,
     )
 
 
-def _tell_time(seconds: float) -> str:
-    return tell_seconds(seconds) if seconds >= SHORTEST else f"under {tell_seconds(SHORTEST)}"
+def _describe_time(seconds: float) -> str:
+    return describe_seconds(seconds) if seconds >= SHORTEST else f"under {describe_seconds(SHORTEST)}"
 
 
 def _show_stages(plan: MeasurementPlan) -> list[PlannedStage]:

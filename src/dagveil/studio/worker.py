@@ -31,7 +31,7 @@ from dagveil.runs.run import knowledge_from_toml
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import Folder
-from dagveil.studio.jobs import RECOVERY, Job, JobKind, JobState, JobStore, settle_run
+from dagveil.studio.jobs import RECOVERY, Job, JobKind, JobState, JobStore, resolve_run
 from dagveil.studio.responses import WITHHELD
 
 LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
@@ -93,7 +93,7 @@ class Worker:
             if self._run is not None:
                 # a cancel may have come before the run could look after itself
                 with self.signal.shield(), contextlib.suppress(LedgerError):
-                    settle_run(books, self._run, self._place)
+                    resolve_run(books, self._run, self._place)
             books.close()
 
     def _spend(self, path: Path, schema: Schema, books: Ledger, settings: SearchSettings) -> None:

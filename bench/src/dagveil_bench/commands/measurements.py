@@ -27,7 +27,7 @@ from dagveil_bench.plan_cost import NETWORKS, Case, compare_costs, cost_page
 from dagveil_bench.scale import run_scale, scale_page
 from dagveil_bench.score_speed import Peer, score_speed_page, time_scores
 from dagveil_bench.speed import CASES, methods_speed_page, speed_page, time_loading, time_methods, time_runs
-from dagveil_bench.speed_history import append_entry, list_ratios, make_entry, read_history, tell_changes
+from dagveil_bench.speed_history import append_entry, describe_changes, list_ratios, make_entry, read_history
 from dagveil_bench.trust import CONTENDERS, EPSILONS, read_contender, run_trust
 from dagveil_bench.trust_page import trust_page
 from dagveil_bench.trust_tables import TABLES, TrustTable, load_table, read_table
@@ -103,7 +103,7 @@ def speed(
     if history:
         now = make_entry(list_ratios(runs, loading))
         append_entry(history, now)
-        lines, warnings = tell_changes(before, now)
+        lines, warnings = describe_changes(before, now)
         click.echo("\n".join(lines))
         for warning in warnings:
             click.echo(f"Warning: {warning}", err=True)

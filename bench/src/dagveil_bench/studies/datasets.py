@@ -73,7 +73,7 @@ def check_data_source(source: str) -> None:
         try:
             load_network(source)
         except MethodError as error:
-            raise MethodError(f"{error}{_tell_others()}") from error
+            raise MethodError(f"{error}{_describe_others()}") from error
 
 
 def sample_source(source: str, n_rows: int, rng: np.random.Generator) -> tuple[MemoryTable, Dag]:
@@ -151,7 +151,7 @@ def _is_ours(name: str) -> bool:
     return name in (REAL, SIMULATED, *KINDS, *NETWORK_NAMES)
 
 
-def _tell_others() -> str:
+def _describe_others() -> str:
     names = data_plugins().names
     added = f"a plug-in: {', '.join(names)}" if names else "write a plug-in, for rows of your own"
     return f"; or {', '.join(KINDS)} with their numbers or network; or {REAL}, {SIMULATED}; or {added}"

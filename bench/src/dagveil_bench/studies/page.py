@@ -99,7 +99,7 @@ def write_page(
     parts = [
         f"# {study.title}",
         *([study.reproduces] if study.reproduces else []),
-        *_tell_study(study, spots, sessions, store or default_store(study)),
+        *_describe_study(study, spots, sessions, store or default_store(study)),
     ]
     for metric in chosen:
         sheets = [sheet for sheet in list_sheets(study, spots, metric) if sheet.rows]
@@ -107,8 +107,8 @@ def write_page(
         parts += [f"![{metric.title}]({figure_name(study, metric)})"] if metric in drawn else []
         for sheet in sheets:
             parts += [f"### {sheet.place}", write_table(sheet.heads, sheet.rows)]
-        parts.append(tell_defeats(study, spots, metric))
-    return "\n\n".join(part for part in (*parts, *_tell_failures(spots)) if part)
+        parts.append(describe_defeats(study, spots, metric))
+    return "\n\n".join(part for part in (*parts, *_describe_failures(spots)) if part)
 
 
 def figure_name(study: Study, metric: Metric) -> str:
@@ -252,7 +252,7 @@ def _write_numbers(estimate: Estimate) -> tuple[int, str, str, str]:
     return (estimate.runs, *("" if math.isnan(n) else f"{n:.6g}" for n in numbers))  # type: ignore[return-value]
 
 
-def _tell_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Session], store: str) -> list[str]:
+def _describe_study(study: Study, spots: Sequence[Spot], sessions: Sequence[Session], store: str) -> list[str]:
     planned, stored = sum(s.planned for s in spots), sum(s.stored for s in spots)
     samples = "each on a sample of its own" if not study.samples else f"on {study.samples} samples"
     samples += "; samples are the same for every method and budget"
@@ -298,7 +298,7 @@ def _place(entry: Entry) -> str:
     return "".join(f", {part}" for part in parts if part)
 
 
-def _tell_failures(spots: Sequence[Spot]) -> list[str]:
+def _describe_failures(spots: Sequence[Spot]) -> list[str]:
     counted = Counter((spot.label, spot.data, spot.n_rows, error) for spot in spots for error in spot.failures)
     if not counted:
         return []
@@ -350,7 +350,7 @@ def list_defeats(study: Study, spots: Sequence[Spot], metric: Metric) -> list[De
     return found
 
 
-def tell_defeats(study: Study, spots: Sequence[Spot], metric: Metric) -> str:
+def describe_defeats(study: Study, spots: Sequence[Spot], metric: Metric) -> str:
     """Say where the champion is not the highest, in Markdown; nothing where the study has no champion."""
     if not study.champion or metric not in RANKED:
         return ""

@@ -69,7 +69,7 @@ def parse_study(text: str) -> Study:
         study = msgspec.convert(content, Study, strict=True)
     except msgspec.ValidationError as error:
         raise MethodError(f"the study cannot be read: {_name_place(str(error))}") from None
-    study = settle_data(study)
+    study = resolve_data(study)
     check_study(study)
     return study
 
@@ -226,18 +226,18 @@ def _name_place(message: str) -> str:
     """
     found = re.fullmatch(r"(.*) - at `\$\.?([^`]*)`", message, flags=re.DOTALL)
     what, place = (found[1], found[2]) if found else (message, "")
-    what = what[:1].lower() + what[1:] + _tell_choices(what, place)
+    what = what[:1].lower() + what[1:] + _describe_choices(what, place)
     return f"{place}: {what}" if place else what
 
 
-def _tell_choices(what: str, place: str) -> str:
+def _describe_choices(what: str, place: str) -> str:
     """Say what could stand where something unknown stands: the nearest name, or all of them.
 
     Examples
     --------
-    >>> _tell_choices("Object contains unknown field `repetition`", "")
+    >>> _describe_choices("Object contains unknown field `repetition`", "")
     '; did you mean repetitions?'
-    >>> _tell_choices("Invalid enum value 'published'", "methods[0].calibration")
+    >>> _describe_choices("Invalid enum value 'published'", "methods[0].calibration")
     '; choose from sound, paper'
     """
     names = re.findall(r"[a-z_]+", place)
@@ -340,7 +340,7 @@ def _refuse_settings(entry: Entry, what: str) -> None:
             raise MethodError(f"{name}: {what} has none; leave it out")
 
 
-def settle_data(study: Study) -> Study:
+def resolve_data(study: Study) -> Study:
     """Return the study as it can be run here: data sets whose records are missing are replaced by their stand-ins.
 
     A stand-in has a name of its own in every table, a note says why it is there, and no published figure stands beside

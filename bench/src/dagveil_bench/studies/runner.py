@@ -23,7 +23,7 @@ from dagveil_bench.studies.machine import describe_hardware, describe_packages, 
 from dagveil_bench.studies.metrics import Task
 from dagveil_bench.studies.plan import Role, Study
 from dagveil_bench.studies.store import COLUMNS, Store
-from dagveil_bench.studies.trial import Outcome, run_job, tell_error
+from dagveil_bench.studies.trial import Outcome, describe_failure, run_job
 from dagveil_bench.studies.worker_pool import Lost, WorkerPool
 
 
@@ -146,6 +146,6 @@ def _draw(job: Job) -> Schema:
         return sample_source(job.source, job.n_rows, np.random.default_rng(job.sample_seed))[0].schema
     except Exception as error:  # whatever a plug-in does
         raise MethodError(
-            f"{job.n_rows} rows of {job.data!r} cannot be drawn: {tell_error(error)}. Nothing was run; mend the data "
-            "set, or choose others with --only"
+            f"{job.n_rows} rows of {job.data!r} cannot be drawn: {describe_failure(error)}. Nothing was run; mend the "
+            "data set, or choose others with --only"
         ) from error

@@ -58,10 +58,10 @@ def run_job(job: Job) -> Outcome:
     try:
         return Outcome({metric.column: value for metric, value in _run(job).items() if not math.isnan(value)})
     except Exception as error:
-        return Outcome(error=tell_error(error))
+        return Outcome(error=describe_failure(error))
 
 
-def tell_error(error: BaseException) -> str:
+def describe_failure(error: BaseException) -> str:
     """Say an error in one line; rows of studies are public, so its text may be kept."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= LONGEST_ERROR else text[: LONGEST_ERROR - 1] + "…"

@@ -1,0 +1,5 @@
+"""Run the command line: `python -m dagveil`."""
+
+from dagveil.cli.main import main
+
+main()
