@@ -39,7 +39,7 @@ class TestUnexpected:
         def fail(*_: object, **__: object) -> None:
             raise request.param(f"could not convert {SECRET}")
 
-        monkeypatch.setattr("dagveil.cli.discover.measure_source", fail)
+        monkeypatch.setattr("dagveil.runs.discovery.measure_source", fail)
         return request.param
 
     def test_the_message_is_withheld(self, desk: Desk, words: tuple[object, ...], broken: type[Exception]) -> None:

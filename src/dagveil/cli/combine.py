@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
+from dagveil.cli.options import list_given, refuse_given
 from dagveil.cli.order import read_order
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.terminal import open_console, print_receipt, print_written, show_progress
@@ -20,9 +20,6 @@ from dagveil.plans.plan_file import PlannedSite, load_plan
 from dagveil.plans.site_run import measure_planned, site_schema
 from dagveil.privacy.budget import Budget
 from dagveil.text import clean_text
-
-_FIXED = ("method", "options", "accept_draft")
-"""What the plan decides, so that no option may."""
 
 
 def measure_by_plan(
@@ -36,13 +33,7 @@ def measure_by_plan(
     run: dict[str, Any],
 ) -> tuple[Evidence, Callable[[], None]]:
     """Refuse whatever is not the plan's, then release what it asks for; return also what tells the account."""
-    given = [
-        option.opts[0]
-        for option in context.command.params
-        if option.name in _FIXED and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
-    ]
-    if given:
-        raise click.UsageError(f"the plan decides that: leave out {', '.join(given)}", context)
+    refuse_given(context, ("method", "options", "accept_draft"), "the plan decides that: leave out {}")
     plan = load_plan(plan_path)
     chosen = plan.site_named(site)
     _check_budget(context, chosen, run["epsilon"], run["delta"])
@@ -55,7 +46,7 @@ def measure_by_plan(
 
 def _check_budget(context: click.Context, site: PlannedSite, epsilon: str | None, delta: str) -> None:
     """Refuse a budget that is not the plan's; the plan's own may be repeated."""
-    told = context.get_parameter_source("delta") is ParameterSource.COMMANDLINE
+    told = list_given(context, ("delta",))
     own = Budget.of(site.epsilon if epsilon is None else epsilon, delta if told else site.delta)
     if own != site.budget:
         raise InvalidBudgetError(

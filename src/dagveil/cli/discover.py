@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from dagveil.cli import options as shared
 from dagveil.cli.failure import stoppable
-from dagveil.cli.options import (
-    has_search_options,
-    method_options,
-    read_options,
-    refuse_run_options,
-    refuse_search_options,
-    releasing_options,
-    run_options,
-    search_options,
-    search_settings,
-)
 from dagveil.cli.order import Order, read_order
 from dagveil.cli.output import check_writable, name_recovery, print_recovery, write_output, write_paid
 from dagveil.cli.terminal import count, print_receipt, print_result, print_written, show_progress
@@ -33,18 +23,18 @@ from dagveil.papers.publication import read_settings
 from dagveil.privacy.receipt import Calibration
 from dagveil.report.html import render_report, render_svg
 from dagveil.report.model import build_model
-from dagveil.runs.discovery import discover as run_discovery
-from dagveil.runs.discovery import measure_source
-from dagveil.runs.result import Result
+from dagveil.runs import discovery
 from dagveil.runs.run import load_knowledge
 from dagveil.runs.search import check_search, search_evidence
 from dagveil.search.settings import SearchRule
 
+Done = TypeVar("Done")
+
 
 @click.command(short_help="Release noisy evidence about a table, to search at no cost.")
 @click.argument("file")
-@run_options
-@releasing_options
+@shared.run_options
+@shared.releasing_options
 @click.option(
     "-o", "--output", metavar="FILE", default="evidence.json", show_default=True, help="Where the evidence goes."
 )
@@ -84,11 +74,11 @@ def measure(
     elif site is not None or dataset is not None:
         raise click.UsageError("--site and --dataset say which part of a plan this is; give --plan PLAN.json with them")
     else:
-        places = _Places((path,), recovery, ())
-        chosen, choice = _resolve_method(file, method, places, None, options, Calibration.SOUND, True, **run)
+        order = partial(read_order, file, (path,), recovery, run)
+        chosen, choice = _resolve_method(order, method, None, options, Calibration.SOUND, True)
         if chosen.release is None:
             raise click.UsageError(f"{method} asks adaptively and leaves no evidence; use `dagveil discover` with it")
-        measured = _measure(file, None, places, method=chosen, choice=choice, options=options, **run)
+        measured = _spend(discovery.measure_source, order, None, chosen, choice, options)
     evidence, tell = measured
     write_paid(path, evidence.save, recovery)
     tell()
@@ -99,9 +89,9 @@ def measure(
 
 @click.command(short_help="Discover the causal graph of a table or of released evidence.")
 @click.argument("file")
-@run_options
-@method_options
-@search_options
+@shared.run_options
+@shared.method_options
+@shared.search_options
 @click.option(
     "-o",
     "--output",
@@ -123,13 +113,6 @@ def discover(
     /,
     file: str,
     output: str,
-    marginal_level: float | None,
-    conditional_level: float | None,
-    largest_order: int | None,
-    arrows: str,
-    redraws: int,
-    search: str | None,
-    false_edges: float,
     knowledge_path: str | None,
     method: str,
     calibration: str,
@@ -143,42 +126,43 @@ def discover(
     --schema and --epsilon are needed and the budget is spent. Or it is evidence.json, released before: then the search
     is free and never sees the rows.
     """
-    settings = search_settings(marginal_level, conditional_level, largest_order, arrows, redraws, search, false_edges)
+    settings = shared.search_settings(run)
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
     folder = Path(output)
     written = [folder / "result.json", folder / "graph.svg", folder / "report.html"]
     free = Path(file).suffix.lower() == ".json"
     outputs = (*written, *(() if effort is None else (folder / "certificate.json",)))
-    places = _Places(outputs, folder / "recovery.jsonl", (knowledge_path,))
+    recovery = folder / "recovery.jsonl"
     evidence: Evidence | None = None
     if free:
-        refuse_run_options(context)
+        why = "evidence is searched without the rows and at no cost: leave out {}"
+        shared.refuse_given(context, shared.RUN_NAMES, why)
         evidence = load_evidence(file)
-        check_writable(*places.outputs, reads=(file, knowledge_path))
-        print_recovery(places.recovery, goes_on=False)
+        check_writable(*outputs, reads=(file, knowledge_path))
+        print_recovery(recovery, goes_on=False)
     else:
         drawn_as = Calibration(calibration)
-        only = has_search_options(context)
-        chosen, choice = _resolve_method(file, method, places, knowledge, options, drawn_as, only, **run)
+        only = bool(shared.list_given(context, shared.SEARCH_NAMES))
+        order = partial(read_order, file, outputs, recovery, run, reads=(knowledge_path,))
+        chosen, choice = _resolve_method(order, method, knowledge, options, drawn_as, only)
         if chosen.release is None or drawn_as is Calibration.PAPER:
-            refuse_search_options(context, method)
-            result, tell = _ask(file, knowledge, places, chosen, choice, drawn_as, options, **run)
-            write_paid(folder / "result.json", result.save, places.recovery)
+            why = (
+                f"{method} releases no evidence that could be searched at other settings: leave out {{}}; its own "
+                f"settings go with --set, see `dagveil methods {method}`"
+            )
+            shared.refuse_given(context, shared.SEARCH_NAMES, why)
+            act = partial(discovery.discover, calibration=drawn_as)
+            result, tell = _spend(act, order, knowledge, chosen, choice, options, drawn_as)
+            write_paid(folder / "result.json", result.save, recovery)
             tell()
         else:
             written.append(folder / "evidence.json")
-            places = replace(places, outputs=(*places.outputs, folder / "evidence.json"))
-            evidence, tell = _measure(
-                *(file, knowledge, places),
-                method=chosen,
-                choice=choice,
-                options=options,
-                redraws=redraws,
-                search=settings.search,
-                **run,
-            )
+            order = partial(read_order, file, (*outputs, written[-1]), recovery, run, reads=(knowledge_path,))
+            measure_source = partial(discovery.measure_source, redraws=settings.redraws)
+            measured, tell = _spend(measure_source, order, knowledge, chosen, choice, options, search=settings.search)
             # saved before the search: whatever happens to that, what was paid for is kept
-            write_paid(folder / "evidence.json", evidence.save, places.recovery)
+            write_paid(folder / "evidence.json", measured.save, recovery)
+            evidence = measured
             tell()
     if evidence is not None:
         with show_progress() as progress:
@@ -204,14 +188,12 @@ def discover(
 
 
 def _resolve_method(
-    file: str,
+    order: Callable[[], Order],
     method: str,
-    places: _Places,
     knowledge: Knowledge | None,
     options: tuple[str, ...],
     calibration: Calibration,
     releasing_only: bool,
-    **run: Any,
 ) -> tuple[Method, Choice | None]:
     """Return the method by its name; or, after everything that could be refused was, let public facts choose one."""
     if method != AUTO:
@@ -219,84 +201,35 @@ def _resolve_method(
     from dagveil.forecast.choose import check_auto, choose_method
 
     check_auto(bool(options), calibration)
-    order = places.order(file, run)
+    asked = order()
+    public = (asked.schema, asked.budget.epsilon, asked.budget.delta)
     with show_progress() as progress:
-        choice = choose_method(
-            order.schema,
-            order.budget.epsilon,
-            order.budget.delta,
-            knowledge=knowledge,
-            releasing_only=releasing_only,
-            progress=progress,
-        )
+        choice = choose_method(*public, knowledge=knowledge, releasing_only=releasing_only, progress=progress)
     return method_named(choice.method), choice
 
 
-def _measure(
-    file: str,
+def _spend(
+    act: Callable[..., Done],
+    order: Callable[[], Order],
     knowledge: Knowledge | None,
-    places: _Places,
-    *,
     method: Method,
     choice: Choice | None,
     options: tuple[str, ...],
-    redraws: int = 0,
+    calibration: Calibration = Calibration.SOUND,
     search: SearchRule | None = None,
-    **run: Any,
-) -> tuple[Evidence, Callable[[], None]]:
-    """Refuse what can be refused without the ledger, then spend; return also what tells the account."""
-    given = read_options(options)
-    method.read_settings(given)
-    order = places.order(file, run)
-    check_search(method.name, order.schema, search)
-    with show_progress() as progress:
-        evidence = measure_source(
-            *(order.rows, order.schema, order.budget.epsilon, order.budget.delta),
-            method=choice or method.name,
-            options=given,
-            knowledge=knowledge,
-            redraws=redraws,
-            progress=progress,
-            **order.options,
-        )
-    return evidence, order.print_account
-
-
-def _ask(
-    file: str,
-    knowledge: Knowledge | None,
-    places: _Places,
-    method: Method,
-    choice: Choice | None,
-    calibration: Calibration,
-    options: tuple[str, ...],
-    **run: Any,
-) -> tuple[Result, Callable[[], None]]:
-    """Refuse what can be refused without the ledger, then ask; return also what tells the account."""
-    given = read_options(options)
+) -> tuple[Done, Callable[[], None]]:
+    """Refuse what can be refused without the ledger, then measure or ask; return also what prints the account."""
+    given = shared.read_options(options)
     read_settings(method, calibration, given)
-    order = places.order(file, run)
+    asked = order()
+    check_search(method.name, asked.schema, search)
     with show_progress() as progress:
-        result = run_discovery(
-            *(order.rows, order.schema, order.budget.epsilon, order.budget.delta),
+        done = act(
+            *(asked.rows, asked.schema, asked.budget.epsilon, asked.budget.delta),
             method=choice or method.name,
-            calibration=calibration,
             options=given,
             knowledge=knowledge,
             progress=progress,
-            **order.options,
+            **asked.options,
         )
-    return result, order.print_account
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Files of a run: what it writes, what keeps its answers until then, and what it reads beside rows and schema."""
-
-    outputs: tuple[Path, ...]
-    recovery: Path
-    reads: tuple[str | None, ...]
-
-    def order(self, file: str, run: dict[str, Any]) -> Order:
-        """Check a run on rows."""
-        return read_order(file, self.outputs, self.recovery, run, reads=self.reads)
+    return done, asked.print_account

@@ -235,7 +235,7 @@ def discover(
 
     The tests know the channel. Nothing is spent: every report has been paid for by whoever sent it.
     """
-    settings = search_settings(**search)
+    settings = search_settings(search)
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
     folder = Path(output)
     written = [folder / "result.json", folder / "graph.svg", folder / "report.html"]

@@ -72,8 +72,6 @@ def _shown(value: object) -> str:
         return "by rule"
     if isinstance(value, enum.Enum):
         return f"{value.value} of {', '.join(member.value for member in type(value))}"
-    if isinstance(value, enum.Enum):
-        return str(value.value)
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 

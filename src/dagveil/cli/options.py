@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
 import click
@@ -22,6 +22,17 @@ LEDGER_WAIT_SECONDS = WAIT_SECONDS
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Return what adds these options to a command, in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 ledger_option = click.option(
     "--ledger",
     envvar=LEDGER_VARIABLE,
@@ -31,7 +42,7 @@ ledger_option = click.option(
     f"[default: ${LEDGER_VARIABLE}, or else dagveil/ledger.sqlite in your data folder]",
 )
 
-_RUN_OPTIONS = (
+run_options = option_group(
     click.option(
         "--schema",
         "schema_path",
@@ -76,7 +87,9 @@ _RUN_OPTIONS = (
         "the run as unbounded.",
     ),
 )
-_RELEASING_OPTIONS = (
+"""Of a run that spends budget."""
+
+releasing_options = option_group(
     click.option(
         "--method",
         default="measure",
@@ -92,8 +105,10 @@ _RELEASING_OPTIONS = (
         help="A setting of the method; `dagveil methods NAME` lists them. May be given several times.",
     ),
 )
-_METHOD_OPTIONS = (
-    *_RELEASING_OPTIONS,
+"""They choose and set a method that releases evidence."""
+
+method_options = option_group(
+    releasing_options,
     click.option(
         "--calibration",
         type=click.Choice([calibration.value for calibration in Calibration]),
@@ -102,15 +117,17 @@ _METHOD_OPTIONS = (
         help="With a guarantee that holds, or as published: the latter claims nothing.",
     ),
 )
-_METHOD_NAMES = ("method", "calibration", "options")
-_SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws", "false_edges")
+"""They choose and set a method."""
 
-_RUN_NAMES = (
+SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws", "false_edges")
+
+RUN_NAMES = (
     *("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "engine", "memory_limit", "table"),
-    *("accept_draft", "accept_no_guarantee"),
+    *("accept_draft", "accept_no_guarantee", "method", "calibration", "options"),
 )
+"""What has no meaning for a search over evidence."""
 
-_SEARCH_OPTIONS = (
+search_options = option_group(
     click.option(
         "--marginal-level",
         type=float,
@@ -167,57 +184,22 @@ _SEARCH_OPTIONS = (
 )
 
 
-def run_options(command: Command) -> Command:
-    """Add the options of a run that spends budget."""
-    for option in reversed(_RUN_OPTIONS):
-        command = option(command)
-    return command
+"""They cost nothing."""
 
 
-def search_options(command: Command) -> Command:
-    """Add the options of the search, which cost nothing."""
-    for option in reversed(_SEARCH_OPTIONS):
-        command = option(command)
-    return command
+def list_given(context: click.Context, names: Container[str]) -> list[str]:
+    """List those of these options that were given on the command line."""
+    return [
+        option.opts[0]
+        for option in context.command.params
+        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
 
 
-def releasing_options(command: Command) -> Command:
-    """Add the options that choose and set a method that releases evidence."""
-    for option in reversed(_RELEASING_OPTIONS):
-        command = option(command)
-    return command
-
-
-def method_options(command: Command) -> Command:
-    """Add the options that choose and set a method."""
-    for option in reversed(_METHOD_OPTIONS):
-        command = option(command)
-    return command
-
-
-def refuse_run_options(context: click.Context) -> None:
-    """Refuse options that have no meaning for evidence, rather than ignore them."""
-    given = _given(context, (*_RUN_NAMES, *_METHOD_NAMES))
-    if given:
-        raise click.UsageError(
-            f"evidence is searched without the rows and at no cost: leave out {', '.join(given)}", context
-        )
-
-
-def refuse_search_options(context: click.Context, method: str) -> None:
-    """Refuse options of the search over evidence for a method that releases none."""
-    given = _given(context, _SEARCH_NAMES)
-    if given:
-        raise click.UsageError(
-            f"{method} releases no evidence that could be searched at other settings: leave out {', '.join(given)}; "
-            f"its own settings go with --set, see `dagveil methods {method}`",
-            context,
-        )
-
-
-def has_search_options(context: click.Context) -> bool:
-    """Tell whether options of the search over evidence were given."""
-    return bool(_given(context, _SEARCH_NAMES))
+def refuse_given(context: click.Context, names: Container[str], why: str) -> None:
+    """Refuse options that have no meaning here, rather than ignore them; braces in the reason stand for them."""
+    if given := list_given(context, names):
+        raise click.UsageError(why.format(", ".join(given)), context)
 
 
 def read_options(options: tuple[str, ...]) -> dict[str, Any]:
@@ -240,27 +222,11 @@ def read_options(options: tuple[str, ...]) -> dict[str, Any]:
     return read
 
 
-def _given(context: click.Context, names: tuple[str, ...]) -> list[str]:
-    return [
-        option.opts[0]
-        for option in context.command.params
-        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
-    ]
-
-
-def search_settings(
-    marginal_level: float | None,
-    conditional_level: float | None,
-    largest_order: int | None,
-    arrows: str,
-    redraws: int,
-    search: str | None,
-    false_edges: float,
-) -> SearchSettings:
-    """Collect the search options."""
-    rule = None if search is None else SearchRule(search)
-    levels = (marginal_level, conditional_level, largest_order)
-    return SearchSettings(*levels, ArrowRule(arrows), redraws, rule, false_edges)
+def search_settings(chosen: dict[str, Any]) -> SearchSettings:
+    """Take the options of the search out of all that were chosen."""
+    given = {name: chosen.pop(name) for name in SEARCH_NAMES}
+    rule = None if given["search"] is None else SearchRule(given["search"])
+    return SearchSettings(**given | {"arrows": ArrowRule(given["arrows"]), "search": rule})
 
 
 def find_rows(file: str, engine: str, memory_limit: str | None, table: str | None) -> Rows:

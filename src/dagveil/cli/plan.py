@@ -8,10 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from rich.table import Table
 
-from dagveil.cli.options import ledger_option, read_options, releasing_options, require_schema
+from dagveil.cli.options import (
+    ledger_option,
+    option_group,
+    read_options,
+    refuse_given,
+    releasing_options,
+    require_schema,
+)
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.terminal import count, open_console, print_written, show_progress
 from dagveil.data.engine import Engine
@@ -31,7 +37,7 @@ from dagveil.runs.machine_speed import load_speed, measure_speed, save_speed
 from dagveil.search.settings import SearchSettings
 from dagveil.text import clean_text
 
-_OPTIONS = (
+_exploring_options = option_group(
     click.option(
         "--explore",
         "exploring",
@@ -84,44 +90,12 @@ _OPTIONS = (
     ),
     ledger_option,
 )
-_NAMES = (
-    "ledger",
-    "epsilons",
-    "methods",
-    "wanted_f1",
-    "degree",
-    "strength",
-    "models",
-    "rows",
-    "seed",
-    "seconds",
+_EXPLORING_NAMES = (
+    *("ledger", "epsilons", "methods", "wanted_f1", "degree", "strength", "models", "rows", "seed", "seconds"),
     "workers",
 )
-_OTHERS = ("epsilon", "method", "options", "sites", "tables", "redraws", "noise", "engine")
+_FIXING_NAMES = ("epsilon", "method", "options", "sites", "tables", "redraws", "noise", "engine")
 """Options of a plan that fixes questions."""
-
-
-def exploring_options(command: Any) -> Any:
-    """Add the options of an exploration."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def check_options(context: click.Context, exploring: bool) -> None:
-    """Refuse options that have no meaning beside `--explore`, or without it, rather than ignore them."""
-    names, why = (
-        (_OTHERS, "an exploration tries several budgets and methods; give --epsilons and --methods, and leave out")
-        if exploring
-        else (_NAMES, "these belong to --explore; add it, or leave out")
-    )
-    given = [
-        option.opts[0]
-        for option in context.command.params
-        if option.name in names and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
-    ]
-    if given:
-        raise click.UsageError(f"{why} {', '.join(given)}", context)
 
 
 def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict[str, Any]) -> None:
@@ -245,7 +219,7 @@ def _describe_failures(found: Exploration) -> list[str]:
     metavar="FILE",
     help="Write the plan, for `dagveil measure --plan`; with --explore the curves, as .svg, .html or .json.",
 )
-@exploring_options
+@_exploring_options
 @click.pass_context
 def plan(
     context: click.Context,
@@ -278,7 +252,11 @@ def plan(
     if schema_file is not None and schema_path is not None:
         raise click.UsageError("the schema is given twice; drop either --schema or the positional argument")
     schema_path = schema_path or schema_file
-    check_options(context, exploring)
+    if exploring:
+        why = "an exploration tries several budgets and methods; give --epsilons and --methods, and leave out {}"
+        refuse_given(context, _FIXING_NAMES, why)
+    else:
+        refuse_given(context, _EXPLORING_NAMES, "these belong to --explore; add it, or leave out {}")
     if calibrate:
         click.echo(f"wrote {save_speed(measure_speed())}: the constants of this machine")
         if schema_path is None and epsilon is None:

@@ -10,7 +10,7 @@ import click
 from msgspec.structs import replace
 
 from dagveil.cli.failure import PlainGroup, stoppable
-from dagveil.cli.options import Command, run_options
+from dagveil.cli.options import option_group, run_options
 from dagveil.cli.order import read_order
 from dagveil.cli.output import check_writable, name_recovery, write_output, write_paid
 from dagveil.cli.terminal import count, open_console, print_receipt, print_written
@@ -23,22 +23,17 @@ from dagveil.errors import EvidenceError, SchemaError
 from dagveil.runs.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
 from dagveil.text import clean_text
 
-
-def layout_options(command: Command) -> Command:
-    """Add the options that say how a delimited file is written."""
-    options = (
-        click.option(
-            "--separator",
-            metavar="MARK",
-            callback=lambda _context, _option, mark: {"tab": "\t", "\\t": "\t"}.get(mark, mark),
-            help='What separates cells: "," or ";" or "|" or tab.  [default: found, or as the schema says]',
-        ),
-        click.option("--decimal", type=click.Choice(DECIMALS), help="The mark in numbers.  [default: as above]"),
-        click.option("--encoding", type=click.Choice(ENCODINGS), help="Of the file.  [default: utf-8, or as declared]"),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_layout_options = option_group(
+    click.option(
+        "--separator",
+        metavar="MARK",
+        callback=lambda _context, _option, mark: {"tab": "\t", "\\t": "\t"}.get(mark, mark),
+        help='What separates cells: "," or ";" or "|" or tab.  [default: found, or as the schema says]',
+    ),
+    click.option("--decimal", type=click.Choice(DECIMALS), help="The mark in numbers.  [default: as above]"),
+    click.option("--encoding", type=click.Choice(ENCODINGS), help="Of the file.  [default: utf-8, or as declared]"),
+)
+"""They say how a delimited file is written."""
 
 
 @click.group(cls=PlainGroup)
@@ -54,16 +49,8 @@ def schema() -> None:
 @click.option("-o", "--output", metavar="FILE", default="schema.toml", show_default=True, help="Where the draft goes.")
 @click.option("--dataset", metavar="NAME", help="Name of the data set in the ledger.  [default: the file's name]")
 @click.option("--force", is_flag=True, help="Replace an existing schema.")
-@layout_options
-def draft(
-    file: str,
-    output: str,
-    dataset: str | None,
-    force: bool,
-    separator: str | None,
-    decimal: str | None,
-    encoding: str | None,
-) -> None:
+@_layout_options
+def draft(file: str, output: str, dataset: str | None, force: bool, **layout: str | None) -> None:
     """Write a first schema from FILE, marked as unreviewed.
 
     Its levels, bounds and bins are read from the data, so it can give records away: keep it to yourself until you have
@@ -74,7 +61,7 @@ def draft(
     path = Path(output)
     _check_free(path, force=force)
     check_writable(path, reads=(file,))
-    drafted = draft_schema(file, dataset, separator=separator, decimal=decimal, encoding=encoding)
+    drafted = draft_schema(file, dataset, **layout)
     doubts = find_doubts(file, drafted)
     write_output(path, lambda part: save_schema(drafted, part))
     next_step = shlex.join(["dagveil", "schema", "check", file, "--schema", str(path)])
@@ -175,16 +162,9 @@ def bounds(
 @click.option(
     "--schema", "schema_path", metavar="SCHEMA.toml", default="schema.toml", show_default=True, help="The schema."
 )
-@layout_options
+@_layout_options
 @click.pass_context
-def check(
-    context: click.Context,
-    file: str,
-    schema_path: str,
-    separator: str | None,
-    decimal: str | None,
-    encoding: str | None,
-) -> None:
+def check(context: click.Context, /, file: str, schema_path: str, **given: str | None) -> None:
     """Tell, column by column, what in FILE does not fit the schema.
 
     For the custodian's eyes only: these are exact counts without noise. A run does not need a perfect fit, since the
@@ -197,7 +177,6 @@ def check(
             "`dagveil schema bounds` find them privately"
         )
     declared = load_schema(schema_path)
-    given = {"separator": separator, "decimal": decimal, "encoding": encoding}
     layout = replace(declared.file, **{key: value for key, value in given.items() if value is not None})
     report = check_source(file, replace(declared, file=layout))
     click.echo("\n".join(map(clean_text, report.words())))
