@@ -28,8 +28,6 @@ Codes = Mapping[str, NDArray[np.uint8]]
 def count_sites(text: str) -> int:
     """Read a number of sites, each of which has the whole epsilon, since its people are at no other site.
 
-    Examples
-    --------
     >>> count_sites("pooled"), count_sites("1 site"), count_sites("20 sites")
     (0, 1, 20)
     """

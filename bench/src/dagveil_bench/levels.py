@@ -76,8 +76,6 @@ def design_named(word: str) -> Design:
 def draw_design(n_rows: int, rng: np.random.Generator) -> dict[str, NDArray[np.float64]]:
     """Draw rows of both designs: five causes, X and Y.
 
-    Examples
-    --------
     >>> sorted(draw_design(3, np.random.default_rng(0)))
     ['x', 'y', 'z1', 'z2', 'z3', 'z4', 'z5']
     """

@@ -37,8 +37,6 @@ _EDITS: Final = (1, 1, 1, 2, 4)
 def mutate_bytes(content: bytes, rng: random.Random) -> bytes:
     """Flip bits, put pieces in, cut, repeat and move parts.
 
-    Examples
-    --------
     >>> mutate_bytes(b"a = 1", random.Random(1)) != b"a = 1"
     True
     """
@@ -67,8 +65,6 @@ def mutate_bytes(content: bytes, rng: random.Random) -> bytes:
 def mutate_json(content: bytes, rng: random.Random) -> bytes:
     """Edit values of a JSON document, and now and then its bytes.
 
-    Examples
-    --------
     >>> mutate_json(b'{"a": 1}', random.Random(2)) != b'{"a": 1}'
     True
     """

@@ -116,8 +116,6 @@ def list_cases(
 def draw_weights(case: Case, rng: np.random.Generator) -> Floats:
     """Draw a DAG with weights between 0.5 and 2 in size, of random sign, its nodes in random order.
 
-    Examples
-    --------
     >>> draw_weights(Case(Shape.SCALE_FREE, Error.GAUSSIAN, 6, 10), np.random.default_rng(0)).shape
     (6, 6)
     """
@@ -156,8 +154,6 @@ def draw_rows(weights: Floats, case: Case, rng: np.random.Generator) -> Floats:
 def count_differences(found: Bools, truth: Bools) -> int:
     """Return the structural Hamming distance of two graphs; a turned edge counts once.
 
-    Examples
-    --------
     >>> count_differences(np.array([[False, True], [False, False]]), np.array([[False, False], [True, False]]))
     1
     """
@@ -168,8 +164,6 @@ def count_differences(found: Bools, truth: Bools) -> int:
 def rate_arrows(found: Bools, truth: Bools) -> tuple[float, float]:
     """Return the true positive rate and the false discovery rate of arrows; a turned edge is a false one.
 
-    Examples
-    --------
     >>> truth = np.array([[False, True, True], [False, False, False], [False, False, False]])
     >>> rate_arrows(np.array([[False, True, False], [False, False, False], [True, False, False]]), truth)
     (0.5, 0.5)

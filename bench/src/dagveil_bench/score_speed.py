@@ -121,8 +121,6 @@ def run_gaussian(n_nodes: int, n_rows: int, epsilon: float, tries: int) -> Outco
 def read_marks(marks: Any, nodes: Sequence[str]) -> Cpdag:
     """Read causal-learn's matrix of marks: −1 is a tail and 1 a head, at the row's node on the edge to the column's.
 
-    Examples
-    --------
     >>> sorted(read_marks(np.array([[0, -1, -1], [1, 0, 0], [-1, 0, 0]]), "abc").directed)
     [('a', 'b')]
     """

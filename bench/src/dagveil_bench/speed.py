@@ -223,8 +223,6 @@ def _exact_pc(name: str, codes: Codes) -> Callable[[], object]:
 def p_value(counts: NDArray[np.int64]) -> float:
     """Return the p-value of Pearson's χ² test of the first two axes given the others; empty strata do not count.
 
-    Examples
-    --------
     >>> round(p_value(np.array([[10, 20], [30, 40]])), 4)
     0.373
     """
@@ -316,8 +314,6 @@ def methods_speed_page(timings: Sequence[Timing], command: str) -> str:
 def describe_ratio(ratio: float) -> str:
     """Write how many times longer something takes.
 
-    Examples
-    --------
     >>> describe_ratio(34.7), describe_ratio(0.678)
     ('35 ×', '0.68 ×')
     """

@@ -46,8 +46,6 @@ class Change(msgspec.Struct, frozen=True):
 def list_ratios(runs: Sequence[Timing], loading: Sequence[Timing] = ()) -> dict[str, float]:
     """Return every ratio of a report; more is faster.
 
-    Examples
-    --------
     >>> list_ratios([Timing("asia", "dagveil", 0.5), Timing("asia", "peer", 4.0)])
     {'asia: peer / dagveil': 8.0}
     """

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 def write_table(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
     """Write a table in Markdown.
 
-    Examples
-    --------
     >>> print(write_table(("method", "F1"), [("measure", 0.9)]))
     | method | F1 |
     |---|---|

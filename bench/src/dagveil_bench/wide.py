@@ -103,8 +103,6 @@ class WideRun:
 def wide_schema(kind: WideKind, columns: int, rows: int) -> Schema:
     """Declare so many columns.
 
-    Examples
-    --------
     >>> [column.n_levels for column in wide_schema(WideKind.LEVELS, 4, 100).columns.values()]
     [2, 3, 4, 2]
     """
@@ -268,8 +266,6 @@ def _fits(runs: Sequence[WideRun]) -> list[str]:
 def fit_power(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     """Return the exponent of the power of size that fits the seconds best, by least squares of the logarithms.
 
-    Examples
-    --------
     >>> round(fit_power([1, 2, 4], [3.0, 12.0, 48.0]), 6)
     2.0
     """

@@ -76,8 +76,6 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
 def _two_names(columns: str) -> tuple[str, str]:
     """Split the names.
 
-    Examples
-    --------
     >>> _two_names("age, dose")
     ('age', 'dose')
     """

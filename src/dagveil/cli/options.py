@@ -205,8 +205,6 @@ def refuse_given(context: click.Context, names: Container[str], why: str) -> Non
 def read_options(options: tuple[str, ...]) -> dict[str, Any]:
     """Read NAME=VALUE pairs; a list is written with commas, one of a single value with a comma at its end.
 
-    Examples
-    --------
     >>> read_options(("level=0.05", "order_shares=0.5,0.5"))
     {'level': '0.05', 'order_shares': ['0.5', '0.5']}
     """
@@ -246,8 +244,6 @@ def require_schema(path: str | None) -> Schema:
 def name_ledger(place: str) -> str:
     """Return the ledger's place as it may be shown: without a password.
 
-    Examples
-    --------
     >>> name_ledger("postgresql://ann:secret@host/books"), name_ledger("books.sqlite")
     ('postgresql://ann:***@host/books', 'books.sqlite')
     """

@@ -25,8 +25,6 @@ from dagveil.text import clean_text
 def describe(account: Account) -> str:
     """Say what is spent, reserved and left.
 
-    Examples
-    --------
     >>> from dagveil.privacy.budget import Budget
     >>> from dagveil.privacy.ledger.composition import Allowance, Composition
     >>> describe(Account("visits", Allowance.of(Budget.of(3, 1e-5), Composition.SUM)))
@@ -58,8 +56,6 @@ def print_account(books: Ledger, place: str, dataset: str) -> None:
 def describe_shares(account: Account) -> str:
     """Say what each analyst has spent and has left, a line each; nothing if one person spends without a limit.
 
-    Examples
-    --------
     >>> from dagveil.privacy.budget import Budget
     >>> from dagveil.privacy.ledger.account import Share, Spending
     >>> from dagveil.privacy.ledger.composition import Allowance, Composition

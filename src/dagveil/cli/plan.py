@@ -134,8 +134,6 @@ def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict
 def read_list(text: str) -> list[str]:
     """Read a list that is written with commas.
 
-    Examples
-    --------
     >>> read_list("0.1, 1,")
     ['0.1', '1']
     """

@@ -64,8 +64,6 @@ class Weakest(msgspec.Struct, frozen=True):
 def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
     """Return the weakest dependence that the first test of `measure` sees, at the shares of its plan.
 
-    Examples
-    --------
     >>> from dagveil.data.column import Boolean
     >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
     >>> schema = Schema(dataset="study", columns=columns, reviewed=True)
@@ -144,8 +142,6 @@ def _find_factor(enough: Callable[[float], bool], most: float) -> float | None:
 def _round_up(value: float) -> str:
     """Round up to two digits.
 
-    Examples
-    --------
     >>> _round_up(0.1234), _round_up(7601)
     ('0.13', '7700')
     """

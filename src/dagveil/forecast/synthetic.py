@@ -64,8 +64,6 @@ class SyntheticLaw:
     `strength` is the mean strength of an edge: about the correlation that it gives its ends, before columns are cut
     into levels.
 
-    Examples
-    --------
     >>> SyntheticLaw().density(21), SyntheticLaw().density(3)
     (0.15, 0.5)
     """
@@ -109,8 +107,6 @@ def make_synthetic(
 
     Of the schema, levels and bounds are all that is used.
 
-    Examples
-    --------
     >>> from dagveil.data.column import Boolean
     >>> schema = Schema(dataset="demo", columns={name: Boolean(outside="false") for name in "abcd"})
     >>> made = make_synthetic(schema, Knowledge.none(), SyntheticLaw(), 100, np.random.default_rng(1))

@@ -162,8 +162,6 @@ def run_trial(trial: TrialRun, told: Callable[[int], None] | None = None) -> lis
 def most_common_order(orders: Sequence[int]) -> int | None:
     """Return the order that most runs had; the smaller one if two are as common.
 
-    Examples
-    --------
     >>> most_common_order([3, 2, 3, 2]), most_common_order([])
     (2, None)
     """

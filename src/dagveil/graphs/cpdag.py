@@ -106,8 +106,6 @@ def find_extension(
 
     The answer is None when there is no such DAG.
 
-    Examples
-    --------
     >>> sorted(find_extension(("a", "b", "c"), {("a", "b")}, {frozenset({"b", "c"})}))
     [('a', 'b'), ('b', 'c')]
     """
@@ -120,8 +118,6 @@ def nearest_extension(nodes: tuple[str, ...], directed: Iterable[Arc], undirecte
     The directed edges must be free of cycles. Where Dor and Tarsi's algorithm is stuck, the sink whose removal makes
     the fewest new colliders goes; so the answer is theirs whenever they have one.
 
-    Examples
-    --------
     >>> square = [frozenset(pair) for pair in ("ab", "bc", "cd", "da")]
     >>> find_extension(("a", "b", "c", "d"), [], square) is None
     True

@@ -25,8 +25,6 @@ def close(
     result depends neither on the order of the nodes nor on that of the edges. When the input contradicts itself, so
     that one round turns an edge both ways, the edge stays undirected.
 
-    Examples
-    --------
     >>> directed, undirected = close(("a", "b", "c"), {("a", "b")}, {frozenset({"b", "c"})})
     >>> sorted(directed), undirected
     ([('a', 'b'), ('b', 'c')], frozenset())

@@ -18,8 +18,6 @@ from dagveil.graphs.names import Pair, check_nodes, check_pairs, list_by_end
 class Mark(enum.Enum):
     """What is known about one end of an edge.
 
-    Examples
-    --------
     >>> Mark("arrow") is Mark.ARROW
     True
     """
@@ -50,8 +48,6 @@ class MixedGraph(msgspec.Struct, frozen=True, dict=True):
 
     An edge may be given from either end; it is kept with the alphabetically first node first.
 
-    Examples
-    --------
     >>> graph = MixedGraph(("a", "b"), frozenset({Edge("b", "a", Mark.ARROW, Mark.CIRCLE)}))
     >>> graph.mark("a", "b"), graph.mark("b", "a")
     (<Mark.ARROW: 'arrow'>, <Mark.CIRCLE: 'circle'>)

@@ -17,8 +17,6 @@ Pair: TypeAlias = frozenset[str]
 def check_nodes(nodes: Iterable[str]) -> tuple[str, ...]:
     """Return the names as a tuple; refuse duplicates and things that are not strings.
 
-    Examples
-    --------
     >>> check_nodes(["a", "b"])
     ('a', 'b')
     """
@@ -59,8 +57,6 @@ def check_pairs(nodes: Iterable[str], pairs: Iterable[Iterable[str]]) -> frozens
 def list_by_end(nodes: Iterable[str], arcs: Iterable[Arc]) -> dict[str, frozenset[str]]:
     """Return, for each node, the second ends of the arcs that start with it.
 
-    Examples
-    --------
     >>> list_by_end(("a", "b"), {("a", "b")})
     {'a': frozenset({'b'}), 'b': frozenset()}
     """

@@ -43,8 +43,6 @@ def add_releases(sites: Sequence[Sequence[Release]]) -> tuple[Release, ...]:
 
     The questions and their order are the same at all sites; noise may differ from site to site.
 
-    Examples
-    --------
     >>> north = NoisyCounts(("a",), (2,), 1, Fraction(3), (40, 60))
     >>> south = NoisyCounts(("a",), (2,), 4, Fraction(16), (20, 44))
     >>> both = add_releases([[north], [south]])[0]

@@ -81,8 +81,6 @@ def build_card(page: ReportModel) -> dict[str, Any]:
 def encode_card(card: Mapping[str, Any]) -> str:
     r"""Write a card as JSON that can stand inside an HTML script element: pure ASCII, no angle brackets.
 
-    Examples
-    --------
     >>> encode_card({"dataset": "</script>"})
     '{\n  "dataset": "\\u003c/script\\u003e"\n}'
     """

@@ -238,8 +238,6 @@ def tabulate(curves: tuple[Curve, ...]) -> list[tuple[str, list[str]]]:
 def write_point(point: recommendation.Point) -> str:
     """Print a mean with its interval; a dash if a run failed.
 
-    Examples
-    --------
     >>> from fractions import Fraction
     >>> from dagveil.forecast.detection import Weakest
     >>> write_point(recommendation.Point(Fraction(1), 0.912, 0.85, 0.97, 2, Weakest("correlation", 0.1, 0.1)))

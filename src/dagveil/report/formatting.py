@@ -18,8 +18,6 @@ _MONTHS = (
 def write_epsilon(epsilon: Fraction) -> str:
     """Print epsilon, rounded up.
 
-    Examples
-    --------
     >>> write_epsilon(Fraction(1, 3))
     '0.3334'
     """
@@ -29,8 +27,6 @@ def write_epsilon(epsilon: Fraction) -> str:
 def write_delta(delta: Fraction) -> str:
     """Print delta in scientific notation, rounded up.
 
-    Examples
-    --------
     >>> write_delta(Fraction(1, 10**6)), write_delta(Fraction(1, 3000)), write_delta(Fraction(0))
     ('10⁻⁶', '3.4 × 10⁻⁴', '0')
     """
@@ -46,8 +42,6 @@ def write_delta(delta: Fraction) -> str:
 def write_share(share: float | None) -> str:
     """Print a confidence as whole percent.
 
-    Examples
-    --------
     >>> [write_share(x) for x in (0.0, 0.001, 0.974, 0.999, 1.0, None)]
     ['0 %', '< 1 %', '97 %', '> 99 %', '100 %', '–']
     """
@@ -64,8 +58,6 @@ def write_share(share: float | None) -> str:
 def write_percent(share: float) -> str:
     """Print a share as percent for machines.
 
-    Examples
-    --------
     >>> write_percent(0.974), write_percent(1.0)
     ('97.4', '100')
     """
@@ -75,8 +67,6 @@ def write_percent(share: float) -> str:
 def write_part(part: float) -> str:
     """Print a part of the budget with one decimal.
 
-    Examples
-    --------
     >>> [write_part(x) for x in (0.0, 0.0001, 0.125, 1.0)]
     ['0 %', '< 0.1 %', '12.5 %', '100 %']
     """
@@ -88,8 +78,6 @@ def write_part(part: float) -> str:
 def write_count(count: int | None) -> str:
     r"""Print a whole number in groups of three.
 
-    Examples
-    --------
     >>> write_count(100_000).replace("\u202f", " ")
     '100 000'
     """
@@ -99,8 +87,6 @@ def write_count(count: int | None) -> str:
 def write_number(number: float | None) -> str:
     r"""Print a measured number with three significant digits.
 
-    Examples
-    --------
     >>> write_number(45.234), write_number(1234.5).replace("\u202f", " ")
     ('45.2', '1 234')
     """
@@ -114,8 +100,6 @@ def write_number(number: float | None) -> str:
 def write_date(stamp: str) -> str:
     """Print a time stamp; text that is no time stamp stays as it is.
 
-    Examples
-    --------
     >>> write_date("2026-11-15T12:00:00Z")
     '15 November 2026, 12:00 UTC'
     """
@@ -130,8 +114,6 @@ def write_date(stamp: str) -> str:
 def write_plural(count: int, noun: str) -> str:
     """Print a count with its noun.
 
-    Examples
-    --------
     >>> write_plural(1, "edge"), write_plural(3, "edge")
     ('1 edge', '3 edges')
     """

@@ -166,8 +166,6 @@ def find_alarms(result: Result, spending: Spending) -> tuple[Alarm, ...]:
 def judge(alarms: Sequence[Alarm]) -> Standing:
     """Return the worst standing of all alarms.
 
-    Examples
-    --------
     >>> judge([]).value
     'promised'
     """

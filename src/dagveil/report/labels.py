@@ -30,8 +30,6 @@ _WIDE: Final = frozenset("mwMW@%&…")
 def measure(text: str) -> float:
     """Estimate the width of a text in pixels, rather too wide than too narrow.
 
-    Examples
-    --------
     >>> measure("lung") < measure("LUNG") < measure("肺がん腫")
     True
     """
@@ -41,8 +39,6 @@ def measure(text: str) -> float:
 def split_words(name: str) -> list[str]:
     """Split a name after each place where a line may end.
 
-    Examples
-    --------
     >>> split_words("systolicPressure_before visit")
     ['systolic', 'Pressure_', 'before ', 'visit']
     """
@@ -52,8 +48,6 @@ def split_words(name: str) -> list[str]:
 def break_lines(name: str) -> tuple[str, ...]:
     """Break a name into lines, whole words first; a name is shortened only if it is very long.
 
-    Examples
-    --------
     >>> break_lines("lung"), break_lines("blood_pressure_before_the_visit_systolic")
     (('lung',), ('blood_pressure_', 'before_the_visit_', 'systolic'))
     """
@@ -72,8 +66,6 @@ def break_lines(name: str) -> tuple[str, ...]:
 def shorten(name: str, widest: float) -> str:
     """Cut out the middle of a long name, because the ends tell columns apart.
 
-    Examples
-    --------
     >>> shorten("lung", 150), shorten("blood_pressure_before_the_visit_systolic", 150)
     ('lung', 'blood_pre…_systolic')
     """

@@ -44,8 +44,6 @@ class Grid:
 def order_nodes(nodes: Sequence[str], arrows: Iterable[Arc]) -> tuple[str, ...]:
     """Put causes before effects, otherwise in the given order; a cycle is opened at its least bound node.
 
-    Examples
-    --------
     >>> order_nodes(("a", "b", "c"), [("c", "a")])
     ('b', 'c', 'a')
     """
@@ -74,8 +72,6 @@ def rank_nodes(order: Sequence[str], arcs: Iterable[Arc]) -> dict[str, int]:
 
     Every arc goes from an earlier to a later node of the order.
 
-    Examples
-    --------
     >>> rank_nodes(("a", "b", "d", "c"), [("a", "b"), ("b", "c"), ("d", "c")])
     {'a': 0, 'b': 1, 'd': 1, 'c': 2}
     """
@@ -167,8 +163,6 @@ def reduce_crossings(grid: Grid) -> None:
 def count_crossings(grid: Grid) -> int:
     """Count the pairs of edge pieces that cross.
 
-    Examples
-    --------
     >>> count_crossings(Grid(4, [[0, 1], [2, 3]], [[], [], [1], [0]], [[3], [2], [], []]))
     1
     """
@@ -251,8 +245,6 @@ def keep_apart(wishes: Sequence[float], weights: Sequence[float], steps: Sequenc
 
     Steps are the smallest places if the first stood at 0.
 
-    Examples
-    --------
     >>> keep_apart([0.0, 0.0], [1.0, 1.0], [0.0, 10.0])
     [-5.0, 5.0]
     """
@@ -369,8 +361,6 @@ def place_graph(nodes: Sequence[str], arrows: Sequence[Arc], lines: Sequence[Arc
     The source of an arrow stands above, unless the arrows form a cycle. Lines follow the order that the arrows leave
     open.
 
-    Examples
-    --------
     >>> layout = place_graph(("lung", "smoke"), [("smoke", "lung")], [])
     >>> layout.positions["smoke"].y < layout.positions["lung"].y
     True

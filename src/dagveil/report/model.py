@@ -342,8 +342,6 @@ def _describe_shift(variation: Variation, was: Any) -> Shift:
 def _describe_change(change: ChangedEdge) -> str:
     """Tell one change.
 
-    Examples
-    --------
     >>> _describe_change(ChangedEdge("a", "b", "none", "directed"))
     'new: a → b'
     """

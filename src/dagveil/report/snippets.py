@@ -42,8 +42,6 @@ def write_snippets(graph: ResultGraph) -> tuple[Snippet, ...]:
 def write_dot(graph: ResultGraph) -> str:
     """Write the graph in the DOT language; characters that turn the reading direction are replaced, as in the page.
 
-    Examples
-    --------
     >>> write_dot(ResultGraph(("a", "b"), "cpdag", (ResultEdge("a", "b", "undirected"),))).splitlines()[3]
     '  n0 -> n1 [dir=none];'
     """
@@ -53,8 +51,6 @@ def write_dot(graph: ResultGraph) -> str:
 def write_networkx(graph: ResultGraph) -> str:
     """Write Python code that makes a networkx.DiGraph: names are pure ASCII with escapes, so they arrive exactly.
 
-    Examples
-    --------
     >>> print(write_networkx(ResultGraph(("a",), "cpdag", ())), end="")
     import networkx as nx
     <BLANKLINE>

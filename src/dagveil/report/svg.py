@@ -105,8 +105,6 @@ def write_lines(lines: Sequence[str], at: Point) -> Element:
 def write_length(value: float) -> str:
     """Print a length with one decimal at most.
 
-    Examples
-    --------
     >>> write_length(12.04), write_length(0.25)
     ('12', '0.2')
     """
@@ -243,8 +241,6 @@ def draw_graph(
     The note is printed above the graph: what nobody may overlook when the picture travels alone. A broad halo runs
     along the edges of pairs that another result joins differently.
 
-    Examples
-    --------
     >>> draw_graph(ResultGraph(("a", "b"), "cpdag", ()))[:4]
     '<svg'
     """
@@ -299,8 +295,6 @@ def open_drawing(kind: str, width: float, height: float, title: str, description
 def describe_graph(graph: ResultGraph) -> str:
     """Tell the graph in words.
 
-    Examples
-    --------
     >>> describe_graph(ResultGraph(("a", "b"), "cpdag", (ResultEdge("a", "b", "undirected"),)))
     '2 columns; 0 directed and 1 undirected edge. a — b.'
     """
@@ -315,8 +309,6 @@ def describe_graph(graph: ResultGraph) -> str:
 def describe_edge(edge: ResultEdge) -> str:
     """Tell an edge and its confidence in words.
 
-    Examples
-    --------
     >>> describe_edge(ResultEdge("a", "b", "directed", 0.5))
     'a → b: the edge came back in 50 % of redraws'
     """

@@ -231,8 +231,6 @@ def choose_accounting(
 ) -> Filter:
     """Choose, from public facts alone, the accounting under which a cell needs fewer rows in order to count.
 
-    Examples
-    --------
     >>> few, many = (
     ...     Schema(dataset="demo", columns={f"x{k}": Numeric(bounds=(0, 1)) for k in range(n)}) for n in (2, 40)
     ... )

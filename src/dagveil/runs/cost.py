@@ -146,8 +146,6 @@ class Cost:
 def estimate_cost(work: Work, speed: Speed) -> Cost:
     """Foresee time and memory.
 
-    Examples
-    --------
     >>> from dagveil.data.column import Boolean
     >>> schema = Schema(dataset="demo", columns={name: Boolean(outside="false") for name in "abc"})
     >>> small = Work(schema, 10_000, [("a", "b", "c")], 1, 8, 0, Search.JOINT, redraws=50)
@@ -243,8 +241,6 @@ def _search_seconds(work: Work, speed: Speed) -> float:
 def describe_bytes(number: float) -> str:
     """Write a number of bytes for people.
 
-    Examples
-    --------
     >>> describe_bytes(2.5e9), describe_bytes(3e8)
     ('2.5 GB', '300 MB')
     """
@@ -254,8 +250,6 @@ def describe_bytes(number: float) -> str:
 def describe_seconds(number: float) -> str:
     """Write seconds for people.
 
-    Examples
-    --------
     >>> describe_seconds(0.25), describe_seconds(90), describe_seconds(90000)
     ('0.25 s', '1.5 min', '25 h')
     """

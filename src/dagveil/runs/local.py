@@ -199,8 +199,6 @@ def report_evidence(
 def level_scores(column: Column) -> NDArray[np.float64]:
     """Return a number for each code, centred and at most 1 in size; the middle of a bin stands for it.
 
-    Examples
-    --------
     >>> level_scores(Numeric(bounds=(0, 20), bins=2)).tolist()
     [-1.0, 1.0]
     """

@@ -37,8 +37,6 @@ def save_whole(path: Path) -> Iterator[Path]:
 
     Whatever happens, `path` holds the old content or all of the new. A link stays, and what it points to is replaced.
 
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with save_whole(Path(folder) / "a.txt") as part:

@@ -57,8 +57,6 @@ def load_knowledge(path: str | Path) -> Knowledge:
 def knowledge_from_toml(text: str) -> Knowledge:
     """Read background knowledge from the text of such a file.
 
-    Examples
-    --------
     >>> knowledge_from_toml('tiers = [["smokes"], ["coughs"]]').tiers
     (('smokes',), ('coughs',))
     """

@@ -84,8 +84,6 @@ def vary_levels(
 def compare_graphs(before: Cpdag, after: Cpdag) -> tuple[ChangedEdge, ...]:
     """List the pairs that two graphs join differently.
 
-    Examples
-    --------
     >>> empty = Cpdag.empty(("a", "b"))
     >>> compare_graphs(empty, Cpdag(("a", "b"), frozenset({("b", "a")}), frozenset()))
     (ChangedEdge(source='a', target='b', before='none', after='reversed'),)

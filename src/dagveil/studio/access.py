@@ -84,8 +84,6 @@ class Place:
     def knows(self, host: str) -> bool:
         """Say whether a Host header means this studio.
 
-        Examples
-        --------
         >>> place = Place("127.0.0.1", 8080)
         >>> [place.knows(host) for host in ("localhost:8080", "127.0.0.1:8080", "evil.example:8080", "127.0.0.1")]
         [True, True, False, False]

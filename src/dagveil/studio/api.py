@@ -134,8 +134,6 @@ _CALLS: Final = (
 def describe_api() -> dict[str, Any]:
     """Return the description as OpenAPI 3.1.
 
-    Examples
-    --------
     >>> sorted(describe_api()["paths"])[:2]
     ['/api/comparison', '/api/datasets']
     """

@@ -84,8 +84,6 @@ class DataFile:
 class Folder:
     r"""Where a studio keeps everything.
 
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as place:
     ...     folder = Folder.open(place)
@@ -205,8 +203,6 @@ class Folder:
 def file_id(name: str) -> str:
     """Return the id of a file name: the same after every start.
 
-    Examples
-    --------
     >>> file_id("visits.csv")
     '92d9d4845046'
     """

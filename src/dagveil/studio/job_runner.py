@@ -53,8 +53,6 @@ def take_lock(path: Path) -> int | None:
 def is_held(path: Path) -> bool:
     """Say whether a living process holds the lock of a file.
 
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     place = Path(folder, "alive")

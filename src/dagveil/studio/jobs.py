@@ -113,8 +113,6 @@ class Job:
 class JobStore:
     """The jobs of one folder; every change is one transaction, and only lawful changes happen.
 
-    Examples
-    --------
     >>> import tempfile
     >>> order = JobOrder(table="0" * 12, file="a.csv", dataset="a", schema_digest="", method="measure", epsilon="1",
     ...     delta="0", redraws=0, noise="opendp", ledger="ledger.sqlite")

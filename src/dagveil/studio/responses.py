@@ -238,8 +238,6 @@ class Refused(DagveilError):
 def refuse(error: DagveilError) -> Refused:
     """Turn an error of the library into an answer; its words never hold a cell.
 
-    Examples
-    --------
     >>> refuse(BudgetExceededError("nothing is left")).status
     409
     """

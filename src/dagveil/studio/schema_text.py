@@ -40,8 +40,6 @@ _OTHER: Final = "something is odd about it: `dagveil schema draft` at the comman
 def read_schema(text: str) -> Schema:
     r"""Read a schema, or say on which line it is wrong.
 
-    Examples
-    --------
     >>> read_schema('[dataset]\nname = "a"\nreviewed = true\n[columns.b]\nkind = "numeric"\nbounds = [2, 1]\n')
     Traceback (most recent call last):
     dagveil.errors.SchemaError: line 6: columns.b: bounds 2 and 1 do not increase; put the lowest value first

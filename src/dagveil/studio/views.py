@@ -200,8 +200,6 @@ SINGLE = (
 def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> PlanFacts:
     """Tell what a run would ask and take.
 
-    Examples
-    --------
     >>> from dagveil.data.column import Boolean
     >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
     >>> schema = Schema(dataset="study", columns=columns, reviewed=True, nominal_rows=1000)

@@ -79,8 +79,6 @@ def check_data_source(source: str) -> None:
 def sample_source(source: str, n_rows: int, rng: np.random.Generator) -> tuple[MemoryTable, Dag]:
     """Draw rows with their true graph.
 
-    Examples
-    --------
     >>> table, dag = sample_source("asia", 10, np.random.default_rng(0))
     >>> tuple(table.schema.columns) == dag.nodes
     True

@@ -58,8 +58,6 @@ def find_commit(package: Path) -> str:
 def describe_packages(names: Iterable[str]) -> dict[str, str]:
     """Return the versions of those packages that are installed.
 
-    Examples
-    --------
     >>> describe_packages(["no-such-package"])
     {}
     """
@@ -75,8 +73,6 @@ def describe_packages(names: Iterable[str]) -> dict[str, str]:
 def list_changes(calls: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     """Name what later calls of the runner had in another version than earlier ones.
 
-    Examples
-    --------
     >>> list_changes([{"numpy": "2.3", "scipy": "1.17"}, {"numpy": "2.4", "scipy": "1.17"}])
     ('numpy 2.3, 2.4',)
     """

@@ -176,8 +176,6 @@ METRICS_OF = {
 def score_graph(found: Cpdag, dag: Dag) -> dict[Metric, float]:
     """Compare a graph with the truth.
 
-    Examples
-    --------
     >>> dag = Dag(("a", "b", "c"), frozenset({("a", "b"), ("c", "b")}))
     >>> scores = score_graph(Cpdag.complete(dag.nodes), dag)
     >>> scores[Metric.SKELETON_F1], scores[Metric.FPR], scores[Metric.SHD]

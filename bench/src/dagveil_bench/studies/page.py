@@ -142,8 +142,6 @@ def list_sheets(study: Study, spots: Sequence[Spot], metric: Metric) -> list[She
 def write_latex(sheet: Sheet) -> str:
     r"""Write a table for LaTeX, without packages.
 
-    Examples
-    --------
     >>> print(write_latex(Sheet("F1", "asia", ("method", "ε = 1"), (("a_b", "0.9 ± 0.1"),))))
     \begin{table}
     \caption{F1: asia}
@@ -204,8 +202,6 @@ def is_shown(role: Role, metric: Metric) -> bool:
 def write_number(value: float, digits: int) -> str:
     """Write a number with so many digits after the point, and a very large one in short.
 
-    Examples
-    --------
     >>> write_number(0.125, 2), write_number(1.7e300, 2)
     ('0.12', '1.7e+300')
     """

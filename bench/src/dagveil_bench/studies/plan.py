@@ -82,8 +82,6 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def title(self) -> str:
         """Its label, or one made from the choices.
 
-        Examples
-        --------
         >>> Entry("pcd", calibration=Calibration.PAPER, settings={"level": 0.1}).title
         'pcd, level=0.1, as published'
         """
@@ -137,8 +135,6 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def at(self, data: str, epsilon: float, n_rows: int) -> float | None:
         """Return the figure for a data set, budget and number of rows, if there is one.
 
-        Examples
-        --------
         >>> printed = Printed("pc", Metric.SHD, "table 1", {"asia": (3.0, math.nan)}, (0.1, 1.0))
         >>> printed.at("asia", 0.1, 50), printed.at("asia", 1.0, 50), printed.at("child", 0.1, 50)
         (3.0, None, None)

@@ -50,8 +50,6 @@ _PARTS: Final[Mapping[str, type[msgspec.Struct]]] = {
 def parse_study(text: str) -> Study:
     """Read a study from TOML; every mistake is told with its place.
 
-    Examples
-    --------
     >>> study = parse_study('''
     ... name = "mine"
     ... title = "measure on Asia"
@@ -219,8 +217,6 @@ def _mistake(place: str, what: str) -> MethodError:
 def _name_place(message: str) -> str:
     """Put the place first.
 
-    Examples
-    --------
     >>> _name_place("Expected `int` >= 1 - at `$.rows[0]`")
     'rows[0]: expected `int` >= 1'
     """
@@ -233,8 +229,6 @@ def _name_place(message: str) -> str:
 def _describe_choices(what: str, place: str) -> str:
     """Say what could stand where something unknown stands: the nearest name, or all of them.
 
-    Examples
-    --------
     >>> _describe_choices("Object contains unknown field `repetition`", "")
     '; did you mean repetitions?'
     >>> _describe_choices("Invalid enum value 'published'", "methods[0].calibration")

@@ -32,8 +32,6 @@ _SCHEMA = pa.schema(
 def results_beside(store: Path) -> Path:
     """Return the Parquet file that belongs to a store; a store that has that name itself is refused.
 
-    Examples
-    --------
     >>> results_beside(Path("headline.sqlite")).name
     'headline.parquet'
     """

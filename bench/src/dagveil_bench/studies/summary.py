@@ -23,8 +23,6 @@ CONFIDENCE = 0.95
 class Estimate:
     """A mean with its standard deviation, and the half-width of Student's interval around it.
 
-    Examples
-    --------
     >>> estimate = estimate_mean([1.0, 2.0, 3.0])
     >>> estimate.mean, estimate.deviation, round(estimate.half_width, 2)
     (2.0, 1.0, 2.48)

@@ -50,8 +50,6 @@ def join_arcs(
     Arcs are (tail, head, kind); the kind is "directed", "undirected" or not told. If the family is not told, directed
     edges without a cycle are a Dag.
 
-    Examples
-    --------
     >>> graph = join_arcs(["a", "b", "c"], [("a", "b", None), ("b", "c", None), ("c", "b", None)])
     >>> [sorted(pair) for pair in graph.undirected]
     [['b', 'c']]

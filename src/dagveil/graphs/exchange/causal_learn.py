@@ -22,8 +22,6 @@ _EDGE: Final = re.compile(r"\d+\.\s+(\S+)\s+([-<o])-([->o])\s+(\S+)(\s.*)?")
 def to_tetrad(graph: Dag | Cpdag | MixedGraph) -> str:
     """Return the graph as Tetrad's text.
 
-    Examples
-    --------
     >>> print(to_tetrad(Dag(("a", "b"), frozenset({("a", "b")}))), end="")
     Graph Nodes:
     a;b

@@ -50,8 +50,6 @@ class Statements:
 def read_statements(text: str, types: frozenset[str]) -> Statements:
     """Read a text whose first word is one of the given types.
 
-    Examples
-    --------
     >>> read_statements('digraph { a -> "b c" [dir=none] }', DOT_TYPES).edges
     [('a', '->', 'b c', {'dir': 'none'})]
     """
@@ -263,8 +261,6 @@ def to_dot(graph: Dag | Cpdag | MixedGraph) -> str:
 
     Nodes have numbers as identifiers and their names as labels, because DOT cannot write every name as an identifier.
 
-    Examples
-    --------
     >>> print(to_dot(Dag(("a", "b"), frozenset({("a", "b")}))), end="")
     digraph {
       n0 [label="a"];
@@ -295,8 +291,6 @@ def from_dot(text: str) -> Dag | Cpdag | MixedGraph:
     The name of a node is its label if it has one, otherwise its identifier. Edges are read by `dir`, `arrowhead` and
     `arrowtail`; two arcs that join the same nodes in both ways are one undirected edge.
 
-    Examples
-    --------
     >>> from_dot("digraph { smokes -> {cancer bronchitis} }").order()
     ('smokes', 'cancer', 'bronchitis')
     """
@@ -357,8 +351,6 @@ _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f]|\\"|\\$')
 def to_dagitty(graph: Dag | Cpdag) -> str:
     """Return the graph for dagitty: a `dag`, or a `pdag` for a CPDAG.
 
-    Examples
-    --------
     >>> print(to_dagitty(Cpdag.complete(("a", "b"))), end="")
     pdag {
     "a"
@@ -382,8 +374,6 @@ def to_dagitty(graph: Dag | Cpdag) -> str:
 def from_dagitty(text: str) -> Dag | Cpdag | MixedGraph:
     """Read a graph from dagitty's text; a MixedGraph if it has circles or edges with two arrowheads.
 
-    Examples
-    --------
     >>> sorted(from_dagitty("dag { x <- z -> y  x -> y }").edges)
     [('x', 'y'), ('z', 'x'), ('z', 'y')]
     """

@@ -39,8 +39,6 @@ class Extension(enum.Enum):
 def choose_dag(graph: Dag | Cpdag, extension: Extension = Extension.REFUSE) -> Dag:
     """Return a DAG, or say why there is none.
 
-    Examples
-    --------
     >>> pair = Cpdag(("a", "b"), frozenset(), frozenset({frozenset("ab")}))
     >>> choose_dag(pair, Extension.CONSISTENT).edges
     frozenset({('b', 'a')})
@@ -79,8 +77,6 @@ def to_pgmpy(graph: Dag | Cpdag) -> Any:
 def write_pgmpy(graph: Dag | Cpdag) -> str:
     """Return a Python program that makes what `to_pgmpy` returns: pgmpy has no file format without probabilities.
 
-    Examples
-    --------
     >>> print(write_pgmpy(Dag(("a", "b"), frozenset({("a", "b")}))), end="")
     from pgmpy.base import DAG
     <BLANKLINE>
@@ -145,8 +141,6 @@ def write_graph(graph: Dag | Cpdag, form: Format, extension: Extension = Extensi
     With an extension, the DAG that it chooses is written. DOWHY is GML of a DAG: without an extension a graph with
     undirected edges is refused.
 
-    Examples
-    --------
     >>> write_graph(Cpdag.empty(("a",)), Format.DOT).splitlines()[1]
     '  n0 [label="a"];'
     """
@@ -158,8 +152,6 @@ def write_graph(graph: Dag | Cpdag, form: Format, extension: Extension = Extensi
 def read_graph(text: str, suffix: str) -> AnyGraph:
     """Read a graph; the end of the file's name tells the format.
 
-    Examples
-    --------
     >>> read_graph("digraph { a -> b }", ".dot").edges
     frozenset({('a', 'b')})
     """

@@ -21,8 +21,6 @@ def to_networkx(graph: Dag | Cpdag) -> Any:
 
     An undirected edge becomes two arcs. The graph's attribute ``family`` is "dag" or "cpdag".
 
-    Examples
-    --------
     >>> to_networkx(Dag(("a", "b"), frozenset({("a", "b")}))).edges["a", "b"]
     {'kind': 'directed'}
     """
@@ -40,8 +38,6 @@ def from_networkx(graph: Any, labels: tuple[str, ...] = ()) -> Dag | Cpdag:
     graph's attribute ``family`` ("dag" or "cpdag") decides what comes back; without it, a graph in which all edges
     are directed is a Dag.
 
-    Examples
-    --------
     >>> import networkx
     >>> from_networkx(networkx.DiGraph([("a", "b")]))
     Dag(nodes=('a', 'b'), edges=frozenset({('a', 'b')}))
@@ -68,8 +64,6 @@ def to_gml(graph: Dag | Cpdag) -> str:
 def from_gml(text: str) -> Dag | Cpdag:
     """Read a graph from GML; the name of a node is its label if it has one, otherwise its number.
 
-    Examples
-    --------
     >>> from_gml('graph [ directed 1 node [ id 7 label "a" ] node [ id 8 ] edge [ source 7 target 8 ] ]').order()
     ('a', '8')
     """
@@ -79,8 +73,6 @@ def from_gml(text: str) -> Dag | Cpdag:
 def to_graphml(graph: Dag | Cpdag) -> str:
     """Return the graph as GraphML: names as identifiers, ``kind`` on each arc as in `to_networkx`.
 
-    Examples
-    --------
     >>> "a &amp; b" in to_graphml(Cpdag.empty(("a & b",)))
     True
     """
@@ -95,8 +87,6 @@ def from_graphml(text: str) -> Dag | Cpdag:
 
     The name of a node is its attribute ``name`` or ``label`` if it has one, otherwise its identifier.
 
-    Examples
-    --------
     >>> from_graphml(to_graphml(Dag(("a", "b"), frozenset({("a", "b")})))).order()
     ('a', 'b')
     """
@@ -117,8 +107,6 @@ def _read(text: str, form: str, parse: Any, labels: tuple[str, ...], **options: 
 def to_node_link(graph: Any) -> str:
     """Return a networkx graph as JSON for ``networkx.node_link_graph(…, edges="edges")``.
 
-    Examples
-    --------
     >>> from_node_link(to_node_link(to_networkx(Cpdag.complete(("a", "b"))))) == Cpdag.complete(("a", "b"))
     True
     """
