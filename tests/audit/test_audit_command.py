@@ -158,13 +158,13 @@ class TestCommand:
 
     def test_paper_calibrations(self, tmp_path: Path) -> None:
         path = tmp_path / "certificate.json"
-        arguments = ["audit", "em-pc", "--calibration", "paper", "--runs", "200", "-o", str(path)]
+        arguments = ["audit", "em-pc", "--calibration", "program", "--runs", "200", "-o", str(path)]
         done = CliRunner().invoke(group, arguments)
         assert done.exit_code == 1
         for words in ("epsilon that runs reported", "60 equal records", "read without noise", "The claim is broken"):
             assert words in done.output
         found = load_certificate(path)
-        assert found.calibration is Calibration.PAPER
+        assert found.calibration is Calibration.PROGRAM
         assert found.relations == (Relation.REPLACE_ONE,)
 
     def test_settings_with_several_values(self, tmp_path: Path) -> None:

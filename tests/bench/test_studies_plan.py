@@ -57,7 +57,7 @@ def plan(**changes: Any) -> dict[str, Any]:
         "repetitions": 3,
         "methods": [
             {"method": "measure"},
-            {"method": "svt-pc", "calibration": "paper", "budget_setting": "round_epsilon", "data": ["asia"]},
+            {"method": "svt-pc", "calibration": "program", "budget_setting": "round_epsilon", "data": ["asia"]},
             {"method": "em-pc", "variant": "b", "data": ["curved"], "rows": [200], "budgets": [5.0]},
             {"method": "measure", "role": "ceiling"},
         ],
@@ -193,7 +193,7 @@ def test_parts_can_be_chosen() -> None:
         ({"methods": [{"method": "measure", "calibration": "paper"}]}, r"methods\[0\]: measure is not from a publ"),
         (
             {"methods": [{"method": "measure", "calibration": "best"}]},
-            r"methods\[0\]\.calibration: .* from sound, paper",
+            r"methods\[0\]\.calibration: .* from sound, paper, program",
         ),
         ({"methods": [{"method": "measure", "budget_setting": "x"}]}, r"methods\[0\]: measure .* no setting 'x'"),
         ({"methods": [{"method": "measure", "data": ["mars"]}]}, r"methods\[0\]: data: nothing is called 'mars'"),

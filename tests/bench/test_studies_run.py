@@ -140,7 +140,7 @@ def test_spent_epsilon_is_above_0_and_within_the_budget(study: Study, method: st
     outcome = run_job(job)
     assert outcome.error is None
     assert 0.0 < outcome.of(Metric.EPSILON_SPENT) <= 0.7
-    published = replace(job, method="svt-pc", settings={}, calibration=Calibration.PAPER)
+    published = replace(job, method="svt-pc", settings={}, calibration=Calibration.PROGRAM)
     assert math.isnan(run_job(published).of(Metric.EPSILON_SPENT))
     assert run_job(published).of(Metric.EPSILON_REPORTED) > 0
 
@@ -259,7 +259,7 @@ def test_figures_have_intervals_ceilings_floors_and_reported_places(outcomes: di
     assert list(panels[1].lines[1].heights) == []
     assert list(list_panels(study, summarise(study, outcomes), Metric.QUESTIONS)[0].levels) == []
     (entry, *others) = study.methods
-    paper = replace(entry, calibration=Calibration.PAPER, budget_setting="round_epsilon", label="p")
+    paper = replace(entry, calibration=Calibration.PROGRAM, budget_setting="round_epsilon", label="p")
     reporting = replace(study, methods=(paper, *others), published=(), data=("cancer",))
     found = {job.key: run_job(job) for job in list_jobs(reporting)}
     line = list_panels(reporting, summarise(reporting, found), Metric.SKELETON_F1)[0].lines[0]

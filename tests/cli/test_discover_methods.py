@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,15 @@ from click.testing import Result
 from desk import Desk
 
 from dagveil.methods.catalogue import METHODS
-from dagveil.papers.publication import PAPERS
+from dagveil.papers.publication import readings_of
 from dagveil.privacy.ledger import Ledger
 from dagveil.runs.result import load_result
 
 COUNTING = [name for name in METHODS if name not in ("measure", "priv-pc-star", "measure-features")]
 CALIBRATED = [
     (name, calibration)
-    for name, calibration in product(COUNTING, ["sound", "paper"])
-    if calibration == "sound" or name in PAPERS
+    for name in COUNTING
+    for calibration in ("sound", *(reading.value for reading in readings_of(name)))
 ]
 ASKING = [name for name, method in METHODS.items() if method.ask is not None]
 SEEDED = ("--noise", "seeded", "--seed", 0)
@@ -62,10 +61,10 @@ def test_every_method_runs(cancer: Desk, method: str, calibration: str) -> None:
     assert run.method == method
     assert run.events
     books = Ledger.open(cancer.ledger)
-    assert books.account("cancer-sample").unbounded == (calibration == "paper")
+    assert books.account("cancer-sample").unbounded == (calibration != "sound")
     books.close()
     assert loaded.receipt.guaranteed == (calibration == "sound")
-    if calibration == "paper":
+    if calibration != "sound":
         assert "no guarantee claimed" in result.stdout.lower()
         assert "no guarantee claimed" in (cancer.out / "report.html").read_text(encoding="utf-8").lower()
 
@@ -129,13 +128,13 @@ class TestSettings:
             (("--method", "svt-pc", "--set", "statistic=median-g"), "noise whose scale depends", "reconciled-g"),
             (("--method", "lap-mech", "--set", "level=0.1"), r"lap-mech \(sound\) has no setting", "none"),
             (
-                ("--method", "svt-pc", "--calibration", "paper", "--set", "statistic=g"),
-                r"svt-pc \(paper\) has no setting 'statistic'",
+                ("--method", "svt-pc", "--calibration", "program", "--set", "statistic=g"),
+                r"svt-pc \(program\) has no setting 'statistic'",
                 "threshold, round_epsilon",
             ),
             (("--method", "magic"), "no method is called 'magic'", "choose one of"),
             (("--calibration", "paper"), "measure is not from a publication", "leave it out"),
-            (("--method", "svt-pc", "--calibration", "loud"), "'loud' is not one of", "'sound', 'paper'"),
+            (("--method", "svt-pc", "--calibration", "loud"), "'loud' is not one of", "'sound', 'paper', 'program'"),
         ],
     )
     def test_mistakes_cost_nothing(self, cancer: Desk, words: tuple[str, ...], what: str, next_step: str) -> None:
@@ -187,7 +186,7 @@ class TestOptionsThatDoNotFit:
 class TestGuarded:
     def test_a_paper_calibration_needs_consent(self, cancer: Desk) -> None:
         assert cancer.run("budget", "set", "cancer-sample", "--epsilon", 3, "--delta", 1e-5).exit_code == 0
-        words = ("--method", "svt-pc", "--calibration", "paper", "--noise", "exact")
+        words = ("--method", "svt-pc", "--calibration", "program", "--noise", "exact")
         cancer.check_refused(discover(cancer, *words), "has a lifetime budget", "--accept-no-guarantee")
         accepted = discover(cancer, *words, "--accept-no-guarantee")
         assert accepted.exit_code == 0, accepted.output

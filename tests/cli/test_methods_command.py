@@ -9,7 +9,8 @@ import pytest
 from desk import Desk
 
 from dagveil.methods.catalogue import METHODS
-from dagveil.papers.publication import PAPERS, publication_of
+from dagveil.papers.publication import readings_of
+from dagveil.privacy.receipt import Calibration
 
 every_name = pytest.mark.parametrize("name", METHODS)
 
@@ -28,7 +29,9 @@ def test_the_list_has_every_method(desk: Desk) -> None:
         assert f"{method.name} " in text
     for heading in ("method", "what it does", "data", "spends on", "calibrations"):
         assert heading in text
-    assert text.count("sound, paper") == len(PAPERS)
+    for calibration in (Calibration.PAPER, Calibration.PROGRAM):
+        known = sum(calibration in readings_of(name) for name in METHODS)
+        assert len(re.findall(rf"sound, (?:paper, )?{calibration.value}\b|sound, {calibration.value}\b", text)) == known
     assert "Every method is sound by default" in text
 
 
@@ -42,9 +45,9 @@ def test_everything_about_one(desk: Desk, name: str) -> None:
     if method.paper is not None:
         assert method.paper in text
     kinds = [method.settings]
-    if (publication := publication_of(name)) is not None:
-        assert f"as published it claims nothing here, because {publication.flaw}" in text
-        kinds.append(publication.settings)
+    for calibration, reading in readings_of(name).items():
+        assert f"--calibration {calibration.value} claims nothing here, because {reading.flaw}" in text
+        kinds.append(reading.settings)
     for kind in kinds:
         for field in msgspec.structs.fields(kind):
             (meaning,) = re.findall(rf" {field.name} \(default [^)]*\): (\w[^()]*)", text)[:1]
@@ -56,7 +59,7 @@ def test_defaults_are_shown_as_they_are_set(desk: Desk) -> None:
     text = told(desk, "em-pc")
     assert "order_shares (default 0.4,0.3,0.3): Shares of the budget" in text
     assert "node_limit (default by rule): Nodes that may be treated" in text
-    assert "settings of --calibration paper" in text
+    assert "settings of --calibration program" in text
 
 
 def test_unknown_names(desk: Desk) -> None:

@@ -75,7 +75,7 @@ def test_a_published_run_that_keeps_every_edge_is_reported_as_nothing(method: st
     same = np.arange(1000) % 2 == 0
     rows = {"a": same, "b": same}
     result = discover(
-        rows, schema, 1000, method=method, calibration=Calibration.PAPER, noise=NoiseKind.SEEDED, seed=0, ledger=None
+        rows, schema, 1000, method=method, calibration=Calibration.PROGRAM, noise=NoiseKind.SEEDED, seed=0, ledger=None
     )
     assert len(result.graph.edges) == 1
     assert result.questions is not None

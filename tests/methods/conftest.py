@@ -17,7 +17,7 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import method_named
 from dagveil.papers.common import PublishedTests
-from dagveil.papers.publication import PublishedAccess, read_settings, require_publication
+from dagveil.papers.publication import PublishedAccess, read_settings, readings_of, require_reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.memory import MemoryLedger
@@ -78,7 +78,7 @@ def ask_method() -> Callable[..., tuple[Asked, Curator]]:
 
 @pytest.fixture(scope="session")
 def publish_method() -> Callable[..., Asked]:
-    """Return a function that runs a paper calibration on a table."""
+    """Return a function that runs a reading of a publication on a table: the first, unless it is named."""
 
     def publish(
         method: str,
@@ -86,12 +86,14 @@ def publish_method() -> Callable[..., Asked]:
         epsilon: object,
         seed: int = 0,
         knowledge: Knowledge | None = None,
+        calibration: Calibration | None = None,
         **options: Any,
     ) -> Asked:
         chosen = method_named(method)
-        settings = read_settings(chosen, Calibration.PAPER, options)
+        calibration = calibration or next(iter(readings_of(method)))
+        settings = read_settings(chosen, calibration, options)
         access = PublishedAccess(table, np.random.default_rng(seed))
-        return require_publication(chosen).publish(
+        return require_reading(chosen, calibration).publish(
             access, Budget.of(epsilon, 0), knowledge or Knowledge.none(), settings, silent
         )
 

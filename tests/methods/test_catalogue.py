@@ -11,7 +11,7 @@ import pytest
 from dagveil.errors import MethodError
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.method import Method
-from dagveil.papers.publication import PAPERS, publication_of, read_settings
+from dagveil.papers.publication import PAPERS, read_settings, readings_of
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover, measure_source
@@ -21,19 +21,17 @@ every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
 def kinds_of(method: Method) -> dict[Calibration, type[msgspec.Struct]]:
-    kinds = {Calibration.SOUND: method.settings}
-    if (publication := publication_of(method.name)) is not None:
-        kinds[Calibration.PAPER] = publication.settings
-    return kinds
+    published = {calibration: reading.settings for calibration, reading in readings_of(method.name).items()}
+    return {Calibration.SOUND: method.settings, **published}
 
 
 @every_method
 def test_every_method_is_complete(method: Method) -> None:
     assert METHODS[method.name] is method is method_named(method.name)
     assert (method.release is None) != (method.ask is None)
-    publication = publication_of(method.name)
-    assert (publication is not None) == (method.paper is not None)
-    assert publication is None or publication.flaw
+    readings = readings_of(method.name)
+    assert bool(readings) == (method.paper is not None)
+    assert all(reading.flaw for reading in readings.values())
     assert method.title
     assert method.data
     assert method.cost
@@ -65,8 +63,13 @@ def test_defaults_come_back_from_text(method: Method) -> None:
 @every_method
 def test_unknown_settings_are_refused(method: Method) -> None:
     for calibration in Calibration:
-        if calibration is Calibration.PAPER and method.name not in PAPERS:
-            with pytest.raises(MethodError, match="is not from a publication"):
+        if calibration not in kinds_of(method):
+            why = (
+                f"has no {calibration.value} calibration, because .{{20,}}; use "
+                if method.name in PAPERS
+                else "is not from"
+            )
+            with pytest.raises(MethodError, match=why):
                 read_settings(method, calibration, {})
             continue
         with pytest.raises(MethodError, match=f"{calibration.value}.* has no setting 'colour'; it has "):

@@ -10,7 +10,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dagveil.errors import MethodError
-from dagveil.methods.catalogue import method_named
 from dagveil.methods.noleaks import (
     CurateScoreSettings,
     Schedule,
@@ -19,7 +18,7 @@ from dagveil.methods.noleaks import (
     shares,
     tell_direction,
 )
-from dagveil.papers.publication import require_publication
+from dagveil.papers.publication import readings_of
 
 every_schedule = pytest.mark.parametrize("schedule", Schedule)
 RISING = (Schedule.ADDITIVE, Schedule.EXPONENTIAL)
@@ -101,6 +100,6 @@ def test_the_same_for_all() -> None:
 
 def test_the_default_rises() -> None:
     assert CurateScoreSettings().schedule in RISING
-    published = require_publication(method_named("curate-score")).settings()
+    published = next(iter(readings_of("curate-score").values())).settings()
     assert published.schedule is Schedule.MULTIPLICATIVE
-    assert require_publication(method_named("noleaks")).settings().schedule is Schedule.UNIFORM
+    assert next(iter(readings_of("noleaks").values())).settings().schedule is Schedule.UNIFORM

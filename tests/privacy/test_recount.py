@@ -175,7 +175,7 @@ class TestFiles:
 
     def test_published_results_keep_their_banner(self) -> None:
         result = discover(
-            ROWS, SCHEMA, 1, method="svt-pc", calibration="paper", noise=NoiseKind.SEEDED, seed=0, ledger=None
+            ROWS, SCHEMA, 1, method="svt-pc", calibration="program", noise=NoiseKind.SEEDED, seed=0, ledger=None
         )
         text = result.to_json()
         assert result_from_json(text) == result

@@ -390,7 +390,7 @@ def test_as_published_runs_go_on_too(books: Ledger, tmp_path: Path) -> None:
             levels(),
             3,
             method="svt-pc",
-            calibration=Calibration.PAPER,
+            calibration=Calibration.PROGRAM,
             ledger=books,
             noise=NoiseKind.EXACT,
             recovery=path,

@@ -212,7 +212,7 @@ def _result() -> Any:
 
 def _published() -> Any:
     return discover(
-        _rows(), _schema(), 1, method="svt-pc", calibration=Calibration.PAPER, noise=NoiseKind.EXACT, ledger=None
+        _rows(), _schema(), 1, method="svt-pc", calibration=Calibration.PROGRAM, noise=NoiseKind.EXACT, ledger=None
     )
 
 

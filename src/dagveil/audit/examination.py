@@ -85,13 +85,13 @@ def examine_method(
 ) -> Certificate:
     """Audit a method.
 
-    Without a plan the audit is quick. Of a `paper` calibration the publication's own claims are tried.
+    Without a plan the audit is quick. Of a run as published the publication's own claims are tried.
     """
     plan = plan or Plan()
     chosen = dict(options or {})
     read_settings(method, calibration, chosen)
-    if calibration is Calibration.PAPER:
-        return examine_published(method, budget, chosen, plan)
+    if calibration is not Calibration.SOUND:
+        return examine_published(method, budget, chosen, plan, calibration)
     places = [(kind, relation) for kind in fitting_kinds(method) for relation in fitting_relations(method, kind)]
     replays = []
     for done, (kind, relation) in enumerate(places):
@@ -132,11 +132,13 @@ def _certify(
     )
 
 
-def examine_published(method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan) -> Certificate:
-    """Audit the published program of a method against what its publication states and its runs report."""
+def examine_published(
+    method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan, calibration: Calibration
+) -> Certificate:
+    """Audit one reading of a publication against what it states and its runs report."""
     case = published_case(method, options)
-    job = _make_job(method, case, budget, plan.seed, Calibration.PAPER)
-    attacker = PublishedAttacker(method, make_published_pair(method.name), budget, case.options)
+    job = _make_job(method, case, budget, plan.seed, calibration)
+    attacker = PublishedAttacker(method, make_published_pair(method.name), budget, case.options, calibration)
     runs = plan.runs or max(plan.effort.slow_runs, 1000)
     tell = _named(plan.progress, case.kind, case.relation)
     first, second = collect_runs(job, runs, plan.store, plan.workers, tell)
@@ -148,7 +150,7 @@ def examine_published(method: Method, budget: Budget, options: Mapping[str, Sett
         budget,
         options,
         plan,
-        Calibration.PAPER,
+        calibration,
         relations=(case.relation,),
         replays=(),
         statistics=search_in_parallel([one.name for one in claim.statistics], method.name, plan),

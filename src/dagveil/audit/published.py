@@ -30,7 +30,7 @@ from dagveil.papers.common import (
     published_scores,
 )
 from dagveil.papers.ma2022 import published_gradient_sensitivity
-from dagveil.papers.publication import PublishedAccess, read_settings, require_publication
+from dagveil.papers.publication import PublishedAccess, read_settings, require_reading
 from dagveil.papers.xu2017 import greedy_distance, published_covariance_sensitivity
 from dagveil.papers.zhang2023 import RcitSettings, exact_rcit, published_hsic_bound, published_residual_bound
 from dagveil.privacy.budget import Budget
@@ -247,7 +247,6 @@ def published_claim(name: str) -> PublishedClaim:
 
 def published_case(method: Method, options: Mapping[str, Setting]) -> Case:
     """Return what is attacked of a published program; settings that are given stand above those of the claim."""
-    require_publication(method)
     claim = published_claim(method.name)
     return Case(claim.kind, Relation.REPLACE_ONE, {**claim.options, **options})
 
@@ -272,6 +271,7 @@ class PublishedAttacker:
     pair: Pair
     budget: Budget
     options: Mapping[str, Any]
+    calibration: Calibration
 
     def __repr__(self) -> str:
         return f"PublishedAttacker({self.method.name}, {self.pair!r})"
@@ -300,6 +300,7 @@ class PublishedAttacker:
         return tuple(dict.fromkeys(recording.touched))
 
     def _run(self, table: Table, seed: int) -> Asked:
-        settings = read_settings(self.method, Calibration.PAPER, self.options)
+        settings = read_settings(self.method, self.calibration, self.options)
         access = PublishedAccess(table, np.random.default_rng(seed))
-        return require_publication(self.method).publish(access, self.budget, Knowledge.none(), settings, silent)
+        reading = require_reading(self.method, self.calibration)
+        return reading.publish(access, self.budget, Knowledge.none(), settings, silent)

@@ -171,8 +171,9 @@ class AttackBlock(msgspec.Struct, frozen=True):
 def attacker_for(job: AttackJob) -> Attacker | PublishedAttacker:
     """Return the attacker of a job."""
     method = method_named(job.method)
-    if job.calibration is Calibration.PAPER:
-        return PublishedAttacker(method, make_published_pair(job.method, job.relation), job.budget, dict(job.options))
+    if job.calibration is not Calibration.SOUND:
+        pair = make_published_pair(job.method, job.relation)
+        return PublishedAttacker(method, pair, job.budget, dict(job.options), job.calibration)
     return Attacker(method, make_pair(job.kind, job.relation), job.budget, dict(job.options))
 
 

@@ -21,7 +21,7 @@ from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.terminal import open_console, print_written, show_progress
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.method import Method
-from dagveil.papers.publication import PAPERS
+from dagveil.papers.publication import readings_of
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.result import Result
@@ -54,7 +54,7 @@ STORE = "audit.db"
     type=click.Choice([calibration.value for calibration in Calibration]),
     default=Calibration.SOUND.value,
     show_default=True,
-    help="Paper tries the claims of the publication, on its program.",
+    help="Paper and program try the claims of the publication, on that reading of it.",
 )
 @click.option("--epsilon", default="1", show_default=True, metavar="NUMBER", help="The epsilon that is claimed.")
 @click.option("--delta", default="1e-6", show_default=True, metavar="NUMBER", help="The delta that is claimed.")
@@ -168,7 +168,11 @@ def _choose_methods(
         raise click.UsageError("--all writes one certificate for each method; give a folder with -o")
     if Path(output).is_file():
         raise click.UsageError(f"--all writes into a folder, and {output} is a file; give another -o")
-    return {name: one for name, one in METHODS.items() if calibration is Calibration.SOUND or name in PAPERS}
+    return {
+        name: one
+        for name, one in METHODS.items()
+        if calibration is Calibration.SOUND or calibration in readings_of(name)
+    }
 
 
 def _finish(certificates: Sequence[Certificate], all_methods: bool, written: list[Path], drawn: Path | None) -> None:

@@ -145,7 +145,7 @@ def discover(
         only = bool(shared.list_given(context, shared.SEARCH_NAMES))
         order = partial(read_order, file, outputs, recovery, run, reads=(knowledge_path,))
         chosen, choice = _resolve_method(order, method, knowledge, options, drawn_as, only)
-        if chosen.release is None or drawn_as is Calibration.PAPER:
+        if chosen.release is None or drawn_as is not Calibration.SOUND:
             why = (
                 f"{method} releases no evidence that could be searched at other settings: leave out {{}}; its own "
                 f"settings go with --set, see `dagveil methods {method}`"

@@ -13,7 +13,7 @@ from rich.table import Table
 from dagveil.cli.terminal import open_console
 from dagveil.methods.catalogue import METHODS, method_named, method_plugins
 from dagveil.methods.method import Method
-from dagveil.papers.publication import publication_of
+from dagveil.papers.publication import readings_of
 from dagveil.text import clean_text
 
 
@@ -31,7 +31,7 @@ def methods(name: str | None) -> None:
     plugins = method_plugins()
     added, broken = plugins.load_all()
     for method in (*METHODS.values(), *added.values()):
-        calibrations = "sound, paper" if publication_of(method.name) is not None else "sound"
+        calibrations = ", ".join(("sound", *(reading.value for reading in readings_of(method.name))))
         table.add_row(method.name, method.title, method.data, method.cost, calibrations)
     console.print(table)
     for name in added:
@@ -55,9 +55,9 @@ def _tell(method: Method) -> None:
     if method.paper is not None:
         console.print(f"paper: {method.paper}")
     kinds = [("settings", method.settings)]
-    if (publication := publication_of(method.name)) is not None:
-        console.print(f"as published it claims nothing here, because {publication.flaw}")
-        kinds.append(("settings of --calibration paper", publication.settings))
+    for calibration, reading in readings_of(method.name).items():
+        console.print(f"--calibration {calibration.value} claims nothing here, because {reading.flaw}")
+        kinds.append((f"settings of --calibration {calibration.value}", reading.settings))
     for title, kind in kinds:
         if kind.__struct_fields__:
             console.print(f"\n{title}:")

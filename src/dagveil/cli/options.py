@@ -83,8 +83,8 @@ run_options = option_group(
     click.option(
         "--accept-no-guarantee",
         is_flag=True,
-        help="Let a paper calibration or seeded noise touch a data set that has a lifetime budget; the ledger records "
-        "the run as unbounded.",
+        help="Let a run as published or with seeded noise touch a data set that has a lifetime budget; the ledger "
+        "records the run as unbounded.",
     ),
 )
 """Of a run that spends budget."""
@@ -114,7 +114,8 @@ method_options = option_group(
         type=click.Choice([calibration.value for calibration in Calibration]),
         default=Calibration.SOUND.value,
         show_default=True,
-        help="With a guarantee that holds, or as published: the latter claims nothing.",
+        help="With a guarantee that holds (sound), as the paper prints it, or as its authors' program has it: the last "
+        "two claim nothing.",
     ),
 )
 """They choose and set a method."""

@@ -135,7 +135,7 @@ def resolve_method(
 def check_auto(has_options: bool, calibration: Calibration) -> None:
     """Refuse what says something about a method that is yet to be chosen."""
     if calibration is not Calibration.SOUND:
-        raise MethodError("auto chooses among sound methods; name the method whose paper calibration is to run")
+        raise MethodError("auto chooses among sound methods; name the method that is to run as published")
     if has_options:
         raise MethodError(
             "auto chooses the method, so its settings cannot be given before; name a method, or leave "

@@ -116,7 +116,7 @@ class Asked:
     unanswered
         Edges still to be tested when the budget ran out, with the order of the sets.
     reported
-        Epsilon and delta as the publication would report them; for `paper` calibrations only.
+        Epsilon and delta as the publication would report them; for runs as published only.
     """
 
     graph: Cpdag

@@ -14,8 +14,9 @@ from dagveil.methods.curate import allocate
 from dagveil.methods.noleaks import Schedule
 from dagveil.papers.common import PublishedTests, describe_published
 from dagveil.papers.ma2022 import NOLEAKS_FLAW, NoleaksPublished, publish_noleaks
-from dagveil.papers.publication import Publication, PublishedAccess
+from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Pruning, Traversal, prune
 
@@ -113,6 +114,12 @@ def publish_curate(
 
 
 PUBLICATIONS = {
-    "curate": Publication(CuratePublished, publish_curate, CURATE_FLAW),
-    "curate-score": Publication(CurateScorePublished, publish_noleaks, NOLEAKS_FLAW),
+    "curate": Publication(
+        {Calibration.PROGRAM: Reading(CuratePublished, publish_curate, CURATE_FLAW)},
+        "only the constants of the authors' program are declared so far",
+    ),
+    "curate-score": Publication(
+        {Calibration.PAPER: Reading(CurateScorePublished, publish_noleaks, NOLEAKS_FLAW)},
+        "the authors' program for it is an archive that could not be read",
+    ),
 }

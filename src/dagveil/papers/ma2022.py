@@ -22,9 +22,10 @@ from dagveil.methods.noleaks import (
     row_plan,
     tell_direction,
 )
-from dagveil.papers.publication import Publication, PublishedAccess
+from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import mu_squared_of
+from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
 from dagveil.search.score.notears import forbidden_entries
 
@@ -120,5 +121,8 @@ def publish_noleaks(
 
 
 PUBLICATIONS = {
-    "noleaks": Publication(NoleaksPublished, publish_noleaks, NOLEAKS_FLAW),
+    "noleaks": Publication(
+        {Calibration.PROGRAM: Reading(NoleaksPublished, publish_noleaks, NOLEAKS_FLAW)},
+        "only the constants of the authors' program are declared so far",
+    ),
 }

@@ -1,4 +1,4 @@
-"""What a paper's own program does under the name of a method, with exact access to rows, and no guarantee.
+"""What a publication does under the name of a method, with exact access to rows, and no guarantee.
 
 The curator writes an `Unbounded` event to the ledger before it hands the rows over, and sound
 methods cannot import this room.
@@ -95,15 +95,15 @@ Publish = Callable[[PublishedAccess, Budget, Knowledge, Any, Progress], Asked]
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
-    """One method as published.
+class Reading:
+    """One method as its paper prints it, or as its authors' program has it.
 
     Parameters
     ----------
     settings
-        Constants of the publication.
+        Constants of this reading.
     publish
-        Runs its program.
+        Runs it.
     flaw
         Why its guarantee does not hold.
     """
@@ -111,6 +111,14 @@ class Publication:
     settings: type[msgspec.Struct]
     publish: Publish
     flaw: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The readings of one method that exist, and why one is missing, if it is."""
+
+    readings: Mapping[Calibration, Reading]
+    missing: str = ""
 
 
 PAPERS: Mapping[str, str] = {
@@ -129,33 +137,44 @@ PAPERS: Mapping[str, str] = {
 """The file of this room that holds the publication of a method; it ends in its `PUBLICATIONS`."""
 
 
-def publication_of(name: str) -> Publication | None:
-    """Return the publication of a method; None for a method of our own or of a plug-in.
+def readings_of(name: str) -> Mapping[Calibration, Reading]:
+    """Return the readings of a method's publication; none for a method of our own or of a plug-in.
 
     Examples
     --------
-    >>> publication_of("svt-pc").settings.__name__, publication_of("measure")
-    ('SvtPcPublished', None)
+    >>> [reading.value for reading in readings_of("pcd")], dict(readings_of("measure"))
+    (['paper'], {})
     """
-    if name not in PAPERS:
-        return None
-    publication: Publication = import_module(f"dagveil.papers.{PAPERS[name]}").PUBLICATIONS[name]
-    return publication
+    return _publication_of(name).readings
 
 
-def require_publication(method: Method) -> Publication:
-    """Return the publication of a method, or say that there is none."""
-    publication = publication_of(method.name)
-    if publication is None:
-        raise MethodError(f"{method.name} is not from a publication and has no paper calibration; leave it out")
-    return publication
+def require_reading(method: Method, calibration: Calibration) -> Reading:
+    """Return a reading of a method's publication, or say why there is none."""
+    publication = _publication_of(method.name)
+    if not publication.readings:
+        raise MethodError(
+            f"{method.name} is not from a publication and has no {calibration.value} calibration; leave it out"
+        )
+    if calibration not in publication.readings:
+        known = " or ".join(reading.value for reading in publication.readings)
+        raise MethodError(
+            f"{method.name} has no {calibration.value} calibration, because {publication.missing}; use {known}"
+        )
+    return publication.readings[calibration]
 
 
 def settings_of(method: Method, calibration: Calibration) -> type[msgspec.Struct]:
     """Return the kind of settings that a calibration of a method takes, or say that there is none."""
-    return method.settings if calibration is Calibration.SOUND else require_publication(method).settings
+    return method.settings if calibration is Calibration.SOUND else require_reading(method, calibration).settings
 
 
 def read_settings(method: Method, calibration: Calibration, options: Mapping[str, Any] | None) -> msgspec.Struct:
     """Read the settings of a calibration from names and values, as `--set` gives them; unknown names are refused."""
     return read_options(settings_of(method, calibration), f"{method.name} ({calibration.value})", options)
+
+
+def _publication_of(name: str) -> Publication:
+    if name not in PAPERS:
+        return Publication({})
+    publication: Publication = import_module(f"dagveil.papers.{PAPERS[name]}").PUBLICATIONS[name]
+    return publication

@@ -24,9 +24,10 @@ from dagveil.papers.common import (
     largest_published_order,
     published_p_value_sensitivity,
 )
-from dagveil.papers.publication import Publication, PublishedAccess
+from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.mechanisms.smooth_median import smooth_sensitivity
+from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, subsampled_cost
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import prune
@@ -340,8 +341,16 @@ def published_median_noise(
     return published_scale(values, lower, upper, epsilon, delta, law) * float(drawn)
 
 
+ONLY_THE_PROGRAM = "only the constants of the authors' program are declared so far"
 PUBLICATIONS = {
-    "svt-pc": Publication(SvtPcPublished, publish_svt_pc, SVT_PC_FLAW),
-    "priv-pc": Publication(PrivPcPublished, publish_priv_pc, PRIV_PC_FLAW),
-    "sampled-gaussian-pc": Publication(SampledGaussianPublished, publish_sampled_gaussian_pc, SAMPLED_GAUSSIAN_FLAW),
+    "svt-pc": Publication(
+        {Calibration.PROGRAM: Reading(SvtPcPublished, publish_svt_pc, SVT_PC_FLAW)}, ONLY_THE_PROGRAM
+    ),
+    "priv-pc": Publication(
+        {Calibration.PROGRAM: Reading(PrivPcPublished, publish_priv_pc, PRIV_PC_FLAW)}, ONLY_THE_PROGRAM
+    ),
+    "sampled-gaussian-pc": Publication(
+        {Calibration.PAPER: Reading(SampledGaussianPublished, publish_sampled_gaussian_pc, SAMPLED_GAUSSIAN_FLAW)},
+        "the authors' program does not hold this baseline",
+    ),
 }

@@ -19,8 +19,9 @@ from dagveil.data.moments import MomentPlan
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Part, Positive
 from dagveil.papers.common import PublishedTests, describe_published, g_p_value, g_test, sum_logarithms
-from dagveil.papers.publication import Publication, PublishedAccess
+from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Pruning, Sweep, prune
 from dagveil.statistics.distance import n_log_n
@@ -428,8 +429,16 @@ def _correlations(access: PublishedAccess) -> NDArray[np.float64]:
     return np.asarray(covariance / np.outer(deviation, deviation))
 
 
+NO_PROGRAM = "its authors released no program"
 PUBLICATIONS = {
-    "em-pc": Publication(EmPcPublished, publish_em_pc, EM_PC_FLAW),
-    "lap-mech": Publication(LapMechPublished, publish_lap_mech, LAP_MECH_FLAW),
-    "priv-pc-star": Publication(PrivPcStarPublished, publish_priv_pc_star, PRIV_PC_STAR_FLAW),
+    "em-pc": Publication(
+        {Calibration.PROGRAM: Reading(EmPcPublished, publish_em_pc, EM_PC_FLAW)},
+        "only the constants of Priv-PC's program, which holds it as a baseline, are declared so far",
+    ),
+    "lap-mech": Publication(
+        {Calibration.PAPER: Reading(LapMechPublished, publish_lap_mech, LAP_MECH_FLAW)}, NO_PROGRAM
+    ),
+    "priv-pc-star": Publication(
+        {Calibration.PAPER: Reading(PrivPcStarPublished, publish_priv_pc_star, PRIV_PC_STAR_FLAW)}, NO_PROGRAM
+    ),
 }

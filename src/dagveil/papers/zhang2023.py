@@ -17,8 +17,9 @@ from dagveil.errors import EvidenceError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Positive
 from dagveil.papers.common import describe_published
-from dagveil.papers.publication import Publication, PublishedAccess
+from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune
 from dagveil.statistics.hsic import draw_permutations, root_hsic
@@ -336,5 +337,7 @@ def publish_pcd(
 
 
 PUBLICATIONS = {
-    "pcd": Publication(PcdPublished, publish_pcd, PCD_FLAW),
+    "pcd": Publication(
+        {Calibration.PAPER: Reading(PcdPublished, publish_pcd, PCD_FLAW)}, "its authors released no program"
+    ),
 }

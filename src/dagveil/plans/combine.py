@@ -238,7 +238,7 @@ def _check_parts(loaded: Sequence[Evidence]) -> tuple[Part, ...]:
     if len({part.release for part in parts}) < len(parts):
         raise EvidenceError("one release is given under the names of two sites: its rows would count twice")
     if any(part.receipt.calibration is not Calibration.SOUND for part in parts):
-        raise EvidenceError("a site's receipt claims no guarantee (calibration paper); only sound releases are added")
+        raise EvidenceError("a site's receipt claims no guarantee; only sound releases are added")
     return parts
 
 

@@ -21,10 +21,23 @@ PLUGIN = "what a plug-in promises is its author's word"
 
 
 class Calibration(enum.Enum):
-    """Whether the noise has a proof, or follows a publication to the letter."""
+    """Whether the noise has a proof, or follows a publication: its printed text, or its authors' released program."""
 
     SOUND = "sound"
     PAPER = "paper"
+    PROGRAM = "program"
+
+    @property
+    def words(self) -> str:
+        """Say what a run follows."""
+        return _FOLLOWS[self]
+
+
+_FOLLOWS = {
+    Calibration.SOUND: "a proof of its guarantee",
+    Calibration.PAPER: "the printed text of the publication",
+    Calibration.PROGRAM: "the program that the publication's authors released",
+}
 
 
 class Trust(enum.Enum):
@@ -116,7 +129,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             return ("No promise holds: the noise was seeded, so anyone with the seed can take it away again.",)
         if not self.guaranteed:
             reasons = dict.fromkeys(event.reason for event in self.events if isinstance(event, Unbounded))
-            return (f"{NO_GUARANTEE.capitalize()}.", *(f"Why: {reason}" for reason in reasons))
+            followed = () if self.calibration is Calibration.SOUND else (f"It follows {self.calibration.words}.",)
+            return (f"{NO_GUARANTEE.capitalize()}.", *followed, *(f"Why: {reason}" for reason in reasons))
         epsilon, delta = Fraction(self.epsilon), Fraction(self.delta)
         if self.trust is Trust.NOBODY:
             return self._local_promise(epsilon, delta)

@@ -43,7 +43,7 @@ def check_receipt(receipt: Receipt, *, asked: bool = True) -> None:
     knowledge answers everything asks nothing.
     """
     unbounded = any(isinstance(event, Unbounded) for event in receipt.events)
-    if receipt.calibration is Calibration.PAPER:
+    if receipt.calibration is not Calibration.SOUND:
         if not unbounded:
             _refuse("it is of a published calibration, and the event that says so is missing")
         return

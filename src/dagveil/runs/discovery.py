@@ -17,7 +17,7 @@ from dagveil.evidence.bundle import AUTO, EVIDENCE_VERSION, Choice, Evidence
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.method import Method
-from dagveil.papers.publication import PublishedAccess, read_settings, require_publication, settings_of
+from dagveil.papers.publication import PublishedAccess, read_settings, require_reading, settings_of
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent
@@ -133,7 +133,7 @@ def discover(
         Name of a method; `dagveil methods` lists them. Or as in `measure_source`; with `settings`, "auto" chooses among
         methods that release evidence.
     calibration
-        Sound, or as published: the latter claims nothing.
+        Sound; or as the paper prints it, or as its authors' program has it: these claim nothing.
     options
         Settings of the method, by name.
     settings
@@ -192,16 +192,16 @@ def _ask(
     choice: Choice | None,
     run: RunOptions,
 ) -> Result:
-    """Run a method that asks adaptively, or the `paper` calibration of any method."""
+    """Run a method that asks adaptively, or any method as published."""
     progress = run.get("progress", silent)
     with open_run(
         *(source, schema, budget, method, settings), knowledge=knowledge, calibration=calibration, run=run
     ) as (prepared, curator):
-        if calibration is Calibration.PAPER:
-            publication = require_publication(method)
-            table = curator.open_as_published(f"{method.name}: {publication.flaw}.")
+        if calibration is not Calibration.SOUND:
+            reading = require_reading(method, calibration)
+            table = curator.open_as_published(f"{method.name}: {reading.flaw}.")
             access = PublishedAccess(table, np.random.default_rng(run.get("seed")))
-            asked = publication.publish(access, budget, prepared.knowledge, settings, progress)
+            asked = reading.publish(access, budget, prepared.knowledge, settings, progress)
         elif method.ask is not None:
             asked = method.ask(curator, prepared.knowledge, settings, progress)
         else:

@@ -190,7 +190,7 @@ class Variation(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True):
     """A causal graph with its receipt.
 
-    `questions`, `unanswered` and `reported` are for methods that ask adaptively, the last for `paper` calibrations.
+    `questions`, `unanswered` and `reported` are for methods that ask adaptively, the last for runs as published.
     `variations` are for searches over evidence by levels; empty if nothing was redrawn.
     `parts` are for evidence of several custodians: each one's own receipt.
     `choice` says why this method ran, where `auto` chose it.

@@ -167,7 +167,8 @@ class PreparedRun:
             return
         guarded = self.books.account(self.schema.dataset).budget is not None
         if guarded and not self.schema.public:
-            what = "the paper calibration" if self.calibration is Calibration.PAPER else "a run with seeded noise"
+            sound = self.calibration is Calibration.SOUND
+            what = "a run with seeded noise" if sound else f"the {self.calibration.value} calibration"
             raise MethodError(
                 f"{self.schema.dataset!r} has a lifetime budget, and {what} claims no guarantee: after it no total "
                 "could be stated any more. Use the sound calibration and real noise. If anyone may see the rows, "
@@ -212,7 +213,7 @@ class PreparedRun:
             relation=self.relation,
             unit=schema.unit,
             nominal_rows=schema.nominal_rows,
-            accounting=accounting.name if sound else "none: as published",
+            accounting=accounting.name if sound else f"none: it follows {self.calibration.words}",
             accounting_total=str(accounting.total),
             accounting_spent=str(accounting.spent),
             dataset=schema.dataset,
@@ -242,7 +243,7 @@ class RunOptions(TypedDict, total=False):
     """Take an unreviewed schema; the receipt then says so."""
 
     accept_no_guarantee: bool
-    """Let a run with seeded noise, or a `paper` calibration, touch a data set that has a budget and is not public."""
+    """Let a run with seeded noise, or one as published, touch a data set that has a budget and is not public."""
 
     engine: Engine | str
     """Where rows are held and counted: in memory while files are small, or else by DuckDB; answers are the same."""

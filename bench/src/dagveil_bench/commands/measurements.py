@@ -114,7 +114,7 @@ def speed(
 @_epsilon_option
 @output_option
 def methods_speed(tries: int, epsilon: float, output: str | None) -> None:
-    """Time every method, in both calibrations, beside causal-learn's non-private PC on the same rows."""
+    """Time every method, in every calibration, beside causal-learn's non-private PC on the same rows."""
     with show_progress() as progress:
         timings = time_methods(tries, epsilon, progress)
     publish(methods_speed_page(timings, command_line()), output)

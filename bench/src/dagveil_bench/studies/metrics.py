@@ -60,7 +60,7 @@ class Metric(enum.Enum):
     """What the filter was charged, as an epsilon at the run's delta; never above the budget."""
 
     EPSILON_REPORTED = "epsilon-reported"
-    """What the publication would report; for `paper` calibrations only."""
+    """What the publication would report; for runs as published only."""
 
     CPU_SECONDS = "cpu-seconds"
     WALL_SECONDS = "wall-seconds"

@@ -88,7 +88,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.label:
             return self.label
         words = [self.method, *(f"{name}={value}" for name, value in self.settings.items())]
-        if self.calibration is Calibration.PAPER:
+        if self.calibration is not Calibration.SOUND:
             words.append("as published")
         if self.role is Role.CEILING:
             words.append("without noise")

@@ -232,7 +232,7 @@ def _describe_choices(what: str, place: str) -> str:
     >>> _describe_choices("Object contains unknown field `repetition`", "")
     '; did you mean repetitions?'
     >>> _describe_choices("Invalid enum value 'published'", "methods[0].calibration")
-    '; choose from sound, paper'
+    '; choose from sound, paper, program'
     """
     names = re.findall(r"[a-z_]+", place)
     last = names[-1] if names else ""
