@@ -120,3 +120,8 @@ def test_majorities_hold_and_never_make_a_circle(redraws: int, seed: int) -> Non
         sources = {node for node in left if not any(b == node and a in left for a, b in graph.directed)}
         assert sources, graph.directed
         left -= sources
+
+
+def test_an_edge_that_another_column_explains_is_not_drawn() -> None:
+    shares = shares_of(10, {}, {"ab": 9, "bc": 9})
+    assert agree(COMPLETE, shares, explained={frozenset("ab")}).skeleton() == {frozenset("bc")}

@@ -109,6 +109,7 @@ def print_result(result: Result) -> None:
             clean_text(
                 f"{'doubtful' if miss.found else 'only in redraws'}: {miss.source} — {miss.target}, edge confidence "
                 f"{_percent(miss.confidence)}"
+                f"{'' if miss.explained_by is None else f'; {miss.explained_by} alone could explain it'}"
             )
         )
     hidden = len(result.near_misses) - SHOWN_MISSES

@@ -247,7 +247,8 @@ def _describe_doubts(graph: ResultGraph, doubtful: Sequence[NearMiss]) -> str:
     if weak:
         told.append(f"Drawn on weak evidence: {_name_with_shares(weak)}.")
     if doubtful:
-        told.append(f"Found, but not again in half of the redraws, so not drawn: {_name_with_shares(doubtful)}.")
+        why = "Found, but not again in half of the redraws, or another column could explain it; so not drawn: "
+        told.append(f"{why}{_name_with_shares(doubtful)}.")
     if told:
         return " ".join(told)
     if not graph.edges:

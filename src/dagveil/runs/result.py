@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -116,13 +116,15 @@ class ResultGraph(msgspec.Struct, frozen=True):
 class NearMiss(msgspec.Struct, frozen=True):
     """A pair that is not in the graph but came up in some redraws.
 
-    `found` tells whether the search over the released evidence itself joined it: then the edge is doubtful.
+    `found` tells whether the search over the released evidence itself joined it: then the edge is doubtful. It is not
+    drawn, however often it returned, if the column `explained_by` could alone account for it.
     """
 
     source: str
     target: str
     confidence: float
     found: bool = False
+    explained_by: str | None = None
 
 
 class Confidence(msgspec.Struct, frozen=True):
@@ -321,7 +323,9 @@ def assemble_graph(graph: Cpdag, shares: Shares, knowledge: Knowledge) -> Result
     return ResultGraph(graph.nodes, "cpdag" if knowledge == Knowledge.none() else "mpdag", tuple(edges))
 
 
-def near_misses(graph: Cpdag, shares: Shares, found: Cpdag) -> tuple[NearMiss, ...]:
+def near_misses(
+    graph: Cpdag, shares: Shares, found: Cpdag, explained: Mapping[frozenset[str], str] | None = None
+) -> tuple[NearMiss, ...]:
     """List the pairs outside the graph that came up in some redraws or in the first search, most often first."""
     drawn, doubtful = graph.skeleton(), found.skeleton()
     misses = []
@@ -329,7 +333,7 @@ def near_misses(graph: Cpdag, shares: Shares, found: Cpdag) -> tuple[NearMiss, .
         share = shares.of_pair(pair)
         if share is not None and (share >= NEAR_MISS or pair in doubtful):
             a, b = sorted(pair)
-            misses.append(NearMiss(a, b, share, pair in doubtful))
+            misses.append(NearMiss(a, b, share, pair in doubtful, (explained or {}).get(pair)))
     return tuple(sorted(misses, key=lambda miss: (-miss.confidence, miss.source, miss.target)))
 
 
@@ -353,7 +357,7 @@ def describe_solidity(
     if weak:
         said.append(f"{weak} rest{'s' if weak == 1 else ''} on weak evidence (below {SOLID:.0%} of redraws)")
     if doubtful:
-        said.append(f"{doubtful} more {'is' if doubtful == 1 else 'are'} doubtful and not drawn (below one half)")
+        said.append(f"{doubtful} more {'is' if doubtful == 1 else 'are'} doubtful and not drawn")
     sentences = ["; ".join(said) + "."]
     if visible is not None and (not edges or visible > FAINT):
         seen = "no dependence could be seen" if visible >= 1.0 else f"a dependence is seen above V = {visible:.2f}"
@@ -366,6 +370,11 @@ def describe_solidity(
         f"{x} is joined to {y} or to {z} in {share:.0%} of redraws, but to neither in half of them, so no edge is "
         f"drawn: {y} and {z} tell much the same, and the evidence does not say whose edge it is."
         for x, y, z, share in alternatives[:MOST_ALTERNATIVES]
+    ]
+    sentences += [
+        f"{miss.source} and {miss.target} depend on each other, but {miss.explained_by} could explain it alone, as far "
+        "as this evidence tells, so no edge is drawn."
+        for miss in [miss for miss in misses if miss.explained_by is not None][:MOST_ALTERNATIVES]
     ]
     lines = sum(edge.kind == "undirected" for edge in edges)
     if edges and 2 * lines > len(edges):

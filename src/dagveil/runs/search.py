@@ -50,6 +50,7 @@ from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, 
 from dagveil.search.constraint.skeleton import (
     SkeletonSettings,
     bound_false_edges,
+    find_explanations,
     find_skeleton,
     marginal_level,
     screening_level,
@@ -164,7 +165,7 @@ def _search(
     if tests is None:
         skeleton_settings = settings.skeleton(SkeletonSettings())
         found = graph = knowledge.orient(Cpdag.empty(columns))
-        shares, false_edges = Shares.none(), None
+        shares, false_edges, explained = Shares.none(), None, {}
     else:
         skeleton_settings, false_edges = bound_false_edges(
             tests, settings.skeleton(search_defaults(tests)), settings.false_edges
@@ -175,7 +176,9 @@ def _search(
             find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
         found = find(tests)
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
-        graph = agree(found, shares, knowledge)
+        joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
+        explained = find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
+        graph = agree(found, shares, knowledge, explained)
         if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
 
             def search_at(levels: SkeletonSettings) -> Cpdag:
@@ -183,7 +186,7 @@ def _search(
 
             variations = vary_levels(found, skeleton_settings, search_at, progress)
     progress("searching", 1, 1)
-    drawn, misses = assemble_graph(graph, shares, knowledge), near_misses(graph, shares, found)
+    drawn, misses = assemble_graph(graph, shares, knowledge), near_misses(graph, shares, found, explained)
     return Result(
         format="dagveil-result",
         version=RESULT_VERSION,

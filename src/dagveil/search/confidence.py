@@ -8,7 +8,7 @@ of it is post-processing: no row is touched and nothing is charged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import combinations, permutations
 
@@ -118,8 +118,13 @@ def redraw_graphs(
     return Shares(redraws, adjacent, directed, tuple(skeletons))
 
 
-def agree(found: Cpdag, shares: Shares, knowledge: Knowledge = NO_KNOWLEDGE) -> Cpdag:
-    """Return what most redraws support of a graph: its edges, and their arrows.
+def agree(
+    found: Cpdag,
+    shares: Shares,
+    knowledge: Knowledge = NO_KNOWLEDGE,
+    explained: Collection[frozenset[str]] = (),
+) -> Cpdag:
+    """Return what most redraws support of a graph: its edges, unless another column could explain them, and arrows.
 
     Pairs that only redraws join are not drawn: the bound on false edges is one of the graph that was found. Each arrow
     is part of a collider, follows from other arrows, or from knowledge.
@@ -135,7 +140,9 @@ def agree(found: Cpdag, shares: Shares, knowledge: Knowledge = NO_KNOWLEDGE) -> 
     """
     if not shares.redraws:
         return found
-    pairs = frozenset(pair for pair in found.skeleton() if (shares.of_pair(pair) or 0.0) >= MOST)
+    pairs = frozenset(
+        pair for pair in found.skeleton() if (shares.of_pair(pair) or 0.0) >= MOST and pair not in explained
+    )
     arrows = {
         (cause, effect): shares.directed[cause, effect]
         for pair in pairs

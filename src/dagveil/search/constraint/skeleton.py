@@ -9,6 +9,7 @@ makes everything look independent cannot take a connected graph apart. What come
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -323,6 +324,33 @@ def _find_separations(
             sorted(names[z] for z in s[3]),
         ),
     )
+
+
+def find_explanations(
+    evidence: Independence, settings: SkeletonSettings, pairs: Iterable[frozenset[str]]
+) -> dict[frozenset[str], str]:
+    """Return, of the pairs that a search joined, those that one other column could explain, and which column.
+
+    It depends on both, and given it the evidence speaks rather against a dependence than for one. Such an edge stands
+    because another one of its triangle went first: nothing says which of them is real.
+    """
+    names = evidence.columns
+    place = {name: i for i, name in enumerate(names)}
+    near = screen_pairs(evidence, settings, Knowledge.none()).adjacency
+    asked: list[tuple[int, int, tuple[int, ...]]] = []
+    for x, y in (sorted(place[name] for name in pair) for pair in pairs):
+        asked += [(x, y, (z,)) for z in np.nonzero(near[x] & near[y])[0].tolist()]
+    if not asked:
+        return {}
+    questions = Questions.of(asked)
+    questions = questions.select(evidence.answers(questions))
+    p_value, odds = evidence.test(questions).p_value, evidence.odds(questions)
+    explained: dict[frozenset[str], str] = {}
+    for i in np.argsort(odds):
+        if p_value[i] > settings.conditional_level and odds[i] < 0:
+            pair = frozenset((names[questions.x[i]], names[questions.y[i]]))
+            explained.setdefault(pair, names[questions.given[i, 0]])
+    return explained
 
 
 def _carry_out(skeleton: Skeleton, separations: list[tuple[float, int, int, tuple[int, ...]]]) -> Skeleton:
