@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from dagveil.cli.main import group
 from dagveil.data.column import Numeric
-from dagveil.data.schema import schema_from_toml
+from dagveil.data.encoding import EncodedColumns
+from dagveil.data.schema import Schema, schema_from_toml
 from dagveil.errors import MethodError, MissingExtraError
 from dagveil.evidence.bundle import Evidence
 from dagveil.progress import silent
@@ -213,7 +214,7 @@ def test_nothing_found_and_nothing_stated_agree() -> None:
 
 
 def test_cells_beyond_their_target_are_bold(twins: TrustTable) -> None:
-    reference = {"twins": Reference(frozenset({AB}), frozenset({AB}))}
+    reference = {"twins": Reference(*[frozenset({AB})] * 3)}
     drawn, nothing = frozenset({AB}), frozenset[Pair]()
     good = Cell("twins", "measure", 1.0, [0, 1], tell_runs([drawn] * 2, [{AB: 0.95}] * 2))
     bad = Cell("twins", "measure-ges", 1.0, [1, 0, 1], tell_runs([nothing, drawn], [{AB: 0.0}] * 2))
@@ -232,11 +233,25 @@ def test_the_reference_is_kept_by_rows_and_schema(
     twins = TrustTable("a/b", twins.schema, twins.rows)  # no name of a file
     first = find_reference(twins, tmp_path)
     assert {path.stat().st_mode & 0o077 for path in tmp_path.glob("*.json")} == {0}
-    monkeypatch.setattr(trust_tables, "run_pc", lambda table, level: pytest.fail("computed again"))
-    assert find_reference(twins, tmp_path) == first == Reference(frozenset({AB}), frozenset({AB}))
-    monkeypatch.setattr(trust_tables, "run_pc", lambda table, level: frozenset())
+    monkeypatch.setattr(trust_tables, "run_pc", lambda *asked: pytest.fail("computed again"))
+    assert find_reference(twins, tmp_path) == first == Reference(*[frozenset({AB})] * 3)
+    monkeypatch.setattr(trust_tables, "run_pc", lambda *asked: frozenset())
     other = TrustTable(twins.name, schema_from_toml(LEVELS.replace("2000", "1999")), twins.rows)
     assert find_reference(other, tmp_path).strict == frozenset()
+
+
+@needs_causal_learn
+def test_small_sets_leave_what_only_large_ones_separate() -> None:
+    """a and b both follow from three fair coins: given all three they are independent, given two they are not."""
+    rng = np.random.default_rng(1)
+    coins = rng.integers(0, 2, (3, 4000)).astype(np.float64)
+    a, b = (coins.sum(axis=0) + rng.normal(0, 0.5, 4000) for _ in "ab")
+    names = ("a", "b", "x", "y", "z")
+    values = dict(zip(names, (a, b, *coins), strict=True))
+    schema = Schema(dataset="coins", columns=dict.fromkeys(names, Numeric(bounds=(-3.0, 6.0))))
+    table = TrustTable("coins", schema, EncodedColumns(4000, {}, values))
+    assert AB not in run_pc(table, 1e-4)
+    assert AB in run_pc(table, 1e-4, 2)
 
 
 @needs_causal_learn

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from dagveil_bench.tables import write_table
 from dagveil_bench.trust import DELTA, LIKELY, SHARES, Cell, Study, compare_confidence, rate_pairs
-from dagveil_bench.trust_tables import LOOSE, STRICT, Pair, TrustTable, strongest
+from dagveil_bench.trust_tables import LOOSE, SMALL, STRICT, Pair, TrustTable, strongest
 
 STRONGEST: Final = 10
 """Edges whose stability is told."""
@@ -83,9 +84,10 @@ def _tell_tables(study: Study) -> str:
     for table in study.tables:
         reference = study.references[table.name]
         test = "Fisher's z" if table.test == "fisherz" else "χ²"
-        sizes = (table.rows.n_rows, len(table.schema.columns), test, len(reference.strict), len(reference.loose))
-        lines.append((table.name, *map(str, sizes)))
-    return write_table(("table", "rows", "columns", "reference", f"its edges at {STRICT:g}", f"at {LOOSE:g}"), lines)
+        edges = (len(reference.strict), len(reference.loose), len(reference.small))
+        lines.append((table.name, *map(str, (table.rows.n_rows, len(table.schema.columns), test, *edges))))
+    head = ("table", "rows", "columns", "reference", f"its edges at {STRICT:g}", f"at {LOOSE:g}", "with small sets")
+    return write_table(head, lines)
 
 
 def _tell_shuffled(study: Study, target: Target) -> list[str]:
@@ -113,8 +115,8 @@ def _tell_precision(study: Study, target: Target) -> list[str]:
         text = f"{mean:.2f}{_deviation(precisions)} / {recall:.2f}, {edges:.1f}"
         return target.judge(text, met=mean >= LEAST_PRECISION - _SMALL)
 
-    def tell_loose(cell: Cell) -> str:
-        truth = study.references[cell.table].loose
+    def tell_other(name: str, cell: Cell) -> str:
+        truth = getattr(study.references[cell.table], name)
         rates = [rate_pairs(run.drawn, truth, columns[cell.table]) for run in cell.runs]
         means = (np.mean([getattr(rate, name) for rate in rates]) for name in ("precision", "recall", "f1"))
         return " / ".join(f"{mean:.2f}" for mean in means)
@@ -125,7 +127,9 @@ def _tell_precision(study: Study, target: Target) -> list[str]:
         f"A graph without edges has precision 1. Target: precision {target.words}.",
         _by_epsilon(study, tell),
         f"Against PC at {LOOSE:g}, for information: precision / recall / F1.",
-        _by_epsilon(study, tell_loose),
+        _by_epsilon(study, partial(tell_other, "loose")),
+        f"Against PC at {STRICT:g} with sets of at most {SMALL} columns, as `measure` has them, for information.",
+        _by_epsilon(study, partial(tell_other, "small")),
     ]
 
 

@@ -46,6 +46,9 @@ STRICT: Final = 1e-4
 LOOSE: Final = 0.01
 """Level of the second reference, for information."""
 
+SMALL: Final = 2
+"""Columns in a set of the third, as many as `measure` conditions on: larger ones leave χ² few rows in a cell."""
+
 _PEOPLE: Final = 6000
 """Nominal number of people in the health panel."""
 
@@ -185,15 +188,17 @@ TABLES: Final[Mapping[str, Callable[[], pa.Table]]] = MappingProxyType(
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """Adjacent pairs that non-private PC finds, at the strict and at the loose level."""
+    """Adjacent pairs that non-private PC finds: at the strict level, at the loose one, and strictly with small sets."""
 
     strict: frozenset[Pair]
     loose: frozenset[Pair]
+    small: frozenset[Pair]
 
 
 class _File(msgspec.Struct):
     strict: list[tuple[str, str]]
     loose: list[tuple[str, str]]
+    small: list[tuple[str, str]]
 
 
 def find_reference(table: TrustTable, folder: Path) -> Reference:
@@ -201,14 +206,15 @@ def find_reference(table: TrustTable, folder: Path) -> Reference:
     path = folder / f"{table.digest()[:32]}.json"
     try:
         kept = msgspec.json.decode(path.read_bytes(), type=_File)
-    except (OSError, msgspec.DecodeError):
-        kept = _File(*(sorted((min(pair), max(pair)) for pair in run_pc(table, level)) for level in (STRICT, LOOSE)))
+    except (OSError, msgspec.MsgspecError):
+        found = (run_pc(table, STRICT), run_pc(table, LOOSE), run_pc(table, STRICT, SMALL))
+        kept = _File(*(sorted((min(pair), max(pair)) for pair in pairs) for pairs in found))
         # another process may be writing the same reference
         part = path.with_suffix(f".{os.getpid()}")
         part.touch(mode=0o600)  # it tells of exact rows
         part.write_bytes(msgspec.json.encode(kept))
         part.replace(path)
-    return Reference(*(frozenset(map(frozenset, pairs)) for pairs in (kept.strict, kept.loose)))
+    return Reference(*(frozenset(map(frozenset, pairs)) for pairs in (kept.strict, kept.loose, kept.small)))
 
 
 def reference_folder() -> Path:
@@ -223,16 +229,23 @@ def reference_folder() -> Path:
     return folder
 
 
-def run_pc(table: TrustTable, level: float) -> frozenset[Pair]:
-    """Return the skeleton of causal-learn's stable PC; a column that never changes has no edges."""
-    pc = import_peer("causallearn.search.ConstraintBased.PC", "tables").pc
+def run_pc(table: TrustTable, level: float, largest: int = -1) -> frozenset[Pair]:
+    """Return the skeleton of causal-learn's stable PC, with sets of any size or of at most `largest` columns.
+
+    A column that never changes has no edges.
+    """
+    skeleton = import_peer("causallearn.utils.FAS", "tables").fas
+    test = import_peer("causallearn.utils.cit", "tables").CIT
+    node = import_peer("causallearn.graph.GraphNode", "tables").GraphNode
     rows, names = table.array(), tuple(table.schema.columns)
     moving = [j for j, column in enumerate(rows.T) if column.size and column.min() < column.max()]
     if len(moving) < 2:
         return frozenset()
     with warnings.catch_warnings(), redirect_stdout(StringIO()):
         warnings.simplefilter("ignore")
-        found = pc(rows[:, moving], level, table.test, stable=True, show_progress=False).G.graph
+        nodes = [node(names[j]) for j in moving]
+        moved = rows[:, moving]
+        found = skeleton(moved, nodes, test(moved, table.test), level, depth=largest, show_progress=False)[0].graph
     ends = zip(*np.nonzero(np.triu((found != 0) | (found.T != 0), 1)), strict=True)
     return frozenset(frozenset((names[moving[i]], names[moving[j]])) for i, j in ends)
 
