@@ -55,18 +55,11 @@ class Candidate(msgspec.Struct, frozen=True):
 class Choice(msgspec.Struct, frozen=True):
     """The method that public facts chose.
 
-    Parameters
-    ----------
-    method
-        Name of the chosen one.
-    why
-        In words.
-    candidates
-        What was tried, best first; empty if nothing was.
-    left_out
-        Methods that fit the schema but would have taken too long to run_trial.
-    rows, models, seed
-        Rows of each synthetic table, how many there were, and their public seed.
+    - `method`: name of the chosen one.
+    - `why`: in words.
+    - `candidates`: what was tried, best first; empty if nothing was.
+    - `left_out`: methods that fit the schema but would have taken too long to run_trial.
+    - `rows`, `models`, `seed`: rows of each synthetic table, how many there were, and their public seed.
     """
 
     method: str
@@ -109,15 +102,11 @@ def marginal_evidence(
 ) -> PairEvidence:
     """Build the evidence that these tables carry.
 
-    Parameters
-    ----------
-    columns
-        The columns, in the order wanted; each must stand in at least one pair table.
-    tables
-        Tables of two or three columns with noise in every cell, in any number and order.
-    interactions, singles
-        Centred counts of pairs, and the margins that they share, if these were measured on their own. Then tables, too,
-        tell about pairs by their interactions only: margins have one noise, which is not averaged away twice.
+    - `columns`: the columns, in the order wanted; each must stand in at least one pair table.
+    - `tables`: tables of two or three columns with noise in every cell, in any number and order.
+    - `interactions`, `singles`: centred counts of pairs, and the margins that they share, if these were measured on
+      their own. Then tables, too, tell about pairs by their interactions only: margins have one noise, which is not
+      averaged away twice.
     """
     if singles is None:
         pairs = pair_tables(tables)
@@ -163,14 +152,9 @@ class Stage(msgspec.Struct, frozen=True):
 class Study(msgspec.Struct, frozen=True):
     """The public plan that several custodians agreed on.
 
-    Parameters
-    ----------
-    name
-        Of the study.
-    plan
-        Digest of the plan.
-    sites
-        All sites of the plan.
+    - `name`: of the study.
+    - `plan`: digest of the plan.
+    - `sites`: all sites of the plan.
     """
 
     name: str
@@ -181,16 +165,10 @@ class Study(msgspec.Struct, frozen=True):
 class Part(msgspec.Struct, frozen=True):
     """What one site put into evidence.
 
-    Parameters
-    ----------
-    site
-        Name of the site in the plan.
-    release
-        Digest of what the site released.
-    nominal_rows
-        Public number of rows of the site.
-    receipt
-        The site's own receipt.
+    - `site`: name of the site in the plan.
+    - `release`: digest of what the site released.
+    - `nominal_rows`: public number of rows of the site.
+    - `receipt`: the site's own receipt.
     """
 
     site: str
@@ -274,14 +252,9 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
 def check_receipts(receipt: Receipt, parts: tuple[Part, ...], *, asked: bool = True) -> None:
     """Refuse a receipt that does not follow from its events; that of a sum must follow from the sites' own.
 
-    Parameters
-    ----------
-    receipt
-        Of evidence, or of a result.
-    parts
-        What each site put into it.
-    asked
-        Whether anything was asked of the rows.
+    - `receipt`: of evidence, or of a result.
+    - `parts`: what each site put into it.
+    - `asked`: whether anything was asked of the rows.
     """
     if len(parts) > 1:
         check_summary(receipt, [part.receipt for part in parts])

@@ -32,36 +32,21 @@ LEVELS_KEPT = 8
 class OneHotCovariance:
     """Whitened covariance blocks, padded to one size.
 
-    Attributes
-    ----------
-    columns
-        Names of the columns.
-    size
-        Number of kept levels minus one, per column; blocks are padded beyond it.
-    blocks
-        K, shape (d, d, m, m), whitened; K[i, i] is the identity.
-    spread
-        R, shape (d, m, m): how noise of a pair's table shows in the column's direction, whitened, zero in the padding.
-    table_spread
-        The same for a table with noise in every cell, as three-way tables have it.
-    shift
-        l, shape (d, m); zero where tables have noise in every cell, and margins none of their own.
-    noise
-        V, shape (d, d): variance of one cell's noise divided by n²; infinite where the pair was not measured.
-    shared_noise
-        Variance of margin noise that all blocks of a column share, divided by n², shape (d,).
-    total_noise
-        The same for the number of rows, which all blocks share.
-    margin_noise
-        Variance of each level's probability, shape (d, m + 1), zero in the padding; the dropped level is the last.
-    probabilities
-        Shape (d, m + 1), dropped level last, zero in the padding.
-    whitener, root
-        Shape (d, m, m): the matrix that whitened each column, and its inverse, a root of the column's own covariance.
-    groups
-        For each column the kept level of each declared level.
-    n_rows
-        Estimated number of rows.
+    - `size`: number of kept levels minus one, per column; blocks are padded beyond it.
+    - `blocks`: K, shape (d, d, m, m), whitened; K[i, i] is the identity.
+    - `spread`: R, shape (d, m, m): how noise of a pair's table shows in the column's direction, whitened, zero in the
+      padding.
+    - `table_spread`: the same for a table with noise in every cell, as three-way tables have it.
+    - `shift`: l, shape (d, m); zero where tables have noise in every cell, and margins none of their own.
+    - `noise`: V, shape (d, d): variance of one cell's noise divided by n²; infinite where the pair was not measured.
+    - `shared_noise`: variance of margin noise that all blocks of a column share, divided by n², shape (d,).
+    - `total_noise`: the same for the number of rows, which all blocks share.
+    - `margin_noise`: variance of each level's probability, shape (d, m + 1), zero in the padding; the dropped level is
+      the last.
+    - `probabilities`: shape (d, m + 1), dropped level last, zero in the padding.
+    - `whitener`, `root`: shape (d, m, m): the matrix that whitened each column, and its inverse, a root of the column's
+      own covariance.
+    - `groups`: for each column the kept level of each declared level.
     """
 
     columns: tuple[str, ...]
@@ -159,14 +144,9 @@ class OneHotCovariance:
 class PairCounts:
     """Noisy counts of pairs of columns.
 
-    Attributes
-    ----------
-    left, right
-        Positions of the two columns, shape (pairs,).
-    counts
-        Kept levels only, padded with nothing to one size of at least 2: shape (pairs, levels, levels).
-    variance
-        Of the noise in one cell that was not merged, shape (pairs,).
+    - `left`, `right`: positions of the two columns, shape (pairs,).
+    - `counts`: kept levels only, padded with nothing to one size of at least 2: shape (pairs, levels, levels).
+    - `variance`: of the noise in one cell that was not merged, shape (pairs,).
     """
 
     left: NDArray[np.intp]
@@ -182,16 +162,11 @@ def covariance_from_tables(
 ) -> OneHotCovariance:
     """Estimate the one-hot covariance from pair tables.
 
-    Parameters
-    ----------
-    columns
-        The columns, in the order wanted.
-    tables
-        Noisy pair tables by pair of names, in either order; pairs may be absent.
-    singles
-        One-way tables, if margins were measured on their own: then all pair tables have these margins, and the noise of
-        a pair is that of its interaction. Otherwise pair tables have noise in every cell, and their margins are
-        averaged.
+    - `columns`: the columns, in the order wanted.
+    - `tables`: noisy pair tables by pair of names, in either order; pairs may be absent.
+    - `singles`: one-way tables, if margins were measured on their own: then all pair tables have these margins, and the
+      noise of a pair is that of its interaction. Otherwise pair tables have noise in every cell, and their margins are
+      averaged.
     """
     position = {name: i for i, name in enumerate(columns)}
     d = len(columns)
@@ -237,21 +212,11 @@ def assemble_covariance(
 ) -> OneHotCovariance:
     """Put the one-hot covariance together.
 
-    Parameters
-    ----------
-    columns
-        Names.
-    margins, margin_variance
-        Counts of each column's declared levels, and the variance of one of them.
-    groups
-        The kept level of each declared level, by column.
-    pairs
-        What was measured about pairs.
-    n_rows
-        Estimated number of rows.
-    total_variance
-        Variance of the number of rows, if pairs are interactions put together with these margins; None if they have
-        noise in every cell.
+    - `margins`, `margin_variance`: counts of each column's declared levels, and the variance of one of them.
+    - `groups`: the kept level of each declared level, by column.
+    - `pairs`: what was measured about pairs.
+    - `total_variance`: variance of the number of rows, if pairs are interactions put together with these margins; None
+      if they have noise in every cell.
     """
     d, m = len(columns), pairs.counts.shape[2] - 1
     kept = [int(of.max()) + 1 for of in groups]

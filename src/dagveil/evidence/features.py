@@ -53,20 +53,11 @@ class Compared(enum.Enum):
 class FeatureCovariance:
     """Covariance of features with what is needed to know its noise.
 
-    Attributes
-    ----------
-    columns
-        Names.
-    degree
-        Features per column, k.
-    matrix
-        Noisy covariance, centred and divided by the number of rows, shape (dk, dk), column by column.
-    means
-        Noisy means of the features divided by the constant, shape (dk,): how the noise of the constant's row enters.
-    deviation
-        Deviation of the noise in an off-diagonal entry of the matrix before centring, in the same units.
-    n_rows
-        Estimated number of rows.
+    - `degree`: features per column, k.
+    - `matrix`: noisy covariance, centred and divided by the number of rows, shape (dk, dk), column by column.
+    - `means`: noisy means of the features divided by the constant, shape (dk,): how the noise of the constant's row
+      enters.
+    - `deviation`: deviation of the noise in an off-diagonal entry of the matrix before centring, in the same units.
     """
 
     columns: tuple[str, ...]
@@ -120,14 +111,9 @@ class FeatureEvidence:
     Features are whitened column by column, the first one first: tests of all entries do not change, strengths of
     different columns compare, and the first coordinate stays the first feature.
 
-    Parameters
-    ----------
-    covariance
-        From released moments of features.
-    compared
-        Which entries tests look at.
-    slack
-        Dependence that tests let pass, by the size of the set: none, one column, more. `SLACK` is for graphs.
+    - `covariance`: from released moments of features.
+    - `compared`: which entries tests look at.
+    - `slack`: dependence that tests let pass, by the size of the set: none, one column, more. `SLACK` is for graphs.
     """
 
     def __init__(

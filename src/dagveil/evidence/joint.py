@@ -54,12 +54,8 @@ class JointEvidence:
     every cell: 0.7 to 1.5 % on tables of 2⁵ and 2⁸ cells (the networks Cancer, Earthquake and Asia), and up to 1.8 % on
     3¹¹ cells (Sachs), where most strata drown.
 
-    Parameters
-    ----------
-    table
-        Counts of all columns with independent noise of one variance in every cell, of whatever law.
-    rows
-        The number of rows, if it was measured on its own: a table without columns.
+    - `table`: counts of all columns with independent noise of one variance in every cell, of whatever law.
+    - `rows`: the number of rows, if it was measured on its own: a table without columns.
     """
 
     def __init__(self, table: NoisyTable, rows: NoisyTable | None = None) -> None:
@@ -235,15 +231,7 @@ class JointEvidence:
 
 
 class RedrawnJoint(JointEvidence):
-    """Evidence as fresh noise and fresh sampling could have made it: statistics drawn as `RedrawnEvidence` draws them.
-
-    Parameters
-    ----------
-    source
-        What was released.
-    rng
-        For the statistics.
-    """
+    """Evidence as fresh noise and fresh sampling could have made it, drawn as `RedrawnEvidence` draws it."""
 
     def __init__(self, source: JointEvidence, rng: np.random.Generator) -> None:
         vars(self).update(vars(source))

@@ -29,20 +29,11 @@ SMALLEST_VARIANCE = 1e-3
 class NoisyCovariance:
     """Covariance of scaled columns with the deviation of its noise.
 
-    Attributes
-    ----------
-    columns
-        Names.
-    matrix
-        Noisy covariance (divided by the number of rows).
-    deviation
-        Deviation of the noise in an off-diagonal entry before centring, in the same units.
-    n_rows
-        Estimated number of rows.
-    ridge
-        Added to the diagonal before regressions: steadies noisy regressions at the price of exact levels.
-    means
-        Noisy means divided by the constant: by them the noise of the constant's row enters all entries of a column.
+    - `matrix`: noisy covariance (divided by the number of rows).
+    - `deviation`: deviation of the noise in an off-diagonal entry before centring, in the same units.
+    - `ridge`: added to the diagonal before regressions: steadies noisy regressions at the price of exact levels.
+    - `means`: noisy means divided by the constant: by them the noise of the constant's row enters all entries of a
+      column.
     """
 
     columns: tuple[str, ...]
@@ -96,10 +87,7 @@ def _raise_variances(covariance: Floats, deviation: float) -> None:
 class MomentEvidence:
     """Independence tests on a noisy covariance.
 
-    Parameters
-    ----------
-    covariance
-        From a released moment matrix.
+    - `covariance`: from a released moment matrix.
     """
 
     def __init__(self, covariance: NoisyCovariance) -> None:

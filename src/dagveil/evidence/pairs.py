@@ -41,16 +41,9 @@ CELLS_PER_BATCH = 4_000_000
 class Conditioned:
     """Prepared conditioning sets, and what is known of columns together with them.
 
-    Attributes
-    ----------
-    conditioning
-        The sets.
-    noise
-        V of the tables of columns with the blocks of a set, given columns and the places of their sets.
-    regress
-        Regresses columns of one size, given columns, the places of their sets, and the size.
-    strata
-        Whether columns are known inside each level of a set.
+    - `noise`: V of the tables of columns with the blocks of a set, given columns and the places of their sets.
+    - `regress`: regresses columns of one size, given columns, the places of their sets, and the size.
+    - `strata`: whether columns are known inside each level of a set.
     """
 
     conditioning: Conditioning
@@ -62,10 +55,7 @@ class Conditioned:
 class PairEvidence:
     """Independence tests on a one-hot covariance.
 
-    Parameters
-    ----------
-    covariance
-        Estimated from released pair tables.
+    - `covariance`: estimated from released pair tables.
     """
 
     def __init__(self, covariance: OneHotCovariance) -> None:
@@ -276,21 +266,10 @@ class PairEvidence:
     ) -> tuple[Floats, Floats]:
         """Foresee joint tests of order 2 if three-way tables had cells of this variance.
 
-        Parameters
-        ----------
-        questions
-            Of order 2.
-        variance
-            Of one cell's noise.
-        effect
-            Size of the dependence, in whitened units, that `power` is about.
-        level
-            Level of the test.
+        - `variance`: of one cell's noise.
+        - `effect`: size of the dependence, in whitened units, that `power` is about.
 
-        Returns
-        -------
-        efficiency, power
-            Per question: the share of information that noise leaves, and the chance to see the effect.
+        Returns per question the share of information that noise leaves, and the chance to see the effect.
         """
         questions = self._small_first(questions)
         efficiency, power = np.zeros(len(questions)), np.zeros(len(questions))
@@ -377,14 +356,8 @@ class PairEvidence:
     ) -> Iterator[tuple[Rows, Wald]]:
         """Regress every column on every set that it is asked with, once, and join two regressions for each question.
 
-        Parameters
-        ----------
-        questions
-            A batch.
-        place, sets
-            The conditioning set of each question, among these.
-        blocks
-            K of all pairs.
+        - `place`, `sets`: the conditioning set of each question, among these.
+        - `blocks`: K of all pairs.
         """
         c, d, q = self.covariance, len(self.columns), len(questions)
         x, y = questions.x, questions.y
@@ -438,15 +411,6 @@ class RedrawnEvidence(PairEvidence):
     Blocks are drawn around estimates, with the noise that pairs share. Tests given columns are not computed from them:
     what an estimate leaves of x and y given S has the released noise in it, and would have it twice. Their statistics
     are drawn around the released ones, without what noise alone adds: from noncentral χ², T − freedom being the shift.
-
-    Parameters
-    ----------
-    source
-        What was released.
-    covariance
-        Redrawn.
-    rng
-        For the statistics.
     """
 
     def __init__(self, source: PairEvidence, covariance: OneHotCovariance, rng: np.random.Generator) -> None:

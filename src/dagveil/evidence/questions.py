@@ -17,12 +17,8 @@ from numpy.typing import NDArray
 class Questions:
     """A batch of questions with conditioning sets of one size.
 
-    Parameters
-    ----------
-    x, y
-        Positions of the two columns, shape (questions,).
-    given
-        Positions of the conditioning columns, shape (questions, size of the set).
+    - `x`, `y`: positions of the two columns, shape (questions,).
+    - `given`: positions of the conditioning columns, shape (questions, size of the set).
     """
 
     x: NDArray[np.intp]

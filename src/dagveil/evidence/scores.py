@@ -56,14 +56,9 @@ class EvidenceScore:
     Its gains are sharp one by one. Added up along different ways to one graph they may differ a little, since each has
     noise of its own; `score` adds them in the order of positions.
 
-    Parameters
-    ----------
-    evidence
-        What was released.
-    penalties
-        What an edge has to bring, in units of T, shape (d, d); `noise_aware_score` computes it.
-    left_behind
-        Taken off the dependence that questions about several columns show if only their main effects are known.
+    - `penalties`: what an edge has to bring, in units of T, shape (d, d); `noise_aware_score` computes it.
+    - `left_behind`: taken off the dependence that questions about several columns show if only their main effects are
+      known.
     """
 
     def __init__(self, evidence: Independence, penalties: Floats, left_behind: float = LEFT_BEHIND) -> None:
@@ -102,12 +97,9 @@ class EvidenceScore:
 def noise_aware_score(evidence: Independence, level: float = 1.0) -> EvidenceScore:
     """Return the score that fits the evidence.
 
-    Parameters
-    ----------
-    evidence
-        From tables of counts or from moments.
-    level
-        No penalty is below what a marginal test at this level asks for: noise makes penalties small, and chance is not.
+    - `evidence`: from tables of counts or from moments.
+    - `level`: no penalty is below what a marginal test at this level asks for: noise makes penalties small, and chance
+      is not.
     """
     covariance = _covariance(evidence)
     floor = _quantiles(covariance, level)
@@ -120,12 +112,8 @@ def noise_aware_score(evidence: Independence, level: float = 1.0) -> EvidenceSco
 def lenient_score(score: EvidenceScore, level: float) -> EvidenceScore:
     """Return the score that accepts an edge, where that is less, at a level of the test.
 
-    Parameters
-    ----------
-    score
-        The stricter score.
-    level
-        Level of a test of χ².
+    - `score`: the stricter score.
+    - `level`: level of a test of χ².
     """
     quantiles = _quantiles(_covariance(score.evidence), level)
     return EvidenceScore(score.evidence, np.minimum(score.penalties, quantiles), score.left_behind)

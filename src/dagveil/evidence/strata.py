@@ -38,16 +38,10 @@ class Margins(Protocol):
     def locate(self, sets: Positions) -> tuple[Floats, Positions, Positions]:
         """Tell where the margins of many sets lie.
 
-        Parameters
-        ----------
-        sets
-            Positions of columns, in any order, shape (sets, columns of each).
+        - `sets`: positions of columns, in any order, shape (sets, columns of each).
 
-        Returns
-        -------
-        cells, first, stride
-            Cells in one row; for each set the place of its first cell; and how far the next level of each of its
-            columns is from there, in the shape of `sets`.
+        Returns the cells in one row; for each set the place of its first cell; and how far the next level of each of
+        its columns is from there, in the shape of `sets`.
         """
         ...
 
@@ -159,14 +153,9 @@ ORDERS_LAID_OUT = 3
 class Levels:
     """Levels of the columns of a table.
 
-    Attributes
-    ----------
-    kept
-        Number of levels after merging, shape (d,).
-    declared
-        Number before, shape (d,).
-    merged
-        How many declared levels each kept one stands for, shape (d, most levels), zero in the padding.
+    - `kept`: number of levels after merging, shape (d,).
+    - `declared`: number before, shape (d,).
+    - `merged`: how many declared levels each kept one stands for, shape (d, most levels), zero in the padding.
     """
 
     kept: Positions
@@ -178,17 +167,11 @@ class Levels:
 class Layout:
     """Where the cells of q questions of one shape lie, x having no more levels than y.
 
-    Attributes
-    ----------
-    x, y
-        Positions of the two columns, shape (q,).
-    place
-        Of each cell among the cells of the margins, shape (levels of x, levels of y, strata, q).
-    summed
-        Declared cells that make one cell whose levels of x and y were not merged, shape (strata, q); 0 for strata that
-        only fill up.
-    x_merged, y_merged
-        How many declared levels each level stands for, shapes (levels, q).
+    - `x`, `y`: positions of the two columns, shape (q,).
+    - `place`: of each cell among the cells of the margins, shape (levels of x, levels of y, strata, q).
+    - `summed`: declared cells that make one cell whose levels of x and y were not merged, shape (strata, q); 0 for
+      strata that only fill up.
+    - `x_merged`, `y_merged`: how many declared levels each level stands for, shapes (levels, q).
     """
 
     x: Positions
@@ -243,12 +226,8 @@ def encode_questions(questions: Questions, d: int) -> Positions:
 class SmallQuestions:
     """All small questions whose columns x and y have the same numbers of levels.
 
-    Attributes
-    ----------
-    layout
-        Where their cells lie.
-    codes
-        Those of the questions of each order, one order after the other in the layout.
+    - `layout`: where their cells lie.
+    - `codes`: those of the questions of each order, one order after the other in the layout.
     """
 
     layout: Layout
@@ -310,16 +289,9 @@ def _alike(numbers: Positions) -> list[Positions]:
 def pool_strata(counts: Floats, layout: Layout, cell_variance: float, n_rows: float) -> Wald:
     """Return the weighted mean of U over strata, without the last levels of x and y, and its covariance.
 
-    Parameters
-    ----------
-    counts
-        Noisy counts in the shape of `layout.place`.
-    layout
-        Of the questions.
-    cell_variance
-        Variance of the noise of one declared cell.
-    n_rows
-        Number of rows, the unit of the mean.
+    - `counts`: noisy counts in the shape of `layout.place`.
+    - `cell_variance`: variance of the noise of one declared cell.
+    - `n_rows`: number of rows, the unit of the mean.
     """
     variance = cell_variance * layout.summed
     deviation = np.sqrt(variance)

@@ -17,17 +17,12 @@ from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 class NoisyTable:
     """Counts with independent noise of one variance in every cell.
 
-    Parameters
-    ----------
-    columns
-        Names, one per axis of `counts`.
-    counts
-        Noisy counts.
-    variance
-        Variance of the noise in each direction that sums to nothing along every axis; of every cell if `flatness` is 1.
-    flatness
-        Per axis, how much larger the variance is in the direction in which all levels move together: 1 for a table with
-        noise in every cell, other values for one put together from an interaction and its margins.
+    - `columns`: names, one per axis of `counts`.
+    - `counts`: noisy counts.
+    - `variance`: variance of the noise in each direction that sums to nothing along every axis; of every cell if
+      `flatness` is 1.
+    - `flatness`: per axis, how much larger the variance is in the direction in which all levels move together: 1 for a
+      table with noise in every cell, other values for one put together from an interaction and its margins.
     """
 
     columns: tuple[str, ...]
@@ -153,12 +148,8 @@ def stack_counts(tables: Sequence[NoisyTable]) -> NDArray[np.float64]:
 def add_total(contrasts: Sequence[NoisyTable], total: NoisyTable) -> dict[str, NoisyTable]:
     """Put one-way tables together from centred ones and the number of rows, which all of them then share.
 
-    Parameters
-    ----------
-    contrasts
-        Centred counts of single columns; noise may lie outside of their subspace.
-    total
-        The number of rows: a table without columns.
+    - `contrasts`: centred counts of single columns; noise may lie outside of their subspace.
+    - `total`: the number of rows: a table without columns.
 
     Examples
     --------
@@ -178,12 +169,8 @@ def add_total(contrasts: Sequence[NoisyTable], total: NoisyTable) -> dict[str, N
 def join_margins(interactions: Sequence[NoisyTable], singles: Mapping[str, NoisyTable]) -> list[NoisyTable]:
     """Put pair tables together from interactions and the noisy margins of their columns.
 
-    Parameters
-    ----------
-    interactions
-        Doubly centred counts of pairs; noise may lie outside of their subspace.
-    singles
-        One-way tables by column, which share one total.
+    - `interactions`: doubly centred counts of pairs; noise may lie outside of their subspace.
+    - `singles`: one-way tables by column, which share one total.
     """
     by_shape: dict[tuple[int, ...], list[NoisyTable]] = {}
     for table in interactions:

@@ -38,14 +38,9 @@ MUTE = 2.0
 class _JointColumns:
     """A batch of g pairs of columns, each pair as one column with up to s + 1 levels, the last one last.
 
-    Attributes
-    ----------
-    merge
-        1 for the level of each cell of the pair's padded table, shape (g, cells, s + 1).
-    project
-        Whitened projection of the counts of the levels, shape (g, s, s + 1).
-    sets
-        The pairs as conditioning sets of one block.
+    - `merge`: 1 for the level of each cell of the pair's padded table, shape (g, cells, s + 1).
+    - `project`: whitened projection of the counts of the levels, shape (g, s, s + 1).
+    - `sets`: the pairs as conditioning sets of one block.
     """
 
     merge: Floats
@@ -56,14 +51,9 @@ class _JointColumns:
 class _Stack:
     """Three-way tables in one flat array, found by the positions of their columns.
 
-    Parameters
-    ----------
-    tables
-        Counts.
-    places
-        Positions of the columns of each, shape (tables, 3).
-    n_columns
-        Positions are below this.
+    - `tables`: counts.
+    - `places`: positions of the columns of each, shape (tables, 3).
+    - `n_columns`: positions are below this.
     """
 
     def __init__(self, tables: Sequence[Floats], places: NDArray[np.intp], n_columns: int) -> None:
@@ -89,14 +79,9 @@ class _Stack:
     def counts(self, x: NDArray[np.intp], pairs: NDArray[np.intp], levels: NDArray[np.intp], width: int) -> Floats:
         """Return tables of columns of one size with ascending pairs, in the shape (tables, levels of x, width²).
 
-        Parameters
-        ----------
-        x, pairs
-            The columns of each table.
-        levels
-            Of every column.
-        width
-            Levels to which both columns of a pair are padded, with zeros.
+        - `x`, `pairs`: the columns of each table.
+        - `levels`: of every column.
+        - `width`: levels to which both columns of a pair are padded, with zeros.
         """
         rows, _ = self.find(x, pairs)
         first, second = pairs.T
@@ -114,14 +99,9 @@ class _Stack:
 class TripleEvidence(PairEvidence):
     """Pair evidence that answers order-2 questions jointly wherever the two triples were measured.
 
-    Parameters
-    ----------
-    covariance
-        From all releases, the triples' margins included.
-    triples
-        Three-way tables by set of names.
-    pairs
-        Pair tables by set of names, for the joint margins.
+    - `covariance`: from all releases, the triples' margins included.
+    - `triples`: three-way tables by set of names.
+    - `pairs`: pair tables by set of names, for the joint margins.
     """
 
     def __init__(

@@ -42,22 +42,15 @@ SMALLEST_RESIDUAL = 0.001
 class Conditioning:
     """A batch of g conditioning sets, each of k blocks that are padded to size s.
 
-    Attributes
-    ----------
-    inverse
-        K_SS⁻¹, shape (g, ks, ks).
-    spread
-        R of each block in the tables with x and y, shape (g, k, s, s).
-    noise
-        V of the tables of two blocks, shape (g, k, k).
-    margin_noise, probabilities
-        Variance and probability of each level of the blocks, dropped level last: (g, k, s + 1).
-    whitener
-        Whitening matrix of each block, shape (g, k, s, s).
-    shift
-        l of each block, by which noise of the other columns' margins shows in tables with it: (g, k, s).
-    allowance
-        Variance of what rows outside of all strata may add to each entry of u, shape (g,); None if there are none.
+    - `inverse`: K_SS⁻¹, shape (g, ks, ks).
+    - `spread`: R of each block in the tables with x and y, shape (g, k, s, s).
+    - `noise`: V of the tables of two blocks, shape (g, k, k).
+    - `margin_noise`, `probabilities`: variance and probability of each level of the blocks, dropped level last: (g, k,
+      s + 1).
+    - `whitener`: whitening matrix of each block, shape (g, k, s, s).
+    - `shift`: l of each block, by which noise of the other columns' margins shows in tables with it: (g, k, s).
+    - `allowance`: variance of what rows outside of all strata may add to each entry of u, shape (g,); None if there are
+      none.
     """
 
     inverse: Floats
@@ -74,19 +67,13 @@ class Conditioning:
 class Regressions:
     """A batch of r columns of size a, each regressed on a conditioning set of k blocks.
 
-    Attributes
-    ----------
-    covariance, slopes
-        K_xS and B_x, shape (r, a, ks); the block of x with itself is the identity (everything is whitened).
-    levels
-        B per level of each block, the dropped level's being 0, centred: (r, a, k(s + 1)).
-    sampling
-        Covariance of x inside each level of a single block, or given S: flat, shape (r, strata, a²).
-    noise
-        B R Bᵀ per block, which is how the noise of a table with this block reaches u; then R of x in tables with S, R
-        of x in the table (x, y), and f fᵀ: flat, shape (r, k + 3, a²).
-    shift
-        f = l_x − B l_S, by which noise of the other end's margin reaches u; shape (r, a).
+    - `covariance`, `slopes`: K_xS and B_x, shape (r, a, ks); the block of x with itself is the identity (everything is
+      whitened).
+    - `levels`: B per level of each block, the dropped level's being 0, centred: (r, a, k(s + 1)).
+    - `sampling`: covariance of x inside each level of a single block, or given S: flat, shape (r, strata, a²).
+    - `noise`: B R Bᵀ per block, which is how the noise of a table with this block reaches u; then R of x in tables with
+      S, R of x in the table (x, y), and f fᵀ: flat, shape (r, k + 3, a²).
+    - `shift`: f = l_x − B l_S, by which noise of the other end's margin reaches u; shape (r, a).
     """
 
     covariance: Floats
@@ -112,18 +99,11 @@ class Regressions:
 class Weights:
     """How much the parts of two regressions count in C, for a batch of q questions.
 
-    Attributes
-    ----------
-    strata
-        Weight of each stratum of `Regressions.sampling`, shape (q, strata).
-    noise
-        Weight of each product of `Regressions.noise` of x and of y, shape (q, k + 3, k + 3).
-    margins
-        Variance of each level of the conditioning blocks, shape (q, k(s + 1)).
-    shared
-        Whether tables with S have the margins of S, so that their noise reaches u by more than one way.
-    allowance
-        Added to the variance of each entry of u, shape (q,).
+    - `strata`: weight of each stratum of `Regressions.sampling`, shape (q, strata).
+    - `noise`: weight of each product of `Regressions.noise` of x and of y, shape (q, k + 3, k + 3).
+    - `margins`: variance of each level of the conditioning blocks, shape (q, k(s + 1)).
+    - `shared`: whether tables with S have the margins of S, so that their noise reaches u by more than one way.
+    - `allowance`: added to the variance of each entry of u, shape (q,).
     """
 
     strata: Floats
@@ -144,12 +124,9 @@ class Remainder:
     A dependence roughly keeps its direction while columns are held fixed that do not explain it. So u is compared with
     what it was before, as share times that; with many levels this sees far more than u's own length would show.
 
-    Attributes
-    ----------
-    share, information
-        Estimate of the share, and its inverse variance; both 0 where nothing is known. Shape (q,).
-    whole
-        Size of the dependence before, in units of a correlation.
+    - `share`, `information`: estimate of the share, and its inverse variance; both 0 where nothing is known. Shape
+      (q,).
+    - `whole`: size of the dependence before, in units of a correlation.
     """
 
     share: Floats
@@ -186,14 +163,9 @@ class Remainder:
 class Wald:
     """A batch of partial covariances with their covariance matrices.
 
-    Attributes
-    ----------
-    partial
-        vec(u), shape (q, ab).
-    covariance
-        C, shape (q, ab, ab).
-    sampling
-        The part of C that sampling alone would cause.
+    - `partial`: vec(u), shape (q, ab).
+    - `covariance`: C, shape (q, ab, ab).
+    - `sampling`: the part of C that sampling alone would cause.
     """
 
     partial: Floats
@@ -234,12 +206,8 @@ class Wald:
     def compare(self, before: Floats, common: Floats) -> Remainder:
         """Return what is left in u of what was there before.
 
-        Parameters
-        ----------
-        before
-            u without one of the conditioning columns, shape (q, ab).
-        common
-            Covariances of the errors that u had before and still has, which are no likeness: (q, ab, ab).
+        - `before`: u without one of the conditioning columns, shape (q, ab).
+        - `common`: covariances of the errors that u had before and still has, which are no likeness: (q, ab, ab).
         """
         solved = np.linalg.solve(self.covariance, before[..., None])[..., 0]
         alike = np.trace(np.linalg.solve(self.covariance, common), axis1=1, axis2=2)
@@ -281,21 +249,13 @@ def regress(
 ) -> Regressions:
     """Regress columns of one size on conditioning sets.
 
-    Parameters
-    ----------
-    sets, place
-        The sets, and the set of each column.
-    covariance
-        K_xS, shape (r, a, ks).
-    spread, pair_spread
-        R of x in tables with the blocks of S, and in tables with another column: (r, a, a).
-    shift
-        l of x, shape (r, a).
-    noise
-        V of the tables with the blocks of S, shape (r, k).
-    within
-        Covariance of x inside each level of a single block, shape (r, s + 1, a, a); None for the pooled form, the
-        covariance of x given S.
+    - `sets`, `place`: the sets, and the set of each column.
+    - `covariance`: K_xS, shape (r, a, ks).
+    - `spread`, `pair_spread`: R of x in tables with the blocks of S, and in tables with another column: (r, a, a).
+    - `shift`: l of x, shape (r, a).
+    - `noise`: V of the tables with the blocks of S, shape (r, k).
+    - `within`: covariance of x inside each level of a single block, shape (r, s + 1, a, a); None for the pooled form,
+      the covariance of x given S.
     """
     r, a = covariance.shape[:2]
     k, s = sets.spread.shape[1:3]
@@ -338,20 +298,12 @@ def weigh(
 ) -> Weights:
     """Weigh the parts of questions.
 
-    Parameters
-    ----------
-    sets, place
-        The sets, and the set of each question.
-    pair_noise
-        V of the table (x, y), shape (q,).
-    x_noise, y_noise
-        V of the tables with the blocks of S, shape (q, k).
-    shared_noise
-        Variances of the noise of the margins of x and of y, divided by n², shape (q,) each.
-    n_rows
-        Number of rows.
-    strata
-        Whether regressions hold strata.
+    - `sets`, `place`: the sets, and the set of each question.
+    - `pair_noise`: V of the table (x, y), shape (q,).
+    - `x_noise`, `y_noise`: V of the tables with the blocks of S, shape (q, k).
+    - `shared_noise`: variances of the noise of the margins of x and of y, divided by n², shape (q,) each.
+    - `n_rows`: number of rows.
+    - `strata`: whether regressions hold strata.
     """
     q, k = x_noise.shape
     noise = np.zeros((q, k + 3, k + 3))
@@ -369,14 +321,9 @@ def weigh(
 def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weights: Weights) -> Wald:
     """Compute u and C for a batch of questions.
 
-    Parameters
-    ----------
-    covariance
-        K_xy, shape (q, a, b).
-    x, y
-        The columns of each question, regressed on the same set.
-    weights
-        Of each question.
+    - `covariance`: K_xy, shape (q, a, b).
+    - `x`, `y`: the columns of each question, regressed on the same set.
+    - `weights`: of each question.
     """
     q, a, b = covariance.shape
     u = covariance - x.slopes @ y.covariance.transpose(0, 2, 1)
@@ -397,12 +344,9 @@ def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weigh
 def marginal_wald(covariance: Floats, noise: Floats, n_rows: float) -> Wald:
     """Return u and C without a conditioning set.
 
-    Parameters
-    ----------
-    covariance, noise
-        K_xy and what noise adds to the covariance of its entries, shapes (q, a, b) and (q, ab, ab).
-    n_rows
-        Number of rows.
+    - `covariance`, `noise`: K_xy and what noise adds to the covariance of its entries, shapes (q, a, b) and (q, ab,
+      ab).
+    - `n_rows`: number of rows.
     """
     q, a, b = covariance.shape
     sampling = np.broadcast_to(np.eye(a * b) / n_rows, (q, a * b, a * b))

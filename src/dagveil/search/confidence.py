@@ -36,16 +36,10 @@ second."""
 class Shares:
     """Shares over redraws.
 
-    Attributes
-    ----------
-    redraws
-        Number of redraws.
-    adjacent
-        For each pair, in how many redraws it was adjacent.
-    directed
-        For each (cause, effect), in how many redraws the arrow stood.
-    skeletons
-        Adjacent pairs of each redraw.
+    - `redraws`: number of redraws.
+    - `adjacent`: for each pair, in how many redraws it was adjacent.
+    - `directed`: for each (cause, effect), in how many redraws the arrow stood.
+    - `skeletons`: adjacent pairs of each redraw.
     """
 
     redraws: int
@@ -94,16 +88,7 @@ def redraw_graphs(
 ) -> Shares:
     """Redraw the evidence, search again, and count what returns.
 
-    Parameters
-    ----------
-    evidence
-        What was released.
-    find
-        The search, settings included.
-    redraws
-        How often.
-    progress
-        Told after each redraw.
+    - `find`: the search, settings included.
     """
     rng = np.random.default_rng(1)  # post-processing: a fixed seed makes the same evidence give the same shares
     adjacent: Counter[frozenset[str]] = Counter()
@@ -129,14 +114,8 @@ def agree(
     Pairs that only redraws join are not drawn: the bound on false edges is one of the graph that was found. Each arrow
     is part of a collider, follows from other arrows, or from knowledge.
 
-    Parameters
-    ----------
-    found
-        The graph of the released evidence; it is returned as it is if nothing was redrawn.
-    shares
-        Of the redraws.
-    knowledge
-        Background knowledge, which every redraw obeys.
+    - `found`: the graph of the released evidence; it is returned as it is if nothing was redrawn.
+    - `knowledge`: background knowledge, which every redraw obeys.
     """
     if not shares.redraws:
         return found

@@ -62,12 +62,7 @@ def margins_squared_sensitivity(relation: Relation, levels: Sequence[int]) -> Fr
 
     Exact (docs/proofs/counts.md). Where a record is replaced, the number of rows does not move.
 
-    Parameters
-    ----------
-    relation
-        Which tables count as neighbours.
-    levels
-        Number of levels of each column.
+    - `levels`: number of levels of each column.
 
     Examples
     --------
@@ -87,14 +82,8 @@ def interactions_squared_sensitivity(
     Exact if a record is added or removed. If it is replaced: exact if all pairs of some columns are asked for, and
     otherwise a bound, since the exact number for yes/no columns is a largest cut of the graph of the pairs.
 
-    Parameters
-    ----------
-    relation
-        Which tables count as neighbours.
-    pairs
-        The columns of each table.
-    levels
-        Number of levels by column.
+    - `pairs`: the columns of each table.
+    - `levels`: number of levels by column.
 
     Examples
     --------
@@ -156,10 +145,7 @@ def _pair_layers(pairs: Sequence[tuple[str, str]]) -> list[dict[str, int]]:
 def split_cliques(partners: Mapping[str, int]) -> list[list[str]]:
     """Split pairs into groups, each being all pairs of some columns, greedily.
 
-    Parameters
-    ----------
-    partners
-        For each column the columns that it is paired with, as bits: bit k for the k-th column of the mapping.
+    - `partners`: for each column the columns that it is paired with, as bits: bit k for the k-th column of the mapping.
 
     Examples
     --------

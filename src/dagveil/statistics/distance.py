@@ -27,12 +27,8 @@ class ExactDistance:
     On an independent table the value is REACH − (distance − 1), on a dependent one REACH + distance, the distance cut
     off at REACH: one record moves it by at most 1 (docs/proofs/distance.md).
 
-    Parameters
-    ----------
-    level
-        Of the G test.
-    otherwise
-        The statistic for tables with more levels or strata.
+    - `level`: of the G test.
+    - `otherwise`: the statistic for tables with more levels or strata.
 
     Examples
     --------

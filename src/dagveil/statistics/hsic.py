@@ -20,12 +20,8 @@ BLOCK: Final = 1 << 17
 def root_hsic(features_u: Floats, features_v: Floats, permutations: NDArray[np.intp]) -> Floats:
     """Return ‖cross-covariance of the features‖ for the pairs as they are, then for each permutation of u.
 
-    Parameters
-    ----------
-    features_u, features_v
-        One row per slot.
-    permutations
-        One per row; slot i of v meets slot permutation[i] of u.
+    - `features_u`, `features_v`: one row per slot.
+    - `permutations`: one per row; slot i of v meets slot permutation[i] of u.
 
     Examples
     --------
@@ -53,14 +49,9 @@ def root_hsic_sensitivity(
 ) -> float:
     """Return how far one changed slot moves the root, whatever the permutation (theorems 1 and 3).
 
-    Parameters
-    ----------
-    slots
-        The public number of slots.
-    u, v
-        The features.
-    residual_u, residual_v
-        How far the values of the *other* slots may move along, as residuals of a regression do.
+    - `slots`: the public number of slots.
+    - `residual_u`, `residual_v`: how far the values of the *other* slots may move along, as residuals of a regression
+      do.
 
     Examples
     --------

@@ -40,12 +40,8 @@ def part_p_values(tables_by_part: NDArray[np.int64], test: PartTest) -> NDArray[
     A stratum in which so many rows and columns of the table are not empty counts (rows − 1)(columns − 1) degrees of
     freedom, at least 0. A part without any has the p-value 1: it does not speak against independence.
 
-    Parameters
-    ----------
-    tables_by_part
-        Counts of shape (parts, strata, levels of x, levels of y).
-    test
-        The test of each part.
+    - `tables_by_part`: counts of shape (parts, strata, levels of x, levels of y).
+    - `test`: the test of each part.
 
     Examples
     --------
@@ -96,14 +92,9 @@ def part_statistics(tables_by_part: NDArray[np.int64], test: PartTest) -> NDArra
 class Reconciled:
     """The votes of a fixed number of parts as one statistic: how many of them reject independence.
 
-    Parameters
-    ----------
-    test
-        The test of each part.
-    parts
-        Number of parts, public.
-    part_level
-        Level of the test of each part.
+    - `test`: the test of each part.
+    - `parts`: number of parts, public.
+    - `part_level`: level of the test of each part.
 
     Examples
     --------

@@ -30,16 +30,10 @@ SMALLEST_PENALTY: Final = 1e-9
 def ridge_residuals(given: Floats, target: Floats, penalty: float, bandwidth: float) -> Floats:
     """Return the residuals of kernel ridge regression with a Gaussian kernel: exact, cubic in the rows.
 
-    Parameters
-    ----------
-    given
-        The columns to regress on, one row per slot.
-    target
-        One column, or several at once.
-    penalty
-        λ, which weighs the length of the function against the mean square.
-    bandwidth
-        Of the Gaussian kernel.
+    - `given`: the columns to regress on, one row per slot.
+    - `target`: one column, or several at once.
+    - `penalty`: λ, which weighs the length of the function against the mean square.
+    - `bandwidth`: of the Gaussian kernel.
 
     Examples
     --------

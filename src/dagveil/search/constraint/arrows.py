@@ -27,14 +27,9 @@ from dagveil.search.constraint.skeleton import Skeleton, list_bits, list_neighbo
 def orient_by_separating_sets(columns: tuple[str, ...], skeleton: Skeleton, knowledge: Knowledge) -> Cpdag:
     """Return the CPDAG (with knowledge, the MPDAG) that the separating sets speak for.
 
-    Parameters
-    ----------
-    columns
-        Names, in the order of the skeleton's positions.
-    skeleton
-        With the set that removed each pair.
-    knowledge
-        Wins over the data.
+    - `columns`: names, in the order of the skeleton's positions.
+    - `skeleton`: with the set that removed each pair.
+    - `knowledge`: wins over the data.
     """
     neighbours = [set(np.flatnonzero(row).tolist()) for row in skeleton.adjacency]
     colliders = [
@@ -73,12 +68,8 @@ Triple = tuple[int, int, int]
 class ArrowSettings:
     """Constants of the climb.
 
-    Parameters
-    ----------
-    largest_evidence
-        Evidence of one triple is clipped here: no single triple outweighs everything else.
-    restarts
-        Random starts besides the two greedy ones.
+    - `largest_evidence`: evidence of one triple is clipped here: no single triple outweighs everything else.
+    - `restarts`: random starts besides the two greedy ones.
     """
 
     largest_evidence: float = 10.0

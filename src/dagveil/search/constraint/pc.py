@@ -34,14 +34,9 @@ class Traversal(enum.Enum):
 class Sweep:
     """What a search found, what it asked, and what it could not ask.
 
-    Attributes
-    ----------
-    skeleton
-        Edges that are left, and the set that removed each other pair.
-    asked
-        Questions that were decided, by order.
-    unanswered
-        Edges that the search still wanted to test when the budget ran out, with the order of the sets.
+    - `skeleton`: edges that are left, and the set that removed each other pair.
+    - `asked`: questions that were decided, by order.
+    - `unanswered`: edges that the search still wanted to test when the budget ran out, with the order of the sets.
     """
 
     skeleton: Skeleton
@@ -57,12 +52,7 @@ class Sweep:
 class Pruning:
     """A graph that loses edges; what knowledge requires stays, what it excludes is gone from the start.
 
-    Parameters
-    ----------
-    columns
-        Names.
-    knowledge
-        Excluded pairs are never asked about; required ones are kept without asking.
+    - `knowledge`: excluded pairs are never asked about; required ones are kept without asking.
     """
 
     def __init__(self, columns: Sequence[str], knowledge: Knowledge) -> None:
@@ -128,22 +118,12 @@ def prune(
 ) -> Sweep:
     """Run PC's first phase.
 
-    Parameters
-    ----------
-    columns
-        Names.
-    is_independent
-        Decides a question. `BudgetExceededError` from it ends the search.
-    largest_order
-        Size of the largest conditioning set.
-    knowledge
-        Background knowledge.
-    traversal
-        In which order pairs and sets come.
-    start_order
-        Told before each order; returns whether to go on.
-    progress
-        Told before each pair.
+    - `is_independent`: decides a question. `BudgetExceededError` from it ends the search.
+    - `largest_order`: size of the largest conditioning set.
+    - `knowledge`: background knowledge.
+    - `traversal`: in which order pairs and sets come.
+    - `start_order`: told before each order; returns whether to go on.
+    - `progress`: told before each pair.
 
     Examples
     --------

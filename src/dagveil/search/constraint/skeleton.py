@@ -48,23 +48,14 @@ class RemovalOrder(enum.Enum):
 class SkeletonSettings:
     """Constants of the search; docs/methods/measure.md tells how they were chosen.
 
-    Parameters
-    ----------
-    marginal_level
-        An edge is kept at first if its marginal p-value is below this.
-    conditional_level
-        A set separates if its p-value is above this.
-    largest_order
-        Size of the largest conditioning set.
-    sets_per_edge
-        Conditioning sets of each size that are tested per edge, the most promising ones.
-    neighbours_considered
-        Neighbours from which larger sets are built, per end of an edge.
-    removal_order
-        Which separation is carried out first.
-    false_share
-        Share of the pairs that pass the marginal test which may be independent, on average: the level falls below
-        `marginal_level` for that.
+    - `marginal_level`: an edge is kept at first if its marginal p-value is below this.
+    - `conditional_level`: a set separates if its p-value is above this.
+    - `largest_order`: size of the largest conditioning set.
+    - `sets_per_edge`: conditioning sets of each size that are tested per edge, the most promising ones.
+    - `neighbours_considered`: neighbours from which larger sets are built, per end of an edge.
+    - `removal_order`: which separation is carried out first.
+    - `false_share`: share of the pairs that pass the marginal test which may be independent, on average: the level
+      falls below `marginal_level` for that.
     """
 
     marginal_level: float = 0.01
@@ -80,14 +71,9 @@ class SkeletonSettings:
 class Skeleton:
     """Adjacency by position, the separating set of each removed pair, and the p-values that decided.
 
-    Attributes
-    ----------
-    adjacency
-        Symmetric, shape (d, d).
-    separators
-        Set that removed each pair (positions, smaller first); the empty set for marginal independence.
-    p_values
-        For a removed pair the p-value of its separation; for a kept one the largest that was seen.
+    - `adjacency`: symmetric, shape (d, d).
+    - `separators`: set that removed each pair (positions, smaller first); the empty set for marginal independence.
+    - `p_values`: for a removed pair the p-value of its separation; for a kept one the largest that was seen.
     """
 
     adjacency: Bools
@@ -133,14 +119,8 @@ def list_bits(mask: int) -> list[int]:
 def find_skeleton(evidence: Independence, settings: SkeletonSettings, knowledge: Knowledge) -> Skeleton:
     """Find the skeleton.
 
-    Parameters
-    ----------
-    evidence
-        Answers questions for free.
-    settings
-        Constants of the search.
-    knowledge
-        Excluded pairs are never asked about; required ones are kept without asking.
+    - `evidence`: answers questions for free.
+    - `knowledge`: excluded pairs are never asked about; required ones are kept without asking.
     """
     skeleton = screen_pairs(evidence, settings, knowledge)
     for order in range(1, settings.largest_order + 1):
@@ -186,19 +166,9 @@ def bound_false_edges(
 
     Pairs that share noise pass in clumps, so the number is found on tables that are drawn without any dependence.
 
-    Parameters
-    ----------
-    evidence
-        What was released.
-    settings
-        Of the search.
-    false_edges
-        Pairs that may pass on average.
+    - `false_edges`: pairs that may pass on average.
 
-    Returns
-    -------
-    settings, expected
-        Settings that keep the bound, and the number of pairs that would pass.
+    Returns settings that keep the bound, and the number of pairs that would pass.
     """
     x, y = np.triu_indices(len(evidence.columns), 1)
     questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))

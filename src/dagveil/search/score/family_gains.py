@@ -40,12 +40,7 @@ class Joining:
 class FamilyGains:
     """Answers of a score, remembered.
 
-    Parameters
-    ----------
-    score
-        Asked about what is not yet known.
-    size
-        Number of nodes.
+    - `score`: asked about what is not yet known.
     """
 
     score: LocalScore

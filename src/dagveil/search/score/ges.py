@@ -50,16 +50,11 @@ MOST_REPEATS = 3
 class GesSettings:
     """Bounds of the search.
 
-    Parameters
-    ----------
-    most_parents
-        A node gets no more parents than this.
-    phases
-        Kinds of steps, in the order in which they are tried.
-    most_steps
-        Steps after which the search stops where it is; None sets no bound.
-    seconds
-        Time after which the search stops where it is; None sets no bound, so that results do not hang on the machine.
+    - `most_parents`: a node gets no more parents than this.
+    - `phases`: kinds of steps, in the order in which they are tried.
+    - `most_steps`: steps after which the search stops where it is; None sets no bound.
+    - `seconds`: time after which the search stops where it is; None sets no bound, so that results do not hang on the
+      machine.
     """
 
     most_parents: int = 5
@@ -276,14 +271,10 @@ def readings_of(exchange: Exchange) -> tuple[tuple[Family, Family], ...]:
 class Change:
     """What a step has changed: which operators have to be listed anew.
 
-    Attributes
-    ----------
-    moved
-        Nodes with an edge that came or went, each with the mask of the other ends.
-    changed
-        Mask of nodes at which any edge differs.
-    heads
-        Nodes whose parents, neighbours or cliques of neighbours differ: ways into them have changed from everywhere.
+    - `moved`: nodes with an edge that came or went, each with the mask of the other ends.
+    - `changed`: mask of nodes at which any edge differs.
+    - `heads`: nodes whose parents, neighbours or cliques of neighbours differ: ways into them have changed from
+      everywhere.
     """
 
     before: Pattern
@@ -336,21 +327,13 @@ def greedy_equivalence_search(
 ) -> Cpdag:
     """Return the CPDAG (with knowledge, the MPDAG) that greedy steps lead to.
 
-    Parameters
-    ----------
-    score
-        What a parent is worth; it must not tell equivalent DAGs apart.
-    columns
-        Names, in the order that the score's positions refer to.
-    knowledge
-        Excluded pairs are never joined, required ones never parted. Directions wait until the end: a class of DAGs
-        knows none of them, and steps that they forbade would cut off the way to the best class.
-    settings
-        Bounds.
-    within
-        Pairs that may be joined, shape (d, d); None allows all. A skeleton found by tests makes the search a hybrid.
-    start
-        A valid CPDAG (or MPDAG) to start from; None starts without edges.
+    - `score`: what a parent is worth; it must not tell equivalent DAGs apart.
+    - `columns`: names, in the order that the score's positions refer to.
+    - `knowledge`: excluded pairs are never joined, required ones never parted. Directions wait until the end: a class
+      of DAGs knows none of them, and steps that they forbade would cut off the way to the best class.
+    - `within`: pairs that may be joined, shape (d, d); None allows all. A skeleton found by tests makes the search a
+      hybrid.
+    - `start`: a valid CPDAG (or MPDAG) to start from; None starts without edges.
     """
     steps = search_steps(score, columns, knowledge, settings, within, start)
     graph = steps[-1].pattern.cpdag(columns) if steps else _start(columns, knowledge, start).cpdag(columns)

@@ -37,17 +37,11 @@ class Room(enum.Enum):
 class ScoreSearchSettings:
     """Constants of the search; docs/methods/measure-ges.md tells how they were chosen.
 
-    Parameters
-    ----------
-    room
-        Where edges may come; None decides by the kind of evidence.
-    joining_level
-        Inside a skeleton, an edge between parts of the graph that nothing else connects needs only this level: no set
-        could have explained it.
-    ges
-        Bounds of the greedy search.
-    level
-        An edge must bring what a marginal test at this level asks for; 1 asks for nothing.
+    - `room`: where edges may come; None decides by the kind of evidence.
+    - `joining_level`: inside a skeleton, an edge between parts of the graph that nothing else connects needs only this
+      level: no set could have explained it.
+    - `ges`: bounds of the greedy search.
+    - `level`: an edge must bring what a marginal test at this level asks for; 1 asks for nothing.
     """
 
     room: Room | None = None
@@ -75,16 +69,9 @@ def search_by_score(
 ) -> Cpdag:
     """Return the CPDAG (with knowledge, the MPDAG) that greedy equivalence search finds on released evidence.
 
-    Parameters
-    ----------
-    evidence
-        From tables of counts or moments.
-    knowledge
-        About the columns of the evidence.
-    settings
-        Constants; None takes the defaults.
-    tested
-        Graph that tests found on the same evidence; needed where `choose_room` says SKELETON.
+    - `evidence`: from tables of counts or moments.
+    - `knowledge`: about the columns of the evidence.
+    - `tested`: graph that tests found on the same evidence; needed where `choose_room` says SKELETON.
     """
     settings = settings or ScoreSearchSettings()
     score = noise_aware_score(evidence, settings.level)

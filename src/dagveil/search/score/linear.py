@@ -34,12 +34,8 @@ SMALLEST_EIGENVALUE = 1e-6
 class LinearScore:
     """The score of graphs: a sum over nodes with their parents.
 
-    Parameters
-    ----------
-    noisy
-        From a released moment matrix.
-    slack
-        Share of an explained dependence that may be left behind, for each pair of columns, shape (d, d).
+    - `noisy`: from a released moment matrix.
+    - `slack`: share of an explained dependence that may be left behind, for each pair of columns, shape (d, d).
 
     Examples
     --------
@@ -158,16 +154,10 @@ MOST_PARENTS = 8
 def polish(start: Bools, score: LinearScore, room: Bools, fixed: Bools) -> Bools:
     """Return the DAG at which climbing from `start` by single edges ends.
 
-    Parameters
-    ----------
-    start
-        Adjacency of a DAG; ``start[i, j]`` tells whether i is a parent of j.
-    score
-        What graphs are worth; it never falls.
-    room
-        Where edges may be added; an edge is turned only into this room.
-    fixed
-        Edges that stay as they are.
+    - `start`: adjacency of a DAG; ``start[i, j]`` tells whether i is a parent of j.
+    - `score`: what graphs are worth; it never falls.
+    - `room`: where edges may be added; an edge is turned only into this room.
+    - `fixed`: edges that stay as they are.
 
     Examples
     --------
@@ -247,19 +237,12 @@ def find_linear_dag(
 ) -> list[tuple[int, int]]:
     """Return the edges (cause, effect), as positions, of the linear model that fits a noisy covariance.
 
-    Parameters
-    ----------
-    noisy
-        From a released moment matrix, in spreads.
-    scales
-        Spread of each column in the units of the loss.
-    unitless
-        Columns that are scores of levels. Edges between two columns with units are left as NOTEARS finds them: there
-        the loss itself tells directions.
-    forbidden
-        Where no edge may come; `forbidden_entries` makes it from knowledge.
-    required
-        Edges that stay.
+    - `noisy`: from a released moment matrix, in spreads.
+    - `scales`: spread of each column in the units of the loss.
+    - `unitless`: columns that are scores of levels. Edges between two columns with units are left as NOTEARS finds
+      them: there the loss itself tells directions.
+    - `forbidden`: where no edge may come; `forbidden_entries` makes it from knowledge.
+    - `required`: edges that stay.
     """
     required = list(required)
     problem = pose(noisy, scales)

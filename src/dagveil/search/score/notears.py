@@ -49,22 +49,13 @@ def minimise(
 ) -> Minimum:
     """Minimise smooth(x) + penalty · Σ|x|.
 
-    Parameters
-    ----------
-    smooth
-        Returns a value and a gradient; the value is infinite outside of the domain.
-    start
-        A point of the domain.
-    penalty
-        Not negative.
-    gradient_tolerance
-        Ends when no entry of the generalised gradient is larger.
-    value_tolerance
-        Ends when a step brings a smaller relative decrease.
-    most_steps
-        Ends after as many steps.
-    memory
-        Steps that the curvature is learned from.
+    - `smooth`: returns a value and a gradient; the value is infinite outside of the domain.
+    - `start`: a point of the domain.
+    - `penalty`: not negative.
+    - `gradient_tolerance`: ends when no entry of the generalised gradient is larger.
+    - `value_tolerance`: ends when a step brings a smaller relative decrease.
+    - `most_steps`: ends after as many steps.
+    - `memory`: steps that the curvature is learned from.
 
     Examples
     --------
@@ -151,21 +142,13 @@ TOO_LARGE = 1e100
 class NotearsSettings:
     """Settings of the optimisation. None of them touches rows, so changing them costs nothing.
 
-    Parameters
-    ----------
-    penalty
-        λ, the price of a unit of absolute weight.
-    acyclicity
-        Measure of cycles.
-    cycle_tolerance
-        The optimisation ends when tr(exp(W∘W)) − d is at most this.
-    largest_rho
-        It also ends when cycles weigh this many times more than at the start.
-    most_rounds
-        It also ends after this many rounds.
-    eigenvalue_floor
-        Smaller eigenvalues of the covariance are raised to this first. A noisy matrix needs a positive floor: with a
-        negative eigenvalue the loss has no minimum.
+    - `penalty`: λ, the price of a unit of absolute weight.
+    - `acyclicity`: measure of cycles.
+    - `cycle_tolerance`: the optimisation ends when tr(exp(W∘W)) − d is at most this.
+    - `largest_rho`: it also ends when cycles weigh this many times more than at the start.
+    - `most_rounds`: it also ends after this many rounds.
+    - `eigenvalue_floor`: smaller eigenvalues of the covariance are raised to this first. A noisy matrix needs a
+      positive floor: with a negative eigenvalue the loss has no minimum.
     """
 
     penalty: float = 0.1
@@ -189,16 +172,10 @@ class NotearsSettings:
 class Weights:
     """A weighted graph that is nearly acyclic.
 
-    Attributes
-    ----------
-    matrix
-        ``matrix[i, j]`` is the effect of column i on column j.
-    violation
-        tr(exp(W∘W)) − d: what is left of cycles.
-    rounds
-        Outer iterations.
-    evaluations
-        How often the loss was computed.
+    - `matrix`: ``matrix[i, j]`` is the effect of column i on column j.
+    - `violation`: tr(exp(W∘W)) − d: what is left of cycles.
+    - `rounds`: outer iterations.
+    - `evaluations`: how often the loss was computed.
     """
 
     matrix: Floats
@@ -210,14 +187,9 @@ class Weights:
 def find_weights(covariance: Floats, settings: NotearsSettings, forbidden: Bools | None = None) -> Weights:
     """Minimise ½ tr((I − W)ᵀ S (I − W)) + λ Σ|W| over weights without cycles.
 
-    Parameters
-    ----------
-    covariance
-        S, symmetric; it may be noisy and have negative eigenvalues.
-    settings
-        Penalty, measure of cycles and when to end.
-    forbidden
-        Entries that stay zero besides the diagonal; `forbidden_entries` makes them from knowledge.
+    - `covariance`: S, symmetric; it may be noisy and have negative eigenvalues.
+    - `settings`: penalty, measure of cycles and when to end.
+    - `forbidden`: entries that stay zero besides the diagonal; `forbidden_entries` makes them from knowledge.
 
     Examples
     --------

@@ -19,14 +19,9 @@ from dagveil.graphs.cpdag import Cpdag
 class Pattern:
     """A completed partially directed acyclic graph.
 
-    Parameters
-    ----------
-    into
-        Per node the mask of its parents.
-    flat
-        Per node the mask of its neighbours over undirected edges.
-    out, near
-        Per node its children, and all nodes that an edge joins it to; derived.
+    - `into`: per node the mask of its parents.
+    - `flat`: per node the mask of its neighbours over undirected edges.
+    - `out`, `near`: per node its children, and all nodes that an edge joins it to; derived.
     """
 
     into: tuple[int, ...]
@@ -97,14 +92,9 @@ class Pattern:
     def reaches(self, start: int, goal: int, avoiding: int, skipped: int = 0) -> bool:
         """Tell whether a way along arrows and undirected edges leads from one node to another.
 
-        Parameters
-        ----------
-        start, goal
-            Its ends.
-        avoiding
-            Nodes that it may not touch.
-        skipped
-            Nodes that it may not touch in its first step.
+        - `start`, `goal`: its ends.
+        - `avoiding`: nodes that it may not touch.
+        - `skipped`: nodes that it may not touch in its first step.
         """
         target = 1 << goal
         frontier = (self.out[start] | self.flat[start]) & ~avoiding & ~skipped
@@ -131,10 +121,7 @@ class Pattern:
 def find_parents(into: Sequence[int], flat: Sequence[int]) -> list[int] | None:
     """Direct undirected edges without a cycle and without a new unshielded collider, by Dor and Tarsi's algorithm.
 
-    Returns
-    -------
-    list of int or None
-        The parents of each node, or None where no such DAG exists.
+    Returns the parents of each node, or None where no such DAG exists.
 
     >>> find_parents([0, 0b1, 0], [0, 0b100, 0b10])
     [0, 1, 2]
@@ -198,14 +185,8 @@ class Kind(enum.Enum):
 class Operator:
     """One step.
 
-    Parameters
-    ----------
-    kind
-        What it does.
-    x, y
-        The arrow x → y that comes (or, for DELETE, goes).
-    clique
-        Mask of neighbours of y that point at y in the member which the step changes.
+    - `x`, `y`: the arrow x → y that comes (or, for DELETE, goes).
+    - `clique`: mask of neighbours of y that point at y in the member which the step changes.
     """
 
     kind: Kind

@@ -56,16 +56,10 @@ class Units(enum.Enum):
 class NoisyProblem:
     """What NOTEARS needs to know about noisy moments.
 
-    Attributes
-    ----------
-    covariance
-        In the chosen units, with its eigenvalues raised above the noise.
-    scales
-        Spread of each column in these units; a threshold is meant for weights in spreads per spread.
-    penalty
-        For `NotearsSettings`.
-    threshold
-        For `weights_to_dag`, with `scales`.
+    - `covariance`: in the chosen units, with its eigenvalues raised above the noise.
+    - `scales`: spread of each column in these units; a threshold is meant for weights in spreads per spread.
+    - `penalty`: for `NotearsSettings`.
+    - `threshold`: for `weights_to_dag`, with `scales`.
     """
 
     covariance: Floats
@@ -82,16 +76,10 @@ def weights_to_dag(
 ) -> list[tuple[int, int]]:
     """Return the edges (cause, effect), as positions, above the smallest threshold that leaves no cycle.
 
-    Parameters
-    ----------
-    weights
-        Effects of rows on columns.
-    threshold
-        Weights up to this size are no edges in any case.
-    scales
-        Spread of each column: an effect then counts in spreads per spread.
-    required
-        Edges that stay whatever their weight.
+    - `weights`: effects of rows on columns.
+    - `threshold`: weights up to this size are no edges in any case.
+    - `scales`: spread of each column: an effect then counts in spreads per spread.
+    - `required`: edges that stay whatever their weight.
 
     Examples
     --------
