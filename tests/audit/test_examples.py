@@ -10,13 +10,14 @@ from dagveil.audit.counted import batch_smooth_sensitivity
 from dagveil.audit.distinguish import bound_epsilon, distinguish, find_ceiling, find_rates, find_reachable
 from dagveil.audit.examination import Plan, examine_method
 from dagveil.audit.membership import bound_auc, choose_threshold, fit_logistic, measure_advantage, measure_auc
-from dagveil.audit.neighbours import DataKind, attack_cases, count_runs, draw_rows, fitting_kinds, make_pair
+from dagveil.audit.neighbours import DataKind, attack_cases, count_runs, draw_rows, fitting_kinds, make_pair, odd_record
 from dagveil.audit.parallel import BlockStore
+from dagveil.audit.published import published_claim
 from dagveil.audit.replay import replay_method
-from dagveil.audit.runs import find_fixed_run
+from dagveil.audit.runs import find_fixed_run, seed_run
 from dagveil.audit.search import Effort, Norm
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
-from dagveil.audit.transcript import Attacker
+from dagveil.audit.transcript import Attacker, weigh_samples
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
@@ -93,6 +94,10 @@ def test_draw_rows() -> None:
     assert draw_rows(DataKind.NUMBERS, 5, np.random.default_rng(0)).shape == (5, 3)
 
 
+def test_odd_record() -> None:
+    assert odd_record(DataKind.NUMBERS).tolist() == [[4.0, -4.0, 4.0]]
+
+
 def test_attack_cases() -> None:
     assert [case.kind.value for case in attack_cases(method_named("curate"), Effort.QUICK, {})] == [
         "two columns of levels",
@@ -109,6 +114,10 @@ def test_block_store() -> None:
     with BlockStore(None) as store:
         store.put("task", b"content")
         assert (store.get("task"), store.get("another")) == (b"content", None)
+
+
+def test_published_claim() -> None:
+    assert [statistic.name for statistic in published_claim("em-pc").statistics] == ["greedy distance"]
 
 
 def test_replay_method() -> None:
@@ -129,6 +138,10 @@ def test_find_fixed_run() -> None:
     )
 
 
+def test_seed_run() -> None:
+    assert seed_run(0, 0, 1) != seed_run(0, 1, 0)
+
+
 def test_norm_measure() -> None:
     assert [float(norm.measure(np.array([3.0, -4.0]))) for norm in Norm] == [7.0, 5.0, 4.0]
 
@@ -140,3 +153,8 @@ def test_audited_statistics() -> None:
 def test_search_statistic() -> None:
     rows = next(one for one in audited_statistics() if one.name == "number of rows")
     assert search_statistic(rows, Relation.ADD_REMOVE, 100).ratio == 1.0
+
+
+def test_weigh_samples() -> None:
+    near, far = (weigh_samples(0.1, 1.0, np.array([place, place])) for place in (0.0, 3.0))
+    assert near > far

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import decimal
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from dagveil.data.cells import place_codes, read_numbers, spell_levels, to_arrow
+from dagveil.data.cells import place_codes, read_numbers, spell_decimal, spell_levels, spell_number, to_arrow
 from dagveil.data.column import Boolean, Categorical, Numeric
-from dagveil.data.distinct import Cube, WeightedRows, count_cells, mix_codes
+from dagveil.data.databases import is_postgres
+from dagveil.data.distinct import Cube, WeightedRows, count_cells, mix_codes, pays_to_shrink
+from dagveil.data.draft import merge_spellings, name_dataset, order_levels, tell_unfit_texts
 from dagveil.data.encoding import encode
 from dagveil.data.file_layout import FileLayout
+from dagveil.data.files import file_form
 from dagveil.data.machine import available_memory, peak_memory, read_bytes
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import Basis, FeaturePlan, MomentPlan, choose_bits, expand_features
-from dagveil.data.products import bundle_columns, pays
-from dagveil.data.pushdown import write_code
+from dagveil.data.products import bundle_columns, pays, widest_table
+from dagveil.data.pushdown import quote_name, write_code
 from dagveil.data.reading import read_source
 from dagveil.data.residuals import AdditiveFunction
-from dagveil.data.schema import Schema, parse_toml, schema_from_toml
-from dagveil.data.selection import fill_slots, scale_to_unit
+from dagveil.data.schema import Schema, parse_toml, schema_from_toml, tidy_dataset
+from dagveil.data.selection import fill_slots, scale_to_unit, unit_scale
 from dagveil.data.streamed import StreamedTable
 from dagveil.data.streams import ArrowRows, batch_rows
 from dagveil.data.table import table_shape
@@ -39,8 +44,20 @@ def test_place_codes() -> None:
     assert place_codes(Categorical(levels=("a", "b"), outside="b", missing="own-level")) == (0, 1, 1, 2)
 
 
+def test_spell_number() -> None:
+    assert (spell_number(3.0), spell_number(0.1)) == ("3", "0.1")
+
+
+def test_spell_decimal() -> None:
+    assert (spell_decimal(decimal.Decimal("0.30")), spell_decimal(decimal.Decimal("1E+2"))) == ("0.3", "100")
+
+
 def test_to_arrow() -> None:
     assert to_arrow([1, "a", True, None]).to_pylist() == ["1", "a", "true", None]
+
+
+def test_is_postgres() -> None:
+    assert (is_postgres("postgresql://ann@host/claims"), is_postgres("claims.sqlite")) == (True, False)
 
 
 def test_mix_codes() -> None:
@@ -52,12 +69,39 @@ def test_count_cells() -> None:
     assert count_cells(rows, {"a": 2, "b": 2}).tolist() == [[1, 0], [2, 0]]
 
 
+def test_pays_to_shrink() -> None:
+    assert (pays_to_shrink(100, 10_000), pays_to_shrink(6_000, 10_000), pays_to_shrink(10, 100)) == (True, False, False)
+
+
 def test_cube() -> None:
     cube = Cube({"a": 3}, most=10)
     for codes in ([2, 0], [2]):
         _ = cube.add(WeightedRows({"a": np.array(codes, np.uint8)}, None, len(codes)))
     rows = cube.rows()
     assert (rows.codes["a"].tolist(), rows.weights.tolist()) == ([0, 2], [1.0, 2.0])
+
+
+def test_tell_unfit_texts() -> None:
+    assert (
+        tell_unfit_texts({f"P{k:04}": 1 + k % 3 for k in range(500)})[:47]
+        == "500 different texts, 333 of them more than once"
+    )
+
+
+def test_order_levels() -> None:
+    assert (
+        order_levels(["high", "Low", "medium"]),
+        order_levels(["80+", "0-9", "10-19"]),
+        order_levels(["f", "m", "x"]),
+    ) == (("Low", "medium", "high"), ("0-9", "10-19", "80+"), None)
+
+
+def test_name_dataset() -> None:
+    assert name_dataset("rows/patients.csv.gz") == "patients"
+
+
+def test_merge_spellings() -> None:
+    assert merge_spellings({"Basic": 9, "basic ": 1, "plus": 3}) == {"Basic": ("basic ",), "plus": ()}
 
 
 def test_encode() -> None:
@@ -67,6 +111,10 @@ def test_encode() -> None:
 
 def test_file_layout() -> None:
     assert FileLayout(separator=";", decimal=",").words == "semicolons between cells, a comma in numbers"
+
+
+def test_file_form() -> None:
+    assert repr((file_form(Path("rows.csv.gz")), file_form(Path("rows.xlsx")))) == "(<FileForm.COMMAS: 'CSV'>, None)"
 
 
 def test_available_memory() -> None:
@@ -109,6 +157,10 @@ def test_expand_features() -> None:
     ]
 
 
+def test_widest_table() -> None:
+    assert (widest_table(1000), widest_table(10**5), widest_table(10**9)) == (256, 3125, 65536)
+
+
 def test_bundle_columns() -> None:
     assert [
         bundle.columns for bundle in bundle_columns([("a", "b"), ("b", "c")], {"a": 2, "b": 2, "c": 2}, n_rows=9999)
@@ -117,6 +169,10 @@ def test_bundle_columns() -> None:
 
 def test_pays() -> None:
     assert pays(list(combinations("abcdefghijkl", 2)), dict.fromkeys("abcdefghijkl", 2), 1000)
+
+
+def test_quote_name() -> None:
+    assert quote_name('a"b') == '"a""b"'
 
 
 def test_write_code() -> None:
@@ -136,6 +192,10 @@ def test_parse_toml() -> None:
     assert parse_toml("a.b = 1", SchemaError, "the schema") == {"a": {"b": 1}}
 
 
+def test_tidy_dataset() -> None:
+    assert tidy_dataset(" visits ") == "visits"
+
+
 def test_schema_from_toml() -> None:
     text = """
     [dataset]
@@ -145,6 +205,10 @@ def test_schema_from_toml() -> None:
     kind = "boolean"
     """
     assert schema_from_toml(text).dataset == "demo"
+
+
+def test_unit_scale() -> None:
+    assert unit_scale(Numeric(bounds=(0, 20))) == (10.0, 10.0)
 
 
 def test_scale_to_unit() -> None:

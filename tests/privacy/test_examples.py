@@ -25,14 +25,21 @@ from dagveil.privacy.events import (
     pure_cost,
     zcdp_cost,
 )
-from dagveil.privacy.filter import ApproximateZcdpFilter, GaussianFilter, PureFilter, ZcdpFilter, tightest_filter
+from dagveil.privacy.filter import (
+    ApproximateZcdpFilter,
+    GaussianFilter,
+    HomeProcess,
+    PureFilter,
+    ZcdpFilter,
+    tightest_filter,
+)
 from dagveil.privacy.guessing import bound_advantage, name_unit, tell_guessing, write_accuracy
-from dagveil.privacy.ledger.account import Account, Terms, admit, check_name
-from dagveil.privacy.ledger.accounts import Head, verify_entries
+from dagveil.privacy.ledger.account import Account, Terms, admit, check_name, tidy_name
+from dagveil.privacy.ledger.accounts import Books, Head, verify_entries
 from dagveil.privacy.ledger.composition import Allowance, Composition, price_run
-from dagveil.privacy.ledger.entries import EntryKind, budget_body, follow
+from dagveil.privacy.ledger.entries import EntryKind, budget_body, follow, utc_now
 from dagveil.privacy.ledger.memory import MemoryLedger
-from dagveil.privacy.mechanisms.exponential import choose, choose_by_loss
+from dagveil.privacy.mechanisms.exponential import choose, choose_by_loss, flip
 from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
 from dagveil.privacy.mechanisms.laplace import filter_for, laplace_variance
 from dagveil.privacy.mechanisms.smooth_median import (
@@ -132,6 +139,10 @@ def test_decode_event() -> None:
     )
 
 
+def test_home_process() -> None:
+    HomeProcess().check("a filter")
+
+
 def test_pure_filter() -> None:
     f = PureFilter(Budget.of(1, 0))
     f.charge(SparseVectorRound("edge", Fraction(1, 4)))
@@ -175,6 +186,10 @@ def test_name_unit() -> None:
     assert name_unit("one patient") == "patient"
 
 
+def test_tidy_name() -> None:
+    assert tidy_name(" Visits of  2024 ") == "visits of 2024"
+
+
 def test_check_name() -> None:
     assert check_name("Clinic") == "clinic"
 
@@ -187,6 +202,13 @@ def test_admit() -> None:
     budget, terms = Budget.of(1, 0), Terms(Relation.ADD_REMOVE, "row")
     lifetime = Allowance.of(budget, Composition.SUM)
     admit(Account("visits", lifetime), budget, price_run(budget, "pure accounting"), terms, "ann")
+
+
+def test_books() -> None:
+    body = budget_body(Allowance(Budget.of(3, 0), None))
+    assert Books([follow(None, EntryKind.BUDGET, "visits", None, "ann", body)]).account("visits").left == Budget(
+        epsilon=Fraction(3, 1), delta=Fraction(0, 1)
+    )
 
 
 def test_head() -> None:
@@ -228,6 +250,10 @@ def test_budget_body() -> None:
     assert budget_body(Allowance(Budget.of("1/3", 0), None)) == '{"epsilon":"1/3","delta":"0"}'
 
 
+def test_utc_now() -> None:
+    assert utc_now()[-6:] == "+00:00"
+
+
 def test_memory_ledger() -> None:
     assert (
         MemoryLedger().account("visits").words
@@ -237,6 +263,10 @@ def test_memory_ledger() -> None:
 
 def test_choose_by_loss() -> None:
     assert choose_by_loss([Fraction(0), Fraction(1000)], noise_source(NoiseKind.EXACT)) == 0
+
+
+def test_flip() -> None:
+    assert repr(flip(lambda bits: (1 << bits, 1 << bits), 2, noise_source(NoiseKind.EXACT))) == "array([ True,  True])"
 
 
 def test_choose() -> None:

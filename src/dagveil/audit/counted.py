@@ -31,19 +31,15 @@ from dagveil.statistics.reconciled import PartTest, Reconciled, part_p_values
 from dagveil.statistics.statistic import STATISTIC_NAMES, Statistic, TableShape, statistic_named
 
 Integers = NDArray[np.int64]
-
 MOST_ROWS: Final = 31  # rows of the largest tables whose exact distance is looked up
 # declared shapes of the questions that are searched: one stratum and two, two levels and three
 SHAPES: Final = tuple(TableShape(*shape) for shape in ((1, 2, 2), (2, 2, 2), (1, 2, 3), (1, 3, 3), (2, 2, 3)))
 SIZES: Final = (3, 30, 1000)  # rows of the larger tables
 DISTANCE_ROWS: Final = MOST_ROWS - 1  # rows that two tables share whose exact distance is searched
 DISTANCE_LEVEL: Final = 0.1
-
 LATTICE: Final = 7  # a public factor of counts
 MEDIAN_UPPER: Final = 12
-
 MEDIAN_BETA: Final = Fraction(1, 10)
-
 MEDIAN_BATCH: Final = 256
 
 

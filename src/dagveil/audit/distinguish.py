@@ -30,11 +30,9 @@ from dagveil.privacy.events import (
 CONFIDENCE: Final = 0.95  # probability, at least, with which a bound is below the true epsilon
 RIDGE: Final = 1e-3  # added to the variances of standardised features, so that constant ones do no harm
 FEWEST_RUNS: Final = 8
-
 # events are chosen at this confidence, above that of the verdict: the best of many thresholds was also lucky
 CHOICE_CONFIDENCE: Final = 0.99
 DRAWS: Final = 200_000
-
 FEWEST_DRAWS: Final = 200  # rarer events are left out: their probabilities would be guesses
 
 

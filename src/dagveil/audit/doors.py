@@ -42,7 +42,6 @@ from dagveil.statistics.reconciled import GRID
 from dagveil.statistics.residuals import residual_sensitivity
 
 Kind = TypeVar("Kind", bound=type)
-
 # reads the exact numbers, from the answer, the recording, the object that was asked, and the arguments
 Reader = Callable[..., Exact]
 _FAR: Final = 2**60  # a score, in grid steps, that no noise brings back across a threshold
@@ -206,7 +205,6 @@ _PARTS: Final = "parts of a source without an order"
 _SLOTS: Final = "slots of a source without an order"
 _PAIRED: Final = "root HSIC, pairs as they are"
 _RESIDUAL: Final = "residual of another slot"
-
 # a row for each door that answers
 READERS: Final[Mapping[str, Door]] = {
     "count_rows": Door(_read_releases, ("number of rows",)),

@@ -45,20 +45,14 @@ from dagveil.progress import Progress, silent
 
 RIDGE: Final = 1.0  # penalty of the logistic score, on standardised features
 _ROUNDS: Final = 25
-
 Replays = Sequence[Sequence[Exchange]]
-
 _GAUSSIAN: Final = frozenset({Rule.WEIGHTED_SQUARES, Rule.SAMPLED})
-
 _LAPLACE: Final = frozenset({Rule.SCALED_SIZES, Rule.SMOOTH})
-
 # tables of the model from which an attacker learns what answers are to be expected, with the record and without
 REFERENCES: Final = 4
 BLOCK: Final = 20  # trials that are done and kept together; in every other one the record is a member
 FEWEST_TRIALS: Final = 40
-
 ANSWERS: Final = "answers"
-
 GRAPH: Final = "graph"
 
 

@@ -231,13 +231,7 @@ _MAKERS: Final[dict[DataKind, Callable[[int], Rows]]] = {
 
 
 def odd_record(kind: DataKind) -> NDArray[np.float64]:
-    """Return the record of a kind that stands in a corner where hardly any other stands, as one row.
-
-    Examples
-    --------
-    >>> odd_record(DataKind.NUMBERS).tolist()
-    [[4.0, -4.0, 4.0]]
-    """
+    """Return the record of a kind that stands in a corner where hardly any other stands, as one row."""
     return _MAKERS[kind](0)[1]
 
 

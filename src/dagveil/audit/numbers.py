@@ -55,7 +55,6 @@ RADIUS_SQUARED: Final = 9.0
 RADIUS: Final = math.sqrt(RADIUS_SQUARED)
 BITS: Final = 8
 LATTICE: Final = 3
-
 SLOTS: Final = 12  # levelled rows; the slot that changes is one of them
 BANDWIDTH: Final = 0.5  # of all kernels
 BOUND: Final = 2.0  # where residuals are cut

@@ -19,10 +19,8 @@ from dagveil.progress import Progress, silent
 
 APPLICATION: Final = 0x64764155  # marks the file as the store of an audit
 FORMAT: Final = "dagveil-audit-block-1"
-
 WAITING: Final = 4  # tasks that are handed to each process ahead of time
 Task = TypeVar("Task", bound=msgspec.Struct)
-
 Content = TypeVar("Content")
 
 

@@ -235,13 +235,7 @@ PUBLISHED: Final[Mapping[str, PublishedClaim]] = {
 
 
 def published_claim(name: str) -> PublishedClaim:
-    """Return what is tried of a published program; a plug-in's method states nothing.
-
-    Examples
-    --------
-    >>> [statistic.name for statistic in published_claim("em-pc").statistics]
-    ['greedy distance']
-    """
+    """Return what is tried of a published program; a plug-in's method states nothing."""
     return PUBLISHED.get(name, PublishedClaim(_make_outlier, DataKind.TWO_NUMBERS, ""))
 
 

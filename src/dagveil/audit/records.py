@@ -20,7 +20,6 @@ Measure = Callable[[Floats], Floats]  # from rows (n, d) to some numbers, (k,)
 BatchMeasure = Callable[[Floats], Floats]  # from tables (batch, rows, columns) to the numbers of each, (batch, k)
 _AROUND: Final = 12
 _STEPS: Final = 8
-
 _PAIRS_PER_WALK: Final = 1_000
 # searches that walk side by side: a few in a short search, so that it still sees rows of all kinds and sizes
 _MOST_WALKS: Final = 128

@@ -35,7 +35,6 @@ _ADDED: Final = frozenset({Rule.WEIGHTED_SQUARES, Rule.SCALED_SIZES})  # answers
 BLOCK: Final = 50  # runs that are done and kept together, if there are not many
 LARGE_BLOCK: Final = 1_000  # the same, if there are
 MANY_RUNS: Final = 5_000
-
 Rows = tuple[tuple[float, ...], ...]
 
 
@@ -178,13 +177,7 @@ def attacker_for(job: AttackJob) -> Attacker | PublishedAttacker:
 
 
 def seed_run(seed: int, *place: int) -> int:
-    """Return the seed of one run: long, and another one for every place.
-
-    Examples
-    --------
-    >>> seed_run(0, 0, 1) != seed_run(0, 1, 0)
-    True
-    """
+    """Return the seed of one run: long, and another one for every place."""
     words = np.random.SeedSequence(seed, spawn_key=place).generate_state(2, np.uint64)
     return int(words[0]) << 64 | int(words[1])
 

@@ -34,9 +34,7 @@ from dagveil.statistics.statistic import Statistic
 NODES: Final = 400  # values of a threshold's noise, at equally likely places, that stand for all of them
 _PLACES: Final = (np.arange(NODES) + 0.5) / NODES
 _STANDARD: Final = np.where(_PLACES < 0.5, np.log(2.0 * _PLACES), -np.log(2.0 * (1.0 - _PLACES)))
-
 ANSWER_FEATURES: Final = ("log-likelihood ratio of the answers", "log-likelihood ratio of the bits of sparse vectors")
-
 SUB_SAMPLES: Final = 1000  # sub-samples from which an attacker learns how scores of a secret one are spread
 MOST_KNOWN: Final = 10_000  # courses of runs whose log-likelihood ratios an attacker remembers
 
@@ -118,14 +116,7 @@ def _weigh_round(bits: NDArray[np.bool_], margins: Floats, widths: Sequence[floa
 
 
 def weigh_samples(told: float, variance: float, scores: Floats) -> float:
-    """Return the log-density of a noisy score whose sub-sample is secret, from scores of many sub-samples.
-
-    Examples
-    --------
-    >>> near, far = (weigh_samples(0.1, 1.0, np.array([place, place])) for place in (0.0, 3.0))
-    >>> near > far
-    True
-    """
+    """Return the log-density of a noisy score whose sub-sample is secret, from scores of many sub-samples."""
     return float(logsumexp(-((told - scores) ** 2) / (2.0 * variance)) - np.log(len(scores)))
 
 

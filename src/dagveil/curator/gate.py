@@ -28,7 +28,6 @@ from dagveil.privacy.noise.source import LaplaceBlocks, NoiseSource
 from dagveil.privacy.receipt import SEEDED
 
 Integers = NDArray[np.int64]
-
 Part = tuple[Fraction, NDArray[np.intp] | NDArray[np.bool_]]  # a variance or scale, and which values get noise of it
 ELSEWHERE: Final = (
     "the run cannot be finished: it asks something else now than before. Finish it with the version of dagveil and the "

@@ -24,7 +24,6 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 JOURNAL_VERSION: Final = 1
-
 WIDTH: Final = len(str(-(2**63)))  # characters of a value; the longest takes all of them
 
 

@@ -72,7 +72,6 @@ def _shrink(mean: float, variance: float, prior: float) -> tuple[float, float]:
 
 
 Floats = NDArray[np.float64]
-
 # sensitivities are raised by this part, and by a thousandth of it, so that float rounding cannot exceed them
 ROUNDING: Final = 1e-6
 COLUMN_REACH: Final = 2.0

@@ -188,25 +188,13 @@ def place_codes(column: LevelColumn) -> tuple[int, ...]:
 
 
 def spell_number(number: float) -> str:
-    """Write a number as levels name it: whole numbers without a point, others with the fewest digits.
-
-    Examples
-    --------
-    >>> spell_number(3.0), spell_number(0.1)
-    ('3', '0.1')
-    """
+    """Write a number as levels name it: whole numbers without a point, others with the fewest digits."""
     # adding zero turns -0.0 into 0.0
     return repr(float(number) + 0.0).removesuffix(".0")
 
 
 def spell_decimal(number: decimal.Decimal) -> str:
-    """Write a decimal as levels name it: plainly, without closing zeros, whatever its scale.
-
-    Examples
-    --------
-    >>> spell_decimal(decimal.Decimal("0.30")), spell_decimal(decimal.Decimal("1E+2"))
-    ('0.3', '100')
-    """
+    """Write a decimal as levels name it: plainly, without closing zeros, whatever its scale."""
     if not number.is_finite():
         return spell_number(float(number))
     if number == 0:

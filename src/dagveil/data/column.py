@@ -18,11 +18,9 @@ from dagveil.errors import SchemaError
 OWN_LEVEL: Final = "own-level"  # written for `outside` or `missing`: such values get a level of their own
 OTHER_LABEL: Final = "(other)"
 MISSING_LABEL: Final = "(missing)"
-
 MAX_LEVELS: Final = 1000  # the largest number of levels or bins that a column may declare
 MAX_LEVEL_LENGTH: Final = 200  # the longest name of a level, in characters
 _FORMS: Final = (str, str.upper, str.capitalize)
-
 LARGEST_SCORE: Final = 1e100  # the largest score of a level: its square is still a number
 NORMAL_QUARTILE: Final = 0.674  # the upper quartile of the standard normal distribution, to three digits
 TRUE_WORDS: Final = tuple(form(word) for word in ("true", "t", "yes", "1") for form in _FORMS)

@@ -26,13 +26,7 @@ _WEIGHT: Final = "dagveil weight"
 
 
 def is_postgres(place: str) -> bool:
-    """Tell whether a place is the URL of a PostgreSQL server.
-
-    Examples
-    --------
-    >>> is_postgres("postgresql://ann@host/claims"), is_postgres("claims.sqlite")
-    (True, False)
-    """
+    """Tell whether a place is the URL of a PostgreSQL server."""
     return place.startswith(("postgresql://", "postgres://"))
 
 

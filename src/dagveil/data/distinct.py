@@ -98,13 +98,7 @@ def count_cells(rows: WeightedRows, levels: Mapping[str, int]) -> NDArray[np.int
 
 
 def pays_to_shrink(distinct: int, n_rows: int) -> bool:
-    """Tell whether distinct rows with multiplicities are kept in place of the rows, in the order of their codes.
-
-    Examples
-    --------
-    >>> pays_to_shrink(100, 10_000), pays_to_shrink(6_000, 10_000), pays_to_shrink(10, 100)
-    (True, False, False)
-    """
+    """Tell whether distinct rows with multiplicities are kept in place of the rows, in the order of their codes."""
     return n_rows >= _FEWEST_ROWS and distinct * _LEAST_GAIN <= n_rows
 
 

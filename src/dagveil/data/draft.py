@@ -41,7 +41,6 @@ from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 
 DATES: Final = "looks like dates or times: left out; make it a number such as a year or an age if you need it"
-
 MANY_VALUES: Final = 100  # a name of persons has more distinct values than this
 # distinct values of such names are at least this share of the rows: fewer are groups, such as wards or postcodes
 _SHARE_OF_ROWS: Final = 0.05
@@ -54,13 +53,7 @@ _DATE: Final = re.compile(
 
 
 def tell_unfit_texts(texts: Mapping[str, int]) -> str | None:
-    """Say why a column of texts is no variable, from how often each occurs; None if nothing speaks against it.
-
-    Examples
-    --------
-    >>> tell_unfit_texts({f"P{k:04}": 1 + k % 3 for k in range(500)})[:47]
-    '500 different texts, 333 of them more than once'
-    """
+    """Say why a column of texts is no variable, from how often each occurs; None if nothing speaks against it."""
     if texts and sum(_DATE.fullmatch(text) is not None for text in texts) >= _SHARE_OF_DATES * len(texts):
         return DATES
     rows = sum(texts.values())
@@ -129,13 +122,7 @@ _FEWEST: Final = 3
 
 
 def order_levels(levels: Collection[str]) -> tuple[str, ...] | None:
-    """Put levels in order, lowest first; None where no order is seen, or two levels leave no choice.
-
-    Examples
-    --------
-    >>> order_levels(["high", "Low", "medium"]), order_levels(["80+", "0-9", "10-19"]), order_levels(["f", "m", "x"])
-    (('Low', 'medium', 'high'), ('0-9', '10-19', '80+'), None)
-    """
+    """Put levels in order, lowest first; None where no order is seen, or two levels leave no choice."""
     if len(levels) < _FEWEST:
         return None
     starts = {level: int(match[1]) for level in levels if (match := _RANGE.fullmatch(level))}
@@ -226,13 +213,7 @@ def draft_schema(
 
 
 def name_dataset(file: str | Path) -> str:
-    """Name a data set after its file.
-
-    Examples
-    --------
-    >>> name_dataset("rows/patients.csv.gz")
-    'patients'
-    """
+    """Name a data set after its file."""
     return Path(file).name.partition(".")[0]
 
 
@@ -357,13 +338,7 @@ def _draft_levels(column: ReadColumn) -> Column:
 
 
 def merge_spellings(texts: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
-    """Put texts together that differ in capitals and blanks only: the most frequent one, with all others.
-
-    Examples
-    --------
-    >>> merge_spellings({"Basic": 9, "basic ": 1, "plus": 3})
-    {'Basic': ('basic ',), 'plus': ()}
-    """
+    """Put texts together that differ in capitals and blanks only: the most frequent one, with all others."""
     same: dict[str, list[str]] = {}
     for text in sorted(texts, key=lambda text: (-texts[text], text)):
         same.setdefault(" ".join(text.split()).casefold(), []).append(text)

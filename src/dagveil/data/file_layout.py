@@ -23,7 +23,6 @@ from dagveil.errors import DataError, SchemaError
 SEPARATORS: Final = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 DECIMALS: Final = (".", ",")
 ENCODINGS: Final = ("utf-8", "latin-1", "cp1252")
-
 FIRST_LINES: Final = 1000  # lines that a draft looks at
 _LONGEST_LINE: Final = 2**20
 _SHARE_OF_LINES: Final = 0.9

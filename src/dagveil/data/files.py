@@ -50,19 +50,12 @@ _FORMS: Final = {
     ".feather": FileForm.ARROW,
     ".arrow": FileForm.ARROW,
 }
-
 _SWELLING: Final = {FileForm.COMMAS: 4.0, FileForm.TABS: 4.0, FileForm.PARQUET: 15.0, FileForm.ARROW: 3.0}
 _ZIPPED_SWELLING: Final = 30.0
 
 
 def file_form(path: Path) -> FileForm | None:
-    """Tell how a file is written, by its name alone.
-
-    Examples
-    --------
-    >>> file_form(Path("rows.csv.gz")), file_form(Path("rows.xlsx"))
-    (<FileForm.COMMAS: 'CSV'>, None)
-    """
+    """Tell how a file is written, by its name alone."""
     name = path.name.lower()
     return next((form for ending, form in _FORMS.items() if name.endswith(ending)), None)
 

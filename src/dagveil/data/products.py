@@ -28,13 +28,7 @@ class Bundle:
 
 
 def widest_table(n_rows: int) -> int:
-    """Return how many cells a table may have that is counted for the sake of smaller ones.
-
-    Examples
-    --------
-    >>> widest_table(1000), widest_table(10**5), widest_table(10**9)
-    (256, 3125, 65536)
-    """
+    """Return how many cells a table may have that is counted for the sake of smaller ones."""
     return min(max(n_rows // _ROWS_PER_CELL, _FEWEST_CELLS), _MOST_CELLS)
 
 
@@ -88,7 +82,6 @@ _BLOCK_WORDS: Final = 2**17
 _MOST_BIT_INDICATORS: Final = 400
 _WORD_BITS: Final = 64
 _EXACT_IN_SINGLE: Final = 2**24
-
 # Processor nanoseconds of one core, measured; only their ratios matter, and only for the choice between two ways to
 # the same answer.
 _PRODUCT: Final = 0.015

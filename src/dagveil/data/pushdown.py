@@ -43,13 +43,7 @@ class CodeExpression:
 
 
 def quote_name(name: str) -> str:
-    """Quote a name for SQL.
-
-    Examples
-    --------
-    >>> quote_name('a"b')
-    '"a""b"'
-    """
+    """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -67,20 +67,12 @@ def _has_long_key(line: str) -> bool:
 RELATIONS: Final = ("add-remove", "replace-one")  # the neighbouring relations that a schema may name
 MOST_ROWS: Final = 10**15  # rows that a schema may declare
 DRAFT_HEADER: Final = "# unreviewed: levels, bounds, bins, centers and spreads were read from the data\n"
-
 _LATER_KEYS: Final = ("scores", "spellings", "missing_words", "file", "ignore")
-
 Pairs = tuple[tuple[str, str], ...]
 
 
 def tidy_dataset(name: str) -> str:
-    """Give a data set's name without blanks around it, in Unicode form NFC; the ledger compares names more strictly.
-
-    Examples
-    --------
-    >>> tidy_dataset(" visits ")
-    'visits'
-    """
+    """Give a data set's name without blanks around it, in Unicode form NFC; the ledger compares names more strictly."""
     return unicodedata.normalize("NFC", name).strip()
 
 

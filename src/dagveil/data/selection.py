@@ -33,13 +33,7 @@ def check_slots(slots: int) -> None:
 
 
 def unit_scale(column: Column) -> tuple[float, float]:
-    """Give the centre and the half-width by which a column is scaled to [-1, 1]; a column with one level has width 0.
-
-    Examples
-    --------
-    >>> unit_scale(Numeric(bounds=(0, 20)))
-    (10.0, 10.0)
-    """
+    """Give the centre and half-width by which a column is scaled to [-1, 1]; a column with one level has width 0."""
     lower, upper = column.bounds if isinstance(column, Numeric) else (min(column.numbers), max(column.numbers))
     # halves first: the difference of two large bounds could overflow
     return upper / 2.0 + lower / 2.0, upper / 2.0 - lower / 2.0
@@ -84,7 +78,6 @@ def level_column(values: NDArray[np.float64], name: str, column: Column, slots: 
 
 Words = list[NDArray[Any]]  # the cells of rows as integers: rows are equal if all their words are
 Hashes = NDArray[np.uint64]
-
 # bytes that a hash takes while it is counted: itself, how often it occurs, and as much again for sorting
 HASH_BYTES: Final = 32
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)

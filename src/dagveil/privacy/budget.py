@@ -12,8 +12,6 @@ from typing import TypeAlias
 from dagveil.errors import InvalidBudgetError
 
 Amount: TypeAlias = float | int | str | Decimal | Fraction
-
-
 MOST_BITS = 1400  # bits of a budget's numerators and denominators: a float has none that are longer
 LARGEST_EPSILON = 10**15  # beyond this an amount is a mistake: no accounting goes further than 1e9
 

@@ -31,12 +31,7 @@ from dagveil.privacy.events import (
 
 
 class HomeProcess:
-    """The process in which an object was made; `check` refuses to work in any other.
-
-    Examples
-    --------
-    >>> HomeProcess().check("a filter")
-    """
+    """The process in which an object was made; `check` refuses to work in any other."""
 
     def __init__(self) -> None:
         self._id = os.getpid()

@@ -24,13 +24,7 @@ MOST_CHARACTERS: Final = 200
 
 
 def tidy_name(name: str) -> str:
-    """Return the form in which a data set's name is kept: compatible characters as one, small letters, single blanks.
-
-    Examples
-    --------
-    >>> tidy_name(" Visits of  2024 ")
-    'visits of 2024'
-    """
+    """Return the form in which a name is kept: compatible characters as one, small letters, single blanks."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return " ".join(folded.split())
 

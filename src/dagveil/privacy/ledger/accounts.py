@@ -87,13 +87,6 @@ class Books:
     Entries are taken as they come; `dagveil.privacy.ledger.entries` says whether they were allowed. Of a run's
     charges those that were left out change no account, as long as one stays. An entry that makes no sense is noted in
     the account, and the others still count.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.ledger.entries import budget_body, follow
-    >>> body = budget_body(Allowance(Budget.of(3, 0), None))
-    >>> Books([follow(None, EntryKind.BUDGET, "visits", None, "ann", body)]).account("visits").left
-    Budget(epsilon=Fraction(3, 1), delta=Fraction(0, 1))
     """
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:

@@ -20,8 +20,6 @@ OWN_STATES: Final = "DV"  # PostgreSQL's error codes of postgres.sql begin so; t
 EXCEEDED: Final = "DV001"
 NOT_OPEN: Final = "DV002"
 NOT_ALLOWED: Final = "42501"
-
-
 # on PostgreSQL the tables have a schema of their own, in which nobody else can make anything
 POSTGRES_SCHEMA: Final = "dagveil"
 

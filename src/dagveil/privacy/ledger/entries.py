@@ -189,11 +189,5 @@ def check_analyst(analyst: str) -> str:
 
 
 def utc_now() -> str:
-    """Time now, in UTC, to the second.
-
-    Examples
-    --------
-    >>> utc_now()[-6:]
-    '+00:00'
-    """
+    """Time now, in UTC, to the second."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

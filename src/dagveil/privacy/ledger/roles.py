@@ -30,7 +30,6 @@ _SET_UP_LOCK: Final = (
 _APPEND: Final = text(
     f"SELECT run_number FROM {POSTGRES_SCHEMA}.dagveil_append(:kind, :dataset, CAST(:run AS bigint), :body)"
 ).bindparams(bindparam("run", None))
-
 _RIGHTS: Final = (
     ("SELECT", f"{POSTGRES_SCHEMA}.dagveil_facts, {POSTGRES_SCHEMA}.dagveil_entries"),
     (

@@ -28,18 +28,14 @@ from dagveil.privacy.ledger.engine import POSTGRES_SCHEMA, LedgerEngine
 from dagveil.privacy.ledger.entries import Entry, EntryKind, follow
 
 VERSION: Final = "3"
-
 METADATA: Final = MetaData()
-
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
-
 FACTS: Final = Table(
     "dagveil_facts",
     METADATA,
     Column("name", String, primary_key=True),
     Column("value", Text, nullable=False),
 )
-
 ENTRIES: Final = Table(
     "dagveil_entries",
     METADATA,

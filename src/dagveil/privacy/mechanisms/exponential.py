@@ -37,14 +37,7 @@ def choose_by_loss(losses: Sequence[Fraction], noise: NoiseSource) -> int:
 
 
 def flip(bounds: Callable[[int], tuple[int, int]], size: int, noise: NoiseSource) -> NDArray[np.bool_]:
-    """Flip coins whose probability of true p is known by bounds(bits): lower ≤ 2^bits p ≤ upper.
-
-    Examples
-    --------
-    >>> from dagveil.privacy.noise.kind import NoiseKind, noise_source
-    >>> flip(lambda bits: (1 << bits, 1 << bits), 2, noise_source(NoiseKind.EXACT))
-    array([ True,  True])
-    """
+    """Flip coins whose probability of true p is known by bounds(bits): lower ≤ 2^bits p ≤ upper."""
     lower, upper = bounds(LOOK)
     position = noise.uniform_below(1 << LOOK, size)
     landed: NDArray[np.bool_] = position < lower
