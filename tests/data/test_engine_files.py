@@ -65,7 +65,7 @@ def test_hostile_delimited_files(
 
 def test_blocks_that_a_record_straddles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small blocks make many batches; a cell larger than one is read again in a larger block, no row twice."""
-    monkeypatch.setattr(reading_files, "BLOCK_BYTES", (256, 2**20))
+    monkeypatch.setattr(reading_files.reading, "BLOCK_BYTES", (256, 2**20))
     lines = [f"{'red' if k % 3 else '01'},{k % 11}" for k in range(300)]
     lines[100] = "x,1,2"
     lines[200] = '"' + "y" * 5000 + '",3'

@@ -18,13 +18,7 @@ from dagveil.audit.tables import Measure, Tables, look_at_tables
 from dagveil.curator.questions import RECORD
 from dagveil.privacy.mechanisms.smooth_median import DECAY_BITS, _weights, median, smooth_sensitivity
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.contingency import (
-    centre_counts,
-    counts_sensitivity,
-    counts_squared_sensitivity,
-    interactions_squared_sensitivity,
-    margins_squared_sensitivity,
-)
+from dagveil.statistics import contingency
 from dagveil.statistics.distance import _SIGNS, REACH, ExactDistance, n_log_n
 from dagveil.statistics.kendall import Kendall
 from dagveil.statistics.reconciled import PartTest, Reconciled, part_p_values
@@ -165,14 +159,16 @@ def _look_at_centred(levels: tuple[int, ...], order: int) -> Look:
         for kept in sets:
             gone = tuple(axis + 1 for axis in range(len(levels)) if axis not in kept)
             size = math.prod(levels[axis] for axis in kept)
-            found.append(centre_counts(tables.sum(axis=gone)).reshape(len(tables), -1) / size)
+            found.append(contingency.centre_counts(tables.sum(axis=gone)).reshape(len(tables), -1) / size)
         return np.hstack(found)
 
     def declare(relation: Relation) -> float:
         if order == 1:
-            return math.sqrt(margins_squared_sensitivity(relation, levels))
+            return math.sqrt(contingency.margins_squared_sensitivity(relation, levels))
         pairs = list(combinations(names, 2))
-        return math.sqrt(interactions_squared_sensitivity(relation, pairs, dict(zip(names, levels, strict=True))))
+        return math.sqrt(
+            contingency.interactions_squared_sensitivity(relation, pairs, dict(zip(names, levels, strict=True)))
+        )
 
     return look_at_tables(measure, levels, Norm.SQUARES, declare, SIZES)
 
@@ -288,9 +284,9 @@ def _question_statistics() -> list[AuditedStatistic]:
 def _count_statistics() -> list[AuditedStatistic]:
     squared = "statistics.contingency.counts_squared_sensitivity"
     tables = _look_at_margins(
-        Norm.SQUARES, LATTICE, lambda relation: math.sqrt(counts_squared_sensitivity(relation, 3, LATTICE))
+        Norm.SQUARES, LATTICE, lambda relation: math.sqrt(contingency.counts_squared_sensitivity(relation, 3, LATTICE))
     )
-    charged = {Relation.ADD_REMOVE: math.sqrt(counts_squared_sensitivity(Relation.ADD_REMOVE, 1, LATTICE))}
+    charged = {Relation.ADD_REMOVE: math.sqrt(contingency.counts_squared_sensitivity(Relation.ADD_REMOVE, 1, LATTICE))}
     rows = look_at_tables(
         lambda tables: LATTICE * tables.sum(axis=(1, 2), dtype=np.float64)[:, None],
         (2, 2),
@@ -298,7 +294,7 @@ def _count_statistics() -> list[AuditedStatistic]:
         lambda relation: charged.get(relation, 0.0),  # where records are replaced, nothing is charged for it
         SIZES,
     )
-    laplace = _look_at_margins(Norm.SIZES, 1, lambda relation: float(counts_sensitivity(relation, 3)))
+    laplace = _look_at_margins(Norm.SIZES, 1, lambda relation: float(contingency.counts_sensitivity(relation, 3)))
     margins = join_looks([_look_at_centred(levels, 1) for levels in ((2, 2, 2), (2, 3, 4))])
     pairs = join_looks([_look_at_centred(levels, 2) for levels in ((2, 3), (3, 4), (2, 2, 2), (2, 3, 4))])
     return [

@@ -17,17 +17,8 @@ import numpy as np
 
 from dagveil.audit.recording import Exact, NoiseLaw, Recording, Rule
 from dagveil.audit.search import Floats
-from dagveil.curator import Answer, Curator, Question, QuestionSession, ThresholdRounds
+from dagveil.curator import Answer, Curator, Question, QuestionSession, ThresholdRounds, kernel_questions
 from dagveil.curator.gradients import GradientQuestions
-from dagveil.curator.kernel_questions import (
-    COLUMN_REACH,
-    RESIDUAL_REACH,
-    HsicTest,
-    KernelQuestions,
-    NoisyDifference,
-    NoisySums,
-    Ridge,
-)
 from dagveil.curator.questions import RECORD, Sample
 from dagveil.data.table import Table
 from dagveil.privacy.events import DiscreteLaplace
@@ -149,14 +140,14 @@ def _read_sum(base: float) -> Reader:
     return read
 
 
-def _read_difference(answer: NoisyDifference, recording: Recording, *rest: Any) -> Exact:
+def _read_difference(answer: kernel_questions.NoisyDifference, recording: Recording, *rest: Any) -> Exact:
     """Read a difference of scores, in its own unit; the scale that it tells of counts as far as it was drawn."""
     (wanted,) = _grid_scales(recording, (1,))
     part = min(1.0, min(_scales_in_records(recording), default=0.0) * RECORD / wanted)
     return Exact(Rule.SCALED_SIZES, (answer.value,), (answer.scale * part,))
 
 
-def _read_residual_sums(answer: NoisySums, recording: Recording, *rest: Any) -> Exact:
+def _read_residual_sums(answer: kernel_questions.NoisySums, recording: Recording, *rest: Any) -> Exact:
     """Read sums of residuals and products, in grid steps of each."""
     values = (answer.products, answer.squares, answer.first, answer.second)
     variances = (answer.variance_products, answer.variance_squares, answer.variance_first, answer.variance_second)
@@ -182,11 +173,15 @@ def _grid_scales(recording: Recording, shares: Sequence[int]) -> list[float]:
     ]
 
 
-def _read_permuted(answer: bool, recording: Recording, asked: KernelQuestions, given: tuple[Any, ...]) -> Exact:
+def _read_permuted(
+    answer: bool, recording: Recording, asked: kernel_questions.KernelQuestions, given: tuple[Any, ...]
+) -> Exact:
     """Read the statistic and the permuted ones, in records: in units of what one slot moves a permuted one by."""
-    (_, _, conditions), _, test, _ = cast(tuple[Question, Fraction, HsicTest, str], given)
-    kernel = kernel_features(test.bandwidth, RESIDUAL_REACH if conditions else COLUMN_REACH)
-    ridge = test.regression if conditions and isinstance(test.regression, Ridge) else None
+    (_, _, conditions), _, test, _ = cast(tuple[Question, Fraction, kernel_questions.HsicTest, str], given)
+    kernel = kernel_features(
+        test.bandwidth, kernel_questions.RESIDUAL_REACH if conditions else kernel_questions.COLUMN_REACH
+    )
+    ridge = test.regression if conditions and isinstance(test.regression, kernel_questions.Ridge) else None
     residual = 0.0 if ridge is None else residual_sensitivity(asked.slots, ridge.penalty)
     unit = root_hsic_sensitivity(asked.slots, kernel, kernel, residual, residual)
     scale = min(_scales_in_records(recording), default=0.0)
@@ -286,7 +281,7 @@ def _freeze(value: Any, given: tuple[Any, ...]) -> Any:
         return tuple(value.items())
     if isinstance(value, np.ndarray):
         return value.tobytes()
-    if isinstance(value, HsicTest):
+    if isinstance(value, kernel_questions.HsicTest):
         return value.level, value.permutations, value.bandwidth, _freeze(value.regression, given)
     if not hasattr(value, "function"):
         return value
@@ -311,7 +306,7 @@ class AuditedGradients(GradientQuestions):
 
 
 @recorded()
-class AuditedKernels(KernelQuestions):
+class AuditedKernels(kernel_questions.KernelQuestions):
     """Recorded kernel questions. They note the exact statistics that the permutation test compares."""
 
     _recording: Recording

@@ -9,21 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from dagveil._version import __version__
+from dagveil.audit import neighbours
 from dagveil.audit.certificate import CERTIFICATE_VERSION, AttackLine, Certificate, ReplayLine
 from dagveil.audit.distinguish import Attack, distinguish, find_reachable
 from dagveil.audit.doors import READERS
 from dagveil.audit.membership import Membership, infer_membership, membership_kind, membership_options
-from dagveil.audit.neighbours import (
-    Case,
-    DataKind,
-    Setting,
-    attack_cases,
-    count_runs,
-    fitting_kinds,
-    fitting_relations,
-    is_slow,
-    make_pair,
-)
 from dagveil.audit.parallel import BlockStore, work_through
 from dagveil.audit.published import PublishedAttacker, make_published_pair, published_case, published_claim
 from dagveil.audit.replay import Replay, replay_method
@@ -69,16 +59,11 @@ class Plan:
     progress: Progress = silent
     pairs: int | None = None
 
-    @property
-    def pairs_tried(self) -> int:
-        """Neighbours of each statistic, about."""
-        return self.pairs or self.effort.pairs
-
 
 def examine_method(
     method: Method,
     budget: Budget,
-    options: Mapping[str, Setting] | None = None,
+    options: Mapping[str, neighbours.Setting] | None = None,
     plan: Plan | None = None,
     *,
     calibration: Calibration = Calibration.SOUND,
@@ -92,14 +77,18 @@ def examine_method(
     read_settings(method, calibration, chosen)
     if calibration is not Calibration.SOUND:
         return examine_published(method, budget, chosen, plan, calibration)
-    places = [(kind, relation) for kind in fitting_kinds(method) for relation in fitting_relations(method, kind)]
+    places = [
+        (kind, relation)
+        for kind in neighbours.fitting_kinds(method)
+        for relation in neighbours.fitting_relations(method, kind)
+    ]
     replays = []
     for done, (kind, relation) in enumerate(places):
         plan.progress("replays", done, len(places))
-        replays.append(replay_method(method, make_pair(kind, relation), budget, chosen, plan.seed))
+        replays.append(replay_method(method, neighbours.make_pair(kind, relation), budget, chosen, plan.seed))
     plan.progress("replays", len(places), len(places))
     statistics = statistics_behind(method, replays, chosen)
-    attacks = [attack_case(method, budget, case, plan) for case in attack_cases(method, plan.effort, chosen)]
+    attacks = [attack_case(method, budget, case, plan) for case in neighbours.attack_cases(method, plan.effort, chosen)]
     return _certify(
         method,
         budget,
@@ -115,7 +104,12 @@ def examine_method(
 
 
 def _certify(
-    method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan, calibration: Calibration, **found: Any
+    method: Method,
+    budget: Budget,
+    options: Mapping[str, neighbours.Setting],
+    plan: Plan,
+    calibration: Calibration,
+    **found: Any,
 ) -> Certificate:
     return Certificate(
         format="dagveil-audit",
@@ -133,7 +127,7 @@ def _certify(
 
 
 def examine_published(
-    method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan, calibration: Calibration
+    method: Method, budget: Budget, options: Mapping[str, neighbours.Setting], plan: Plan, calibration: Calibration
 ) -> Certificate:
     """Audit one reading of a publication against what it states and its runs report."""
     case = published_case(method, options)
@@ -159,13 +153,13 @@ def examine_published(
     )
 
 
-def attack_case(method: Method, budget: Budget, case: Case, plan: Plan) -> AttackLine:
+def attack_case(method: Method, budget: Budget, case: neighbours.Case, plan: Plan) -> AttackLine:
     """Attack a method on one pair, and say what the best attack could have proved.
 
     An attack that proves more than is claimed is done once more, with fresh runs. The weaker outcome counts: luck does
     not come twice, and a flaw does.
     """
-    runs = plan.runs or count_runs(method, case, plan.effort)
+    runs = plan.runs or neighbours.count_runs(method, case, plan.effort)
     job = _make_job(method, case, budget, plan.seed)
     claimed, delta = float(budget.epsilon), float(budget.delta)
     attack = _attack(job, runs, plan)
@@ -178,7 +172,9 @@ def attack_case(method: Method, budget: Budget, case: Case, plan: Plan) -> Attac
     return _write_attack(case, claimed, attack, reachable, conduct=choose_conduct(job, runs))
 
 
-def _write_attack(case: Case, claimed: float, attack: Attack, reachable: float | None, **more: Any) -> AttackLine:
+def _write_attack(
+    case: neighbours.Case, claimed: float, attack: Attack, reachable: float | None, **more: Any
+) -> AttackLine:
     facts = {**msgspec.structs.asdict(attack), **more}
     return AttackLine(case.kind, case.relation, dict(case.options), claimed, reachable=reachable, **facts)
 
@@ -189,12 +185,12 @@ def _attack(job: AttackJob, runs: int, plan: Plan) -> Attack:
     return distinguish(first, second, attacker_for(job).names, float(job.budget.delta))
 
 
-def _infer(method: Method, budget: Budget, options: Mapping[str, Setting], plan: Plan) -> list[Membership]:
+def _infer(method: Method, budget: Budget, options: Mapping[str, neighbours.Setting], plan: Plan) -> list[Membership]:
     kind = membership_kind(method)
-    trials = plan.trials or (plan.effort.slow_trials if is_slow(method) else plan.effort.trials)
+    trials = plan.trials or (plan.effort.slow_trials if neighbours.is_slow(method) else plan.effort.trials)
     lines: list[Membership] = []
-    for relation in fitting_relations(method, kind):
-        case = Case(kind, relation, membership_options(method, options))
+    for relation in neighbours.fitting_relations(method, kind):
+        case = neighbours.Case(kind, relation, membership_options(method, options))
         job = _make_job(method, case, budget, plan.seed)
         tell = _named(plan.progress, kind, relation)
         lines += infer_membership(job, trials, plan.store, plan.workers, tell)
@@ -202,7 +198,7 @@ def _infer(method: Method, budget: Budget, options: Mapping[str, Setting], plan:
 
 
 def _make_job(
-    method: Method, case: Case, budget: Budget, seed: int, calibration: Calibration = Calibration.SOUND
+    method: Method, case: neighbours.Case, budget: Budget, seed: int, calibration: Calibration = Calibration.SOUND
 ) -> AttackJob:
     options = tuple(sorted(case.options.items()))
     amounts = str(budget.epsilon), str(budget.delta)
@@ -210,7 +206,7 @@ def _make_job(
 
 
 def statistics_behind(
-    method: Method, replays: list[Replay], options: Mapping[str, Setting]
+    method: Method, replays: list[Replay], options: Mapping[str, neighbours.Setting]
 ) -> tuple[AuditedStatistic, ...]:
     """Return the statistics whose sensitivity the method relied on: those of its doors, and the one of its settings."""
     wanted = {name for replay in replays for door, _ in replay.doors for name in READERS[door].statistics}
@@ -241,7 +237,7 @@ def search_in_parallel(names: Sequence[str], published: str | None, plan: Plan) 
     """Search the worst neighbours of several statistics, under every relation that they are declared for."""
     known = audited_statistics() if published is None else published_claim(published).statistics
     tasks = [
-        SearchTask(statistic.name, published, relation, plan.pairs_tried, plan.seed)
+        SearchTask(statistic.name, published, relation, plan.pairs or plan.effort.pairs, plan.seed)
         for statistic in known
         if statistic.name in names
         for relation in statistic.relations
@@ -250,5 +246,5 @@ def search_in_parallel(names: Sequence[str], published: str | None, plan: Plan) 
     return tuple(done)
 
 
-def _named(progress: Progress, kind: DataKind, relation: Relation) -> Progress:
+def _named(progress: Progress, kind: neighbours.DataKind, relation: Relation) -> Progress:
     return lambda stage, done, total: progress(f"{stage}, {kind.value}, {relation.value}", done, total)

@@ -16,17 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import expit, logsumexp, ndtri
 from scipy.stats import rankdata
 
+from dagveil.audit import neighbours
 from dagveil.audit.distinguish import CONFIDENCE, find_rates
-from dagveil.audit.neighbours import (
-    ROWS,
-    DataKind,
-    Setting,
-    draw_rows,
-    fitting_kinds,
-    make_schema,
-    odd_record,
-    read_rows,
-)
 from dagveil.audit.parallel import BlockStore, work_through
 from dagveil.audit.recording import Exchange, Recording, Rule
 from dagveil.audit.replay import RepeatableRun, read_course
@@ -172,7 +163,7 @@ class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Area and advantage come with 95 % intervals, and with the most that the claim allows.
     """
 
-    kind: DataKind
+    kind: neighbours.DataKind
     relation: Relation
     attacker: str
     trials: int
@@ -192,8 +183,8 @@ class Suspect:
     def __init__(self, job: AttackJob) -> None:
         self._job = job
         self._repeatable = RepeatableRun(method_named(job.method), job.relation, job.budget, dict(job.options))
-        self._schema = make_schema(job.kind, job.relation, ROWS)
-        self._target = odd_record(job.kind)
+        self._schema = neighbours.make_schema(job.kind, job.relation, neighbours.ROWS)
+        self._target = neighbours.odd_record(job.kind)
         self.columns = tuple(self._schema.columns)
 
     def __repr__(self) -> str:
@@ -201,14 +192,14 @@ class Suspect:
 
     def make_table(self, rng: np.random.Generator, is_member: bool) -> MemoryTable:
         """Draw a table from the model, with the record or without it."""
-        rows = draw_rows(self._job.kind, ROWS, rng)
+        rows = neighbours.draw_rows(self._job.kind, neighbours.ROWS, rng)
         # whoever is replaced is drawn too
-        other = draw_rows(self._job.kind, 1, rng)
+        other = neighbours.draw_rows(self._job.kind, 1, rng)
         if is_member:
             rows = np.vstack([rows, self._target])
         elif self._job.relation is Relation.REPLACE_ONE:
             rows = np.vstack([rows, other])
-        return read_rows(rows, self._schema)
+        return neighbours.read_rows(rows, self._schema)
 
     @cached_property
     def references(self) -> list[list[MemoryTable]]:
@@ -242,15 +233,19 @@ def run_trials(block: MemberBlock) -> Rows:
     return tuple(suspect.try_once(number) for number in range(block.number * BLOCK, (block.number + 1) * BLOCK))
 
 
-def membership_options(method: Method, options: Mapping[str, Setting]) -> dict[str, Setting]:
+def membership_options(method: Method, options: Mapping[str, neighbours.Setting]) -> dict[str, neighbours.Setting]:
     """Return the settings of the trials: those that concentrate the budget, below those that are given."""
     sharp = next((dict(case.options) for case in method.sharp), {})
     return {**sharp, **options}
 
 
-def membership_kind(method: Method) -> DataKind:
+def membership_kind(method: Method) -> neighbours.DataKind:
     """Return the kind of tables that trials are drawn from."""
-    return next(kind for kind in fitting_kinds(method) if kind in (DataKind.LEVELS, DataKind.NUMBERS))
+    return next(
+        kind
+        for kind in neighbours.fitting_kinds(method)
+        if kind in (neighbours.DataKind.LEVELS, neighbours.DataKind.NUMBERS)
+    )
 
 
 def infer_membership(

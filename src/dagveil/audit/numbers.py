@@ -16,22 +16,14 @@ from numpy.typing import NDArray
 
 from dagveil.audit.records import BatchMeasure, Domain, Measure, look_at_records
 from dagveil.audit.search import AuditedStatistic, Floats, Look, Norm, join_looks
+from dagveil.data import moments as plans
 from dagveil.data.column import Numeric
 from dagveil.data.gradients import GradientPlan, _clip_products, _products, sum_curvatures, sum_gradients
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import (
-    Basis,
-    FeaturePlan,
-    MomentPlan,
-    OuterProducts,
-    quantise_features,
-    quantise_rows,
-    scale_rows,
-    sum_outer_products,
-)
 from dagveil.data.residuals import AdditiveFunction, ResidualPlan, expand_residuals
 from dagveil.data.schema import Schema
 from dagveil.privacy.relation import Relation
+from dagveil.statistics import residuals as regression
 from dagveil.statistics.contingency import counts_squared_sensitivity
 from dagveil.statistics.gcm import gcm_sensitivities, gcm_sums
 from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
@@ -40,14 +32,6 @@ from dagveil.statistics.moments import (
     curvature_squared_sensitivity,
     gradient_squared_sensitivity,
     moments_squared_sensitivity,
-)
-from dagveil.statistics.residuals import (
-    clip_residuals,
-    residual_rank_score,
-    residual_rank_sensitivity,
-    residual_sensitivity,
-    ridge_residuals,
-    ridge_residuals_by_features,
 )
 
 COLUMNS: Final = 3
@@ -61,7 +45,7 @@ BOUND: Final = 2.0  # where residuals are cut
 MAGNITUDE_BOUND: Final = 4.0
 EXPONENTS: Final = range(-4, 4)  # columns that are counted by magnitude, and the powers of two that they are counted by
 _NAMES: Final = tuple("abc")
-_ROWS: Final = MomentPlan(_NAMES, (0.0,) * COLUMNS, (1.0,) * COLUMNS, RADIUS_SQUARED, 1.0, BITS)
+_ROWS: Final = plans.MomentPlan(_NAMES, (0.0,) * COLUMNS, (1.0,) * COLUMNS, RADIUS_SQUARED, 1.0, BITS)
 
 
 def number_statistics() -> tuple[AuditedStatistic, ...]:
@@ -74,24 +58,26 @@ def _split(rows: Floats) -> list[Floats]:
 
 
 def _sums_of_rows() -> list[AuditedStatistic]:
-    features = FeaturePlan(_NAMES, (0.0,) * COLUMNS, (3.0,) * COLUMNS, Basis.LEGENDRE, 2, RADIUS_SQUARED, 1.0, BITS)
+    features = plans.FeaturePlan(
+        _NAMES, (0.0,) * COLUMNS, (3.0,) * COLUMNS, plans.Basis.LEGENDRE, 2, RADIUS_SQUARED, 1.0, BITS
+    )
     functions = AdditiveFunction(0.1, ((0.5, -0.2),)), AdditiveFunction(-0.3, ((0.9,),))
     residuals = ResidualPlan(("b", "c"), ("a",), functions, (0.0, 0.1), (0.5, 0.4))
     moments = _look_at_products(
         _ROWS,
-        lambda rows: quantise_rows(rows, _ROWS),
+        lambda rows: plans.quantise_rows(rows, _ROWS),
         RADIUS,
         lambda relation: math.sqrt(moments_squared_sensitivity(relation, _ROWS)),
     )
     of_features = _look_at_products(
         features,
-        lambda rows: quantise_features(rows, features),
+        lambda rows: plans.quantise_features(rows, features),
         3.0,
         lambda relation: math.sqrt(moments_squared_sensitivity(relation, features)),
     )
     of_residuals = _look_at_products(
         residuals,
-        lambda rows: quantise_rows(expand_residuals(rows.T, residuals).T, residuals.rows),
+        lambda rows: plans.quantise_rows(expand_residuals(rows.T, residuals).T, residuals.rows),
         1.0,
         lambda relation: math.sqrt(moments_squared_sensitivity(relation, residuals.rows)),
         Domain.BOUNDED,  # columns come scaled to [-1, 1]
@@ -118,7 +104,7 @@ def _sums_of_rows() -> list[AuditedStatistic]:
 
 
 def _look_at_products(
-    query: OuterProducts,
+    query: plans.OuterProducts,
     quantise: Callable[[Floats], NDArray[np.int64]],
     reach: float,
     declare: Callable[[Relation], float],
@@ -139,7 +125,7 @@ def _look_at_products(
         return weigh(np.matmul(vectors.transpose(0, 2, 1), vectors))
 
     def measure(rows: Floats) -> Floats:
-        return weigh(sum_outer_products(_split(rows), query, n_rows=len(rows)))
+        return weigh(plans.sum_outer_products(_split(rows), query, n_rows=len(rows)))
 
     return look_at_records(measure, COLUMNS, reach, declare, domain=domain, batch=batch)
 
@@ -182,7 +168,7 @@ def _look_at_curvatures() -> Look:
 
 def _scale(tables: Floats) -> Floats:
     columns = np.ascontiguousarray(tables.reshape(-1, tables.shape[2]).T)
-    return scale_rows(columns, _ROWS, np.empty_like(columns))
+    return plans.scale_rows(columns, _ROWS, np.empty_like(columns))
 
 
 def _count_magnitudes(rows: Floats) -> Floats:
@@ -237,9 +223,12 @@ def _kernel_statistics() -> list[AuditedStatistic]:
     residuals = [
         _look_at_residuals(ridge, gram, penalty)
         for ridge, gram in (
-            (ridge_residuals, lambda given: np.exp(-0.5 / BANDWIDTH**2 * (given[:, :, None] - given[:, None, :]) ** 2)),
+            (
+                regression.ridge_residuals,
+                lambda given: np.exp(-0.5 / BANDWIDTH**2 * (given[:, :, None] - given[:, None, :]) ** 2),
+            ),
             # (ΦᵀΦ + r)⁻¹Φᵀ = Φᵀ(ΦΦᵀ + r)⁻¹, and there are fewer slots than features
-            (ridge_residuals_by_features, lambda given: _multiply(_map(kernel, given))),
+            (regression.ridge_residuals_by_features, lambda given: _multiply(_map(kernel, given))),
         )
         for penalty in (0.1, 1.0)
     ]
@@ -283,12 +272,12 @@ def _look_at_residuals(
         given, target = tables[:, :, 0], tables[:, :, 1]
         weight = 0.5 * given.shape[1] * penalty
         solved = np.linalg.solve(gram(given) + weight * np.eye(given.shape[1]), target[:, :, None])[:, :, 0]
-        return clip_residuals(target, weight * solved)[:, :-1]
+        return regression.clip_residuals(target, weight * solved)[:, :-1]
 
     def measure(rows: Floats) -> Floats:
         return ridge(rows[:, :1], rows[:, 1], penalty, BANDWIDTH)[:-1]
 
-    return _look_at_slots(measure, batch, residual_sensitivity(SLOTS, penalty))
+    return _look_at_slots(measure, batch, regression.residual_sensitivity(SLOTS, penalty))
 
 
 def _residual_statistics() -> list[AuditedStatistic]:
@@ -309,9 +298,9 @@ def _residual_statistics() -> list[AuditedStatistic]:
         BOUND,
     )
     ranks = _look_at_slots(
-        lambda rows: np.array([residual_rank_score(rows[:, 0], rows[:, 1])]),
+        lambda rows: np.array([regression.residual_rank_score(rows[:, 0], rows[:, 1])]),
         _batch_rank_scores,
-        residual_rank_sensitivity(SLOTS),
+        regression.residual_rank_sensitivity(SLOTS),
     )
     return [
         _slot_statistic("sums of residual products and of their squares", "statistics.gcm.gcm_sensitivities", products),

@@ -47,17 +47,14 @@ def list_findings(certificate: Certificate) -> list[tuple[str, str]]:
 
 def write_overview(certificates: Sequence[Certificate]) -> str:
     """Return what audits found as Markdown: the attacks, the searches, the trials of membership, and what broke."""
-    parts = [_tell_attacks(certificates), _tell_searches(certificates), _tell_memberships(certificates)]
+    first = ("method", "attacked on", "neighbours", "claimed ε", "lower bound", "best possible", "ceiling")
+    header = (*first, "judged runs", "runs", "pairs for each statistic", "largest change / declared")
+    attacks = _draw(header, [row for one in certificates for row in _tell_method(one)])
+    parts = [attacks, _tell_searches(certificates), _tell_memberships(certificates)]
     broken = [f"- `{one.method}`: {words}" for one in certificates for words in one.violations]
     silence = "Nothing broke a claim. That is no proof: the proofs are."
     parts.append("\n".join(["What broke a claim:", "", *broken]) if broken else silence)
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _tell_attacks(certificates: Sequence[Certificate]) -> str:
-    first = ("method", "attacked on", "neighbours", "claimed ε", "lower bound", "best possible", "ceiling")
-    header = (*first, "judged runs", "runs", "pairs for each statistic", "largest change / declared")
-    return _draw(header, [row for one in certificates for row in _tell_method(one)])
 
 
 def _tell_method(certificate: Certificate) -> Iterable[tuple[str, ...]]:

@@ -22,13 +22,8 @@ from dagveil.data.table import Table
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.method import Method
+from dagveil.papers import common
 from dagveil.papers.bhattacharjee2024 import CURATE_P_VALUE_CONSTANT
-from dagveil.papers.common import (
-    PUBLISHED_KENDALL_CONSTANT,
-    published_p_value_sensitivity,
-    published_p_values,
-    published_scores,
-)
 from dagveil.papers.ma2022 import published_gradient_sensitivity
 from dagveil.papers.publication import PublishedAccess, read_settings, require_reading
 from dagveil.papers.xu2017 import greedy_distance, published_covariance_sensitivity
@@ -148,14 +143,20 @@ def _hsic(rows: Floats) -> Floats:
 
 _KENDALL: Final = (
     _state_rank(
-        "conditional Kendall statistic, 4.5/√n", published_scores, PUBLISHED_KENDALL_CONSTANT / math.sqrt(ROWS)
+        "conditional Kendall statistic, 4.5/√n",
+        common.published_scores,
+        common.PUBLISHED_KENDALL_CONSTANT / math.sqrt(ROWS),
     ),
     _state_rank(
-        "p-value of the conditional Kendall test (Priv-PC)", published_p_values, published_p_value_sensitivity(ROWS)
+        "p-value of the conditional Kendall test (Priv-PC)",
+        common.published_p_values,
+        common.published_p_value_sensitivity(ROWS),
     ),
 )
 _CURATE: Final = _state_rank(
-    "p-value of the conditional Kendall test (CURATE)", published_p_values, CURATE_P_VALUE_CONSTANT / math.sqrt(ROWS)
+    "p-value of the conditional Kendall test (CURATE)",
+    common.published_p_values,
+    CURATE_P_VALUE_CONSTANT / math.sqrt(ROWS),
 )
 # the stated 1 is for a record that comes or goes; replaced, it would be twice that
 _DISTANCE: Final = look_at_tables(_greedy_distances, (1, 2, 2), Norm.LARGEST, lambda relation: 2.0, (30, 60))

@@ -25,11 +25,6 @@ _PAIRS_PER_WALK: Final = 1_000
 _MOST_WALKS: Final = 128
 
 
-def measure_each(measure: Callable[[Floats], Floats]) -> BatchMeasure:
-    """Return the twin of a statistic that has none: one table after the other."""
-    return lambda tables: np.stack([measure(table) for table in tables])
-
-
 class Domain(enum.Enum):
     """Which values a column may hold when a statistic meets it."""
 
@@ -73,7 +68,8 @@ class RecordSearch:
     _worst: _Walks | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._batch = measure_each(self.measure) if self.batch is None else self.batch
+        # a statistic without a twin measures one table after the other
+        self._batch = self.batch or (lambda tables: np.stack([self.measure(table) for table in tables]))
 
     def run(self, pairs: int, sizes: tuple[int, ...], rng: np.random.Generator) -> Found:
         """Search: extreme records on several kinds of rows, random ones, and uphill from the best."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import msgspec
 import numpy as np
@@ -18,43 +19,24 @@ Floats = NDArray[np.float64]
 class Effort(enum.Enum):
     """How long an audit may take."""
 
-    QUICK = "quick"
-    FULL = "full"
+    QUICK = "quick", 2_000, 200, 200, 200, 200, 80, 80
+    FULL = "full", 1_000_000, 100_000, 10_000, 2_000, 200, 2_000, 1_000
 
-    @property
-    def pairs(self) -> int:
-        """Pairs of neighbours that are tried for each statistic, about."""
-        return 2_000 if self is Effort.QUICK else 1_000_000
+    pairs: int  # pairs of neighbours that are tried for each statistic, about
+    runs: int  # runs on each of two sharp tables that an attack has, if the method is fast
+    slow_runs: int  # the same for a method that is slow
+    ordinary_runs: int  # runs on ordinary tables, where one record moves little and an attack proves little
+    slow_ordinary_runs: int  # the same for a method that is slow
+    trials: int  # trials of membership inference
+    slow_trials: int  # the same for a method that is slow
 
-    @property
-    def runs(self) -> int:
-        """Runs on each of two sharp tables that an attack has, if the method is fast."""
-        return 200 if self is Effort.QUICK else 100_000
-
-    @property
-    def slow_runs(self) -> int:
-        """The same for a method that is slow."""
-        return 200 if self is Effort.QUICK else 10_000
-
-    @property
-    def ordinary_runs(self) -> int:
-        """Runs on ordinary tables, where one record moves little and an attack proves little."""
-        return 200 if self is Effort.QUICK else 2_000
-
-    @property
-    def slow_ordinary_runs(self) -> int:
-        """The same for a method that is slow."""
-        return 200
-
-    @property
-    def trials(self) -> int:
-        """Trials of membership inference."""
-        return 80 if self is Effort.QUICK else 2_000
-
-    @property
-    def slow_trials(self) -> int:
-        """The same for a method that is slow."""
-        return 80 if self is Effort.QUICK else 1_000
+    def __new__(cls, value: str, *numbers: int) -> Self:
+        """Make a member that is known by its first entry, and has the others as numbers."""
+        member = object.__new__(cls)
+        member._value_ = value
+        member.pairs, member.runs, member.slow_runs, *rest = numbers
+        member.ordinary_runs, member.slow_ordinary_runs, member.trials, member.slow_trials = rest
+        return member
 
 
 class Norm(enum.Enum):

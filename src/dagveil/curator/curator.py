@@ -30,14 +30,7 @@ from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMagnitudes, NoisyMoments
-from dagveil.statistics.contingency import (
-    centre_counts,
-    changed_cells,
-    counts_sensitivity,
-    counts_squared_sensitivity,
-    interactions_squared_sensitivity,
-    margins_squared_sensitivity,
-)
+from dagveil.statistics import contingency
 from dagveil.statistics.moments import moments_squared_sensitivity
 from dagveil.statistics.statistic import Statistic
 
@@ -111,7 +104,7 @@ class Curator:
         Noise is scaled to each table's size, so that every interaction is equally sharp in counts.
         """
         levels = self._levels(pairs)
-        sensitivity = interactions_squared_sensitivity(self.relation, pairs, levels)
+        sensitivity = contingency.interactions_squared_sensitivity(self.relation, pairs, levels)
         return self._release_centred(list(pairs), sensitivity, share, label)
 
     def margins(
@@ -123,7 +116,7 @@ class Curator:
         """
         alone = [(name,) for name in columns]
         levels = self._levels(alone)
-        sensitivity = margins_squared_sensitivity(self.relation, [levels[name] for name in columns])
+        sensitivity = contingency.margins_squared_sensitivity(self.relation, [levels[name] for name in columns])
         if self.relation is Relation.REPLACE_ONE:
             return (self._public_rows(), *self._release_centred(alone, sensitivity, share, label))
         total, *contrasts = self._release_centred([(), *alone], sensitivity, share, label)
@@ -203,11 +196,13 @@ class Curator:
         amount = share * self.accounting.total
         if isinstance(self.accounting, PureFilter):
             return self._release_counts_by_laplace(names, exact, amount, label)
-        lattice = lattice_for(self.accounting, counts_squared_sensitivity(self.relation, len(names)), amount)
-        sensitivity = counts_squared_sensitivity(self.relation, len(names), lattice)
+        lattice = lattice_for(
+            self.accounting, contingency.counts_squared_sensitivity(self.relation, len(names)), amount
+        )
+        sensitivity = contingency.counts_squared_sensitivity(self.relation, len(names), lattice)
         variance = self._gate.variance_for(sensitivity, share)
         flat = _flatten(exact)
-        changed = min(changed_cells(self.relation, len(names)), len(flat))
+        changed = min(contingency.changed_cells(self.relation, len(names)), len(flat))
         event = DiscreteGaussian(label, len(flat), sensitivity, variance, changed)
         noisy = self._gate.add_gaussian(flat * lattice, event, tuple(names))
         return _cut(names, exact, noisy, lattice, variance)
@@ -215,7 +210,7 @@ class Curator:
     def _release_counts_by_laplace(
         self, names: Sequence[tuple[str, ...]], exact: Sequence[np.ndarray], epsilon: Fraction, label: str
     ) -> tuple[NoisyCounts, ...]:
-        scale = self._gate.representable_scale(counts_sensitivity(self.relation, len(names)) / epsilon)
+        scale = self._gate.representable_scale(contingency.counts_sensitivity(self.relation, len(names)) / epsilon)
         flat = _flatten(exact)
         noisy = self._gate.add_laplace(flat, [DiscreteLaplace(label, len(flat), epsilon)], [scale], tuple(names))
         return _cut(names, exact, noisy, 1, laplace_variance(scale))
@@ -269,7 +264,7 @@ class Curator:
         found: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)] * len(counts)
         for shape in dict.fromkeys(shapes):
             places = [place for place, other in enumerate(shapes) if other == shape]
-            stack = lattice * centre_counts(np.stack([counts[place] for place in places]))
+            stack = lattice * contingency.centre_counts(np.stack([counts[place] for place in places]))
             for place, flat in zip(places, stack.reshape(len(places), -1), strict=True):
                 found[place] = flat
         return found

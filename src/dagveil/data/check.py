@@ -141,14 +141,11 @@ def _count_missing(cells: pa.ChunkedArray, column: Numeric) -> int:
     """Count the texts that say that a number is missing, rather than say something else."""
     raw = pc.cast(cells, pa.large_string())
     texts = pc.ascii_lower(pc.ascii_trim_whitespace(raw))
-    words = [word for word in column.missing_words or () if _is_word(word)]
+    words = column.missing_words or ()
+    # words that are numbers were counted already
+    words = tuple(word for word in words if np.isnan(read_numbers(pa.chunked_array([[word]]), "missing_words")[0]))
     said = pc.or_(
         pc.is_in(texts, value_set=pa.array(["", "nan"], type=pa.large_string())),
         pc.is_in(raw, value_set=pa.array(words, type=pa.large_string())),
     )
     return int(cells.null_count + (pc.sum(said).as_py() or 0))
-
-
-def _is_word(text: str) -> bool:
-    """Tell a word from a number, which was counted already."""
-    return bool(np.isnan(read_numbers(pa.chunked_array([[text]]), "missing_words")[0]))

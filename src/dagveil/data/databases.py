@@ -54,12 +54,7 @@ class SqliteTable(LocalRows):
         except sqlite3.Error:
             raise DataError(f"{path.name} has no table {table!r}, or is no SQLite database; check both names") from None
         check_names([entry[0] for entry in found], columns, f"table {table!r}")
-        self._fields = pa.schema([(name, pa.string()) for name in columns])
-
-    @property
-    def fields(self) -> pa.Schema:
-        """Names and types of the columns."""
-        return self._fields
+        self.fields = pa.schema([(name, pa.string()) for name in columns])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Hand out some columns of all rows, in any order: an index may be read instead of the table."""
@@ -101,12 +96,7 @@ class PostgresTable(LocalRows):
                 "name and your rights"
             ) from None
         check_names([entry.name for entry in found], columns, f"table {table!r}")
-        self._fields = pa.schema([(name, pa.string()) for name in columns])
-
-    @property
-    def fields(self) -> pa.Schema:
-        """Names and types of the columns: all texts."""
-        return self._fields
+        self.fields = pa.schema([(name, pa.string()) for name in columns])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Hand out some columns of all rows, in any order: a server may begin anywhere, and read in parallel."""

@@ -207,7 +207,13 @@ def draft_schema(
         )
     numbers = [column for column in columns.values() if isinstance(column, Numeric) and column.center is not None]
     if len(numbers) == len(columns) > 1:
-        columns = {name: _draft_unbinned(column) for name, column in zip(columns, numbers, strict=True)}
+        # moments see more without bins where all columns are numbers; missing values take the centre
+        places = [column.center if column.missing == OWN_LEVEL else column.missing for column in numbers]
+        unbinned = [
+            msgspec.structs.replace(column, bins=None, missing=place)
+            for column, place in zip(numbers, places, strict=True)
+        ]
+        columns = dict(zip(columns, unbinned, strict=True))
     ignored = tuple(name for name in found if name not in columns)
     return Schema(dataset=dataset or "data", columns=columns, reviewed=False, file=layout, ignore=ignored)
 
@@ -254,7 +260,7 @@ def _read_column(cells: pa.ChunkedArray, name: str, layout: FileLayout) -> ReadC
     numbers = np.repeat(parsed, counts)
     share = np.count_nonzero(~np.isnan(numbers)) / max(numbers.size, 1)
     # codes such as "01" are names, not numbers; so are true and false, and a few numbers among a few words
-    named = any(_is_padded(text) for text in texts) or texts.keys() <= _BOOLEAN_WORDS
+    named = any(text[0] == "0" and text[1:2].isdigit() for text in texts) or texts.keys() <= _BOOLEAN_WORDS
     if not texts or named or share < (_SHARE_OF_NUMBERS if len(texts) > FEW_NUMBERS else 1.0):
         return ReadColumn(kind, None, texts, words, n_missing)
     return ReadColumn(kind, np.append(numbers, np.full(n_missing, np.nan)), texts, words, n_missing)
@@ -305,13 +311,6 @@ def _draft_numeric(known: NDArray[np.float64], column: ReadColumn) -> Numeric:
         center=_round_to(float(known.mean()), step, round),
         spread=float(f"{spread:.2g}"),
         **places,
-    )
-
-
-def _draft_unbinned(column: Numeric) -> Numeric:
-    """Draft a number without bins: moments see more where all columns are numbers. Missing values take the centre."""
-    return msgspec.structs.replace(
-        column, bins=None, missing=column.center if column.missing == OWN_LEVEL else column.missing
     )
 
 
@@ -390,7 +389,3 @@ def _round_to(number: float, step: float, rounding: Any) -> float:
         return number
     rounded = rounding(number / step) * step
     return float(f"{rounded:.12g}")
-
-
-def _is_padded(text: str) -> bool:
-    return len(text) > 1 and text[0] == "0" and text[1].isdigit()

@@ -152,12 +152,7 @@ class DuckdbTable(LocalRows):
                 "check both names, and close the other program"
             ) from None
         check_names(fields.names, columns, f"table {table!r}")
-        self._fields = pa.schema([fields.field(name) for name in columns])
-
-    @property
-    def fields(self) -> pa.Schema:
-        """Names and types of the columns."""
-        return self._fields
+        self.fields = pa.schema([fields.field(name) for name in columns])
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Hand out some columns of all rows, in any order: a view has none."""

@@ -165,24 +165,22 @@ def _suit(source: Any, limit: int | None) -> Engine:
 
 
 def _open_in_memory(source: Any, schema: Schema) -> MemoryTable:
+    columns = list(schema.columns)
     try:
-        return _read_into_memory(source, schema)
+        if isinstance(source, DatabaseTable):
+            rows = _open_database(source, columns, _UNKNOWN_MEMORY)
+            return MemoryTable.from_batches(rows.batches(columns), schema)
+        if isinstance(source, str | Path):
+            files = list_files(source)
+            if len(files) > 1:
+                several = FileRows(files, columns, _coded(schema), schema.file, schema.numbers)
+                return MemoryTable.from_batches(several.batches(columns), schema)
+            source = files[0]
+        return MemoryTable.from_source(source, schema)
     except MemoryError:
         raise DataError(
             "the rows do not fit into memory; choose the engine duckdb (--engine duckdb), which holds a batch at a time"
         ) from None
-
-
-def _read_into_memory(source: Any, schema: Schema) -> MemoryTable:
-    if isinstance(source, DatabaseTable):
-        rows = _open_database(source, list(schema.columns), _UNKNOWN_MEMORY)
-        return MemoryTable.from_batches(rows.batches(list(schema.columns)), schema)
-    if isinstance(source, str | Path):
-        files = list_files(source)
-        if len(files) > 1:
-            return MemoryTable.from_batches(_file_rows(files, schema).batches(list(schema.columns)), schema)
-        source = files[0]
-    return MemoryTable.from_source(source, schema)
 
 
 def _open_rows(source: Any, schema: Schema, limit: float) -> RowSource:
@@ -207,10 +205,6 @@ def _open_cluster(source: Any, schema: Schema) -> RowSource:
     return SparkRows(source, columns)
 
 
-def _file_rows(files: Sequence[Path], schema: Schema) -> FileRows:
-    return FileRows(files, list(schema.columns), _coded(schema), schema.file, schema.numbers)
-
-
 def _coded(schema: Schema) -> list[str]:
     return [name for name, column in schema.columns.items() if not isinstance(column, Numeric)]
 
@@ -224,9 +218,9 @@ def _open_database(source: DatabaseTable, columns: Sequence[str], limit: float) 
             "or a postgresql:// or spark:// URL"
         )
     path = Path(source.place)
-    if not path.is_file():
-        raise DataError(f"there is no database {path} that can be read; check the path")
     try:
+        if not path.is_file():
+            raise FileNotFoundError
         with path.open("rb") as file:
             head = file.read(len(_SQLITE_HEAD))
     except OSError:

@@ -5,29 +5,14 @@ from __future__ import annotations
 import enum
 import glob
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
+from dagveil.data import reading
 from dagveil.data.encoding import is_text
 from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
-from dagveil.data.reading import (
-    BLOCK_BYTES,
-    ENDINGS,
-    BrokenLines,
-    arrow_batches,
-    check_file,
-    check_names,
-    check_sound,
-    delimited_options,
-    is_empty,
-    open_arrow,
-    read_header,
-    readable_as,
-    unreadable,
-)
 from dagveil.data.streams import LocalRows, batch_rows
 from dagveil.errors import DataError
 
@@ -68,23 +53,20 @@ def list_files(place: str | Path) -> list[Path]:
     """
     text = str(place)
     if Path(text).is_dir():
-        found = [path for path in Path(text).rglob("*") if path.is_file() and not _is_hidden(path, Path(text))]
+        parts = {path: path.relative_to(text).parts for path in Path(text).rglob("*") if path.is_file()}
+        found = [path for path, names in parts.items() if not any(name.startswith((".", "_")) for name in names)]
     elif not Path(text).exists() and any(mark in text for mark in "*?["):
         found = [Path(name) for name in glob.glob(text, recursive=True) if Path(name).is_file()]
     else:
-        check_file(Path(text))
+        reading.check_file(Path(text))
         found = [Path(text)]
     files = sorted(found)
     if not files:
         raise DataError(f"there are no files in {text}; check the folder or the pattern")
     strange = [path for path in files if file_form(path) is None]
     if strange:
-        raise DataError(f"the format of {strange[0].name} is not known; the name must end in {ENDINGS}")
+        raise DataError(f"the format of {strange[0].name} is not known; the name must end in {reading.ENDINGS}")
     return files
-
-
-def _is_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
 
 
 def foresee_bytes(files: Sequence[Path]) -> float:
@@ -97,17 +79,10 @@ def foresee_bytes(files: Sequence[Path]) -> float:
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class _Stamp:
-    """Size and time of a file: what shows that somebody wrote to it."""
-
-    size: int
-    time: int
-
-    @classmethod
-    def of(cls, path: Path) -> _Stamp:
-        facts = path.stat()
-        return cls(facts.st_size, facts.st_mtime_ns)
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return size and time of a file: what shows that somebody wrote to it."""
+    facts = path.stat()
+    return facts.st_size, facts.st_mtime_ns
 
 
 class FileRows(LocalRows):
@@ -125,20 +100,15 @@ class FileRows(LocalRows):
         layout: FileLayout = PLAIN_LAYOUT,
         numbers: Sequence[str] = (),
     ) -> None:
-        self._files = list(files)
+        self.files = list(files)
         self._columns = list(columns)
         self._coded = frozenset(coded)
         self._layout = layout
         self._numbers = frozenset(numbers)
-        self._stamps = [_Stamp.of(path) for path in self._files]
-        found = [self._file_fields(path) for path in self._files]
+        self._stamps = [_stamp(path) for path in files]
+        found = [self._file_fields(path) for path in self.files]
         self.all_names = [names for names, _ in found]
         self.all_fields = [fields for _, fields in found]
-
-    @property
-    def files(self) -> list[Path]:
-        """The files, in order."""
-        return list(self._files)
 
     @property
     def fields(self) -> pa.Schema:
@@ -152,14 +122,14 @@ class FileRows(LocalRows):
 
     def check_unchanged(self) -> None:
         """Refuse files that were written to since they were opened."""
-        for path, stamp in zip(self._files, self._stamps, strict=True):
-            if not path.exists() or _Stamp.of(path) != stamp:
+        for path, stamp in zip(self.files, self._stamps, strict=True):
+            if not path.exists() or _stamp(path) != stamp:
                 raise DataError(f"{path.name} changed during the run; run again on files that nobody writes to")
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Hand out some columns of all rows, in the order of the files."""
         self.check_unchanged()
-        for path in self._files:
+        for path in self.files:
             form = file_form(path)
             if form is FileForm.PARQUET:
                 yield from _parquet_batches(path, columns, [name for name in columns if name in self._coded])
@@ -169,47 +139,48 @@ class FileRows(LocalRows):
                 broken = yield from _delimited_batches(path, self._layout, columns, self._numbers)
                 # a broken line is still one record: dropping it would change the number of rows
                 if broken:
-                    yield _missing_rows(broken, columns)
+                    nothing = [pa.nulls(broken, pa.string()) for _ in columns]
+                    yield pa.RecordBatch.from_arrays(nothing, names=list(columns))
         self.check_unchanged()
 
     def _file_fields(self, path: Path) -> tuple[list[str], pa.Schema]:
         """Return all names of a file, and the types of the columns that are read."""
-        check_file(path)
+        reading.check_file(path)
         form = file_form(path)
         if form is FileForm.PARQUET:
             import pyarrow.parquet
 
-            with readable_as(path, "Parquet"):
+            with reading.readable_as(path, "Parquet"):
                 return self._choose_fields(path, pyarrow.parquet.read_schema(path))
         if form is FileForm.ARROW:
-            with open_arrow(path) as reader:
+            with reading.open_arrow(path) as reader:
                 return self._choose_fields(path, reader.schema)
-        header = read_header(path, self._layout, self._columns)
+        header = reading.read_header(path, self._layout, self._columns)
         return header, pa.schema([(name, pa.string()) for name in self._columns])
 
     def _choose_fields(self, path: Path, fields: pa.Schema) -> tuple[list[str], pa.Schema]:
-        check_names(fields.names, self._columns, path.name)
+        reading.check_names(fields.names, self._columns, path.name)
         return list(fields.names), pa.schema([fields.field(name).remove_metadata() for name in self._columns])
 
 
 def _parquet_batches(path: Path, columns: Sequence[str], coded: Sequence[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet
 
-    with readable_as(path, "Parquet"):
+    with reading.readable_as(path, "Parquet"):
         fields = pyarrow.parquet.read_schema(path)
         few = [name for name in coded if is_text(fields.field(name).type)]
         with pyarrow.parquet.ParquetFile(path, read_dictionary=few) as file:
             most = batch_rows(len(columns))
             for batch in file.iter_batches(most, columns=list(columns), use_pandas_metadata=False):
                 for column in batch.columns:
-                    check_sound(column)
+                    reading.check_sound(column)
                 yield batch
 
 
 def _arrow_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     most = batch_rows(len(columns))
-    with open_arrow(path) as reader:
-        for batch in arrow_batches(reader, columns):
+    with reading.open_arrow(path) as reader:
+        for batch in reading.arrow_batches(reader, columns):
             for start in range(0, batch.num_rows, most):
                 yield batch.slice(start, most)
 
@@ -218,12 +189,12 @@ def _delimited_batches(path: Path, layout: FileLayout, columns: Sequence[str], n
     """Hand out the rows of a delimited file; returns the number of its broken lines."""
     import pyarrow.csv
 
-    header = read_header(path, layout)
+    header = reading.read_header(path, layout)
     delimiter = layout.separator_of(path)
     done = 0
-    for block_bytes in BLOCK_BYTES:
-        broken = BrokenLines()
-        options = delimited_options(delimiter, header, columns, (), block_bytes, broken, layout.encoding)
+    for block_bytes in reading.BLOCK_BYTES:
+        broken = reading.BrokenLines()
+        options = reading.delimited_options(delimiter, header, columns, (), block_bytes, broken, layout.encoding)
         try:
             with pyarrow.csv.open_csv(path, **options) as reader:
                 passed = 0
@@ -236,11 +207,11 @@ def _delimited_batches(path: Path, layout: FileLayout, columns: Sequence[str], n
                         yield _read_marks(fresh, layout, numbers)
                 return broken.count
         except pa.ArrowInvalid as error:
-            if is_empty(path, error, block_bytes):
+            if reading.is_empty(path, error, block_bytes):
                 return broken.count
         except (OSError, UnicodeDecodeError):
             break
-    raise unreadable(path)
+    raise reading.unreadable(path)
 
 
 def _read_marks(batch: pa.RecordBatch, layout: FileLayout, numbers: Collection[str]) -> pa.RecordBatch:
@@ -249,7 +220,3 @@ def _read_marks(batch: pa.RecordBatch, layout: FileLayout, numbers: Collection[s
         for name, cells in zip(batch.schema.names, batch.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def _missing_rows(count: int, columns: Sequence[str]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.nulls(count, pa.string()) for _ in columns], names=list(columns))

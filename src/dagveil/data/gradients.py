@@ -7,7 +7,7 @@ product of length ‖z‖‖r‖. It is clipped record by record. The integers o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
@@ -149,7 +149,7 @@ def _clip_products(
     z: NDArray[np.float64], r: NDArray[np.float64], plan: GradientPlan
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return integers u, v with ‖u‖² and ‖v‖² at most the cap, whose outer product is the clipped one."""
-    length_z, length_r = (np.sqrt(_sum_rows(np.square, part)) for part in (z, r))
+    length_z, length_r = (np.sqrt(sum(map(np.square, part), np.zeros(part.shape[1]))) for part in (z, r))
     product = length_z * length_r
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # the product is split so that both factors have the same length, at most √clip
@@ -161,12 +161,3 @@ def _clip_products(
     enforce_cap(u, plan.cap())
     enforce_cap(v, plan.cap())
     return u, v
-
-
-def _sum_rows(
-    function: Callable[[NDArray[np.float64]], NDArray[np.float64]], vectors: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    total = np.zeros(vectors.shape[1])
-    for entries in vectors:
-        total += function(entries)
-    return total

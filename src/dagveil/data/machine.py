@@ -6,22 +6,14 @@ import math
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from dagveil.errors import DataError
 
-_UNITS: Final = {
-    "": 1,
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-}
+_DECIMAL: Final = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_UNITS: Final = {**_DECIMAL, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _FEWEST_BYTES: Final = 10**8
 
 
@@ -37,13 +29,9 @@ def peak_memory() -> float:
     Linux tells it for the program that runs. Its `getrusage` would not do: what the process held before it started
     this program, as a copy of its parent, counts there as well.
     """
-    try:
-        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
-            name, _, rest = line.partition(":")
-            if name == "VmHWM":
-                return 1024.0 * int(rest.split()[0])
-    except (OSError, ValueError, IndexError):
-        pass
+    told = _read_kilobytes("/proc/self/status", "VmHWM")
+    if told is not None:
+        return told
     try:
         import resource
     except ImportError:  # Windows
@@ -53,14 +41,19 @@ def peak_memory() -> float:
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def _read_kilobytes(path: str, name: str) -> float | None:
+    """Read a number that Linux tells of in kilobytes."""
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
+            if line.partition(":")[0] == name:
+                return 1024.0 * int(line.split()[1])
+    return None
+
+
 def _free_bytes() -> float | None:
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            name, _, rest = line.partition(":")
-            if name == "MemAvailable":
-                return 1024.0 * int(rest.split()[0])
-    except (OSError, ValueError, IndexError):
-        pass
+    told = _read_kilobytes("/proc/meminfo", "MemAvailable")
+    if told is not None:
+        return told
     try:
         return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (ValueError, OSError, AttributeError):

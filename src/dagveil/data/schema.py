@@ -30,7 +30,8 @@ def parse_toml(text: str, error: type[DagveilError], what: str) -> dict[str, Any
     if len(text) > MOST_CHARACTERS:
         raise error(f"{what} has {len(text)} characters, and at most {MOST_CHARACTERS} are read; make it shorter")
     for number, line in enumerate(text.split("\n"), start=1):
-        if line.count(".") >= MOST_PARTS and _has_long_key(line):
+        pieces = _BETWEEN_KEYS.split(_QUOTED.sub("", line)) if line.count(".") >= MOST_PARTS else ()
+        if any(piece.count(".") >= MOST_PARTS for piece in pieces):
             raise error(f"line {number} of {what} has a key of more than {MOST_PARTS} parts; write it with fewer dots")
     try:
         return tomllib.loads(text)
@@ -57,11 +58,6 @@ def read_text(path: str | Path, error: type[DagveilError], what: str, hint: str)
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "this is no path"
         raise error(f"cannot read {path}: {reason}; {hint}") from problem
-
-
-def _has_long_key(line: str) -> bool:
-    pieces = _BETWEEN_KEYS.split(_QUOTED.sub("", line))
-    return any(piece.count(".") >= MOST_PARTS for piece in pieces)
 
 
 RELATIONS: Final = ("add-remove", "replace-one")  # the neighbouring relations that a schema may name

@@ -22,10 +22,9 @@ from dagveil.data.encoding import code_type
 from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.reading import check_names
 from dagveil.data.schema import Schema
-from dagveil.data.streams import Question, Sums, add_batches, batch_rows, collect_distinct, shrink_batches
+from dagveil.data.streams import Question, Sums, add_batches, batch_rows, code_batches, collect_distinct, shrink_pieces
 from dagveil.errors import DataError, MissingExtraError
 
-_ANSWERS: Final = "answer binary"
 _ROWS_STAY: Final = (
     "this question needs rows one by one, and the rows stay on the cluster; choose a method that asks for counts or "
     "sums, or export the columns it needs"
@@ -45,14 +44,9 @@ class SparkRows:
 
         self._frame = frame
         try:
-            self._fields = to_arrow_schema(frame.select(*map(_quote, columns)).schema)
+            self.fields = to_arrow_schema(frame.select(*map(_quote, columns)).schema)
         except Exception as error:
             raise _failure(error) from None
-
-    @property
-    def fields(self) -> pa.Schema:
-        """Names and types of the columns, as Spark hands them to Arrow."""
-        return self._fields
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Refuse: rows stay on the cluster."""
@@ -64,12 +58,13 @@ class SparkRows:
 
     def add_up(self, question: Question, schema: Schema) -> Sums:
         """Let the executors answer for their rows, and add the answers."""
-        empty = add_batches([], self._fields, question, schema)
-        work = functools.partial(sum_partition, fields=self._fields, question=question, schema=schema)
-        total = empty
-        for row in self._collect(work, _ANSWERS, schema):
-            total = total.plus(pickle.loads(row[0]))
-        return total
+        empty = add_batches([], self.fields, question, schema)
+        work = functools.partial(sum_partition, fields=self.fields, question=question, schema=schema)
+        try:
+            rows = self._frame.select(*map(_quote, schema.columns)).mapInArrow(work, "answer binary").collect()
+        except Exception as error:
+            raise _failure(error) from None
+        return functools.reduce(Sums.plus, (pickle.loads(row[0]) for row in rows), empty)
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
         """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
@@ -91,12 +86,6 @@ class SparkRows:
         weights = found.column(len(names)).to_numpy().astype(np.float64)
         return collect_distinct([WeightedRows(codes, weights, found.num_rows)], schema, most)
 
-    def _collect(self, work: Any, shape: str, schema: Schema) -> list[Any]:
-        try:
-            return list(self._frame.select(*map(_quote, schema.columns)).mapInArrow(work, shape).collect())
-        except Exception as error:
-            raise _failure(error) from None
-
 
 def sum_partition(
     batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: Question, schema: Schema
@@ -109,7 +98,7 @@ def sum_partition(
 def shrink_partition(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
     """Encode the rows of one partition and count the distinct ones; runs on an executor."""
     names = [*(f"c{position}" for position in range(len(schema.columns))), "weight"]
-    for rows in shrink_batches(gather_batches(batches, schema), schema):
+    for rows in shrink_pieces(code_batches(gather_batches(batches, schema), schema), schema):
         weights = np.ones(rows.n_rows) if rows.weights is None else rows.weights
         arrays = [pa.array(rows.codes[name].astype(np.int32)) for name in schema.columns]
         yield pa.RecordBatch.from_arrays([*arrays, pa.array(weights.astype(np.int64))], names=names)

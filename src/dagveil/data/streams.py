@@ -114,11 +114,10 @@ def collect_distinct(pieces: Iterable[WeightedRows], schema: Schema, most: int) 
     return cube.rows()
 
 
-def shrink_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[WeightedRows]:
-    """Encode batches and reduce each to its distinct rows, where that pays."""
+def shrink_pieces(pieces: Iterable[WeightedRows], schema: Schema) -> Iterator[WeightedRows]:
+    """Reduce each piece of coded rows to its distinct rows, where that pays."""
     levels = {name: column.n_levels for name, column in schema.columns.items()}
-    for rows in code_batches(batches, schema):
-        yield shrink_rows(rows, levels)
+    return (shrink_rows(rows, levels) for rows in pieces)
 
 
 def code_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[WeightedRows]:
@@ -131,10 +130,7 @@ def code_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[
 class LocalRows:
     """What sources have in common that hand rows out to this process. Inherit, and give `fields` and `batches`."""
 
-    @property
-    def fields(self) -> pa.Schema:
-        """Names and types of the columns."""
-        raise NotImplementedError
+    fields: pa.Schema
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Hand out some columns of all rows."""
@@ -150,7 +146,7 @@ class LocalRows:
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
         """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
-        return collect_distinct(shrink_batches(self.batches(list(schema.columns)), schema), schema, most)
+        return collect_distinct(shrink_pieces(self.coded(schema), schema), schema, most)
 
 
 class ArrowRows(LocalRows):
@@ -159,11 +155,7 @@ class ArrowRows(LocalRows):
     def __init__(self, table: pa.Table, most_rows: int | None = None) -> None:
         self._table = table
         self._most_rows = most_rows
-
-    @property
-    def fields(self) -> pa.Schema:
-        """Names and types of the columns."""
-        return self._table.schema
+        self.fields = table.schema
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Hand out some columns of all rows, in order."""
@@ -220,7 +212,7 @@ class Spool:
             yield WeightedRows(codes=codes, weights=None, n_rows=n_rows)
 
 
-class PartRows:
+class PartRows(LocalRows):
     """The rows of one part of a spool, for counts."""
 
     def __init__(self, spool: Spool, part: int, fields: pa.Schema) -> None:
@@ -245,8 +237,3 @@ class PartRows:
         for one in sums:
             total = total.plus(one)
         return total
-
-    def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
-        """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
-        levels = {name: column.n_levels for name, column in schema.columns.items()}
-        return collect_distinct((shrink_rows(rows, levels) for rows in self.coded(schema)), schema, most)

@@ -48,7 +48,7 @@ def mu_squared_of(budget: Budget) -> Fraction:
 def epsilon_of_mu_squared(mu_squared: Fraction, delta: Fraction) -> Fraction:
     """Smallest epsilon that a total mu squared promises at this delta, rounded up."""
     log_delta = _usable_log_delta(delta)
-    mu = _root_above(_checked_total(mu_squared))
+    mu = math.sqrt(float(_checked_total(mu_squared))) * (1 + 2**-50)  # rounded up
     if mu == 0:
         return Fraction(0)
     if log_gaussian_delta(0.0, mu) <= log_delta:
@@ -146,10 +146,6 @@ def _checked_total(total: Fraction) -> Fraction:
     if total < 0:
         raise BudgetError("a total of privacy costs cannot be negative.")
     return total
-
-
-def _root_above(x: Fraction) -> float:
-    return math.sqrt(float(x)) * (1 + 2**-50)
 
 
 def _round_down(x: float) -> Fraction:

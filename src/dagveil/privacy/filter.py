@@ -7,27 +7,15 @@ and gaussian-filter.md.
 
 from __future__ import annotations
 
-import abc
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Final, Protocol
 
 from dagveil.errors import BudgetError, BudgetExceededError
+from dagveil.privacy import events
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.conversion import MOST_CHANGED_DRAWS, mu_squared_of, rho_of
-from dagveil.privacy.events import (
-    DiscreteGaussian,
-    Event,
-    SmoothLaplace,
-    SubsampledGaussian,
-    Unbounded,
-    approximate_zcdp_cost,
-    failure_probability,
-    gaussian_cost,
-    pure_cost,
-    zcdp_cost,
-)
 
 
 class HomeProcess:
@@ -74,18 +62,20 @@ class Filter(Protocol):
     def remaining(self) -> Fraction:
         """What may still be charged."""
 
-    def cost(self, event: Event) -> Fraction:
+    def cost(self, event: events.Event) -> Fraction:
         """Price of an event; BudgetError if this accounting cannot charge it."""
 
-    def charge(self, event: Event) -> None:
+    def charge(self, event: events.Event) -> None:
         """Take the price, or raise BudgetExceededError and change nothing."""
 
 
-class _SumFilter(abc.ABC):
+class _SumFilter:
     """A total and a running sum; each accounting says what a total is and what an event costs."""
 
     name: str
     _unit: str
+    _total_of: Callable[[Budget], Fraction]  # all that a budget allows, in the unit of the accounting
+    _price_of: Callable[[events.Event], Fraction | None]  # None if this accounting cannot charge the event
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -109,14 +99,14 @@ class _SumFilter(abc.ABC):
     def remaining(self) -> Fraction:
         return self._total - self._spent
 
-    def cost(self, event: Event) -> Fraction:
+    def cost(self, event: events.Event) -> Fraction:
         price = self._price_of(event)
         if price is None:
             kind = type(event).__name__
             raise BudgetError(f"{self.name} cannot charge {event.label!r} ({kind}): {self._why_not(event)}")
         return price
 
-    def charge(self, event: Event) -> None:
+    def charge(self, event: events.Event) -> None:
         self._home.check("a filter")
         price = self.cost(event)
         if price > self.remaining:
@@ -127,18 +117,10 @@ class _SumFilter(abc.ABC):
             )
         self._spent += price
 
-    @abc.abstractmethod
-    def _total_of(self, budget: Budget) -> Fraction:
-        """Return all that a budget allows, in the unit of the accounting."""
-
-    @abc.abstractmethod
-    def _price_of(self, event: Event) -> Fraction | None:
-        """Return what an event costs, or None if this accounting cannot charge it."""
-
-    def _why_not(self, event: Event) -> str:
-        if isinstance(event, SmoothLaplace):
+    def _why_not(self, event: events.Event) -> str:
+        if isinstance(event, events.SmoothLaplace):
             return "it may fail with a probability delta, which only approximate zCDP accounting adds up."
-        return "it carries no guarantee." if isinstance(event, Unbounded) else "use another accounting."
+        return "it carries no guarantee." if isinstance(event, events.Unbounded) else "use another accounting."
 
 
 class PureFilter(_SumFilter):
@@ -147,16 +129,11 @@ class PureFilter(_SumFilter):
     name = "pure accounting"
     _unit = "epsilon"
 
-    @staticmethod
-    def _total_of(budget: Budget) -> Fraction:
-        return budget.epsilon
+    _total_of = staticmethod(lambda budget: budget.epsilon)
+    _price_of = staticmethod(events.pure_cost)
 
-    @staticmethod
-    def _price_of(event: Event) -> Fraction | None:
-        return pure_cost(event)
-
-    def _why_not(self, event: Event) -> str:
-        if isinstance(event, DiscreteGaussian | SubsampledGaussian):
+    def _why_not(self, event: events.Event) -> str:
+        if isinstance(event, events.DiscreteGaussian | events.SubsampledGaussian):
             return "Gaussian noise needs delta above 0 and zCDP or Gaussian accounting."
         return super()._why_not(event)
 
@@ -166,14 +143,8 @@ class ZcdpFilter(_SumFilter):
 
     name = "zCDP accounting"
     _unit = "rho"
-
-    @staticmethod
-    def _total_of(budget: Budget) -> Fraction:
-        return rho_of(budget)
-
-    @staticmethod
-    def _price_of(event: Event) -> Fraction | None:
-        return zcdp_cost(event)
+    _total_of: Callable[[Budget], Fraction] = staticmethod(rho_of)
+    _price_of = staticmethod(events.zcdp_cost)
 
 
 class ApproximateZcdpFilter(ZcdpFilter):
@@ -184,6 +155,8 @@ class ApproximateZcdpFilter(ZcdpFilter):
     """
 
     name = "approximate zCDP accounting"
+    _total_of = staticmethod(lambda budget: rho_of(Budget(budget.epsilon, budget.delta * (1 - FAILURE_SHARE))))
+    _price_of = staticmethod(events.approximate_zcdp_cost)
 
     def __init__(self, budget: Budget) -> None:
         super().__init__(budget)
@@ -199,9 +172,9 @@ class ApproximateZcdpFilter(ZcdpFilter):
         """Probability of failure that may still be charged."""
         return self.total_failure - self._failure
 
-    def charge(self, event: Event) -> None:
+    def charge(self, event: events.Event) -> None:
         """Take rho and the probability of failure, or raise BudgetExceededError and change neither."""
-        failure = failure_probability(event)
+        failure = events.failure_probability(event)
         if failure > self.remaining_failure:
             self.cost(event)
             raise BudgetExceededError(
@@ -212,28 +185,22 @@ class ApproximateZcdpFilter(ZcdpFilter):
         super().charge(event)
         self._failure += failure
 
-    @staticmethod
-    def _total_of(budget: Budget) -> Fraction:
-        return rho_of(Budget(budget.epsilon, budget.delta * (1 - FAILURE_SHARE)))
-
-    @staticmethod
-    def _price_of(event: Event) -> Fraction | None:
-        return approximate_zcdp_cost(event)
-
 
 class GaussianFilter(_SumFilter):
     """Sum of mu squared (Gaussian differential privacy): the most room for Gaussian noise."""
 
     name = "Gaussian accounting"
     _unit = "mu squared"
+    _total_of = staticmethod(mu_squared_of)
+    _price_of = staticmethod(events.gaussian_cost)
 
     def __init__(self, budget: Budget) -> None:
         super().__init__(budget)
         self._changed_draws = 0
 
-    def charge(self, event: Event) -> None:
+    def charge(self, event: events.Event) -> None:
         """Take the price; also count changed draws, which the slack of the conversion covers up to a limit."""
-        changed = event.changed_draws if isinstance(event, DiscreteGaussian) else 0
+        changed = event.changed_draws if isinstance(event, events.DiscreteGaussian) else 0
         if self._changed_draws + changed > MOST_CHANGED_DRAWS:
             self.cost(event)
             raise BudgetExceededError(
@@ -244,16 +211,8 @@ class GaussianFilter(_SumFilter):
         super().charge(event)
         self._changed_draws += changed
 
-    @staticmethod
-    def _total_of(budget: Budget) -> Fraction:
-        return mu_squared_of(budget)
-
-    @staticmethod
-    def _price_of(event: Event) -> Fraction | None:
-        return gaussian_cost(event)
-
-    def _why_not(self, event: Event) -> str:
-        if isinstance(event, DiscreteGaussian):
+    def _why_not(self, event: events.Event) -> str:
+        if isinstance(event, events.DiscreteGaussian):
             return "its variance is below 100; multiply the integers by a public factor first."
         return super()._why_not(event)
 
@@ -266,17 +225,17 @@ def tightest_filter(budget: Budget, event_types: Iterable[type]) -> Filter:
     noise with RenyiFilter, whose order has to be planned.
     """
     kinds = set(event_types)
-    if Unbounded in kinds:
+    if events.Unbounded in kinds:
         raise BudgetError("no accounting can charge a release that carries no guarantee; use its sound calibration.")
     if budget.delta == 0:
-        if kinds & {DiscreteGaussian, SubsampledGaussian}:
+        if kinds & {events.DiscreteGaussian, events.SubsampledGaussian}:
             raise BudgetError("Gaussian noise needs delta above 0, but delta is 0; give a delta such as 1e-6.")
-        if SmoothLaplace in kinds:
+        if events.SmoothLaplace in kinds:
             raise BudgetError("a release that may fail needs delta above 0, but delta is 0; give a delta such as 1e-6.")
         return PureFilter(budget)
-    if SmoothLaplace in kinds:
+    if events.SmoothLaplace in kinds:
         return ApproximateZcdpFilter(budget)
-    if kinds == {DiscreteGaussian}:
+    if kinds == {events.DiscreteGaussian}:
         return GaussianFilter(budget)
     return ZcdpFilter(budget)
 

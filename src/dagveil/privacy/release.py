@@ -10,18 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class NoisyCounts(msgspec.Struct, frozen=True, tag="counts"):
-    """A table of counts on a public lattice: each value is lattice × count + integer noise.
-
-    Columns name the axes; there are none for the number of rows itself, whose variance is 0 if it is public. Counts
-    were multiplied by the public `lattice` before noise of the variance was added. Values are in row-major order.
-    """
-
+class _OnLattice(msgspec.Struct, frozen=True):
     columns: tuple[str, ...]
     shape: tuple[int, ...]
     lattice: int
     variance: Fraction
     values: tuple[int, ...]
+
+
+class NoisyCounts(_OnLattice, frozen=True, tag="counts"):
+    """A table of counts on a public lattice: each value is lattice × count + integer noise.
+
+    Columns name the axes; there are none for the number of rows itself, whose variance is 0 if it is public. Counts
+    were multiplied by the public `lattice` before noise of the variance was added. Values are in row-major order.
+    """
 
     @property
     def counts(self) -> NDArray[np.float64]:
@@ -34,19 +36,13 @@ class NoisyCounts(msgspec.Struct, frozen=True, tag="counts"):
         return float(self.variance) / self.lattice**2
 
 
-class NoisyInteractions(msgspec.Struct, frozen=True, tag="interactions"):
+class NoisyInteractions(_OnLattice, frozen=True, tag="interactions"):
     """The interaction of columns: what their table holds beyond its margins, on a public lattice.
 
     Each value is an entry of lattice × the table with every axis multiplied by r I − J, r being its levels and J all
     ones, plus integer noise of `variance`, in row-major order. Of one column that is r times its counts less the number
     of rows. One record moves it less than the table: the margins are taken out.
     """
-
-    columns: tuple[str, ...]
-    shape: tuple[int, ...]
-    lattice: int
-    variance: Fraction
-    values: tuple[int, ...]
 
     @property
     def counts(self) -> NDArray[np.float64]:

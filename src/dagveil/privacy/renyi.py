@@ -56,7 +56,9 @@ def subsampled_cost(rate: Fraction, ratio: Fraction, order: int) -> Fraction:
     if (1 - rate) * EXTREME < 1:
         return order / (2 * ratio)
     rate, noise = max(rate, Fraction(1, EXTREME)), float(min(ratio, Fraction(EXTREME)))
-    log_kept, log_dropped = math.log(float(rate)), _log_rest(rate)
+    log_kept = math.log(float(rate))
+    # without cancellation
+    log_dropped = math.log1p(-float(rate)) if rate < Fraction(1, 2) else math.log(float(1 - rate))
     k = np.arange(2, order + 1, dtype=np.float64)
     log_binomial = _log_choices(order) + k * log_kept + (order - k) * log_dropped
     exponent = k * (k - 1.0) / (2.0 * noise)
@@ -166,11 +168,6 @@ def _conversion(order: int, delta: Fraction) -> float:
 def _check_rate(rate: Fraction) -> None:
     if not 0 < rate <= 1:
         raise InvalidBudgetError(f"a sampling rate must be above 0 and at most 1, not {float(rate):.3g}.")
-
-
-def _log_rest(rate: Fraction) -> float:
-    """Logarithm of 1 − rate, without cancellation."""
-    return math.log1p(-float(rate)) if rate < Fraction(1, 2) else math.log(float(1 - rate))
 
 
 @lru_cache(maxsize=256)

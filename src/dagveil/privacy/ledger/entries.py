@@ -39,7 +39,6 @@ class EntryKind(enum.Enum):
 
 
 CHARGES: Final = (EntryKind.CHARGE, EntryKind.UNBOUNDED)
-ENDS: Final = (EntryKind.CLOSE, EntryKind.RELEASE)
 
 
 class Entry(msgspec.Struct, frozen=True):

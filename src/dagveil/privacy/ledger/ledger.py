@@ -52,6 +52,8 @@ class Ledger(abc.ABC):
 
         return connect(url_or_path, wait_seconds, analyst)
 
+    place = "a ledger in memory"
+
     @property
     @abc.abstractmethod
     def analyst(self) -> str:
@@ -68,13 +70,13 @@ class Ledger(abc.ABC):
     def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
         """Set what one analyst may spend on a data set, or lift it; not below what they spent. For the owner only."""
 
-    @abc.abstractmethod
     def grant(self, analyst: str) -> None:
         """Let a database role spend; only PostgreSQL has roles. For the owner only."""
+        raise _no_roles(self.place)
 
-    @abc.abstractmethod
     def revoke(self, analyst: str) -> None:
         """Take a grant back; a run in progress stops before it draws any more noise. For the owner only."""
+        raise _no_roles(self.place)
 
     @abc.abstractmethod
     def account(self, dataset: str) -> Account:
@@ -198,8 +200,7 @@ def closed_run(run_id: int) -> LedgerError:
     return LedgerError(f"run {run_id} is not open any more; nothing was drawn. Reserve a new run.")
 
 
-def no_roles(place: str) -> LedgerError:
-    """Error for roles where there are none."""
+def _no_roles(place: str) -> LedgerError:
     return LedgerError(
         f"{place} has no roles: whoever can write it is its owner. Put a ledger that several people share on "
         "PostgreSQL: --ledger postgresql://user@host/name."

@@ -6,6 +6,7 @@ import threading
 
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
+from dagveil.privacy.ledger import entries as log
 from dagveil.privacy.ledger.account import (
     Account,
     RunRecord,
@@ -19,17 +20,7 @@ from dagveil.privacy.ledger.account import (
 )
 from dagveil.privacy.ledger.accounts import Books, Head
 from dagveil.privacy.ledger.composition import Composition, price_run
-from dagveil.privacy.ledger.entries import (
-    Entry,
-    EntryKind,
-    budget_body,
-    charge,
-    check_analyst,
-    follow,
-    limit_body,
-    reservation_body,
-)
-from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, allow, allow_analyst, closed_run, no_roles, system_user
+from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, allow, allow_analyst, closed_run, system_user
 
 
 class MemoryLedger(Ledger):
@@ -37,10 +28,10 @@ class MemoryLedger(Ledger):
 
     def __init__(self, analyst: str | None = None) -> None:
         self._lock = threading.RLock()
-        self._analyst = system_user() if analyst is None else check_analyst(analyst)
-        self._entries: list[Entry] = []
+        self._analyst = system_user() if analyst is None else log.check_analyst(analyst)
+        self._entries: list[log.Entry] = []
         self._books = Books()
-        self._append(EntryKind.BEGUN, "", None, "{}")
+        self._append(log.EntryKind.BEGUN, "", None, "{}")
 
     @property
     def analyst(self) -> str:
@@ -53,7 +44,7 @@ class MemoryLedger(Ledger):
             account = self.account(check_name(dataset))
             lifetime = allow(account, budget, composition)
             admit_lifetime(account, lifetime)
-            self._append(EntryKind.BUDGET, account.dataset, None, budget_body(lifetime))
+            self._append(log.EntryKind.BUDGET, account.dataset, None, log.budget_body(lifetime))
 
     def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
         """Set what one analyst may spend on a data set, or lift it."""
@@ -62,15 +53,12 @@ class MemoryLedger(Ledger):
             allowed = allow_analyst(account, limit)
             if allowed is not None:
                 admit_limit(account, analyst, allowed)
-            self._append(EntryKind.LIMIT, account.dataset, None, limit_body(check_analyst(analyst), allowed))
-
-    def grant(self, analyst: str) -> None:
-        """Refuse: there are no roles."""
-        raise no_roles("a ledger in memory")
-
-    def revoke(self, analyst: str) -> None:
-        """Refuse: there are no roles."""
-        raise no_roles("a ledger in memory")
+            self._append(
+                log.EntryKind.LIMIT,
+                account.dataset,
+                None,
+                log.limit_body(log.check_analyst(analyst), allowed),
+            )
 
     def account(self, dataset: str) -> Account:
         """Account of one data set."""
@@ -83,7 +71,7 @@ class MemoryLedger(Ledger):
         with self._lock:
             return tuple(run.record() for run in self._books.runs.values() if wanted in (None, run.dataset))
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[log.Entry, ...]:
         """All entries, oldest first."""
         with self._lock:
             return tuple(self._entries)
@@ -103,11 +91,11 @@ class MemoryLedger(Ledger):
     ) -> LedgerRun:
         """Reserve a run's whole budget."""
         dataset = check_name(dataset)
-        body = reservation_body(budget, terms, accounting, method, software)
+        body = log.reservation_body(budget, terms, accounting, method, software)
         with self._lock:
             admit(self.account(dataset), budget, price_run(budget, accounting), terms, self._analyst)
             number = len(self._books.runs) + 1
-            self._append(EntryKind.RESERVE, dataset, number, body)
+            self._append(log.EntryKind.RESERVE, dataset, number, body)
             return LedgerRun(self, number, dataset, budget)
 
     def abandon_untouched(self, dataset: str | None = None) -> int:
@@ -125,7 +113,7 @@ class MemoryLedger(Ledger):
 
     def record_event(self, run_id: int, event: Event) -> None:
         """Note an event of an open run."""
-        kind, body = charge(event)
+        kind, body = log.charge(event)
         with self._lock:
             run = self._books.runs[run_id]
             if run.state is not RunState.OPEN:
@@ -137,10 +125,10 @@ class MemoryLedger(Ledger):
         with self._lock:
             run = self._books.runs[run_id]
             if run.state is RunState.OPEN:
-                self._append(EntryKind.CLOSE if run.charges else EntryKind.RELEASE, run.dataset, run_id, "{}")
+                self._append(log.EntryKind.CLOSE if run.charges else log.EntryKind.RELEASE, run.dataset, run_id, "{}")
 
-    def _append(self, kind: EntryKind, dataset: str, run: int | None, body: str) -> None:
+    def _append(self, kind: log.EntryKind, dataset: str, run: int | None, body: str) -> None:
         last = self._entries[-1] if self._entries else None
-        entry = follow(last, kind, dataset, run, self._analyst, body)
+        entry = log.follow(last, kind, dataset, run, self._analyst, body)
         self._books.apply(entry)
         self._entries.append(entry)

@@ -15,6 +15,8 @@ from sqlalchemy import ColumnElement, Connection, Select, exists, func, or_, sel
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
+from dagveil.privacy.ledger import entries as log
+from dagveil.privacy.ledger import schema as tables
 from dagveil.privacy.ledger.account import (
     Account,
     RunRecord,
@@ -29,30 +31,7 @@ from dagveil.privacy.ledger.account import (
 from dagveil.privacy.ledger.accounts import Books, Head, Verdict, verify_entries
 from dagveil.privacy.ledger.composition import Composition, price_run
 from dagveil.privacy.ledger.engine import LedgerEngine, open_engine
-from dagveil.privacy.ledger.entries import (
-    CHARGES,
-    Entry,
-    EntryKind,
-    budget_body,
-    charge,
-    check_analyst,
-    follow,
-    limit_body,
-    reservation_body,
-)
-from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, allow, allow_analyst, closed_run, no_roles, system_user
-from dagveil.privacy.ledger.schema import (
-    ENTRIES,
-    FACTS,
-    VERSION,
-    begin_history,
-    create_tables,
-    find_alteration,
-    find_odd_types,
-    read_version,
-    refuse_version,
-    write_entry,
-)
+from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, allow, allow_analyst, closed_run, system_user
 
 
 def memory_of(place: str) -> Path:
@@ -88,7 +67,7 @@ def lost_ledger(place: str, kept: Head, found: str) -> LedgerError:
     )
 
 
-_IS_CHARGE = ENTRIES.c.kind.in_([kind.value for kind in CHARGES])
+_IS_CHARGE = tables.ENTRIES.c.kind.in_([kind.value for kind in log.CHARGES])
 
 
 def connect(url_or_path: str | Path, wait_seconds: float, analyst: str | None) -> Ledger:
@@ -107,29 +86,30 @@ class SqlLedger(Ledger):
     def __init__(self, engine: LedgerEngine, analyst: str) -> None:
         self._engine = engine
         self._analyst = analyst
+        self.place = f"the SQLite file {engine.place}"
 
     @classmethod
     def prepare(cls, engine: LedgerEngine, analyst: str | None) -> SqlLedger:
         """Make or migrate the tables if need be, and check their version."""
         with engine.reading() as connection:
-            found = read_version(connection)
-        ledger = cls(engine, system_user() if analyst is None else check_analyst(analyst))
+            found = tables.read_version(connection)
+        ledger = cls(engine, system_user() if analyst is None else log.check_analyst(analyst))
         if found is None:
             kept = recall_head(engine.identity)
             if kept is not None:
                 raise lost_ledger(engine.identity, kept, "is gone or empty")
             with engine.writing() as connection:
                 ledger._set_up(connection)
-                found = read_version(connection)
-        if found != VERSION:
-            raise refuse_version(engine, str(found))
+                found = tables.read_version(connection)
+        if found != tables.VERSION:
+            raise tables.refuse_version(engine, str(found))
         return ledger
 
     def _set_up(self, connection: Connection) -> None:
-        if read_version(connection) is None:  # once more, now that nobody else can write
-            create_tables(connection)
-            connection.execute(FACTS.insert().values(name="version", value=VERSION))
-            write_entry(connection, begin_history(self._analyst))
+        if tables.read_version(connection) is None:  # once more, now that nobody else can write
+            tables.create_tables(connection)
+            connection.execute(tables.FACTS.insert().values(name="version", value=tables.VERSION))
+            tables.write_entry(connection, tables.begin_history(self._analyst))
 
     @property
     def analyst(self) -> str:
@@ -148,7 +128,7 @@ class SqlLedger(Ledger):
             account = read_books(connection, dataset).account(dataset)
             lifetime = allow(account, budget, composition)
             admit_lifetime(account, lifetime)
-            self._append(connection, EntryKind.BUDGET, dataset, None, budget_body(lifetime))
+            self._append(connection, log.EntryKind.BUDGET, dataset, None, log.budget_body(lifetime))
         self._note_head(limited=True)
 
     def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
@@ -160,16 +140,8 @@ class SqlLedger(Ledger):
             allowed = allow_analyst(account, limit)
             if allowed is not None:
                 admit_limit(account, analyst, allowed)
-            body = limit_body(check_analyst(analyst), allowed)
-            self._append(connection, EntryKind.LIMIT, dataset, None, body)
-
-    def grant(self, analyst: str) -> None:
-        """Refuse: a file has no roles."""
-        raise no_roles(f"the SQLite file {self._engine.place}")
-
-    def revoke(self, analyst: str) -> None:
-        """Refuse: a file has no roles."""
-        raise no_roles(f"the SQLite file {self._engine.place}")
+            body = log.limit_body(log.check_analyst(analyst), allowed)
+            self._append(connection, log.EntryKind.LIMIT, dataset, None, body)
 
     def account(self, dataset: str) -> Account:
         """Account of one data set, recomputed from the entries."""
@@ -180,20 +152,20 @@ class SqlLedger(Ledger):
     def history(self, dataset: str | None = None) -> tuple[RunRecord, ...]:
         """All runs, oldest first, of one data set or of all."""
         with self._engine.reading() as connection:
-            books = Books(_read(connection, select(ENTRIES).where(_about(dataset))))
+            books = Books(_read(connection, select(tables.ENTRIES).where(_about(dataset))))
         return tuple(run.record() for _, run in sorted(books.runs.items()))
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[log.Entry, ...]:
         """All entries, oldest first."""
         with self._engine.reading() as connection:
-            return tuple(_read(connection, select(ENTRIES)))
+            return tuple(_read(connection, select(tables.ENTRIES)))
 
     def verify(self, kept: Head | None = None) -> Verdict:
         """Say whether the history is whole, without holding all of it in memory; the head noted here counts too."""
         with self._engine.reading() as connection:
             kept = kept or recall_head(self._engine.identity)
-            verdict = verify_entries(_read(connection, select(ENTRIES)), kept)
-            problem = verdict.problem or find_alteration(connection) or find_odd_types(connection)
+            verdict = verify_entries(_read(connection, select(tables.ENTRIES)), kept)
+            problem = verdict.problem or tables.find_alteration(connection) or tables.find_odd_types(connection)
         return replace(verdict, problem=problem)
 
     def head(self) -> Head:
@@ -207,7 +179,9 @@ class SqlLedger(Ledger):
     def datasets(self) -> tuple[str, ...]:
         """Names of all data sets, sorted."""
         with self._engine.reading() as connection:
-            names = connection.scalars(select(ENTRIES.c.dataset).where(ENTRIES.c.dataset != "").distinct())
+            names = connection.scalars(
+                select(tables.ENTRIES.c.dataset).where(tables.ENTRIES.c.dataset != "").distinct()
+            )
             return tuple(sorted(names))
 
     def reserve(
@@ -215,15 +189,15 @@ class SqlLedger(Ledger):
     ) -> LedgerRun:
         """Reserve a run's whole budget in one atomic step, or raise BudgetExceededError."""
         dataset = check_name(dataset)
-        body = reservation_body(budget, terms, accounting, method, software)
+        body = log.reservation_body(budget, terms, accounting, method, software)
         price = price_run(budget, accounting)
         with self._engine.writing() as connection:
             self._lock(connection)
             self._check_remembered(connection)
             account = read_books(connection, dataset).account(dataset)
             admit(account, budget, price, terms, self._analyst)
-            number = 1 + (connection.scalar(select(func.max(ENTRIES.c.run))) or 0)
-            self._append(connection, EntryKind.RESERVE, dataset, number, body)
+            number = 1 + (connection.scalar(select(func.max(tables.ENTRIES.c.run))) or 0)
+            self._append(connection, log.EntryKind.RESERVE, dataset, number, body)
         self._note_head(limited=account.lifetime is not None)
         return LedgerRun(self, number, dataset, budget)
 
@@ -234,12 +208,12 @@ class SqlLedger(Ledger):
             books = read_books(connection, dataset)
             stale = [run for run in books.runs.values() if run.state is RunState.OPEN and not run.charges]
             for run in stale:
-                self._append(connection, EntryKind.RELEASE, run.dataset, run.number, "{}")
+                self._append(connection, log.EntryKind.RELEASE, run.dataset, run.number, "{}")
         return len(stale)
 
     def record_event(self, run_id: int, event: Event) -> None:
         """Write an event of an open run durably; LedgerError if the run is not open."""
-        kind, body = charge(event)
+        kind, body = log.charge(event)
         with self._engine.writing() as connection:
             self._lock(connection)
             dataset = _open_in(connection, run_id)
@@ -253,8 +227,8 @@ class SqlLedger(Ledger):
             self._lock(connection)
             dataset = _open_in(connection, run_id)
             if dataset is not None:
-                touched = connection.scalar(select(exists().where(ENTRIES.c.run == run_id, _IS_CHARGE)))
-                kind = EntryKind.CLOSE if touched else EntryKind.RELEASE
+                touched = connection.scalar(select(exists().where(tables.ENTRIES.c.run == run_id, _IS_CHARGE)))
+                kind = log.EntryKind.CLOSE if touched else log.EntryKind.RELEASE
                 self._append(connection, kind, dataset, run_id, "{}")
         self._note_head()
 
@@ -268,50 +242,60 @@ class SqlLedger(Ledger):
         kept = recall_head(self._engine.identity)
         if kept is None:
             return
-        digest = connection.scalar(select(ENTRIES.c.digest).where(ENTRIES.c.seq == kept.seq))
+        digest = connection.scalar(select(tables.ENTRIES.c.digest).where(tables.ENTRIES.c.seq == kept.seq))
         if digest != kept.digest:
             raise lost_ledger(self._engine.identity, kept, "has lost entries or is another one")
 
     def _lock(self, connection: Connection) -> None:
         """Keep others from adding entries until the transaction ends; SQLite's writing transactions do so anyway."""
 
-    def _append(self, connection: Connection, kind: EntryKind, dataset: str, run: int | None, body: str) -> int:
+    def _append(self, connection: Connection, kind: log.EntryKind, dataset: str, run: int | None, body: str) -> int:
         """Add an entry in the writing transaction, and return the number of its run."""
-        altered = find_alteration(connection)
+        altered = tables.find_alteration(connection)
         if altered is not None:
             raise LedgerError(f"{altered}, so the ledger {self._engine.place} cannot be trusted; nothing was drawn.")
-        write_entry(connection, follow(_last_entry(connection), kind, dataset, run, self._analyst, body))
+        tables.write_entry(connection, log.follow(_last_entry(connection), kind, dataset, run, self._analyst, body))
         return 0 if run is None else run
 
 
 def _about(dataset: str | None) -> ColumnElement[bool]:
-    return true() if dataset is None else ENTRIES.c.dataset == tidy_name(dataset)
+    return true() if dataset is None else tables.ENTRIES.c.dataset == tidy_name(dataset)
 
 
 def read_books(connection: Connection, dataset: str | None) -> Books:
     """Read the accounts; of each run's charges only the first, since more change no sum."""
-    first = select(func.min(ENTRIES.c.seq)).where(_about(dataset), _IS_CHARGE).group_by(ENTRIES.c.run, ENTRIES.c.kind)
-    return Books(_read(connection, select(ENTRIES).where(_about(dataset), or_(~_IS_CHARGE, ENTRIES.c.seq.in_(first)))))
+    first = (
+        select(func.min(tables.ENTRIES.c.seq))
+        .where(_about(dataset), _IS_CHARGE)
+        .group_by(tables.ENTRIES.c.run, tables.ENTRIES.c.kind)
+    )
+    return Books(
+        _read(
+            connection, select(tables.ENTRIES).where(_about(dataset), or_(~_IS_CHARGE, tables.ENTRIES.c.seq.in_(first)))
+        )
+    )
 
 
-def _read(connection: Connection, wanted: Select[Any]) -> Iterable[Entry]:
-    for row in connection.execute(wanted.order_by(ENTRIES.c.seq)):
+def _read(connection: Connection, wanted: Select[Any]) -> Iterable[log.Entry]:
+    for row in connection.execute(wanted.order_by(tables.ENTRIES.c.seq)):
         try:
             # SQLite keeps what was put in by hand whatever its type
-            kind, run = EntryKind(row.kind), None if row.run is None else int(row.run)
+            kind, run = log.EntryKind(row.kind), None if row.run is None else int(row.run)
         except ValueError:
-            kind, run = EntryKind.UNREADABLE, None
+            kind, run = log.EntryKind.UNREADABLE, None
         texts = (row.analyst, row.body, row.recorded, row.previous, row.digest)
-        yield Entry(int(row.seq), kind, str(row.dataset), run, *map(str, texts))
+        yield log.Entry(int(row.seq), kind, str(row.dataset), run, *map(str, texts))
 
 
-def _last_entry(connection: Connection) -> Entry | None:
-    last = select(func.max(ENTRIES.c.seq)).scalar_subquery()
-    return next(iter(_read(connection, select(ENTRIES).where(ENTRIES.c.seq == last))), None)
+def _last_entry(connection: Connection) -> log.Entry | None:
+    last = select(func.max(tables.ENTRIES.c.seq)).scalar_subquery()
+    return next(iter(_read(connection, select(tables.ENTRIES).where(tables.ENTRIES.c.seq == last))), None)
 
 
 def _open_in(connection: Connection, run_id: int) -> str | None:
     """Return the data set of a run if the run is open."""
-    rows = connection.execute(select(ENTRIES.c.kind, ENTRIES.c.dataset).where(ENTRIES.c.run == run_id, ~_IS_CHARGE))
+    rows = connection.execute(
+        select(tables.ENTRIES.c.kind, tables.ENTRIES.c.dataset).where(tables.ENTRIES.c.run == run_id, ~_IS_CHARGE)
+    )
     found = {row.kind: str(row.dataset) for row in rows}
-    return found.get(EntryKind.RESERVE.value) if len(found) == 1 else None
+    return found.get(log.EntryKind.RESERVE.value) if len(found) == 1 else None

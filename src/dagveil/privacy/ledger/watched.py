@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
-from dagveil.privacy.ledger.account import Account, RunRecord, Terms
-from dagveil.privacy.ledger.accounts import Head
-from dagveil.privacy.ledger.composition import Composition
-from dagveil.privacy.ledger.entries import Entry
+from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.ledger import Ledger, LedgerRun
 from dagveil.progress import CancelSignal
+
+
+def _forward(name: str) -> Any:
+    """Make a method that the other ledger answers."""
+    return lambda ledger, *arguments: getattr(ledger._books, name)(*arguments)
 
 
 class WatchedLedger(Ledger):
@@ -52,46 +55,14 @@ class WatchedLedger(Ledger):
         with self._signal.shield():
             self._books.close_run(run_id)
 
-    def set_budget(self, dataset: str, budget: Budget, composition: Composition | None = None) -> None:
-        """Set the lifetime budget of a data set."""
-        self._books.set_budget(dataset, budget, composition)
-
-    def set_limit(self, dataset: str, analyst: str, limit: Budget | None) -> None:
-        """Set what one analyst may spend on a data set."""
-        self._books.set_limit(dataset, analyst, limit)
-
-    def grant(self, analyst: str) -> None:
-        """Let a database role spend."""
-        self._books.grant(analyst)
-
-    def revoke(self, analyst: str) -> None:
-        """Take a grant back."""
-        self._books.revoke(analyst)
-
-    def account(self, dataset: str) -> Account:
-        """Account of one data set."""
-        return self._books.account(dataset)
-
-    def history(self, dataset: str | None = None) -> tuple[RunRecord, ...]:
-        """All runs, oldest first."""
-        return self._books.history(dataset)
-
-    def entries(self) -> tuple[Entry, ...]:
-        """All entries, oldest first."""
-        return self._books.entries()
-
-    def head(self) -> Head:
-        """Return number and digest of the last entry."""
-        return self._books.head()
-
-    def datasets(self) -> tuple[str, ...]:
-        """Names of all data sets."""
-        return self._books.datasets()
-
-    def abandon_untouched(self, dataset: str | None = None) -> int:
-        """Release open runs that have no event."""
-        return self._books.abandon_untouched(dataset)
-
-    def close(self) -> None:
-        """Let go of files and connections."""
-        self._books.close()
+    set_budget = _forward("set_budget")
+    set_limit = _forward("set_limit")
+    grant = _forward("grant")
+    revoke = _forward("revoke")
+    account = _forward("account")
+    history = _forward("history")
+    entries = _forward("entries")
+    head = _forward("head")
+    datasets = _forward("datasets")
+    abandon_untouched = _forward("abandon_untouched")
+    close = _forward("close")

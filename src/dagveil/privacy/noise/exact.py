@@ -185,7 +185,7 @@ WORD: Final = 64
 LARGEST: Final = 2**63 - 1
 
 
-class ExactNoise:
+class ExactNoise(source.NoiseSource):
     """Exact integer noise from a source of bits.
 
     Its running time depends on the draws: do not let strangers time single draws.
@@ -206,14 +206,6 @@ class ExactNoise:
     def private(self) -> bool:
         """Whether the bits come from the operating system."""
         return self._bits.private
-
-    def representable_variance(self, variance: Fraction) -> Fraction:
-        """Smallest variance at or above the wanted one that every source realises exactly."""
-        return source.representable_variance(variance)
-
-    def representable_scale(self, scale: Fraction) -> Fraction:
-        """Smallest scale at or above the wanted one that every source realises exactly."""
-        return source.representable_scale(scale)
 
     def discrete_gaussian(self, variance: Fraction, size: int) -> NDArray[np.int64]:
         """Draw integers with probability in proportion to exp(−y²/(2 variance))."""
@@ -259,7 +251,8 @@ class ExactNoise:
         while filled < size:
             count = min(CHUNK, size - filled)
             magnitude = self._magnitudes(law, count)
-            negative = self._signs(len(magnitude))
+            words = self._bits.words(-(-len(magnitude) // WORD))
+            negative = np.unpackbits(words.view(np.uint8), count=len(magnitude)).astype(np.bool_)
             signed = np.where(negative, -magnitude, magnitude)[~(negative & (magnitude == 0))]
             drawn[filled : filled + len(signed)] = signed
             filled += len(signed)
@@ -314,7 +307,3 @@ class ExactNoise:
 
     def _looks(self, count: int) -> NDArray[np.int64]:
         return (self._bits.words(count) >> np.uint64(WORD - self._look)).astype(np.int64)
-
-    def _signs(self, count: int) -> NDArray[np.bool_]:
-        words = self._bits.words(-(-count // WORD))
-        return np.unpackbits(words.view(np.uint8), count=count).astype(np.bool_)

@@ -15,7 +15,7 @@ from dagveil.privacy.noise import source
 from dagveil.privacy.noise.exact import ExactNoise, SystemBits
 
 
-class OpendpNoise:
+class OpendpNoise(source.NoiseSource):
     """Discrete Gaussian and Laplace noise from OpenDP; uniform and Bernoulli draws from the operating system.
 
     OpenDP takes its scale as a float and samples for exactly that number, so only representable scales are accepted.
@@ -34,19 +34,12 @@ class OpendpNoise:
         """Name of the sampler that draws those."""
         return self._exact.name
 
-    def representable_variance(self, variance: Fraction) -> Fraction:
-        """Smallest variance at or above the wanted one that every source realises exactly."""
-        return source.representable_variance(variance)
-
-    def representable_scale(self, scale: Fraction) -> Fraction:
-        """Smallest scale at or above the wanted one that every source realises exactly."""
-        return source.representable_scale(scale)
-
     def discrete_gaussian(self, variance: Fraction, size: int) -> NDArray[np.int64]:
         """Draw integers with probability in proportion to exp(−y²/(2 variance))."""
         if source.representable_variance(variance) != variance:
             raise BudgetError("OpenDP cannot realise this variance exactly; ask representable_variance for one it can.")
-        return _sample(_gaussian(float(_exact_root(variance))), size)
+        root = Fraction(math.isqrt(variance.numerator), math.isqrt(variance.denominator))
+        return _sample(_gaussian(float(root)), size)
 
     def discrete_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """Draw integers with probability in proportion to exp(−|y|/scale)."""
@@ -63,11 +56,6 @@ class OpendpNoise:
         """Draw true with probability p."""
         self.was_helped = True
         return self._exact.bernoulli(p, size)
-
-
-def _exact_root(variance: Fraction) -> Fraction:
-    """Root of the square of a fraction."""
-    return Fraction(math.isqrt(variance.numerator), math.isqrt(variance.denominator))
 
 
 def _sample(measurement: Any, size: int) -> NDArray[np.int64]:

@@ -34,9 +34,11 @@ class NoiseSource(Protocol):
 
     def representable_variance(self, variance: Fraction) -> Fraction:
         """Smallest variance at or above the wanted one that every source realises exactly."""
+        return representable_variance(variance)
 
     def representable_scale(self, scale: Fraction) -> Fraction:
         """Smallest scale at or above the wanted one that every source realises exactly."""
+        return representable_scale(scale)
 
     def discrete_gaussian(self, variance: Fraction, size: int) -> NDArray[np.int64]:
         """Draw integers with probability in proportion to exp(−y²/(2 variance))."""
