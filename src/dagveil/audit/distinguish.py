@@ -1,7 +1,4 @@
-"""Telling two tables apart by what runs on them gave out, and what the best attack could prove with so many runs.
-
-An event is chosen on half of the runs and judged on the rest: counted there, it proves a lower bound on epsilon.
-"""
+"""Choose the best event on every other run, by a feature or a linear score of all, and judge on the others."""
 
 from __future__ import annotations
 
@@ -49,10 +46,7 @@ def find_rates(hits: ArrayLike, runs: int, confidence: float = CONFIDENCE) -> tu
 def bound_epsilon(
     hits: ArrayLike, other_hits: ArrayLike, runs: int, other_runs: int, delta: float, confidence: float = CONFIDENCE
 ) -> Floats:
-    """Return the epsilon that an event proves at least: ln((p − delta)/q), p and q at the unlucky ends.
-
-    The event came so often in the runs on either table. The confidence is that of both rates together.
-    """
+    """Return the epsilon that an event proves: ln((p − delta)/q) at the unlucky ends, at one joint confidence."""
     low, _ = find_rates(hits, runs, confidence)
     _, high = find_rates(other_hits, other_runs, confidence)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -91,12 +85,7 @@ class _Event:
 
 
 def distinguish(first: Floats, second: Floats, names: tuple[str, ...], delta: float) -> Attack:
-    """Attack: choose the best event on every other run, and judge it on the others.
-
-    Candidates are each feature, and a linear score of all of them, above or below any threshold.
-
-    Rows are features of independent runs on either table, and delta is that of the claim.
-    """
+    """Choose the best event on every other run, by a feature or a linear score of all, and judge on the others."""
     if min(len(first), len(second)) < FEWEST_RUNS or first.shape[1] != second.shape[1]:
         raise DataError(f"an attack needs at least {FEWEST_RUNS} runs on each table, with the same features")
     event = _choose(first[::2], second[::2], names, delta)
@@ -198,10 +187,7 @@ def _draw_sampled(event: SubsampledGaussian, on_second: bool, mirrored: bool, rn
 
 
 def _prove(losses: Floats, runs: int, delta: float) -> float:
-    """Return the best bound over events "the loss is at least so much", at their expected numbers of hits.
-
-    On the other table such an event has the probability E[exp(−loss)] over it, so the same draws tell both rates.
-    """
+    """Return the best bound over events "loss ≥ t"; elsewhere they have probability E[exp(−loss)] over the event."""
     ordered = np.sort(losses)[::-1]
     # an event takes all draws that are equal
     last = np.flatnonzero(np.append(np.diff(ordered) < 0.0, True))

@@ -80,11 +80,7 @@ def _scales_in_records(recording: Recording) -> list[float]:
 
 
 def _read_answer(answer: Answer, recording: Recording, *rest: Any) -> Exact:
-    """Read a score with Laplace noise, in records.
-
-    Draws come in blocks, so the answer tells the scale. If nothing of that scale was drawn for answers so far, the
-    smallest that was drawn counts.
-    """
+    """Read a score in records; draws come in blocks, so the scale told counts if it was drawn, else the smallest."""
     drawn = recording.answer_scales
     drawn += _scales_in_records(recording)
     told = answer.deviation / math.sqrt(2.0)
@@ -108,10 +104,7 @@ def _read_notes(answer: int, recording: Recording, *rest: Any) -> Exact:
 
 
 def _read_round(answer: bool, recording: Recording, rounds: AuditedRounds, given: tuple[Any, ...]) -> Exact:
-    """Read a score that met a threshold, and the scales of threshold and questions, in records, as they were drawn.
-
-    Draws come in blocks: the first question draws one for the threshold and then one for the questions.
-    """
+    """Read a score in records, and the scales of threshold and questions as the first question draws them."""
     drawn = _scales_in_records(recording)
     if rounds.scales is None:
         rounds.scales = (drawn[0], drawn[-1]) if drawn else (0.0, 0.0)
@@ -232,10 +225,7 @@ FREE: Final = frozenset({"open_as_published", "critical_score"})
 
 
 def recorded(**opened: type) -> Callable[[Kind], Kind]:
-    """Put every door of the class above behind the recording; one that has no reader and opens nothing is an error.
-
-    For each door that opens a session or its like, `opened` has the class that records what is asked there.
-    """
+    """Put every door of the class above behind the recording; `opened` has classes for what doors open."""
 
     def record(kind: Kind) -> Kind:
         above = kind.__mro__[1]

@@ -68,10 +68,7 @@ def examine_method(
     *,
     calibration: Calibration = Calibration.SOUND,
 ) -> Certificate:
-    """Audit a method.
-
-    Without a plan the audit is quick. Of a run as published the publication's own claims are tried.
-    """
+    """Audit a method, quickly without a plan; of a run as published the publication's own claims are tried."""
     plan = plan or Plan()
     chosen = dict(options or {})
     read_settings(method, calibration, chosen)

@@ -158,10 +158,7 @@ class MemberBlock(msgspec.Struct, frozen=True):
 
 
 class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What an attacker, who saw the answers or the graph only, made of the judged trials.
-
-    Area and advantage come with 95 % intervals, and with the most that the claim allows.
-    """
+    """What an attacker made of the judged trials, with 95 % intervals and the most that the claim allows."""
 
     kind: neighbours.DataKind
     relation: Relation
@@ -251,10 +248,7 @@ def membership_kind(method: Method) -> neighbours.DataKind:
 def infer_membership(
     job: AttackJob, trials: int, store: BlockStore | None = None, workers: int = 1, progress: Progress = silent
 ) -> tuple[Membership, ...]:
-    """Try so many times, half of them with the record, and say how well both attackers did.
-
-    What an attacker fits, he fits on half of the trials. He is judged on the others.
-    """
+    """Say how well both attackers did: they fit on half of the trials, and are judged on the others."""
     if trials < FEWEST_TRIALS:
         raise DataError(f"membership inference needs at least {FEWEST_TRIALS} trials, not {trials}")
     tasks = [MemberBlock(job, number) for number in range(-(-trials // BLOCK))]

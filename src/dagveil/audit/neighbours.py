@@ -57,10 +57,7 @@ class DataKind(enum.Enum):
 
 
 class AlignedTable(MemoryTable):
-    """A table whose parts and slots keep the order of the rows: slower than its parent, and the same row by row.
-
-    Its slots must be at least as many as its rows, so that the same rows fill them in its parent.
-    """
+    """A table whose parts and slots keep the rows' order; it needs at least as many slots as rows."""
 
     def __init__(self, encoded: EncodedColumns, schema: Schema) -> None:
         super().__init__(encoded, schema)
@@ -256,10 +253,7 @@ class Case:
 
 
 def attack_cases(method: Method, effort: Effort, options: Mapping[str, Setting]) -> tuple[Case, ...]:
-    """Return what is attacked: the sharp cases, and in a full audit ordinary tables with settings as they are given.
-
-    Settings that are given stand above those of a case. A method that has no case of its own gets ordinary tables.
-    """
+    """Return the sharp cases, in a full audit or without any ordinary tables too; given settings win."""
     cases = [
         Case(kind, relation, {**chosen, **options})
         for kind, chosen in ((DataKind(case.kind), case.options) for case in method.sharp)

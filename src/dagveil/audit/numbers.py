@@ -110,10 +110,7 @@ def _look_at_products(
     declare: Callable[[Relation], float],
     domain: Domain = Domain.ANY,
 ) -> Look:
-    """Return the search for a sum of outer products of rows, of which the upper triangle counts.
-
-    The diagonal has noise of twice the variance, so it weighs 1/√2.
-    """
+    """Search sums of outer products, upper triangle; the diagonal weighs 1/√2: its noise has twice the variance."""
 
     def weigh(products: np.ndarray) -> Floats:
         rows, columns = np.triu_indices(products.shape[-1])
@@ -249,10 +246,7 @@ def _multiply(features: Floats) -> Floats:
 
 
 def _batch_root_hsic(tables: Floats, kernel: KernelFeatures, permutations: NDArray[np.intp]) -> Floats:
-    """Measure the twin of root HSIC: for the pairs as they are, then for each permutation of the first column.
-
-    The squared length of a cross-covariance is the sum over products of Gram matrices: few rows make these small.
-    """
+    """Measure root HSIC for pairs as they are and for each permutation, by Gram matrices: few rows make them small."""
     batch, slots, _ = tables.shape
     mapped = [_map(kernel, tables[:, :, column]) for column in (0, 1)]
     first, second = (_multiply(features - features.mean(axis=1, keepdims=True)) for features in mapped)
@@ -310,10 +304,7 @@ def _residual_statistics() -> list[AuditedStatistic]:
 
 
 def _batch_rank_scores(tables: Floats) -> Floats:
-    """Measure the twin of the rank score of residuals: the second column's sizes against the first column.
-
-    Spearman's correlation by centred midranks has the factor 12 over the cube of the slots.
-    """
+    """Measure rank scores of residuals: Spearman's correlation by centred midranks has the factor 12/slots³."""
     column, sizes = tables[:, :, 0], np.abs(tables[:, :, 1])
     centred = [_centre_midranks(values) for values in (column, np.abs(column), sizes)]
     products = [np.abs((ranks * centred[2]).sum(axis=1)) for ranks in centred[:2]]

@@ -25,10 +25,7 @@ Content = TypeVar("Content")
 
 
 class BlockStore:
-    """Finished blocks by the task that they answer: in one SQLite file, or in memory only.
-
-    The file is made if there is none; None keeps nothing beyond this process.
-    """
+    """Finished blocks by the task that they answer: in an SQLite file, which is made, or in memory."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path

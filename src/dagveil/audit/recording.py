@@ -241,10 +241,7 @@ class Recording:
         compute: Callable[[], Answer],
         read: Callable[[Answer, Recording], Exact],
     ) -> Answer:
-        """Put one question through a door; on a replay return the answer on the recording.
-
-        The last argument reads numbers from an answer, with the help of this recording's notes and draws.
-        """
+        """Put one question through a door, on a replay with the recorded answer; `read` reads its numbers."""
         expected = self._start(door, asked)
         try:
             answer = compute()

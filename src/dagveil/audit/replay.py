@@ -152,10 +152,7 @@ class RepeatableRun:
         raise MethodError(f"{self.method.name} neither asks nor releases, so there is nothing to audit")
 
     def replay(self, table: Table, told: Sequence[Exchange]) -> list[Exchange]:
-        """Return the exchanges of a run again, on this table and with the exact answers.
-
-        It stops after the last answer: what a method makes of its answers is known from the run itself.
-        """
+        """Return the exchanges of a run with this table's exact answers; it stops after the last answer."""
         recording = Recording(_SILENT, told, End.LAST_ANSWER)
         with suppress(Finished):
             self.run(table, recording)
@@ -275,10 +272,7 @@ def _measure_smooth(first: Exact, second: Exact, events: Sequence[Event]) -> flo
 
 
 def find_unpaid(exchanges: Sequence[Exchange]) -> list[str]:
-    """Return what was answered without a charge that covers it: no event, or noise of another law.
-
-    A question to a sparse vector is covered by the charge that started its round.
-    """
+    """Return what no charge covers: no event, or another law; a round's charge covers all of its questions."""
     unpaid = []
     round_is_open = False
     for place, exchange in enumerate(exchanges, start=1):

@@ -135,11 +135,7 @@ def _match(noise: Floats, numbers: Floats) -> NDArray[np.intp] | None:
 
 
 class AttackJob(msgspec.Struct, frozen=True):
-    """What is attacked; two jobs that are equal have the same runs.
-
-    The claim is written as exact fractions. Runs are seeded by the seed, the table and their number, each for
-    itself.
-    """
+    """What is attacked, the claim in exact fractions; equal jobs have the same runs, each seeded by itself."""
 
     method: str
     kind: DataKind
@@ -211,10 +207,7 @@ def run_block(block: AttackBlock) -> Rows:
 def collect_runs(
     job: AttackJob, runs: int, store: BlockStore | None = None, workers: int = 1, progress: Progress = silent
 ) -> tuple[Floats, Floats]:
-    """Return the features of so many runs on either table, one row each; rounded up to whole blocks.
-
-    What the store has of this job already is not done again.
-    """
+    """Return the features of so many runs on either table, in whole blocks; the store's are not done again."""
     size = BLOCK if runs < MANY_RUNS else LARGE_BLOCK
     conduct = choose_conduct(job, runs)
     tasks = [AttackBlock(job, table, number, size, conduct) for number in range(-(-runs // size)) for table in (0, 1)]

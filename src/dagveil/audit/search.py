@@ -91,10 +91,7 @@ Look = Callable[[Relation, int, np.random.Generator], tuple[Found, float]]
 
 @dataclass(frozen=True, slots=True)
 class AuditedStatistic:
-    """A statistic whose sensitivity can be searched, under the relations that it is declared for.
-
-    The function is that of the sensitivity, as docs/guarantees.md names it.
-    """
+    """A statistic whose sensitivity, the function as docs/guarantees.md names it, can be searched."""
 
     name: str
     function: str

@@ -52,10 +52,7 @@ class TableSearch:
         self._groups = np.arange(cells) // (cells // self.parts)
 
     def run(self, pairs: int, sizes: tuple[int, ...], rng: np.random.Generator) -> Found:
-        """Search: all small tables, extreme ones, random ones, and uphill from the best, until the pairs are used up.
-
-        Extreme tables are tried in any case: most bounds are attained there. Sizes are those of the larger tables.
-        """
+        """Search small tables, extreme ones in any case, since most bounds are attained there, random ones, uphill."""
         self._enumerate(_ENUMERATED_SHARE * pairs)
         for size in sizes:
             extremes = _extremes(self.shape, size)

@@ -40,10 +40,7 @@ MOST_KNOWN: Final = 10_000  # courses of runs whose log-likelihood ratios an att
 
 
 def compare_answers(told: Sequence[Exchange], first: Sequence[Exchange], second: Sequence[Exchange]) -> float:
-    """Return by how much all answers with noise of their own speak for the second table: a log-likelihood ratio.
-
-    The replays on both tables have the exact answers.
-    """
+    """Return how much answers with noise of their own speak for the second table, given both replays."""
     return float(
         sum(
             _compare(exchange, one, other)

@@ -86,10 +86,7 @@ class Curator:
     def count_tables(
         self, column_sets: Sequence[tuple[str, ...]], share: Fraction, label: str
     ) -> tuple[NoisyCounts, ...]:
-        """Release the tables of counts of several sets of columns.
-
-        `share` is the share of the run's whole budget that all tables together may cost.
-        """
+        """Release the tables of several sets of columns, all together for this share of the run's budget."""
         if not column_sets:
             return ()
         cells = sum(map(math.prod, table_shapes(self.schema, column_sets)))
@@ -99,10 +96,7 @@ class Curator:
     def interactions(
         self, pairs: Sequence[tuple[str, str]], share: Fraction, label: str
     ) -> tuple[NoisyInteractions, ...]:
-        """Release what the tables of pairs of columns hold beyond their margins.
-
-        Noise is scaled to each table's size, so that every interaction is equally sharp in counts.
-        """
+        """Release what tables of pairs hold beyond their margins, with noise equally sharp in counts."""
         levels = self._levels(pairs)
         sensitivity = contingency.interactions_squared_sensitivity(self.relation, pairs, levels)
         return self._release_centred(list(pairs), sensitivity, share, label)
@@ -151,10 +145,7 @@ class Curator:
         return NoisyMoments(rows.columns, rows.centers, rows.spreads, *ball, *noisy)
 
     def ask_questions(self, statistic: Statistic) -> QuestionSession:
-        """Return a question session: adaptive questions, each charged to this curator's filter.
-
-        A statistic whose sensitivity makes it useless is refused with the reason.
-        """
+        """Return adaptive questions, each charged; a statistic that is useless with noise is refused."""
         reason = statistic.refusal(self.relation)
         if reason is not None:
             raise MethodError(f"{statistic.name} cannot be asked about with noise: {reason}")
@@ -228,10 +219,7 @@ class Curator:
     def _release_centred(
         self, column_sets: Sequence[tuple[str, ...]], sensitivity: Fraction, share: Fraction, label: str
     ) -> tuple[NoisyInteractions, ...]:
-        """Release centred tables with noise in proportion to their size, so that all are equally sharp in counts.
-
-        The squared sensitivity is that of the tables in counts.
-        """
+        """Release centred tables, all equally sharp in counts, where the squared sensitivity is theirs."""
         shapes = table_shapes(self.schema, column_sets)
         sizes = [math.prod(shape) for shape in shapes]
         self._check_cells(label, sum(sizes), len(sizes))

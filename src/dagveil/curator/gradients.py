@@ -33,10 +33,7 @@ class GradientQuestions:
     def gradient(
         self, weights: NDArray[np.float64], clip: float, share: Fraction, label: str
     ) -> tuple[NDArray[np.float64], float]:
-        """Return the noisy sum over rows of clipped gradients of ½‖z − zW‖², and the deviation of its noise.
-
-        `clip` is the largest length of one record's gradient, `share` that of the run's whole budget.
-        """
+        """Return the noisy sum over rows of gradients of ½‖z − zW‖², clipped to a length, and its deviation."""
         plan = GradientPlan(self._rows, tuple(tuple(row) for row in weights.tolist()), clip)
         plan.check_reach()
         exact = self._table.gradients(plan)

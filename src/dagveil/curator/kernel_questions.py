@@ -53,10 +53,7 @@ class NoisySums:
     variance_second: float
 
     def centre(self, slots: int, spread: float) -> tuple[float, float]:
-        """Return Σ uv − m ū v̄ with estimated means, and the variance that noise gives it.
-
-        `spread` is how far the mean of clipped residuals is from 0, usually; noisy means are shrunk accordingly.
-        """
+        """Return Σ uv − m ū v̄, with means shrunk to their usual spread around 0, and the noise's variance."""
         (u, spread_u), (v, spread_v) = (
             _shrink(total / slots, variance / slots**2, spread**2)
             for total, variance in ((self.first, self.variance_first), (self.second, self.variance_second))
@@ -129,10 +126,7 @@ class NoisyDifference:
 
 
 class KernelQuestions:
-    """Questions to one table by kernels and residuals.
-
-    Rows are levelled to a public number of slots, and have the same sensitivities under both relations.
-    """
+    """Kernel questions about rows on a public number of slots: sensitivities hold under both relations."""
 
     def __init__(self, table: Table, relation: Relation, slots: int, gate: Gate) -> None:
         check_slots(slots)
@@ -211,10 +205,7 @@ class KernelQuestions:
     def hsic_difference(
         self, x: str, y: str, epsilon: Fraction, regression: Regression, bandwidth: float, label: str
     ) -> NoisyDifference:
-        """Return the root HSIC of x and the residual of y, less that of y and the residual of x, with noise.
-
-        Below zero speaks for x → y: there the residual is the more independent one.
-        """
+        """Return the root HSIC of x and y's residual less that of y and x's: below zero speaks for x → y."""
         cause, rest = kernel_features(bandwidth, COLUMN_REACH), kernel_features(bandwidth, RESIDUAL_REACH)
         nothing = np.empty((0, self.slots), dtype=np.intp)
         value = sensitivity = 0.0

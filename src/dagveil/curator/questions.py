@@ -54,10 +54,7 @@ class Sample:
 
 
 class QuestionSession:
-    """Questions to one table with one statistic.
-
-    The larger the statistic, the more dependent.
-    """
+    """Questions to one table with one statistic: the larger, the more dependent."""
 
     def __init__(self, table: Table, relation: Relation, statistic: Statistic, gate: Gate) -> None:
         self._relation = relation
@@ -98,10 +95,7 @@ class QuestionSession:
         return min(max(released / GRID, 0.0), 1.0)
 
     def answer_from_sample(self, question: Question, rate: Fraction, variance: Fraction, label: str) -> Answer:
-        """Return the score of a fresh Poisson sub-sample with Gaussian noise.
-
-        Each record is kept with probability `rate`; the variance is that of the noise, in squared records.
-        """
+        """Return the score of a fresh Poisson sub-sample with Gaussian noise of a variance in records²."""
         if self._relation is not Relation.ADD_REMOVE:
             raise BudgetError(
                 "Poisson sub-samples are accounted for under add/remove neighbours only; declare that relation in the "
@@ -130,10 +124,7 @@ class QuestionSession:
         return ThresholdRounds(self, vector, own, rate)
 
     def choose_number(self, options: Sequence[Sequence[tuple[Question, float]]], epsilon: Fraction, label: str) -> int:
-        """Choose, by the exponential mechanism, how many neighbours of a column look independent of it.
-
-        For each neighbour `options` has the questions about it, each with its threshold in records.
-        """
+        """Choose how many neighbours look independent, from each one's questions with thresholds in records."""
         # sorted utilities move no further than the utilities themselves
         best = sorted((max(self._utility(*asked) for asked in questions) for questions in options), reverse=True)
         # t neighbours fit if the t-th utility is above zero and the next one below
@@ -204,10 +195,7 @@ class QuestionSession:
 
 
 class ThresholdRounds:
-    """A sparse vector over questions: tells which ones look independent; a round ends with the first that does.
-
-    `own_epsilons` are those of threshold and questions, on the sub-sample.
-    """
+    """A sparse vector over questions: tells which look independent; a round ends with the first that does."""
 
     def __init__(
         self, session: QuestionSession, vector: SparseVector, own_epsilons: tuple[Fraction, Fraction], rate: Fraction

@@ -50,10 +50,7 @@ def list_chunks(cells: pa.ChunkedArray) -> list[pa.Array]:
 
 
 def simplify_type(array: pa.Array) -> pa.Array:
-    """Turn types that few functions of Arrow accept into plain ones with the same values.
-
-    No conversion here can fail because of a value.
-    """
+    """Turn types that few functions of Arrow accept into plain ones; no conversion can fail because of a value."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name.startswith("arrow."):
         return simplify_type(array.storage)

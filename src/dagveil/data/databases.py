@@ -31,10 +31,7 @@ def is_postgres(place: str) -> bool:
 
 
 class SqliteTable(LocalRows):
-    """A table or view of an SQLite database. Cells have types of their own there, and each is read by itself.
-
-    All questions see the same rows, those of the moment at which the table was opened.
-    """
+    """An SQLite table or view; each cell is read by itself, and all rows as of when it was opened."""
 
     def __init__(self, path: Path, table: str, columns: Sequence[str]) -> None:
         self._path = path
@@ -69,12 +66,7 @@ class SqliteTable(LocalRows):
 
 
 class PostgresTable(LocalRows):
-    """A table or view of a PostgreSQL database. Every cell is read as the text that the server writes for it.
-
-    All questions see the same rows, those of the moment at which the table was opened.
-
-    The table's name has its schema before a dot if that is not on the search path.
-    """
+    """A PostgreSQL table or view; cells are read as the server writes them, all rows as of when it was opened."""
 
     def __init__(self, url: str, table: str, columns: Sequence[str]) -> None:
         try:

@@ -35,10 +35,7 @@ class WeightedRows:
 
 
 def mix_codes(codes: Sequence[Codes], levels: Sequence[int]) -> NDArray[np.int64]:
-    """Combine codes into one integer per row, the last column varying fastest.
-
-    The product of the levels must be below 2**63.
-    """
+    """Combine codes into one integer per row, the last column fastest; the levels' product must be below 2**63."""
     mixed: NDArray[np.int64] | None = None
     for group in _group_levels(levels, _HALF_WORD):
         # narrow arithmetic is several times faster, so columns are joined there before they meet the wide integer
@@ -103,10 +100,7 @@ def pays_to_shrink(distinct: int, n_rows: int) -> bool:
 
 
 class Cube:
-    """The distinct rows of a table that arrives in pieces, in the order of their codes, with multiplicities.
-
-    It gives up beyond `most` distinct rows.
-    """
+    """The distinct rows of pieces, in the order of their codes, with multiplicities; gives up beyond `most`."""
 
     def __init__(self, levels: Mapping[str, int], most: int) -> None:
         self._levels = dict(levels)

@@ -65,11 +65,7 @@ def tell_unfit_texts(texts: Mapping[str, int]) -> str | None:
 
 
 def tell_unfit_numbers(numbers: NDArray[np.float64]) -> str | None:
-    """Say why a column of numbers is no variable; None if nothing speaks against it.
-
-    Whole numbers that name persons or records are spread evenly over their range, running or drawn at random.
-    Measurements, counts and amounts are not.
-    """
+    """Say why numbers are no variable: those that name persons or records lie evenly in their range."""
     known = numbers[np.isfinite(numbers)]
     distinct, counts = np.unique(known, return_counts=True)
     if distinct.size <= _FEW_RECORDS or np.any(distinct != np.trunc(distinct)):

@@ -41,12 +41,7 @@ def is_installed() -> bool:
 
 
 class DuckdbSession:
-    """A connection of its own, with a memory limit and a private folder for what does not fit.
-
-    Nothing is installed from the network, and databases are attached for reading only.
-
-    The memory limit is in bytes; without `threads` DuckDB chooses their number.
-    """
+    """A connection with a memory limit in bytes and a private folder; it installs nothing and only reads."""
 
     def __init__(self, memory_limit: int, threads: int | None = None) -> None:
         try:
@@ -133,10 +128,7 @@ class DuckdbFiles(FileRows):
 
 
 class DuckdbTable(LocalRows):
-    """A table or view of a DuckDB database.
-
-    Its name has the schema before a dot if that is not the default one.
-    """
+    """A table or view of a DuckDB database; its schema stands before a dot if it is not the default one."""
 
     def __init__(self, path: Path, table: str, columns: Sequence[str], session: DuckdbSession) -> None:
         self._session = session

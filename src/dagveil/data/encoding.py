@@ -116,11 +116,7 @@ def code_type(column: Column) -> type[np.uint8] | type[np.uint16]:
 
 
 def find_levels(cells: pa.ChunkedArray, column: LevelColumn, name: str, places: NDArray[np.int64]) -> Codes:
-    """Map cells to codes.
-
-    `places` holds the code of every level, then that of outside values, then that of missing values (see
-    `place_codes`); the numbers 0, 1, 2, … tell all of these cases apart.
-    """
+    """Map cells to codes; `places` are those of `place_codes`, or 0, 1, 2, … to tell all cases apart."""
     # one look-up table does both steps: cell -> level position -> code
     narrow: Codes = places.astype(np.uint8 if places.max(initial=0) < 256 else np.uint16)
     lookup = _Lookup(spell_levels(column), narrow, name)

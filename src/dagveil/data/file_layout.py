@@ -97,10 +97,7 @@ def is_delimited(path: Path) -> bool:
 def find_layout(
     path: Path, separator: str | None = None, decimal: str | None = None, encoding: str | None = None
 ) -> FileLayout:
-    """Find out how a delimited file is written, from its first lines; what is given is not looked for.
-
-    Only drafts do this. A file of one column is refused: most likely its separator is another one.
-    """
+    """Find out, for a draft, how a file is written from its first lines; what is given is not looked for."""
     layout = FileLayout(separator=separator, encoding=encoding or "utf-8", decimal=decimal or ".")
     lines = list(_read_lines(path, layout))
     if separator is None:

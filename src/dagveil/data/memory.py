@@ -195,10 +195,7 @@ class MemoryTable:
         return np.bincount(cells, minlength=len(exponents)).astype(np.int64)
 
     def thin(self, keep: Callable[[int], NDArray[np.bool_]]) -> MemoryTable:
-        """Return the table of some rows; `keep`, given the number of rows, says which.
-
-        The choice must be random. The part has counts only, no numbers.
-        """
+        """Return the table of rows that `keep`, given their number, says at random: counts only, no numbers."""
         return self.split(1, lambda n_rows: np.where(keep(n_rows), 0, 1))[0]
 
     def split(self, parts: int, assign: Callable[[int], NDArray[np.int64]]) -> list[MemoryTable]:

@@ -35,11 +35,7 @@ def widest_table(n_rows: int) -> int:
 def bundle_columns(
     column_sets: Sequence[Sequence[str]], levels: Mapping[str, int], *, n_rows: int
 ) -> tuple[Bundle, ...]:
-    """Cover sets of columns by wider sets whose tables stay small against the rows.
-
-    A pass over the rows costs about as much for ten columns as for two, so all pairs of twenty columns need about ten
-    passes instead of 190. Empty sets are left out: they need no pass.
-    """
+    """Cover sets of columns by wider sets with small tables: a pass costs about as much for ten as for two."""
     limit = widest_table(n_rows)
     bits = {name: 1 << position for position, name in enumerate(levels)}
     masks = [sum(bits[name] for name in columns) for columns in column_sets]
@@ -163,11 +159,7 @@ def _count_bits(rows: WeightedRows, levels: Mapping[str, int], n_rows: int) -> N
 
 
 def _multiply(rows: WeightedRows, levels: Mapping[str, int], n_rows: int) -> NDArray[np.floating]:
-    """Multiply indicators in floating point.
-
-    Sums of integers are exact in float32 below 2**24, and no sum exceeds the number of rows; beyond that float64
-    serves, exact below 2**53.
-    """
+    """Multiply indicators in floats: sums of integers are exact in float32 below 2**24, in float64 below 2**53."""
     width = sum(levels.values()) - len(levels)
     total = np.zeros((width, width), dtype=np.float32 if n_rows < _EXACT_IN_SINGLE else np.float64)
     for start in range(0, rows.n_rows, _BLOCK_ROWS):

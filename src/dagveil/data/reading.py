@@ -350,10 +350,7 @@ def check_names(found: Sequence[str], wanted: Iterable[str] | None, place: str) 
 
 
 def is_empty(path: Path, error: pa.ArrowInvalid, block_bytes: int) -> bool:
-    """Say whether a delimited file is empty, or larger blocks may help; raise what a person can act on otherwise.
-
-    The words of Arrow's errors can quote cells, so they are read here and never shown.
-    """
+    """Say whether a file is empty or larger blocks may help; Arrow's words can quote cells, and are never shown."""
     reason = str(error)
     if "straddl" in reason and block_bytes != BLOCK_BYTES[-1]:
         return False

@@ -24,10 +24,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class AdditiveFunction:
-    """c + Σ_j Σ_k a_jk P_k(z_j), cut to [-1, 1].
-
-    `series` has for each column z_j the coefficients a_j1, a_j2, … of the Legendre polynomials P_1, P_2, …
-    """
+    """c + Σ_j Σ_k a_jk P_k(z_j), cut to [-1, 1]; P_k are Legendre polynomials, `series` has the a_jk by column."""
 
     constant: float
     series: tuple[tuple[float, ...], ...] = ()

@@ -33,10 +33,7 @@ _PATH_ENDINGS: Final = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 
 class SparkRows:
-    """The rows of a frame of Spark.
-
-    The frame must give the same rows whenever it is computed; it may have more columns.
-    """
+    """The rows of a frame of Spark, which must give the same rows whenever it is computed."""
 
     def __init__(self, frame: Any, columns: Sequence[str]) -> None:
         check_names(list(frame.columns), columns, "the frame")

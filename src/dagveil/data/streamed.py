@@ -102,10 +102,7 @@ class StreamedTable:
         return int(self._add_up("curvature", [plan, direction, cap], plan.columns)[0])
 
     def levelled_rows(self, columns: Sequence[str], slots: int) -> NDArray[np.float64]:
-        """Give the chosen rows, scaled to [-1, 1], and public filler in the slots that are left, (slots, k).
-
-        The first call reads all rows two times or more, and the rows in the slots are kept.
-        """
+        """Give the chosen rows in [-1, 1], then filler; the first call reads all rows twice or more."""
         check_columns(self._schema, columns)
         check_slots(slots)
         if self._is_part:

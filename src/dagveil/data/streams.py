@@ -29,10 +29,7 @@ _FEWEST_BATCH_ROWS: Final = 2**12
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question to a table whose answer is a sum over records.
-
-    `name` is the method of a table that answers it.
-    """
+    """A question to a table whose answer is a sum over records: the method that answers it, and its arguments."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -93,10 +90,7 @@ def encode_batch(batch: pa.RecordBatch, schema: Schema) -> EncodedColumns:
 
 
 def add_batches(batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: Question, schema: Schema) -> Sums:
-    """Add up the answers of batches.
-
-    A table without rows has an answer too, by the types of its columns.
-    """
+    """Add up the answers of batches; a table without rows has an answer too, by the types of its columns."""
     empty = pa.table({name: pa.array([], fields.field(name).type) for name in schema.columns})
     total = Sums(question.ask(MemoryTable(encode(empty, schema), schema)), 0)
     for batch in batches:
@@ -164,10 +158,7 @@ class ArrowRows(LocalRows):
 
 
 class Spool:
-    """Coded rows in a file without a name, which is gone with the process, sorted by part within each piece.
-
-    Labels give the part of each row, in the order of the pieces; rows whose label is `parts` or more are left out.
-    """
+    """Coded rows in a file without a name, by part within each piece; a label of `parts` or more leaves a row out."""
 
     def __init__(self, pieces: Iterable[WeightedRows], schema: Schema, labels: NDArray[Any], parts: int) -> None:
         self._types = {name: np.dtype(code_type(column)) for name, column in schema.columns.items()}

@@ -61,10 +61,7 @@ MOST_DIGITS = 400  # digits and exponents up to this are read: a float has none 
 
 
 def exact(value: Amount, name: str = "value") -> Fraction:
-    """Turn a number into an exact fraction.
-
-    A float means the shortest decimal that prints it: 0.1 is one tenth, not the nearest binary number.
-    """
+    """Turn a number into an exact fraction; a float means the shortest decimal that prints it: 0.1 is a tenth."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
         raise InvalidBudgetError(f"{name} is of type {type(value).__name__}, but it must be a number.")
     try:

@@ -42,10 +42,7 @@ def _tell_bound(epsilon: Fraction, delta: Fraction) -> str:
 
 
 def write_accuracy(epsilon: Fraction, delta: Fraction) -> str:
-    """Bound, in percent, on guessing right between two neighbours: (e^ε + δ) / (1 + e^ε), rounded up to a tenth.
-
-    It is half of one more than the advantage.
-    """
+    """Bound, in percent, on guessing right between neighbours: (e^ε + δ) / (1 + e^ε), rounded up to a tenth."""
     inverse = math.exp(-min(epsilon, _LARGEST))
     percent = 100 * (1 + float(delta) * inverse) / (1 + inverse)
     return f"{min(100.0, math.ceil(percent * 10 + 1e-9) / 10):.1f}"

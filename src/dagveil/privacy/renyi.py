@@ -44,11 +44,7 @@ def renyi_cost(event: Event, order: int) -> Fraction | None:
 
 @lru_cache(maxsize=4096)
 def subsampled_cost(rate: Fraction, ratio: Fraction, order: int) -> Fraction:
-    """Rényi divergence of integer Gaussian noise on a fresh Poisson sub-sample (Mironov, Talwar and Zhang 2019).
-
-    `rate` keeps each record; `ratio` is the variance of the noise over the squared sensitivity; the order is an
-    integer.
-    """
+    """Divergence of Gaussian noise on a fresh Poisson sub-sample (Mironov et al. 2019); ratio = variance/Δ²."""
     checked_order(order)
     _check_rate(rate)
     if ratio * EXTREME < 1:
@@ -114,10 +110,7 @@ def smallest_ratio(budget: Budget, rate: Fraction, questions: int, order: int) -
 
 @lru_cache(maxsize=4096)
 def best_order(budget: Budget, rate: Fraction, questions: int) -> int:
-    """Return the order at which so many sub-sampled questions need the least noise.
-
-    It reads public figures only; choose it before the run. `smallest_ratio` tells how much noise that is.
-    """
+    """Return the order at which so many sub-sampled questions need the least noise, from public figures only."""
     _check_rate(rate)
     if questions < 1:
         raise BudgetError(f"a plan has at least 1 question, not {questions}.")
@@ -177,10 +170,7 @@ def _log_choices(order: int) -> NDArray[np.float64]:
 
 
 class RenyiFilter(_SumFilter):
-    """Sum of Rényi divergences of one integer order (docs/proofs/renyi-filter.md).
-
-    The order is chosen before the run and from public figures, for example by `best_order`.
-    """
+    """Sum of divergences of one order, chosen before the run from public figures (docs/proofs/renyi-filter.md)."""
 
     _unit = "Renyi divergence"
 

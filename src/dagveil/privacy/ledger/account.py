@@ -242,10 +242,7 @@ def _tell_spent(allowance: Allowance | None, spending: Spending) -> str:
 
 
 def admit(account: Account, wanted: Budget, price: Totals, terms: Terms, analyst: str) -> None:
-    """Raise BudgetExceededError if a run does not fit what is left of the data set and the analyst.
-
-    LedgerError if the runs so far have other terms.
-    """
+    """Raise BudgetExceededError if a run does not fit, LedgerError if the runs so far have other terms."""
     admit_readable(account)
     if account.terms is not None and account.terms != terms:
         raise LedgerError(

@@ -27,11 +27,7 @@ class Composition(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What runs add up to, or what one run brings.
-
-    Plain sums of epsilon and delta, and sums of approximate zero-concentrated privacy: rho, and the probability that a
-    release fails.
-    """
+    """What runs add up to: epsilon and delta plainly, rho and failure as approximate zero-concentrated privacy."""
 
     epsilon: Fraction = Fraction(0)
     delta: Fraction = Fraction(0)
@@ -64,10 +60,7 @@ def price_run(budget: Budget, accounting: str) -> Totals:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A budget that runs share, and how they count against it.
-
-    `rho` is what the runs' rho may add up to; None where only plain sums count.
-    """
+    """A budget that runs share, and what their rho may add up to; None where only plain sums count."""
 
     budget: Budget
     rho: Fraction | None

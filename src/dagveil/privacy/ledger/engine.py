@@ -29,10 +29,7 @@ class ClosedRunError(LedgerError):
 
 
 class LedgerEngine:
-    """An SQLAlchemy engine whose transactions are durable and whose errors say what to do.
-
-    `place` is for messages; `identity` is the same for everybody who opens the same ledger from this computer.
-    """
+    """Durable transactions, errors that say what to do; `identity` is one for all who open the ledger from here."""
 
     def __init__(self, engine: Engine, place: str, identity: str, wait_seconds: float) -> None:
         self.engine = engine

@@ -142,10 +142,7 @@ class Ledger(abc.ABC):
 
 
 class LedgerRun:
-    """One reserved run: record each event before its noise is drawn, then close.
-
-    Leaving a ``with`` block closes the run, also after an error: what was recorded stays spent.
-    """
+    """One reserved run: record each event before its noise; a `with` block closes it, and what is recorded stays."""
 
     def __init__(self, ledger: Ledger, run_id: int, dataset: str, budget: Budget) -> None:
         self._ledger = ledger

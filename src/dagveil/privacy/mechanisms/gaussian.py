@@ -17,10 +17,7 @@ FINE_DEVIATION: Final = 2048
 
 
 def deviation_for(accounting: Filter, squared_sensitivity: Fraction, amount: Fraction) -> int:
-    """Return the smallest integer deviation whose charge is at most `amount`.
-
-    In the unit of the filter that will be charged.
-    """
+    """Return the smallest integer deviation whose charge is at most `amount`, in the filter's unit."""
     if amount <= 0:
         raise BudgetError("a share of the budget must be above 0")
     if isinstance(accounting, GaussianFilter):

@@ -45,10 +45,7 @@ def epsilon_for(accounting: Filter, amount: Fraction, event: PureEvent = Discret
 
 
 def filter_for(budget: Budget, questions: int, event: PureEvent = DiscreteLaplace) -> Filter:
-    """Choose the accounting under which so many questions of equal price have the largest epsilon each.
-
-    Few questions with a large budget are cheaper by plain addition, many by zCDP.
-    """
+    """Choose the accounting with the largest epsilon for each of so many questions: few add up, many by zCDP."""
     pure = PureFilter(budget)
     if budget.delta == 0:
         return pure

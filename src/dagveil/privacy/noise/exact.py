@@ -186,10 +186,7 @@ LARGEST: Final = 2**63 - 1
 
 
 class ExactNoise(source.NoiseSource):
-    """Exact integer noise from a source of bits.
-
-    Its running time depends on the draws: do not let strangers time single draws.
-    """
+    """Exact integer noise from bits; its time depends on the draws: do not let strangers time single ones."""
 
     def __init__(self, bits: BitSource, look: int = LOOK) -> None:
         if not 1 <= look <= LOOK:

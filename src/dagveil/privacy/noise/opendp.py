@@ -16,10 +16,7 @@ from dagveil.privacy.noise.exact import ExactNoise, SystemBits
 
 
 class OpendpNoise(source.NoiseSource):
-    """Discrete Gaussian and Laplace noise from OpenDP; uniform and Bernoulli draws from the operating system.
-
-    OpenDP takes its scale as a float and samples for exactly that number, so only representable scales are accepted.
-    """
+    """Noise from OpenDP at representable scales only, which it samples exactly; the rest from the system."""
 
     name = "OpenDP"
     private = True

@@ -19,10 +19,7 @@ LARGEST_SCALE: Final = 2**50  # beyond this scale noise would not fit 64-bit int
 
 
 class NoiseSource(Protocol):
-    """Exact integer noise.
-
-    Draws outside the range of 64-bit integers, which no run will see, are clamped to it: that is post-processing.
-    """
+    """Exact integer noise; draws beyond 64-bit integers, which no run sees, are clamped: post-processing."""
 
     @property
     def name(self) -> str:
