@@ -52,7 +52,7 @@ def list_answers(table: Table) -> list[list[Any]]:
         table.gradients(gradient_plan(LEVELS)).tolist(),
         [table.curvature(moment_plan(NUMBERS), direction, 3.0)],
         [table.curvature(moment_plan(LEVELS), direction, 3.0)],
-        table.histogram("age", [18.0, 40.0]).tolist(),
+        table.magnitude_counts("age", 18.0, range(3, 6)).tolist(),
         table.magnitude_counts("score", 0.25, range(-3, 3)).tolist(),
         table.levelled_rows(MIXED, 7).tolist(),
         table.levelled_rows(MIXED, 40).tolist(),

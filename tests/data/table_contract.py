@@ -120,7 +120,6 @@ class TableContract:
         assert table.counts([]).shape == ()
         assert table.counts(["colour", "age"]).tolist() == np.zeros((5, 4), int).tolist()
         assert table.outer_products(_plan(("age",), radius=4.0)).tolist() == [[0, 0], [0, 0]]
-        assert table.histogram("age", [1.0]).tolist() == [0, 0]
         assert table.magnitude_counts("age", 0.0, range(2)).tolist() == [0, 0]
 
     def test_unknown_and_repeated_columns_are_refused(self) -> None:
@@ -132,9 +131,9 @@ class TableContract:
         with pytest.raises(SchemaError, match="list of names"):
             table.counts("age")
         with pytest.raises(SchemaError, match="not numeric"):
-            table.histogram("colour", [1.0])
+            table.magnitude_counts("colour", 0.0, range(2))
         with pytest.raises(SchemaError, match="no column"):
-            table.histogram("weight", [1.0])
+            table.magnitude_counts("weight", 0.0, range(2))
 
     @given(rows=ROWS, radius=st.sampled_from([0.0, 0.3, 4.0, 100.0]))
     @shared(30)
@@ -152,16 +151,6 @@ class TableContract:
         assert answer.dtype == np.int64
         assert answer.tolist() == wanted
 
-    @given(rows=ROWS, edges=st.lists(st.sampled_from([-5.0, 0.0, 0.5, 1.0, 18.0, 70.0, 90.0]), min_size=1, unique=True))
-    @shared(30)
-    def test_histograms_equal_brute_force(self, rows: list[tuple[Any, ...]], edges: list[float]) -> None:
-        edges = sorted(edges)
-        source = as_source(rows)
-        wanted = [0] * (len(edges) + 1)
-        for cell in source["age"]:
-            wanted[sum(edge <= slow_value(cell, SCHEMA.columns["age"]) for edge in edges)] += 1  # type: ignore[arg-type]
-        assert self.make(as_table(source), SCHEMA).histogram("age", edges).tolist() == wanted
-
     @given(rows=ROWS, center=st.sampled_from([0.0, 0.5, -3.0]), start=st.integers(-5, 3), size=st.integers(1, 8))
     @shared(30)
     def test_magnitudes_equal_brute_force(
@@ -174,11 +163,6 @@ class TableContract:
             wanted[next((k for k in range(size - 1) if distance <= 2.0 ** (start + k)), size - 1)] += 1
         table = self.make(as_table(source), SCHEMA)
         assert table.magnitude_counts("score", center, range(start, start + size)).tolist() == wanted
-
-    @pytest.mark.parametrize("edges", [[], [1.0, 1.0], [2.0, 1.0], [math.nan], [math.inf]])
-    def test_bad_edges_are_refused(self, edges: list[float]) -> None:
-        with pytest.raises(SchemaError, match="edges"):
-            self.make(as_table(as_source([])), SCHEMA).histogram("age", edges)
 
     @pytest.mark.parametrize(("center", "exponents"), [(0.0, range(0)), (0.0, range(0, 4, 2)), (math.nan, range(3))])
     def test_bad_magnitudes_are_refused(self, center: float, exponents: range) -> None:

@@ -78,7 +78,15 @@ def shrink_rows(rows: WeightedRows, levels: Mapping[str, int]) -> WeightedRows:
     if len(packed) > 1:
         return _shrink_by_first(rows, _join_words(packed))
     domain = math.prod(sizes)
-    keys, weights = _count_small(packed[0], domain) if domain <= _SMALL_DOMAIN else _count_sorted(packed[0])
+    if domain <= _SMALL_DOMAIN:  # without sorting
+        counts = np.bincount(packed[0], minlength=domain)
+        keys = np.flatnonzero(counts).astype(np.int64)
+        weights = counts[keys].astype(np.float64)
+    else:
+        packed[0].sort()
+        starts = np.flatnonzero(np.concatenate(([True], packed[0][1:] != packed[0][:-1])))
+        keys = packed[0][starts].astype(np.int64, copy=False)
+        weights = np.diff(starts, append=packed[0].size).astype(np.float64)
     if not pays_to_shrink(keys.size, rows.n_rows):
         return rows
     codes = _unpack_word(keys, sizes, [rows.codes[name].dtype for name in names])
@@ -133,16 +141,21 @@ class Cube:
         )
         words = pack_rows(codes, self._levels)
         order = np.lexsort(words[::-1]) if len(words) > 1 else np.argsort(words[0])
-        changed = np.zeros(len(weights), dtype=bool)
-        changed[:1] = True
-        for word in words:
-            changed[1:] |= word[order[1:]] != word[order[:-1]]
-        starts = np.flatnonzero(changed)
+        starts = np.flatnonzero(find_changes(words, order))
         # sums of multiplicities are exact: they stay below 2**53
         sums = np.add.reduceat(weights[order], starts) if starts.size else weights
         first = order[starts]
         kept = WeightedRows({name: array[first] for name, array in codes.items()}, sums, starts.size)
         self._pending, self._n_pending, self._n_kept = [kept], kept.n_rows, kept.n_rows
+
+
+def find_changes(words: Sequence[NDArray[Any]], order: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Tell, for rows in an order, which differ from the one before; the first does."""
+    changed = np.zeros(len(order), dtype=bool)
+    changed[:1] = True
+    for word in words:
+        changed[1:] |= word[order[1:]] != word[order[:-1]]
+    return changed
 
 
 def pack_rows(codes: Mapping[str, Codes], levels: Mapping[str, int]) -> list[NDArray[np.integer[Any]]]:
@@ -219,19 +232,6 @@ def _unpack_word(keys: NDArray[np.int64], sizes: Sequence[int], kinds: Sequence[
 
     _do_blocks(unpack_block, len(keys))
     return codes
-
-
-def _count_small(keys: NDArray[np.integer[Any]], domain: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Count keys of a small domain without sorting them."""
-    counts = np.bincount(keys, minlength=domain)
-    found = np.flatnonzero(counts)
-    return found.astype(np.int64), counts[found].astype(np.float64)
-
-
-def _count_sorted(keys: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    keys.sort()
-    starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
-    return keys[starts].astype(np.int64, copy=False), np.diff(starts, append=keys.size).astype(np.float64)
 
 
 def _join_words(packed: Sequence[NDArray[np.integer[Any]]]) -> NDArray[np.integer[Any]]:

@@ -20,7 +20,7 @@ from dagveil.data.products import PairTables, bundle_columns, count_pairs, pays
 from dagveil.data.reading import read_declared
 from dagveil.data.schema import Schema
 from dagveil.data.selection import check_slots, choose_rows, level_column, row_words
-from dagveil.data.table import check_columns, check_edges, check_exponents, table_shape, table_shapes
+from dagveil.data.table import check_columns, check_exponents, table_shape, table_shapes
 from dagveil.errors import DataError, SchemaError
 
 _MOST_KEPT_NUMBERS: Final = 2**24  # scaled numbers that a descent keeps between its questions: 128 MB
@@ -172,13 +172,6 @@ class MemoryTable:
             numbers = self._encoded_numbers(name)[chosen]
             levelled[:, position] = level_column(numbers, name, self._schema.columns[name], slots)
         return levelled
-
-    def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:
-        """Count values between public edges; the first and the last cell are open-ended."""
-        check_columns(self._schema, [column])
-        array = check_edges(edges)
-        cells = np.searchsorted(array, self._numbers(column), side="right")
-        return np.bincount(cells, minlength=array.size + 1).astype(np.int64)
 
     def magnitude_counts(self, column: str, center: float, exponents: range) -> NDArray[np.int64]:
         """Count rows with 2**(k-1) < |x - center| <= 2**k for every k; the first and the last cell are open-ended."""

@@ -95,18 +95,13 @@ class ResidualPlan:
 
 def expand_residuals(block: Floats, plan: ResidualPlan) -> Floats:
     """Turn scaled columns (k + 2, n), the pair last, into coordinates (p, n); elementwise, so row by row."""
+    conditions = block[:-2].T
     # a tiny spread may overflow: warnings must not tell that some row did; the ball takes in what is infinite
     with np.errstate(all="ignore"):
-        return _expand(block, plan)
-
-
-def _expand(block: Floats, plan: ResidualPlan) -> Floats:
-    conditions = block[:-2].T
-    fits = [function.values(conditions) for function in plan.functions]
-    coordinates = [(block[side - 2] - fits[side]) / (RESIDUAL_SPREAD * plan.spreads[side]) for side in (0, 1)]
-    if plan.given:
-        for side in (0, 1):
+        fits = [function.values(conditions) for function in plan.functions]
+        coordinates = [(block[side - 2] - fits[side]) / (RESIDUAL_SPREAD * plan.spreads[side]) for side in (0, 1)]
+        for side in (0, 1) if plan.given else ():
             t = (fits[side] - plan.centers[side]) / plan.spreads[side]
             # Hermite polynomials, scaled to unit variance for a normal fit
             coordinates += [t, (t * t - 1.0) / math.sqrt(2.0), (t * t * t - 3.0 * t) / math.sqrt(6.0)]
-    return np.stack(coordinates)
+        return np.stack(coordinates)

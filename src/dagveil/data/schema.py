@@ -200,21 +200,9 @@ def schema_from_toml(text: str) -> Schema:
         document = msgspec.convert(parse_toml(text, SchemaError, "the schema"), _Document)
     except msgspec.ValidationError as error:
         raise SchemaError(f"the schema does not have the expected layout: {_name_path(error)}") from None
-    dataset, knowledge = document.dataset, document.knowledge
-    return Schema(
-        dataset=dataset.name,
-        columns={name: _read_column(name, fields) for name, fields in document.columns.items()},
-        reviewed=dataset.reviewed,
-        unit=dataset.unit,
-        relation=dataset.relation,
-        nominal_rows=dataset.nominal_rows,
-        tiers=knowledge.tiers,
-        forbidden=knowledge.forbidden,
-        required=knowledge.required,
-        public=dataset.public,
-        file=document.file,
-        ignore=dataset.ignore,
-    )
+    columns = {name: _read_column(name, fields) for name, fields in document.columns.items()}
+    facts = msgspec.structs.asdict(document.dataset) | msgspec.structs.asdict(document.knowledge)
+    return Schema(dataset=facts.pop("name"), columns=columns, file=document.file, **facts)
 
 
 def schema_to_toml(schema: Schema) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.data.column import Column, Numeric
-from dagveil.data.distinct import pack_rows
+from dagveil.data.distinct import find_changes, pack_rows
 from dagveil.data.encoding import EncodedColumns, join_columns
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, SchemaError
@@ -151,22 +151,14 @@ def _sort(words: Words) -> tuple[NDArray[np.intp], NDArray[np.intp], Hashes]:
     """Return the order of rows by hash and cells, where each distinct row begins in it, and the hashes of these."""
     hashes = hash_rows(words)
     order = np.argsort(hashes, kind="stable")
-    changed = _find_changes([hashes], order)
+    changed = find_changes([hashes], order)
     same = np.flatnonzero(~changed)
     if any((word[order[same]] != word[order[same - 1]]).any() for word in words):
         # unequal rows with equal hashes: all but never, and so this may take long
         order = np.lexsort([*words, hashes])
-        changed = _find_changes([hashes, *words], order)
+        changed = find_changes([hashes, *words], order)
     starts = np.flatnonzero(changed)
     return order, starts, hashes[order[starts]]
-
-
-def _find_changes(words: Words, order: NDArray[np.intp]) -> NDArray[np.bool_]:
-    changed = np.zeros(len(order), dtype=bool)
-    changed[:1] = True
-    for word in words:
-        changed[1:] |= word[order[1:]] != word[order[:-1]]
-    return changed
 
 
 def _lowest(hashes: Hashes, counts: NDArray[np.int64], most: int) -> tuple[Hashes, NDArray[np.intp]]:

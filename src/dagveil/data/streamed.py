@@ -18,7 +18,7 @@ from dagveil.data.moments import MomentPlan, OuterProducts
 from dagveil.data.schema import Schema
 from dagveil.data.selection import HASH_BYTES, check_slots, choose_from
 from dagveil.data.streams import PartRows, Question, RowSource, Spool, encode_batch
-from dagveil.data.table import Table, check_columns, check_edges, check_exponents, table_shape
+from dagveil.data.table import Table, check_columns, check_exponents, table_shape
 from dagveil.errors import DataError, SchemaError
 
 HELD_BYTES: Final = 10**9  # bytes that distinct rows, or codes of rows, may take in memory
@@ -111,12 +111,6 @@ class StreamedTable:
             self._slots = {slots: self._fill(slots)}
         return self._slots[slots].levelled_rows(columns, slots)
 
-    def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:
-        """Count values between public edges; the first and the last cell are open-ended."""
-        check_edges(edges)
-        (total,) = self._add_up("histogram", [column, list(edges)], [column])
-        return total
-
     def magnitude_counts(self, column: str, center: float, exponents: range) -> NDArray[np.int64]:
         """Count rows with 2**(k-1) < |x - center| <= 2**k for every k; the first and the last cell are open-ended."""
         check_exponents(center, exponents)
@@ -135,7 +129,9 @@ class StreamedTable:
         """
         held = self._distinct()
         if held is None and self.n_rows * self._row_bytes() <= self._held_bytes:
-            held = self._hold_codes()
+            pieces = [EncodedColumns(piece.n_rows, piece.codes, {}) for piece in self._rows.coded(self._schema)]
+            joined = join_columns(pieces, self._schema)
+            held = MemoryTable.from_distinct(WeightedRows(joined.codes, None, joined.n_rows), self._schema)
         if held is not None:
             return held.split(parts, assign)
         labels = np.minimum(assign(self.n_rows), parts).astype(np.min_scalar_type(parts))
@@ -148,11 +144,6 @@ class StreamedTable:
         part._is_part = True
         part._n_rows = n_rows
         return part
-
-    def _hold_codes(self) -> MemoryTable:
-        pieces = [EncodedColumns(piece.n_rows, piece.codes, {}) for piece in self._rows.coded(self._schema)]
-        joined = join_columns(pieces, self._schema)
-        return MemoryTable.from_distinct(WeightedRows(joined.codes, None, joined.n_rows), self._schema)
 
     def _fill(self, slots: int) -> MemoryTable:
         """Return the rows that fill the slots."""
@@ -199,14 +190,11 @@ class StreamedTable:
     def _distinct(self) -> MemoryTable | None:
         if not self._cube_tried:
             # codes and a multiplicity, as much again while they are sorted, and the order
-            most = min(self._held_bytes // (2 * (self._row_bytes() + 8) + 24), math.prod(_levels(self._schema)))
+            cells = math.prod(column.n_levels for column in self._schema.columns.values())
+            most = min(self._held_bytes // (2 * (self._row_bytes() + 8) + 24), cells)
             found = self._rows.distinct(self._schema, most)
             self._cube_tried = True
             if found is not None:
                 self._cube = MemoryTable.from_distinct(found, self._schema)
                 self._note_rows(self._cube.n_rows)
         return self._cube
-
-
-def _levels(schema: Schema) -> list[int]:
-    return [column.n_levels for column in schema.columns.values()]

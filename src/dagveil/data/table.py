@@ -54,19 +54,8 @@ class Table(Protocol):
         (`dagveil.data.selection`); the same ones for all columns. A part of a table has counts only and refuses.
         """
 
-    def histogram(self, column: str, edges: Sequence[float]) -> NDArray[np.int64]:
-        """Count values between public edges.
-
-        Cell k counts edges[k-1] <= x < edges[k]. The first and the last cell are open-ended, so there is one cell
-        more than edges and each row is in exactly one cell.
-        """
-
     def magnitude_counts(self, column: str, center: float, exponents: range) -> NDArray[np.int64]:
-        """Count rows by the size of x - center.
-
-        The cell of k in `exponents` counts rows with 2**(k-1) < |x - center| <= 2**k. The first and the last cell are
-        open-ended, so each row is in exactly one cell.
-        """
+        """Count rows with 2**(k-1) < |x - center| <= 2**k for every k; the first and the last cell are open-ended."""
 
     def thin(self, keep: Callable[[int], NDArray[np.bool_]]) -> Table:
         """Return the table of some rows; `keep`, given the number of rows, says at random which. Counts only."""
@@ -112,14 +101,6 @@ def check_columns(schema: Schema, columns: Sequence[str]) -> None:
     unknown = [name for name in columns if name not in schema.columns]
     if unknown:
         raise SchemaError(f"the schema has no column {unknown[0]!r}; its columns are {', '.join(schema.columns)}")
-
-
-def check_edges(edges: Sequence[float]) -> NDArray[np.float64]:
-    """Give the edges of a histogram as an array, or refuse them."""
-    array = np.asarray(edges, dtype=np.float64)
-    if array.ndim != 1 or array.size == 0 or not np.all(np.isfinite(array)) or np.any(np.diff(array) <= 0):
-        raise SchemaError("the edges of a histogram must be finite, increasing, and at least one")
-    return array
 
 
 def check_exponents(center: float, exponents: range) -> None:
