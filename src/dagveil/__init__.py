@@ -20,8 +20,7 @@ from dagveil._version import __version__
 if TYPE_CHECKING:
     from dagveil.data.check import check_source
     from dagveil.data.column import Boolean, Categorical, Numeric, Ordinal
-    from dagveil.data.draft import draft_schema
-    from dagveil.data.draft_warnings import find_doubts
+    from dagveil.data.draft import draft_schema, find_doubts
     from dagveil.data.engine import DatabaseTable, Engine, choose_engine
     from dagveil.data.schema import Schema, load_schema, save_schema
     from dagveil.errors import DagveilError
@@ -161,7 +160,7 @@ _MODULES: Final = {
     "explore": "dagveil.forecast.explore",
     "find_bounds": "dagveil.runs.bounds",
     "find_direction": "dagveil.runs.direction",
-    "find_doubts": "dagveil.data.draft_warnings",
+    "find_doubts": "dagveil.data.draft",
     "load_evidence": "dagveil.evidence.bundle",
     "load_result": "dagveil.runs.result",
     "load_schema": "dagveil.data.schema",

@@ -17,10 +17,10 @@ from dagveil.audit.certificate import (
     decode_certificate,
     encode_certificate,
     load_certificate,
+    write_overview,
 )
 from dagveil.audit.examination import Plan, examine_method
 from dagveil.audit.neighbours import DataKind, make_pair
-from dagveil.audit.overview import write_overview
 from dagveil.audit.replay import replay_method
 from dagveil.audit.search import Effort
 from dagveil.audit.sensitivity import audited_statistics

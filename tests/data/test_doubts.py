@@ -9,8 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dagveil.data.draft import draft_schema
-from dagveil.data.draft_warnings import find_doubts
+from dagveil.data.draft import draft_schema, find_doubts
 
 MANY = range(30)
 

@@ -12,8 +12,7 @@ import pytest
 
 from dagveil.data.check import check_source
 from dagveil.data.column import Boolean, Categorical, Column, Numeric, Ordinal
-from dagveil.data.draft import draft_schema
-from dagveil.data.draft_warnings import find_doubts
+from dagveil.data.draft import draft_schema, find_doubts
 from dagveil.data.schema import schema_from_toml, schema_to_toml
 from dagveil.errors import DataError
 

@@ -16,7 +16,7 @@ from dagveil.data.databases import PostgresTable, SqliteTable
 from dagveil.data.engine import DatabaseTable, choose_engine
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.data.streamed import StreamedTable
+from dagveil.data.streams import StreamedTable
 from dagveil.errors import DataError
 from dagveil_bench.postgres_server import start_server
 

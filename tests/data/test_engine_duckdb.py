@@ -20,13 +20,13 @@ from table_contract import SCHEMA, as_source, as_table
 
 from dagveil.data import duckdb as engine
 from dagveil.data.column import Boolean, Categorical, Column, Numeric
+from dagveil.data.duckdb import TextRule, write_code
 from dagveil.data.encoding import encode
 from dagveil.data.engine import DatabaseTable, choose_engine
 from dagveil.data.files import list_files
 from dagveil.data.memory import MemoryTable
-from dagveil.data.pushdown import TextRule, write_code
 from dagveil.data.schema import Schema
-from dagveil.data.streamed import StreamedTable
+from dagveil.data.streams import StreamedTable
 from dagveil.errors import DataError
 
 duckdb = pytest.importorskip("duckdb")

@@ -21,8 +21,7 @@ from dagveil.data.files import FileRows, list_files
 from dagveil.data.machine import read_bytes
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.data.streamed import StreamedTable
-from dagveil.data.streams import encode_batch
+from dagveil.data.streams import StreamedTable, encode_batch
 from dagveil.errors import DataError, SchemaError
 
 SCHEMA = Schema(

@@ -18,7 +18,7 @@ from table_contract import SCHEMA, as_table
 from dagveil.data.engine import DatabaseTable, choose_engine
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
-from dagveil.data.streamed import StreamedTable
+from dagveil.data.streams import StreamedTable
 from dagveil.data.table import Table
 from dagveil.errors import DataError
 from dagveil.privacy.ledger.ledger import Ledger

@@ -19,8 +19,7 @@ from dagveil.data.distinct import Cube, WeightedRows
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import MomentPlan
 from dagveil.data.schema import Schema
-from dagveil.data.streamed import StreamedTable
-from dagveil.data.streams import ArrowRows
+from dagveil.data.streams import ArrowRows, StreamedTable
 from dagveil.errors import DataError, SchemaError
 
 

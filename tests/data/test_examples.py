@@ -14,6 +14,7 @@ from dagveil.data.column import Boolean, Categorical, Numeric
 from dagveil.data.databases import is_postgres
 from dagveil.data.distinct import Cube, WeightedRows, count_cells, mix_codes, pays_to_shrink
 from dagveil.data.draft import merge_spellings, name_dataset, order_levels, tell_unfit_texts
+from dagveil.data.duckdb import quote_name, write_code
 from dagveil.data.encoding import encode
 from dagveil.data.file_layout import FileLayout
 from dagveil.data.files import file_form
@@ -21,13 +22,11 @@ from dagveil.data.machine import available_memory, peak_memory, read_bytes
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import Basis, FeaturePlan, MomentPlan, choose_bits, expand_features
 from dagveil.data.products import bundle_columns, pays, widest_table
-from dagveil.data.pushdown import quote_name, write_code
 from dagveil.data.reading import read_source
 from dagveil.data.residuals import AdditiveFunction
 from dagveil.data.schema import Schema, parse_toml, schema_from_toml, tidy_dataset
 from dagveil.data.selection import fill_slots, scale_to_unit, unit_scale
-from dagveil.data.streamed import StreamedTable
-from dagveil.data.streams import ArrowRows, batch_rows
+from dagveil.data.streams import ArrowRows, StreamedTable, batch_rows
 from dagveil.data.table import table_shape
 from dagveil.errors import SchemaError
 

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from dagveil.data.duckdb import DuckdbSession
+from dagveil.data.duckdb import DuckdbSession, quote_name
 from dagveil.data.engine import DatabaseTable, Engine, choose_engine
 from dagveil.data.machine import peak_memory, read_bytes
-from dagveil.data.pushdown import quote_name
 from dagveil.data.schema import Schema
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.progress import Progress

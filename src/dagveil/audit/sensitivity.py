@@ -19,8 +19,7 @@ from dagveil.audit.records import look_at_records
 from dagveil.audit.search import AuditedStatistic, Finding, Floats, Look, Norm
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
-from dagveil.data.streamed import StreamedTable
-from dagveil.data.streams import ArrowRows
+from dagveil.data.streams import ArrowRows, StreamedTable
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import counts_sensitivity
 

@@ -15,8 +15,7 @@ from dagveil.cli.order import read_order
 from dagveil.cli.output import check_writable, name_recovery, write_output, write_paid
 from dagveil.cli.terminal import count, open_console, print_receipt, print_written
 from dagveil.data.check import check_source
-from dagveil.data.draft import draft_schema
-from dagveil.data.draft_warnings import find_doubts
+from dagveil.data.draft import draft_schema, find_doubts
 from dagveil.data.file_layout import DECIMALS, ENCODINGS
 from dagveil.data.schema import Schema, load_schema, save_schema
 from dagveil.errors import EvidenceError, SchemaError

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dagveil.data.cells import to_arrow
 from dagveil.data.column import Numeric
 from dagveil.data.distinct import WeightedRows
-from dagveil.data.pushdown import quote_name
+from dagveil.data.duckdb import quote_name
 from dagveil.data.reading import BLOCK_BYTES, BrokenLines, check_names, delimited_options
 from dagveil.data.schema import Schema
 from dagveil.data.streams import LocalRows, collect_distinct, encode_batch

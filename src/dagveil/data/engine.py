@@ -17,8 +17,7 @@ from dagveil.data.machine import available_memory, read_bytes
 from dagveil.data.memory import MemoryTable
 from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema
-from dagveil.data.streamed import HELD_BYTES, StreamedTable
-from dagveil.data.streams import ArrowRows, LocalRows, RowSource
+from dagveil.data.streams import HELD_BYTES, ArrowRows, LocalRows, RowSource, StreamedTable
 from dagveil.data.table import Table
 from dagveil.errors import DataError, SchemaError
 

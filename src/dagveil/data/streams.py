@@ -8,8 +8,9 @@ batches are. That is why engines that stream agree with the memory engine bit fo
 from __future__ import annotations
 
 import itertools
+import math
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -17,11 +18,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dagveil.data.column import Numeric
 from dagveil.data.distinct import Cube, WeightedRows, shrink_rows
-from dagveil.data.encoding import Codes, EncodedColumns, code_type, encode
+from dagveil.data.encoding import Codes, EncodedColumns, check_types, code_type, encode, join_columns
+from dagveil.data.gradients import GradientPlan, weighs_exactly
 from dagveil.data.memory import MemoryTable
+from dagveil.data.moments import MomentPlan, OuterProducts
 from dagveil.data.schema import Schema
-from dagveil.errors import DataError
+from dagveil.data.selection import HASH_BYTES, check_slots, choose_from
+from dagveil.data.table import Table, check_columns, check_exponents, table_shape
+from dagveil.errors import DataError, SchemaError
 
 BATCH_CELLS: Final = 2**23  # cells of one batch: about 64 MB of numbers
 _FEWEST_BATCH_ROWS: Final = 2**12
@@ -228,3 +234,182 @@ class PartRows(LocalRows):
         for one in sums:
             total = total.plus(one)
         return total
+
+
+HELD_BYTES: Final = 10**9  # bytes that distinct rows, or codes of rows, may take in memory
+_FEWEST_HASHES: Final = 2**16
+
+
+class StreamedTable:
+    """Exact counts and sums of rows that arrive in batches. Only the curator may hold one.
+
+    On the first count the rows are reduced to the distinct ones, if these are few enough to be held; otherwise every
+    call reads all rows once. Which of the two happens changes time and memory, never an answer.
+    """
+
+    def __init__(self, rows: RowSource, schema: Schema, *, held_bytes: int = HELD_BYTES) -> None:
+        self._rows = rows
+        self._schema = schema
+        self._held_bytes = held_bytes
+        self._n_rows: int | None = None
+        self._cube: MemoryTable | None = None
+        self._cube_tried = False
+        self._slots: dict[int, MemoryTable] = {}
+        self._is_part = False
+        # a type that cannot be read is refused now, as the memory engine does, not in the middle of a run
+        check_types(rows.fields, schema)
+
+    def __repr__(self) -> str:
+        return f"StreamedTable(dataset={self._schema.dataset!r}, columns={len(self._schema.columns)})"
+
+    @property
+    def schema(self) -> Schema:
+        """What is public about the data set."""
+        return self._schema
+
+    @property
+    def n_rows(self) -> int:
+        """The exact number of rows: as sensitive as any other count."""
+        numeric = all(isinstance(column, Numeric) for column in self._schema.columns.values())
+        # where columns have levels, counts will be asked for, and one pass serves both
+        if self._n_rows is None and (numeric or self._distinct() is None):
+            self._add_up("counts", [()], [])
+        assert self._n_rows is not None
+        return self._n_rows
+
+    def counts(self, columns: Sequence[str]) -> NDArray[np.int64]:
+        """Count rows by the codes of some columns, in the shape (levels of columns[0], levels of columns[1], …)."""
+        table_shape(self._schema, columns)
+        return self.counts_many([tuple(columns)])[0]
+
+    def counts_many(self, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
+        """Answer many `counts` together: from distinct rows, or in one pass over all rows."""
+        for columns in column_sets:
+            table_shape(self._schema, columns)
+        if not column_sets:
+            return []
+        cube = self._distinct()
+        if cube is not None:
+            return cube.counts_many(column_sets)
+        read = [name for columns in column_sets for name in columns]
+        return self._add_up("counts_many", [list(map(tuple, column_sets))], read)
+
+    def outer_products(self, query: OuterProducts) -> NDArray[np.int64]:
+        """Sum the outer products of the vectors that a query makes of rows, exactly, the constant first."""
+        (total,) = self._add_up("outer_products", [query], query.columns)
+        query.rows.check_rows(self.n_rows)
+        return total
+
+    def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
+        """Sum the clipped gradients of all rows, in fixed point, in the shape (d, d)."""
+        cube = self._levels_only(plan.rows.columns)
+        if cube is not None and weighs_exactly(plan.cap(), cube.n_rows):
+            return cube.gradients(plan)
+        (total,) = self._add_up("gradients", [plan], plan.rows.columns)
+        plan.check_rows(self.n_rows)
+        return total
+
+    def curvature(self, plan: MomentPlan, direction: NDArray[np.float64], cap: float) -> int:
+        """Sum the clipped squared lengths of all rows' images under a direction, in fixed point."""
+        cube = self._levels_only(plan.columns)
+        if cube is not None:
+            return cube.curvature(plan, direction, cap)
+        return int(self._add_up("curvature", [plan, direction, cap], plan.columns)[0])
+
+    def levelled_rows(self, columns: Sequence[str], slots: int) -> NDArray[np.float64]:
+        """Give the chosen rows in [-1, 1], then filler; the first call reads all rows twice or more."""
+        check_columns(self._schema, columns)
+        check_slots(slots)
+        if self._is_part:
+            raise DataError("a part of a table has counts only, so it cannot be levelled; ask the whole table")
+        if slots not in self._slots:
+            self._slots = {slots: self._fill(slots)}
+        return self._slots[slots].levelled_rows(columns, slots)
+
+    def magnitude_counts(self, column: str, center: float, exponents: range) -> NDArray[np.int64]:
+        """Count rows with 2**(k-1) < |x - center| <= 2**k for every k; the first and the last cell are open-ended."""
+        check_exponents(center, exponents)
+        (total,) = self._add_up("magnitude_counts", [column, center, exponents], [column])
+        return total
+
+    def thin(self, keep: Callable[[int], NDArray[np.bool_]]) -> Table:
+        """Return the table of some rows; `keep`, given the number of rows, says which. Counts only."""
+        return self.split(1, lambda n_rows: np.where(keep(n_rows), 0, 1))[0]
+
+    def split(self, parts: int, assign: Callable[[int], NDArray[np.int64]]) -> Sequence[Table]:
+        """Deal the rows out to parts; `assign`, given the number of rows, gives each row its part.
+
+        Positions mean what they mean in memory, rows in the order of their codes, if the distinct rows or the codes of
+        all rows can be held. If not, codes go to disk, and a position is one in the single reading that this takes.
+        """
+        held = self._distinct()
+        if held is None and self.n_rows * self._row_bytes() <= self._held_bytes:
+            pieces = [EncodedColumns(piece.n_rows, piece.codes, {}) for piece in self._rows.coded(self._schema)]
+            joined = join_columns(pieces, self._schema)
+            held = MemoryTable.from_distinct(WeightedRows(joined.codes, None, joined.n_rows), self._schema)
+        if held is not None:
+            return held.split(parts, assign)
+        labels = np.minimum(assign(self.n_rows), parts).astype(np.min_scalar_type(parts))
+        spool = Spool(self._rows.coded(self._schema), self._schema, labels, parts)
+        return [self._part(spool, number, int(np.count_nonzero(labels == number))) for number in range(parts)]
+
+    def _part(self, spool: Spool, number: int, n_rows: int) -> StreamedTable:
+        rows = PartRows(spool, number, self._rows.fields)
+        part = StreamedTable(rows, self._schema, held_bytes=self._held_bytes)
+        part._is_part = True
+        part._n_rows = n_rows
+        return part
+
+    def _fill(self, slots: int) -> MemoryTable:
+        """Return the rows that fill the slots."""
+        most = max(self._held_bytes // HASH_BYTES, _FEWEST_HASHES)
+        return MemoryTable(choose_from(self._encoded, self._schema, self.n_rows, slots, most), self._schema)
+
+    def _encoded(self) -> Iterator[EncodedColumns]:
+        n_rows = 0
+        for batch in self._rows.batches(list(self._schema.columns)):
+            n_rows += batch.num_rows
+            yield encode_batch(batch, self._schema)
+        self._note_rows(n_rows)
+
+    def _row_bytes(self) -> int:
+        return sum(np.dtype(code_type(column)).itemsize for column in self._schema.columns.values())
+
+    def _narrow(self, columns: Iterable[str]) -> Schema:
+        """Return a schema of some columns, in the order of the table; at least one, which is needed to count rows."""
+        asked = set(columns) or {next(iter(self._schema.columns))}
+        kept = {name: column for name, column in self._schema.columns.items() if name in asked}
+        return Schema(dataset=self._schema.dataset, columns=kept)
+
+    def _add_up(self, name: str, arguments: Sequence[Any], columns: Sequence[str]) -> list[NDArray[Any]]:
+        check_columns(self._schema, columns)
+        narrow = self._narrow(columns)
+        numeric = [column for column in narrow.columns if isinstance(narrow.columns[column], Numeric)]
+        if self._is_part and numeric and name not in ("counts", "counts_many"):
+            raise SchemaError(f"a part of a table has counts only, and {numeric[0]!r} is numeric; ask the whole table")
+        total = self._rows.add_up(Question(name, tuple(arguments)), narrow)
+        self._note_rows(total.n_rows)
+        return total.answers
+
+    def _note_rows(self, n_rows: int) -> None:
+        if self._n_rows is not None and self._n_rows != n_rows:
+            raise DataError("the rows changed while they were being counted; run again on rows that nobody writes to")
+        self._n_rows = n_rows
+
+    def _levels_only(self, columns: Sequence[str]) -> MemoryTable | None:
+        check_columns(self._schema, columns)
+        if any(isinstance(self._schema.columns[name], Numeric) for name in columns):
+            return None
+        return self._distinct()
+
+    def _distinct(self) -> MemoryTable | None:
+        if not self._cube_tried:
+            # codes and a multiplicity, as much again while they are sorted, and the order
+            cells = math.prod(column.n_levels for column in self._schema.columns.values())
+            most = min(self._held_bytes // (2 * (self._row_bytes() + 8) + 24), cells)
+            found = self._rows.distinct(self._schema, most)
+            self._cube_tried = True
+            if found is not None:
+                self._cube = MemoryTable.from_distinct(found, self._schema)
+                self._note_rows(self._cube.n_rows)
+        return self._cube

@@ -17,7 +17,7 @@ from dagveil.data.engine import Engine
 from dagveil.data.machine import available_memory
 from dagveil.data.products import bundle_columns, pays
 from dagveil.data.schema import Schema
-from dagveil.data.streamed import HELD_BYTES
+from dagveil.data.streams import HELD_BYTES
 from dagveil.errors import MethodError
 from dagveil.evidence.covariance import LEVELS_KEPT
 from dagveil.graphs.knowledge import Knowledge

@@ -8,8 +8,7 @@ from typing import Final
 import msgspec
 import tomli_w
 
-from dagveil.data.draft import draft_schema
-from dagveil.data.draft_warnings import find_doubts
+from dagveil.data.draft import draft_schema, find_doubts
 from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
 from dagveil.evaluation.comparison import Comparison, compare_graphs
 from dagveil.evidence.bundle import load_evidence
