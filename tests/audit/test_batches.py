@@ -17,8 +17,7 @@ from dagveil.audit.counted import (
     batch_votes,
     tabulate_distances,
 )
-from dagveil.audit.records import Domain, RecordSearch
-from dagveil.audit.search import Norm
+from dagveil.audit.search import Domain, Norm, RecordSearch
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.curator.gate import Gate
 from dagveil.curator.questions import QuestionSession, Sample

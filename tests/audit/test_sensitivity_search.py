@@ -11,10 +11,17 @@ import pytest
 
 from dagveil.audit.doors import READERS
 from dagveil.audit.examination import NAMES_OF_STATISTICS
-from dagveil.audit.records import Domain, RecordSearch
-from dagveil.audit.search import AuditedStatistic, Effort, Norm
+from dagveil.audit.search import (
+    AuditedStatistic,
+    Domain,
+    Effort,
+    Norm,
+    RecordSearch,
+    TableSearch,
+    _all_tables,
+    _extremes,
+)
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
-from dagveil.audit.tables import TableSearch, _all_tables, _extremes
 from dagveil.methods.asking import ASKABLE
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.kendall import Kendall

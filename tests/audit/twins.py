@@ -11,9 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from dagveil.audit.records import RecordSearch
-from dagveil.audit.search import AuditedStatistic, Found, Norm
-from dagveil.audit.tables import TableSearch
+from dagveil.audit.search import AuditedStatistic, Found, Norm, RecordSearch, TableSearch
 from dagveil.curator import Curator, Question
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge

@@ -235,7 +235,7 @@ class TestTampering:
         with sqlite3.connect(place) as raw:
             raw.execute("CREATE TRIGGER quiet BEFORE INSERT ON dagveil_entries BEGIN SELECT RAISE(IGNORE); END")
         raw.close()
-        monkeypatch.setattr("dagveil.privacy.ledger.schema.find_alteration", lambda connection: None)
+        monkeypatch.setattr("dagveil.privacy.ledger.store.find_alteration", lambda connection: None)
         with pytest.raises(LedgerError, match="did not take an entry"):
             run.record(EVENT)
 

@@ -13,8 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri
 
-from dagveil.audit.search import AuditedStatistic, Floats, Found, Look, Norm, join_looks
-from dagveil.audit.tables import Measure, Tables, look_at_tables
+from dagveil.audit.search import (
+    AuditedStatistic,
+    Floats,
+    Found,
+    Look,
+    Measure,
+    Norm,
+    Tables,
+    join_looks,
+    look_at_tables,
+)
 from dagveil.curator.questions import RECORD
 from dagveil.privacy.mechanisms.smooth_median import DECAY_BITS, _weights, median, smooth_sensitivity
 from dagveil.privacy.relation import Relation

@@ -14,8 +14,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.audit.records import BatchMeasure, Domain, Measure, look_at_records
-from dagveil.audit.search import AuditedStatistic, Floats, Look, Norm, join_looks
+from dagveil.audit.search import (
+    AuditedStatistic,
+    BatchMeasure,
+    Domain,
+    Floats,
+    Look,
+    Norm,
+    RowMeasure,
+    join_looks,
+    look_at_records,
+)
 from dagveil.data import moments as plans
 from dagveil.data.column import Numeric
 from dagveil.data.gradients import GradientPlan, _clip_products, _products, sum_curvatures, sum_gradients
@@ -193,7 +202,7 @@ def _slot_statistic(name: str, function: str, *looks: Look) -> AuditedStatistic:
     return AuditedStatistic(name, function, join_looks(looks), (Relation.REPLACE_ONE,))
 
 
-def _look_at_slots(measure: Measure, batch: BatchMeasure, declared: float, reach: float = 1.0) -> Look:
+def _look_at_slots(measure: RowMeasure, batch: BatchMeasure, declared: float, reach: float = 1.0) -> Look:
     """Return the search for a statistic of two levelled columns."""
     sizes, bounded = (SLOTS - 1,), Domain.BOUNDED
     return look_at_records(measure, 2, reach, lambda relation: declared, Norm.LARGEST, sizes, bounded, batch)

@@ -13,9 +13,7 @@ from scipy.special import chdtri
 from dagveil.audit.doors import WatchedTable
 from dagveil.audit.neighbours import BOUND, Case, DataKind, Pair, Rows, Setting, declare_schema, read_rows
 from dagveil.audit.recording import Recording
-from dagveil.audit.records import Domain, look_at_records
-from dagveil.audit.search import AuditedStatistic, Floats, Look, Norm
-from dagveil.audit.tables import Tables, look_at_tables
+from dagveil.audit.search import AuditedStatistic, Domain, Floats, Look, Norm, Tables, look_at_records, look_at_tables
 from dagveil.audit.transcript import name_edges, read_graph
 from dagveil.data.column import Boolean, Column, Numeric
 from dagveil.data.table import Table

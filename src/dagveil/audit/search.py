@@ -1,11 +1,17 @@
-"""What a search for the worst neighbours looks for, and what it found."""
+"""The search for the worst neighbours: of statistics of a table of counts, and of rows of numbers.
+
+Neighbours are described by what they share, a core of rows. Adding a record to the core is one pair under add/remove;
+two different records added to the same core are a pair under replace-one. Many searches walk uphill side by side.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Self
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, product
+from typing import Final, Self
 
 import msgspec
 import numpy as np
@@ -106,5 +112,416 @@ def join_looks(looks: Sequence[Look]) -> Look:
         outcomes = [one(relation, max(1, pairs // len(looks)), rng) for one in looks]
         found, declared = max(outcomes, key=lambda outcome: outcome[0].change / outcome[1])
         return Found(found.change, sum(other.pairs for other, _ in outcomes), found.words), declared
+
+    return look
+
+
+Tables = NDArray[np.int64]
+Measure = Callable[[Tables], Floats]  # from tables (batch, *shape) to the numbers of each, (batch, k)
+_ENUMERATED_SHARE: Final = 0.3
+_BATCH: Final = 512
+
+
+@dataclass(slots=True, eq=False)
+class TableSearch:
+    """A search over tables of one shape; it remembers the worst pair.
+
+    Rows may be dealt to parts along the first axis: a record that is replaced stays in its part. Tables below
+    `fewest_rows` are not tried, for claims about tables of a certain size; those above `most_enumerated` are not
+    enumerated.
+    """
+
+    measure: Measure
+    shape: tuple[int, ...]
+    norm: Norm
+    relation: Relation
+    parts: int = 1
+    fewest_rows: int = 0
+    most_enumerated: int = 64
+    pairs: int = field(default=0, init=False)
+    best: float = field(default=-1.0, init=False)
+    words: str = field(default="", init=False)
+    _steps: Tables = field(init=False)
+    _groups: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        cells = math.prod(self.shape)
+        self._steps = np.eye(cells, dtype=np.int64).reshape(cells, *self.shape)
+        self._groups = np.arange(cells) // (cells // self.parts)
+
+    def run(self, pairs: int, sizes: tuple[int, ...], rng: np.random.Generator) -> Found:
+        """Search small tables, extreme ones in any case, since most bounds are attained there, random ones, uphill."""
+        self._enumerate(_ENUMERATED_SHARE * pairs)
+        for size in sizes:
+            extremes = _extremes(self.shape, size)
+            large = extremes.sum(axis=tuple(range(1, extremes.ndim))) >= self.fewest_rows
+            top = self._try(extremes[large])
+            if self.pairs < pairs:
+                self._climb(top, 6)
+        while self.pairs < pairs:
+            size = int(rng.choice(sizes))
+            cores = _draw(self.shape, size, rng)
+            self._climb(self._try(cores), 6)
+        return Found(self.best, self.pairs, self.words)
+
+    def _enumerate(self, pairs: float) -> None:
+        cells = math.prod(self.shape)
+        for n_rows in range(self.fewest_rows, self.most_enumerated + 1):
+            if math.comb(n_rows + cells - 1, n_rows) * cells > pairs - self.pairs:
+                return
+            self._try(_all_tables(self.shape, n_rows))
+
+    def _try(self, cores: Tables) -> Tables:
+        """Try all neighbours that share each of the cores; return the core with the largest change."""
+        top: Tables = cores[0]
+        worst = -1.0
+        for start in range(0, len(cores), _BATCH):
+            block = cores[start : start + _BATCH]
+            changes = self._changes(block)
+            place = int(changes.argmax())
+            if changes[place] > worst:
+                top, worst = block[place], float(changes[place])
+        return top
+
+    def _changes(self, cores: Tables) -> Floats:
+        cells = len(self._steps)
+        more = (cores[:, None] + self._steps).reshape(-1, *self.shape)
+        values = self.measure(more).reshape(len(cores), cells, -1)
+        if self.relation is Relation.ADD_REMOVE:
+            changes = self.norm.measure(values - self.measure(cores).reshape(len(cores), 1, -1))
+            self.pairs += changes.size
+            self._remember(cores, changes, lambda cell: f"with and without a record in cell {self._name(cell)}")
+            return np.asarray(changes.max(axis=1))
+        left, right = np.triu_indices(cells, 1)
+        same = self._groups[left] == self._groups[right]
+        left, right = left[same], right[same]
+        changes = self.norm.measure(values[:, left] - values[:, right])
+        self.pairs += changes.size
+        self._remember(
+            cores,
+            changes,
+            lambda place: f"with a record in cell {self._name(left[place])} or in {self._name(right[place])}",
+        )
+        return np.asarray(changes.max(axis=1))
+
+    def _remember(self, cores: Tables, changes: Floats, tell: Callable[[int], str]) -> None:
+        core, place = np.unravel_index(int(changes.argmax()), changes.shape)
+        if changes[core, place] > self.best:
+            self.best = float(changes[core, place])
+            self.words = f"counts {cores[core].tolist()} {tell(int(place))}"
+
+    def _name(self, cell: int) -> str:
+        return str(tuple(int(index) for index in np.unravel_index(cell, self.shape)))
+
+    def _climb(self, core: Tables, most_steps: int) -> None:
+        """Move rows of the core between cells as long as that makes the change larger."""
+        best = float(self._changes(core[None])[0])
+        for _ in range(most_steps):
+            flat = core.reshape(-1)
+            moves = [
+                _move(flat, source, target, amount)
+                for source, target in product(np.flatnonzero(flat).tolist(), range(flat.size))
+                for amount in {1, int(flat[source]) // 10, int(flat[source]) // 2, int(flat[source])} - {0}
+            ]
+            if not moves:
+                return
+            tables = np.stack(moves[:: max(1, len(moves) // 400)]).reshape(-1, *self.shape)
+            core = self._try(tables)
+            reached = float(self._changes(core[None])[0])
+            if reached <= best:
+                return
+            best = reached
+
+
+def _move(flat: Tables, source: int, target: int, amount: int) -> Tables:
+    moved = flat.copy()
+    moved[source] -= amount
+    moved[target] += amount
+    return moved
+
+
+def _all_tables(shape: tuple[int, ...], n_rows: int) -> Tables:
+    """Return every table of this shape with so many rows."""
+    cells = math.prod(shape)
+    bars = np.array(list(combinations(range(n_rows + cells - 1), cells - 1)), dtype=np.int64).reshape(-1, cells - 1)
+    ends = np.hstack([np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), n_rows + cells - 1)])
+    return (np.diff(ends, axis=1) - 1).reshape(-1, *shape)
+
+
+def _extremes(shape: tuple[int, ...], n_rows: int) -> Tables:
+    """Return tables that are extreme: constant columns, diagonals, single rows in a stratum, empty strata."""
+    outer, inner = shape[:-2], shape[-2:]
+    strata = math.prod(outer)
+    patterns = list(_patterns(*inner))
+    found = []
+    for one, other in product(patterns, repeat=2):
+        for share in (0.01, 0.5, 1.0) if strata > 1 else (1.0,):
+            table = np.zeros((strata, *inner), dtype=np.int64)
+            table[0] = np.rint(share * n_rows * one)
+            if strata > 1:
+                table[-1] += np.rint((1.0 - share) * n_rows * other).astype(np.int64)
+            found.append(table)
+    single = np.zeros((strata, *inner), dtype=np.int64)
+    single[:, 0, 0] = 1  # one record in each stratum
+    for pattern in patterns:
+        table = single.copy()
+        table[0] = np.rint(3 * pattern)
+        found.append(table)
+    return np.unique(np.stack([single, *found]), axis=0).reshape(-1, *shape)
+
+
+def _patterns(x_levels: int, y_levels: int) -> Iterator[Floats]:
+    """Yield tables that sum to about 1: diagonals with and without the last levels, one row, one column, one cell."""
+    empty = np.zeros((x_levels, y_levels))
+    for used in {min(x_levels, y_levels), max(min(x_levels, y_levels) - 1, 1)}:
+        diagonal = empty.copy()
+        diagonal[np.arange(used), np.arange(used)] = 1.0 / used
+        yield diagonal
+        yield diagonal[::-1]
+    for level in {0, x_levels - 1}:
+        row = empty.copy()
+        row[level] = 1.0 / y_levels
+        yield row
+    for level in {0, y_levels - 1}:
+        column = empty.copy()
+        column[:, level] = 1.0 / x_levels
+        yield column
+    for cell in product({0, x_levels - 1}, {0, y_levels // 2, y_levels - 1}):
+        point = empty.copy()
+        point[cell] = 1.0
+        yield point
+
+
+def _draw(shape: tuple[int, ...], n_rows: int, rng: np.random.Generator) -> Tables:
+    """Draw tables, some of them concentrated on few cells."""
+    cells = math.prod(shape)
+    shares = np.vstack([rng.dirichlet(np.full(cells, alpha), size=10) for alpha in (0.05, 0.3, 1.0)])
+    return np.stack([rng.multinomial(n_rows, share) for share in shares]).reshape(-1, *shape)
+
+
+def look_at_tables(
+    measure: Measure,
+    shape: tuple[int, ...],
+    norm: Norm,
+    declare: Callable[[Relation], float],
+    sizes: tuple[int, ...],
+    **limits: int,
+) -> Look:
+    """Return the search for a statistic of a table of counts; limits are those of `TableSearch`."""
+
+    def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
+        return TableSearch(measure, shape, norm, relation, **limits).run(pairs, sizes, rng), declare(relation)
+
+    return look
+
+
+RowMeasure = Callable[[Floats], Floats]  # from rows (n, d) to some numbers, (k,)
+BatchMeasure = Callable[[Floats], Floats]  # from tables (batch, rows, columns) to the numbers of each, (batch, k)
+_AROUND: Final = 12
+_STEPS: Final = 8
+_PAIRS_PER_WALK: Final = 1_000
+# searches that walk side by side: a few in a short search, so that it still sees rows of all kinds and sizes
+_MOST_WALKS: Final = 128
+
+
+class Domain(enum.Enum):
+    """Which values a column may hold when a statistic meets it."""
+
+    BOUNDED = "bounded"
+    ANY = "any"  # beyond the reach too, infinities and missing values included
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Walks:
+    """Where some searches stand: rows that both tables share, the record, and the one in its place or none."""
+
+    cores: Floats
+    records: Floats
+    others: Floats | None
+
+    def take(self, places: NDArray[np.intp]) -> _Walks:
+        """Return some of them, or each several times."""
+        others = None if self.others is None else self.others[places]
+        return _Walks(self.cores[places], self.records[places], others)
+
+
+@dataclass(slots=True, eq=False)
+class RecordSearch:
+    """A search over rows of numbers; it remembers the worst pair. The record that differs stands last.
+
+    Values of interest lie between minus and plus `reach`: a clipping radius, or bounds. `batch` measures many tables at
+    once; what is reported is measured by the statistic itself.
+    """
+
+    measure: RowMeasure
+    columns: int
+    reach: float
+    norm: Norm
+    relation: Relation
+    domain: Domain = Domain.BOUNDED
+    batch: BatchMeasure | None = None
+    pairs: int = 0
+    best: float = -1.0
+    words: str = ""
+    _batch: BatchMeasure = field(init=False)
+    _worst: _Walks | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        # a statistic without a twin measures one table after the other
+        self._batch = self.batch or (lambda tables: np.stack([self.measure(table) for table in tables]))
+
+    def run(self, pairs: int, sizes: tuple[int, ...], rng: np.random.Generator) -> Found:
+        """Search: extreme records on several kinds of rows, random ones, and uphill from the best."""
+        walks = min(max(pairs // _PAIRS_PER_WALK, 2), _MOST_WALKS)
+        turn = 0
+        while self.pairs < pairs:
+            size = sizes[turn // walks % len(sizes)]
+            cores = np.stack([self._draw_core(turn + walk, size, rng) for walk in range(walks)])
+            candidates = np.stack([self._draw_records(rng) for _ in range(walks)])
+            turn += walks
+            self._climb(*self._start(cores, candidates), rng)
+        return Found(self._confirm(), self.pairs, self.words)
+
+    def _start(self, cores: Floats, candidates: Floats) -> tuple[_Walks, Floats]:
+        """Try all candidates beside each core; return the worst of each walk."""
+        walks, count = candidates.shape[:2]
+        every = np.repeat(np.arange(walks), count)
+        values = self._measure(cores[every], candidates.reshape(walks * count, -1)).reshape(walks, count, -1)
+        own = np.arange(walks)
+        if self.relation is Relation.ADD_REMOVE:
+            changes = self.norm.measure(values - self._batch(cores)[:, None])
+            place = changes.argmax(axis=1)
+            top = _Walks(cores, candidates[own, place], None)
+        else:
+            left, right = np.tril_indices(count, -1)
+            changes = self.norm.measure(values[:, left] - values[:, right])
+            place = changes.argmax(axis=1)
+            top = _Walks(cores, candidates[own, left[place]], candidates[own, right[place]])
+        self.pairs += changes.size
+        reached = changes[own, place]
+        self._remember(top, reached)
+        return top, reached
+
+    def _climb(self, walks: _Walks, reached: Floats, rng: np.random.Generator) -> None:
+        """Change the records, and a row of the core, a little at a time as long as that helps."""
+        count, step = len(reached), 0.5 * self.reach
+        every = np.repeat(np.arange(count), _AROUND)
+        for _ in range(_STEPS):
+            tried = self._shift(walks.take(every), step, rng)
+            changes = self._compare(tried).reshape(count, _AROUND)
+            place = changes.argmax(axis=1)
+            top = tried.take(np.arange(count) * _AROUND + place)
+            there = changes[np.arange(count), place]
+            better = there > reached
+            reached = np.where(better, there, reached)
+            walks = _choose(better, top, walks)
+            self._remember(walks, reached)
+            step *= 0.6
+
+    def _shift(self, walks: _Walks, step: float, rng: np.random.Generator) -> _Walks:
+        """Move the records, and in about half of the cases a row of the core."""
+        cores, count = walks.cores, len(walks.records)
+        if cores.shape[1]:
+            moving = np.flatnonzero(rng.random(count) < 0.5)
+            rows = rng.integers(cores.shape[1], size=len(moving))
+            cores = cores.copy()
+            cores[moving, rows] = self._nudge(cores[moving, rows], step, rng)
+        others = None if walks.others is None else self._nudge(walks.others, step, rng)
+        return _Walks(cores, self._nudge(walks.records, step, rng), others)
+
+    def _compare(self, walks: _Walks) -> Floats:
+        """Return how far the two tables of each walk lie apart."""
+        before = self._batch(walks.cores) if walks.others is None else self._measure(walks.cores, walks.others)
+        changes = self.norm.measure(self._measure(walks.cores, walks.records) - before)
+        self.pairs += changes.size
+        return changes
+
+    def _measure(self, cores: Floats, records: Floats) -> Floats:
+        return self._batch(np.concatenate([cores, records[:, None]], axis=1))
+
+    def _remember(self, walks: _Walks, reached: Floats) -> None:
+        place = int(reached.argmax())
+        if reached[place] > self.best:
+            self.best = float(reached[place])
+            self._worst = walks.take(np.array([place]))
+
+    def _confirm(self) -> float:
+        """Measure the worst pair by the statistic itself, and put it into words."""
+        if self._worst is None:
+            return self.best
+        core, record = self._worst.cores[0], self._worst.records[0]
+        other = None if self._worst.others is None else self._worst.others[0]
+        before = self.measure(core if other is None else np.vstack([core, other]))
+        what = "is added" if other is None else f"takes the place of {_tell(other)}"
+        self.words = f"{_tell(record)} {what} beside {len(core)} rows"
+        if len(core) <= 6:
+            self.words += f" {[_tell(row) for row in core]}"
+        self.best = float(self.norm.measure(self.measure(np.vstack([core, record])) - before))
+        return self.best
+
+    def _nudge(self, record: Floats, step: float, rng: np.random.Generator) -> Floats:
+        moved = record + step * rng.standard_normal(record.shape)
+        return moved if self.domain is Domain.ANY else np.clip(moved, -self.reach, self.reach)
+
+    def _draw_core(self, turn: int, size: int, rng: np.random.Generator) -> Floats:
+        """Return rows of one kind after the other: random, constant, at the bounds, in two heaps, tied, none."""
+        shape = (size, self.columns)
+        kinds: list[Callable[[], Floats]] = [
+            lambda: rng.uniform(-self.reach, self.reach, shape),
+            lambda: np.zeros(shape),
+            lambda: self.reach * rng.choice([-1.0, 1.0], shape),
+            lambda: np.repeat(self.reach * rng.choice([-1.0, 1.0], (size, 1)), self.columns, axis=1),
+            lambda: self.reach * np.rint(rng.uniform(-1.5, 1.5, shape)),
+            lambda: np.full(shape, self.reach),
+            lambda: np.repeat(np.linspace(-self.reach, self.reach, size)[:, None], self.columns, axis=1),
+            lambda: 0.2 * self.reach * rng.standard_normal(shape),
+        ]
+        core = kinds[turn % len(kinds)]()
+        return np.asarray(np.clip(core, -self.reach, self.reach), dtype=np.float64)
+
+    def _draw_records(self, rng: np.random.Generator) -> Floats:
+        d = self.columns
+        corners = [self.reach * signs for signs in rng.choice([-1.0, 1.0], (6, d))]
+        axes = [self.reach * sign * axis for axis in np.eye(d) for sign in (-1.0, 1.0)]
+        inside = list(rng.uniform(-self.reach, self.reach, (6, d)))
+        directions = rng.standard_normal((4, d))
+        at_radius = [self.reach * row / np.linalg.norm(row) for row in directions]
+        records = [np.zeros(d), *corners, *axes, *inside, *at_radius]
+        if self.domain is Domain.ANY:
+            records += [np.full(d, np.inf), np.full(d, np.nan), np.full(d, 1e300), -1e9 * axes[0]]
+        return np.stack(records)
+
+
+def _choose(better: NDArray[np.bool_], one: _Walks, other: _Walks) -> _Walks:
+    """Return the walks of one where that is better, and of the other elsewhere."""
+    others = None
+    if one.others is not None and other.others is not None:
+        others = np.where(better[:, None], one.others, other.others)
+    return _Walks(
+        np.where(better[:, None, None], one.cores, other.cores),
+        np.where(better[:, None], one.records, other.records),
+        others,
+    )
+
+
+def _tell(record: Floats) -> str:
+    return "(" + ", ".join(f"{value:.4g}" for value in record) + ")"
+
+
+def look_at_records(
+    measure: Callable[[Floats], Floats],
+    columns: int,
+    reach: float,
+    declare: Callable[[Relation], float],
+    norm: Norm = Norm.SQUARES,
+    sizes: tuple[int, ...] = (0, 1, 5),
+    domain: Domain = Domain.ANY,
+    batch: BatchMeasure | None = None,
+) -> Look:
+    """Return the search for a statistic of rows of numbers."""
+
+    def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
+        search = RecordSearch(measure, columns, reach, norm, relation, domain, batch)
+        return search.run(pairs, sizes, rng), declare(relation)
 
     return look

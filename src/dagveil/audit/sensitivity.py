@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from dagveil.audit.counted import counted_statistics
 from dagveil.audit.numbers import number_statistics
-from dagveil.audit.records import look_at_records
-from dagveil.audit.search import AuditedStatistic, Finding, Floats, Look, Norm
+from dagveil.audit.search import AuditedStatistic, Finding, Floats, Look, Norm, look_at_records
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.data.streams import ArrowRows, StreamedTable

@@ -20,8 +20,7 @@ from dagveil.privacy.ledger.composition import price_run
 from dagveil.privacy.ledger.engine import POSTGRES_SCHEMA, ClosedRunError, LedgerEngine
 from dagveil.privacy.ledger.entries import EntryKind, Member, charge, check_analyst, reservation_body, write_body
 from dagveil.privacy.ledger.ledger import LedgerRun
-from dagveil.privacy.ledger.schema import read_version
-from dagveil.privacy.ledger.store import SqlLedger, read_books
+from dagveil.privacy.ledger.store import SqlLedger, read_books, read_version
 
 OLDEST_SERVER: Final = (13,)  # the first with gcd, which the sums need
 _SET_UP_LOCK: Final = (

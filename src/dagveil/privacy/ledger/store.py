@@ -1,22 +1,44 @@
-"""The ledger in a database; SQLite's is here, PostgreSQL's adds roles."""
+"""The ledger in a database: a version, and entries that are only ever added. PostgreSQL's adds roles."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, exists, func, or_, select, true
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    Select,
+    String,
+    Table,
+    Text,
+    create_engine,
+    exists,
+    func,
+    inspect,
+    or_,
+    select,
+    text,
+    true,
+)
 
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.ledger import entries as log
-from dagveil.privacy.ledger import schema as tables
 from dagveil.privacy.ledger.account import (
     Account,
     RunRecord,
@@ -30,8 +52,115 @@ from dagveil.privacy.ledger.account import (
 )
 from dagveil.privacy.ledger.accounts import Books, Head, Verdict, verify_entries
 from dagveil.privacy.ledger.composition import Composition, price_run
-from dagveil.privacy.ledger.engine import LedgerEngine, open_engine
+from dagveil.privacy.ledger.engine import POSTGRES_SCHEMA, LedgerEngine, open_engine
+from dagveil.privacy.ledger.entries import Entry, EntryKind, follow
 from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, allow, allow_analyst, closed_run, system_user
+
+VERSION: Final = "3"
+METADATA: Final = MetaData()
+_NUMBER = BigInteger().with_variant(Integer, "sqlite")
+FACTS: Final = Table(
+    "dagveil_facts",
+    METADATA,
+    Column("name", String, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+ENTRIES: Final = Table(
+    "dagveil_entries",
+    METADATA,
+    # two programs that both saw the same last entry cannot both add the next one
+    Column("seq", _NUMBER, primary_key=True, autoincrement=False),
+    Column("kind", String, nullable=False),
+    Column("dataset", String, nullable=False),
+    Column("run", _NUMBER),
+    Column("analyst", String, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("recorded", String, nullable=False),
+    Column("previous", String, nullable=False),
+    Column("digest", String, nullable=False),
+)
+Index("dagveil_entries_by_dataset", ENTRIES.c.dataset, ENTRIES.c.kind)
+Index("dagveil_entries_by_run", ENTRIES.c.run)
+
+_APPEND_ONLY: Final = (
+    "CREATE TRIGGER dagveil_no_{name} BEFORE {name} ON dagveil_entries "
+    "BEGIN SELECT RAISE(ABORT, 'the history is append-only'); END"
+)
+
+
+def read_version(connection: Connection) -> str | None:
+    """Return the version of the ledger in a database, or None if there is none yet."""
+    schema = POSTGRES_SCHEMA if connection.dialect.name == "postgresql" else None
+    if not inspect(connection).has_table(FACTS.name, schema=schema):
+        return None
+    found = connection.scalar(select(FACTS.c.value).where(FACTS.c.name == "version"))
+    return None if found is None else str(found)
+
+
+def create_tables(connection: Connection) -> None:
+    """Make the tables; in SQLite with triggers that keep the history append-only, in PostgreSQL see roles.py."""
+    METADATA.create_all(connection)
+    if connection.dialect.name == "sqlite":
+        for name in ("update", "delete"):
+            connection.exec_driver_sql(_APPEND_ONLY.format(name=name))
+
+
+def begin_history(analyst: str) -> Entry:
+    """Make the first entry; its random name keeps the digests of two ledgers apart."""
+    return follow(None, EntryKind.BEGUN, "", None, analyst, msgspec.json.encode({"ledger": uuid.uuid4().hex}).decode())
+
+
+def write_entry(connection: Connection, entry: Entry) -> None:
+    """Add an entry that is already made; LedgerError if the database did not take it."""
+    fields = msgspec.structs.asdict(entry) | {"kind": entry.kind.value}
+    if connection.execute(ENTRIES.insert().values(**fields)).rowcount == 0:
+        raise LedgerError(
+            "the ledger did not take an entry: something in its file keeps entries out. Nothing was drawn."
+        )
+
+
+def find_alteration(connection: Connection) -> str | None:
+    """Say what in an SQLite file is not as this program makes it: a trigger, a table, a type; None if all is."""
+    if connection.dialect.name != "sqlite":
+        return None
+    listing = text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    found = {str(row.name): str(row.sql) for row in connection.execute(listing)}
+    for name in sorted(found.keys() | _as_made().keys()):
+        if found.get(name) != _as_made().get(name):
+            what = "is missing" if name not in found else "was added" if name not in _as_made() else "was changed"
+            return f"{name!r} in the ledger's file {what}"
+    return None
+
+
+def find_odd_types(connection: Connection) -> str | None:
+    """Say which entry of an SQLite file has a field of another type than this program writes."""
+    if connection.dialect.name != "sqlite":
+        return None
+    texts = " OR ".join(f"typeof({column.name}) <> 'text'" for column in ENTRIES.c if column.name not in ("seq", "run"))
+    odd = connection.scalar(
+        text(
+            "SELECT min(seq) FROM dagveil_entries WHERE typeof(seq) <> 'integer' OR typeof(run) NOT IN "
+            f"('integer', 'null') OR {texts}"
+        )
+    )
+    return None if odd is None else f"entry {odd} has a field of another type than this program writes"
+
+
+@functools.cache
+def _as_made() -> dict[str, str]:
+    """Return what a new SQLite ledger holds."""
+    with create_engine("sqlite://").connect() as connection:
+        create_tables(connection)
+        listing = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+        return {str(row.name): str(row.sql) for row in listing}
+
+
+def refuse_version(engine: LedgerEngine, found: str) -> LedgerError:
+    """Error for a ledger of another version."""
+    return LedgerError(
+        f"the ledger {engine.place} has version {found}, this program reads version {VERSION}; use the program that "
+        "wrote it."
+    )
 
 
 def memory_of(place: str) -> Path:
@@ -67,7 +196,7 @@ def lost_ledger(place: str, kept: Head, found: str) -> LedgerError:
     )
 
 
-_IS_CHARGE = tables.ENTRIES.c.kind.in_([kind.value for kind in log.CHARGES])
+_IS_CHARGE = ENTRIES.c.kind.in_([kind.value for kind in log.CHARGES])
 
 
 def connect(url_or_path: str | Path, wait_seconds: float, analyst: str | None) -> Ledger:
@@ -92,7 +221,7 @@ class SqlLedger(Ledger):
     def prepare(cls, engine: LedgerEngine, analyst: str | None) -> SqlLedger:
         """Make or migrate the tables if need be, and check their version."""
         with engine.reading() as connection:
-            found = tables.read_version(connection)
+            found = read_version(connection)
         ledger = cls(engine, system_user() if analyst is None else log.check_analyst(analyst))
         if found is None:
             kept = recall_head(engine.identity)
@@ -100,16 +229,16 @@ class SqlLedger(Ledger):
                 raise lost_ledger(engine.identity, kept, "is gone or empty")
             with engine.writing() as connection:
                 ledger._set_up(connection)
-                found = tables.read_version(connection)
-        if found != tables.VERSION:
-            raise tables.refuse_version(engine, str(found))
+                found = read_version(connection)
+        if found != VERSION:
+            raise refuse_version(engine, str(found))
         return ledger
 
     def _set_up(self, connection: Connection) -> None:
-        if tables.read_version(connection) is None:  # once more, now that nobody else can write
-            tables.create_tables(connection)
-            connection.execute(tables.FACTS.insert().values(name="version", value=tables.VERSION))
-            tables.write_entry(connection, tables.begin_history(self._analyst))
+        if read_version(connection) is None:  # once more, now that nobody else can write
+            create_tables(connection)
+            connection.execute(FACTS.insert().values(name="version", value=VERSION))
+            write_entry(connection, begin_history(self._analyst))
 
     @property
     def analyst(self) -> str:
@@ -152,20 +281,20 @@ class SqlLedger(Ledger):
     def history(self, dataset: str | None = None) -> tuple[RunRecord, ...]:
         """All runs, oldest first, of one data set or of all."""
         with self._engine.reading() as connection:
-            books = Books(_read(connection, select(tables.ENTRIES).where(_about(dataset))))
+            books = Books(_read(connection, select(ENTRIES).where(_about(dataset))))
         return tuple(run.record() for _, run in sorted(books.runs.items()))
 
     def entries(self) -> tuple[log.Entry, ...]:
         """All entries, oldest first."""
         with self._engine.reading() as connection:
-            return tuple(_read(connection, select(tables.ENTRIES)))
+            return tuple(_read(connection, select(ENTRIES)))
 
     def verify(self, kept: Head | None = None) -> Verdict:
         """Say whether the history is whole, without holding all of it in memory; the head noted here counts too."""
         with self._engine.reading() as connection:
             kept = kept or recall_head(self._engine.identity)
-            verdict = verify_entries(_read(connection, select(tables.ENTRIES)), kept)
-            problem = verdict.problem or tables.find_alteration(connection) or tables.find_odd_types(connection)
+            verdict = verify_entries(_read(connection, select(ENTRIES)), kept)
+            problem = verdict.problem or find_alteration(connection) or find_odd_types(connection)
         return replace(verdict, problem=problem)
 
     def head(self) -> Head:
@@ -179,9 +308,7 @@ class SqlLedger(Ledger):
     def datasets(self) -> tuple[str, ...]:
         """Names of all data sets, sorted."""
         with self._engine.reading() as connection:
-            names = connection.scalars(
-                select(tables.ENTRIES.c.dataset).where(tables.ENTRIES.c.dataset != "").distinct()
-            )
+            names = connection.scalars(select(ENTRIES.c.dataset).where(ENTRIES.c.dataset != "").distinct())
             return tuple(sorted(names))
 
     def reserve(
@@ -196,7 +323,7 @@ class SqlLedger(Ledger):
             self._check_remembered(connection)
             account = read_books(connection, dataset).account(dataset)
             admit(account, budget, price, terms, self._analyst)
-            number = 1 + (connection.scalar(select(func.max(tables.ENTRIES.c.run))) or 0)
+            number = 1 + (connection.scalar(select(func.max(ENTRIES.c.run))) or 0)
             self._append(connection, log.EntryKind.RESERVE, dataset, number, body)
         self._note_head(limited=account.lifetime is not None)
         return LedgerRun(self, number, dataset, budget)
@@ -227,7 +354,7 @@ class SqlLedger(Ledger):
             self._lock(connection)
             dataset = _open_in(connection, run_id)
             if dataset is not None:
-                touched = connection.scalar(select(exists().where(tables.ENTRIES.c.run == run_id, _IS_CHARGE)))
+                touched = connection.scalar(select(exists().where(ENTRIES.c.run == run_id, _IS_CHARGE)))
                 kind = log.EntryKind.CLOSE if touched else log.EntryKind.RELEASE
                 self._append(connection, kind, dataset, run_id, "{}")
         self._note_head()
@@ -242,7 +369,7 @@ class SqlLedger(Ledger):
         kept = recall_head(self._engine.identity)
         if kept is None:
             return
-        digest = connection.scalar(select(tables.ENTRIES.c.digest).where(tables.ENTRIES.c.seq == kept.seq))
+        digest = connection.scalar(select(ENTRIES.c.digest).where(ENTRIES.c.seq == kept.seq))
         if digest != kept.digest:
             raise lost_ledger(self._engine.identity, kept, "has lost entries or is another one")
 
@@ -251,33 +378,25 @@ class SqlLedger(Ledger):
 
     def _append(self, connection: Connection, kind: log.EntryKind, dataset: str, run: int | None, body: str) -> int:
         """Add an entry in the writing transaction, and return the number of its run."""
-        altered = tables.find_alteration(connection)
+        altered = find_alteration(connection)
         if altered is not None:
             raise LedgerError(f"{altered}, so the ledger {self._engine.place} cannot be trusted; nothing was drawn.")
-        tables.write_entry(connection, log.follow(_last_entry(connection), kind, dataset, run, self._analyst, body))
+        write_entry(connection, log.follow(_last_entry(connection), kind, dataset, run, self._analyst, body))
         return 0 if run is None else run
 
 
 def _about(dataset: str | None) -> ColumnElement[bool]:
-    return true() if dataset is None else tables.ENTRIES.c.dataset == tidy_name(dataset)
+    return true() if dataset is None else ENTRIES.c.dataset == tidy_name(dataset)
 
 
 def read_books(connection: Connection, dataset: str | None) -> Books:
     """Read the accounts; of each run's charges only the first, since more change no sum."""
-    first = (
-        select(func.min(tables.ENTRIES.c.seq))
-        .where(_about(dataset), _IS_CHARGE)
-        .group_by(tables.ENTRIES.c.run, tables.ENTRIES.c.kind)
-    )
-    return Books(
-        _read(
-            connection, select(tables.ENTRIES).where(_about(dataset), or_(~_IS_CHARGE, tables.ENTRIES.c.seq.in_(first)))
-        )
-    )
+    first = select(func.min(ENTRIES.c.seq)).where(_about(dataset), _IS_CHARGE).group_by(ENTRIES.c.run, ENTRIES.c.kind)
+    return Books(_read(connection, select(ENTRIES).where(_about(dataset), or_(~_IS_CHARGE, ENTRIES.c.seq.in_(first)))))
 
 
 def _read(connection: Connection, wanted: Select[Any]) -> Iterable[log.Entry]:
-    for row in connection.execute(wanted.order_by(tables.ENTRIES.c.seq)):
+    for row in connection.execute(wanted.order_by(ENTRIES.c.seq)):
         try:
             # SQLite keeps what was put in by hand whatever its type
             kind, run = log.EntryKind(row.kind), None if row.run is None else int(row.run)
@@ -288,14 +407,12 @@ def _read(connection: Connection, wanted: Select[Any]) -> Iterable[log.Entry]:
 
 
 def _last_entry(connection: Connection) -> log.Entry | None:
-    last = select(func.max(tables.ENTRIES.c.seq)).scalar_subquery()
-    return next(iter(_read(connection, select(tables.ENTRIES).where(tables.ENTRIES.c.seq == last))), None)
+    last = select(func.max(ENTRIES.c.seq)).scalar_subquery()
+    return next(iter(_read(connection, select(ENTRIES).where(ENTRIES.c.seq == last))), None)
 
 
 def _open_in(connection: Connection, run_id: int) -> str | None:
     """Return the data set of a run if the run is open."""
-    rows = connection.execute(
-        select(tables.ENTRIES.c.kind, tables.ENTRIES.c.dataset).where(tables.ENTRIES.c.run == run_id, ~_IS_CHARGE)
-    )
+    rows = connection.execute(select(ENTRIES.c.kind, ENTRIES.c.dataset).where(ENTRIES.c.run == run_id, ~_IS_CHARGE))
     found = {row.kind: str(row.dataset) for row in rows}
     return found.get(log.EntryKind.RESERVE.value) if len(found) == 1 else None
