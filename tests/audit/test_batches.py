@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from dagveil.audit import counted, numbers, records
+from dagveil.audit import counted, numbers
 from dagveil.audit.counted import (
     MOST_ROWS,
     batch_distances,
@@ -17,7 +17,7 @@ from dagveil.audit.counted import (
     batch_votes,
     tabulate_distances,
 )
-from dagveil.audit.search import Domain, Norm, RecordSearch
+from dagveil.audit.search import Domain, Found, Norm, RecordSearch
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.curator.gate import Gate
 from dagveil.curator.questions import QuestionSession, Sample
@@ -65,7 +65,7 @@ def test_twins_of_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every search over rows has a twin, and it measures what the statistic measures."""
     compared = 0
 
-    def compare(self: RecordSearch, pairs: int, sizes: tuple[int, ...], rng: np.random.Generator) -> records.Found:
+    def compare(self: RecordSearch, pairs: int, sizes: tuple[int, ...], rng: np.random.Generator) -> Found:
         nonlocal compared
         assert self.batch is not None
         slots = {size + (1 if size > 6 else 0) for size in sizes}
@@ -75,7 +75,7 @@ def test_twins_of_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
             # the square of a root that is nil rounds to 1e-16 or so
             assert self.batch(tables) == pytest.approx(slow, rel=1e-9, abs=2e-8)
             compared += len(tables)
-        return records.Found(0.0, 1, "")
+        return Found(0.0, 1, "")
 
     monkeypatch.setattr(RecordSearch, "run", compare)
     statistic = next(one for one in numbers.number_statistics() if one.name == name)

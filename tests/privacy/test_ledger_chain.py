@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dagveil.errors import BudgetExceededError, LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import SparseVectorRound, Unbounded, encode_event
-from dagveil.privacy.ledger import Ledger, LedgerRun, MemoryLedger, schema
+from dagveil.privacy.ledger import Ledger, LedgerRun, MemoryLedger, store
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.accounts import Head, verify_entries
 from dagveil.privacy.ledger.composition import Allowance, Composition
@@ -38,7 +38,7 @@ def reserve(ledger: Ledger, epsilon: object) -> LedgerRun:
 
 def create_trigger(name: str) -> str:
     """Write the trigger that keeps the history append-only."""
-    return schema._APPEND_ONLY.format(name=name)
+    return store._APPEND_ONLY.format(name=name)
 
 
 def fill(ledger: Ledger) -> None:
@@ -423,7 +423,7 @@ class TestLimits:
         memory = MemoryLedger("ann")
 
         def rename(analyst: str) -> Ledger:
-            memory._analyst = analyst
+            memory.analyst = analyst
             return memory
 
         return rename

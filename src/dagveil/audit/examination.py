@@ -86,12 +86,9 @@ def examine_method(
     plan.progress("replays", len(places), len(places))
     statistics = statistics_behind(method, replays, chosen)
     attacks = [attack_case(method, budget, case, plan) for case in neighbours.attack_cases(method, plan.effort, chosen)]
+    tried = method, budget, chosen, plan, calibration
     return _certify(
-        method,
-        budget,
-        chosen,
-        plan,
-        calibration,
+        *tried,
         relations=tuple(dict.fromkeys(relation for _, relation in places)),
         replays=tuple(ReplayLine.of(replay) for replay in replays),
         statistics=search_in_parallel([one.name for one in statistics], None, plan),
@@ -136,12 +133,9 @@ def examine_published(
     attack = distinguish(first, second, attacker.names, attacker.reported_delta())
     claimed = float(max(first[:, 0].max(), second[:, 0].max()))
     claim = published_claim(method.name)
+    tried = method, budget, options, plan, calibration
     return _certify(
-        method,
-        budget,
-        options,
-        plan,
-        calibration,
+        *tried,
         relations=(case.relation,),
         replays=(),
         statistics=search_in_parallel([one.name for one in claim.statistics], method.name, plan),

@@ -107,20 +107,12 @@ def replay_method(
         violations += find_unpaid(replays[0])
         violations += _find_differences(*replays)
         doors = _find_largest(*replays)
-    for door, moved in doors.items():
-        if moved > 1.0 + ROUNDING:
-            violations.append(f"{door}: an exact answer moved by {moved:.4g} of what its charge covers")
+    for door, part in doors.items():
+        if part > 1.0 + ROUNDING:
+            violations.append(f"{door}: an exact answer moved by {part:.4g} of what its charge covers")
     where = max(doors, key=lambda door: doors[door], default="")
-    return Replay(
-        method.name,
-        pair.relation,
-        pair.kind,
-        len(recorded.exchanges),
-        doors.get(where, 0.0),
-        where,
-        tuple(doors.items()),
-        tuple(violations),
-    )
+    moved = doors.get(where, 0.0), where, tuple(doors.items())
+    return Replay(method.name, pair.relation, pair.kind, len(recorded.exchanges), *moved, tuple(violations))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -109,11 +109,7 @@ class FileRows(LocalRows):
         found = [self._file_fields(path) for path in self.files]
         self.all_names = [names for names, _ in found]
         self.all_fields = [fields for _, fields in found]
-
-    @property
-    def fields(self) -> pa.Schema:
-        """Names and types of the columns, as the first file has them."""
-        return self.all_fields[0]
+        self.fields = self.all_fields[0]
 
     @property
     def same_types(self) -> bool:

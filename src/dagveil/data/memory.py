@@ -34,6 +34,10 @@ class _DescentRows:
     multiplicities: NDArray[np.float64] | None = None
     scaled: tuple[Block, ...] | None = None
 
+    @property
+    def rest(self) -> dict[str, Any]:
+        return {"n_rows": self.n_rows, "multiplicities": self.multiplicities, "scaled": self.scaled}
+
 
 class MemoryTable:
     """Exact counts and sums of a table that fits into memory. Only the curator may hold one.
@@ -42,8 +46,8 @@ class MemoryTable:
     """
 
     def __init__(self, encoded: EncodedColumns, schema: Schema) -> None:
-        self._schema = schema
-        self._n_rows = encoded.n_rows
+        self.schema = schema
+        self.n_rows = encoded.n_rows
         self._values = dict(encoded.values)
         self._rows = WeightedRows(codes=dict(encoded.codes), weights=None, n_rows=encoded.n_rows)
         # codes in the order of the rows, beside numbers and for levelled rows; a part of a table has none
@@ -93,17 +97,7 @@ class MemoryTable:
         return table
 
     def __repr__(self) -> str:
-        return f"MemoryTable(dataset={self._schema.dataset!r}, columns={len(self._schema.columns)})"
-
-    @property
-    def schema(self) -> Schema:
-        """What is public about the data set."""
-        return self._schema
-
-    @property
-    def n_rows(self) -> int:
-        """The exact number of rows: as sensitive as any other count."""
-        return self._n_rows
+        return f"MemoryTable(dataset={self.schema.dataset!r}, columns={len(self.schema.columns)})"
 
     @property
     def n_distinct(self) -> int:
@@ -112,11 +106,11 @@ class MemoryTable:
 
     def counts(self, columns: Sequence[str]) -> NDArray[np.int64]:
         """Count rows by the codes of some columns, in the shape (levels of columns[0], levels of columns[1], …)."""
-        return self._count(tuple(columns), table_shape(self._schema, columns))
+        return self._count(tuple(columns), table_shape(self.schema, columns))
 
     def counts_many(self, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
         """Answer many `counts` together: wide tables are counted once and summed down to the ones asked for."""
-        shapes = table_shapes(self._schema, column_sets)
+        shapes = table_shapes(self.schema, column_sets)
         levels = self._levels()
         whole = self._count_whole(column_sets, levels)
         if whole is not None:
@@ -130,52 +124,42 @@ class MemoryTable:
             for position in bundle.members:
                 answers[position] = _sum_down(wide, bundle.columns, tuple(column_sets[position]))
         return [
-            np.array(self._n_rows, dtype=np.int64) if answer is None else answer.reshape(shape)
+            np.array(self.n_rows, dtype=np.int64) if answer is None else answer.reshape(shape)
             for answer, shape in zip(answers, shapes, strict=True)
         ]
 
     def outer_products(self, query: OuterProducts) -> NDArray[np.int64]:
         """Sum the outer products of the vectors that a query makes of rows, exactly, the constant first."""
-        check_columns(self._schema, query.columns)
-        columns = [query.read(self._encoded_numbers(name), self._schema.columns[name]) for name in query.columns]
-        return sum_outer_products(columns, query, n_rows=self._n_rows)
+        check_columns(self.schema, query.columns)
+        columns = [query.read(self._encoded_numbers(name), self.schema.columns[name]) for name in query.columns]
+        return sum_outer_products(columns, query, n_rows=self.n_rows)
 
     def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
         """Sum the clipped gradients of all rows, in fixed point, in the shape (d, d)."""
-        check_columns(self._schema, plan.rows.columns)
-        rows = self._descent_rows(plan.rows, weighs_exactly(plan.cap(), self._n_rows))
-        return sum_gradients(
-            rows.columns, plan, n_rows=rows.n_rows, multiplicities=rows.multiplicities, scaled=rows.scaled
-        )
+        check_columns(self.schema, plan.rows.columns)
+        rows = self._descent_rows(plan.rows, weighs_exactly(plan.cap(), self.n_rows))
+        return sum_gradients(rows.columns, plan, **rows.rest)
 
     def curvature(self, plan: MomentPlan, direction: NDArray[np.float64], cap: float) -> int:
         """Sum the clipped squared lengths of all rows' images under a direction, in fixed point."""
-        check_columns(self._schema, plan.columns)
+        check_columns(self.schema, plan.columns)
         rows = self._descent_rows(plan, may_weigh=True)
-        return sum_curvatures(
-            rows.columns,
-            plan,
-            direction,
-            cap,
-            n_rows=rows.n_rows,
-            multiplicities=rows.multiplicities,
-            scaled=rows.scaled,
-        )
+        return sum_curvatures(rows.columns, plan, direction, cap, **rows.rest)
 
     def levelled_rows(self, columns: Sequence[str], slots: int) -> NDArray[np.float64]:
         """Give the chosen rows, scaled to [-1, 1], and public filler in the slots that are left, (slots, k)."""
-        check_columns(self._schema, columns)
+        check_columns(self.schema, columns)
         check_slots(slots)
         chosen = self._choose(slots)
         levelled = np.empty((slots, len(columns)))
         for position, name in enumerate(columns):
             numbers = self._encoded_numbers(name)[chosen]
-            levelled[:, position] = level_column(numbers, name, self._schema.columns[name], slots)
+            levelled[:, position] = level_column(numbers, name, self.schema.columns[name], slots)
         return levelled
 
     def magnitude_counts(self, column: str, center: float, exponents: range) -> NDArray[np.int64]:
         """Count rows with 2**(k-1) < |x - center| <= 2**k for every k; the first and the last cell are open-ended."""
-        check_columns(self._schema, [column])
+        check_columns(self.schema, [column])
         check_exponents(center, exponents)
         with np.errstate(over="ignore"):
             distances = np.abs(self._numbers(column) - center)
@@ -197,7 +181,7 @@ class MemoryTable:
         A position is one among the rows in the order of their codes. Rows whose part is `parts` or more are left out.
         As with `thin`, the choice must be random.
         """
-        part = assign(self._n_rows)
+        part = assign(self.n_rows)
         rows = self._distinct_rows()
         if self._owners is None and rows.weights is None:
             # distinct rows are in the order of their codes, so others are too: how the source was read must not matter
@@ -214,20 +198,20 @@ class MemoryTable:
         kept = np.flatnonzero(multiplicity)
         codes = {name: array[kept] for name, array in rows.codes.items()}
         weights = multiplicity[kept].astype(np.float64)
-        return MemoryTable.from_distinct(WeightedRows(codes=codes, weights=weights, n_rows=len(kept)), self._schema)
+        return MemoryTable.from_distinct(WeightedRows(codes=codes, weights=weights, n_rows=len(kept)), self.schema)
 
     def _choose(self, slots: int) -> NDArray[np.intp]:
         """Return the positions of the rows that fill the slots."""
         if self._codes is None:
             raise DataError("a part of a table has counts only, so it cannot be levelled; ask the whole table")
         if slots not in self._slots:
-            words = row_words(EncodedColumns(self._n_rows, self._codes, self._values), self._schema)
+            words = row_words(EncodedColumns(self.n_rows, self._codes, self._values), self.schema)
             # a run asks for one number of slots
             self._slots = {slots: choose_rows(words, slots)}
         return self._slots[slots]
 
     def _levels(self) -> dict[str, int]:
-        return {name: column.n_levels for name, column in self._schema.columns.items()}
+        return {name: column.n_levels for name, column in self.schema.columns.items()}
 
     def _numbers(self, column: str) -> NDArray[np.float64]:
         if column not in self._values:
@@ -236,7 +220,7 @@ class MemoryTable:
 
     def _distinct_numbers(self, names: Sequence[str]) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]] | None:
         """Return the numbers of distinct rows with multiplicities, where all columns have levels and that pays."""
-        columns = self._schema.columns
+        columns = self.schema.columns
         rows = self._distinct_rows()
         if rows.weights is None or any(isinstance(columns[name], Numeric) for name in names):
             return None
@@ -245,7 +229,7 @@ class MemoryTable:
 
     def _encoded_numbers(self, column: str) -> NDArray[np.float64]:
         """Return a number for each row: its own, or the declared one of its level."""
-        declared = self._schema.columns[column]
+        declared = self.schema.columns[column]
         if isinstance(declared, Numeric):
             return self._numbers(column)
         # a part's rows are distinct ones, in another order, but the same for all columns with levels
@@ -261,7 +245,7 @@ class MemoryTable:
         if key not in self._descents:
             distinct = self._distinct_numbers(plan.columns) if may_weigh else None
             if distinct is None:
-                rows = _DescentRows([self._encoded_numbers(name) for name in plan.columns], self._n_rows)
+                rows = _DescentRows([self._encoded_numbers(name) for name in plan.columns], self.n_rows)
             else:
                 rows = _DescentRows(distinct[0], len(distinct[1]), distinct[1])
             if rows.n_rows * len(plan.columns) <= _MOST_KEPT_NUMBERS:
@@ -301,7 +285,7 @@ class MemoryTable:
 
     def _count(self, columns: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
         if not columns:
-            return np.array(self._n_rows, dtype=np.int64)
+            return np.array(self.n_rows, dtype=np.int64)
         rows = self._distinct_rows()
         cells = math.prod(shape)
         # float64 sums of multiplicities are exact: they stay below 2**53

@@ -249,7 +249,7 @@ class StreamedTable:
 
     def __init__(self, rows: RowSource, schema: Schema, *, held_bytes: int = HELD_BYTES) -> None:
         self._rows = rows
-        self._schema = schema
+        self.schema = schema
         self._held_bytes = held_bytes
         self._n_rows: int | None = None
         self._cube: MemoryTable | None = None
@@ -260,17 +260,12 @@ class StreamedTable:
         check_types(rows.fields, schema)
 
     def __repr__(self) -> str:
-        return f"StreamedTable(dataset={self._schema.dataset!r}, columns={len(self._schema.columns)})"
-
-    @property
-    def schema(self) -> Schema:
-        """What is public about the data set."""
-        return self._schema
+        return f"StreamedTable(dataset={self.schema.dataset!r}, columns={len(self.schema.columns)})"
 
     @property
     def n_rows(self) -> int:
         """The exact number of rows: as sensitive as any other count."""
-        numeric = all(isinstance(column, Numeric) for column in self._schema.columns.values())
+        numeric = all(isinstance(column, Numeric) for column in self.schema.columns.values())
         # where columns have levels, counts will be asked for, and one pass serves both
         if self._n_rows is None and (numeric or self._distinct() is None):
             self._add_up("counts", [()], [])
@@ -279,13 +274,13 @@ class StreamedTable:
 
     def counts(self, columns: Sequence[str]) -> NDArray[np.int64]:
         """Count rows by the codes of some columns, in the shape (levels of columns[0], levels of columns[1], …)."""
-        table_shape(self._schema, columns)
+        table_shape(self.schema, columns)
         return self.counts_many([tuple(columns)])[0]
 
     def counts_many(self, column_sets: Sequence[tuple[str, ...]]) -> list[NDArray[np.int64]]:
         """Answer many `counts` together: from distinct rows, or in one pass over all rows."""
         for columns in column_sets:
-            table_shape(self._schema, columns)
+            table_shape(self.schema, columns)
         if not column_sets:
             return []
         cube = self._distinct()
@@ -318,7 +313,7 @@ class StreamedTable:
 
     def levelled_rows(self, columns: Sequence[str], slots: int) -> NDArray[np.float64]:
         """Give the chosen rows in [-1, 1], then filler; the first call reads all rows twice or more."""
-        check_columns(self._schema, columns)
+        check_columns(self.schema, columns)
         check_slots(slots)
         if self._is_part:
             raise DataError("a part of a table has counts only, so it cannot be levelled; ask the whole table")
@@ -344,18 +339,18 @@ class StreamedTable:
         """
         held = self._distinct()
         if held is None and self.n_rows * self._row_bytes() <= self._held_bytes:
-            pieces = [EncodedColumns(piece.n_rows, piece.codes, {}) for piece in self._rows.coded(self._schema)]
-            joined = join_columns(pieces, self._schema)
-            held = MemoryTable.from_distinct(WeightedRows(joined.codes, None, joined.n_rows), self._schema)
+            pieces = [EncodedColumns(piece.n_rows, piece.codes, {}) for piece in self._rows.coded(self.schema)]
+            joined = join_columns(pieces, self.schema)
+            held = MemoryTable.from_distinct(WeightedRows(joined.codes, None, joined.n_rows), self.schema)
         if held is not None:
             return held.split(parts, assign)
         labels = np.minimum(assign(self.n_rows), parts).astype(np.min_scalar_type(parts))
-        spool = Spool(self._rows.coded(self._schema), self._schema, labels, parts)
+        spool = Spool(self._rows.coded(self.schema), self.schema, labels, parts)
         return [self._part(spool, number, int(np.count_nonzero(labels == number))) for number in range(parts)]
 
     def _part(self, spool: Spool, number: int, n_rows: int) -> StreamedTable:
         rows = PartRows(spool, number, self._rows.fields)
-        part = StreamedTable(rows, self._schema, held_bytes=self._held_bytes)
+        part = StreamedTable(rows, self.schema, held_bytes=self._held_bytes)
         part._is_part = True
         part._n_rows = n_rows
         return part
@@ -363,26 +358,26 @@ class StreamedTable:
     def _fill(self, slots: int) -> MemoryTable:
         """Return the rows that fill the slots."""
         most = max(self._held_bytes // HASH_BYTES, _FEWEST_HASHES)
-        return MemoryTable(choose_from(self._encoded, self._schema, self.n_rows, slots, most), self._schema)
+        return MemoryTable(choose_from(self._encoded, self.schema, self.n_rows, slots, most), self.schema)
 
     def _encoded(self) -> Iterator[EncodedColumns]:
         n_rows = 0
-        for batch in self._rows.batches(list(self._schema.columns)):
+        for batch in self._rows.batches(list(self.schema.columns)):
             n_rows += batch.num_rows
-            yield encode_batch(batch, self._schema)
+            yield encode_batch(batch, self.schema)
         self._note_rows(n_rows)
 
     def _row_bytes(self) -> int:
-        return sum(np.dtype(code_type(column)).itemsize for column in self._schema.columns.values())
+        return sum(np.dtype(code_type(column)).itemsize for column in self.schema.columns.values())
 
     def _narrow(self, columns: Iterable[str]) -> Schema:
         """Return a schema of some columns, in the order of the table; at least one, which is needed to count rows."""
-        asked = set(columns) or {next(iter(self._schema.columns))}
-        kept = {name: column for name, column in self._schema.columns.items() if name in asked}
-        return Schema(dataset=self._schema.dataset, columns=kept)
+        asked = set(columns) or {next(iter(self.schema.columns))}
+        kept = {name: column for name, column in self.schema.columns.items() if name in asked}
+        return Schema(dataset=self.schema.dataset, columns=kept)
 
     def _add_up(self, name: str, arguments: Sequence[Any], columns: Sequence[str]) -> list[NDArray[Any]]:
-        check_columns(self._schema, columns)
+        check_columns(self.schema, columns)
         narrow = self._narrow(columns)
         numeric = [column for column in narrow.columns if isinstance(narrow.columns[column], Numeric)]
         if self._is_part and numeric and name not in ("counts", "counts_many"):
@@ -397,19 +392,19 @@ class StreamedTable:
         self._n_rows = n_rows
 
     def _levels_only(self, columns: Sequence[str]) -> MemoryTable | None:
-        check_columns(self._schema, columns)
-        if any(isinstance(self._schema.columns[name], Numeric) for name in columns):
+        check_columns(self.schema, columns)
+        if any(isinstance(self.schema.columns[name], Numeric) for name in columns):
             return None
         return self._distinct()
 
     def _distinct(self) -> MemoryTable | None:
         if not self._cube_tried:
             # codes and a multiplicity, as much again while they are sorted, and the order
-            cells = math.prod(column.n_levels for column in self._schema.columns.values())
+            cells = math.prod(column.n_levels for column in self.schema.columns.values())
             most = min(self._held_bytes // (2 * (self._row_bytes() + 8) + 24), cells)
-            found = self._rows.distinct(self._schema, most)
+            found = self._rows.distinct(self.schema, most)
             self._cube_tried = True
             if found is not None:
-                self._cube = MemoryTable.from_distinct(found, self._schema)
+                self._cube = MemoryTable.from_distinct(found, self.schema)
                 self._note_rows(self._cube.n_rows)
         return self._cube

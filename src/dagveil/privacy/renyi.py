@@ -175,17 +175,12 @@ class RenyiFilter(_SumFilter):
     _unit = "Renyi divergence"
 
     def __init__(self, budget: Budget, order: int) -> None:
-        self._order = checked_order(order)
+        self.order = checked_order(order)
         self.name = f"Renyi accounting at order {order}"
         super().__init__(budget)
 
-    @property
-    def order(self) -> int:
-        """The order of the divergence."""
-        return self._order
-
     def _total_of(self, budget: Budget) -> Fraction:
-        return renyi_of(budget, self._order)
+        return renyi_of(budget, self.order)
 
     def _price_of(self, event: Event) -> Fraction | None:
-        return renyi_cost(event, self._order)
+        return renyi_cost(event, self.order)

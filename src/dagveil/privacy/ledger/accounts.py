@@ -64,21 +64,10 @@ class BookedRun:
         for charge in self.charges:
             with suppress(msgspec.MsgspecError, BudgetError, UnicodeError):
                 events.append(decode_event(charge))
-        return RunRecord(
-            self.number,
-            self.dataset,
-            self.budget,
-            self.method,
-            self.software,
-            self.state,
-            self.started,
-            self.ended,
-            tuple(events),
-            self.analyst,
-            self.terms,
-            self.accounting,
-            len(self.charges) - len(events),
-        )
+        what = self.number, self.dataset, self.budget, self.method, self.software
+        course = self.state, self.started, self.ended, tuple(events)
+        unreadable = len(self.charges) - len(events)
+        return RunRecord(*what, *course, self.analyst, self.terms, self.accounting, unreadable)
 
 
 class Books:
@@ -133,18 +122,11 @@ class Books:
             Share(analyst, limits.get(analyst), spent.get(analyst, Spending()))
             for analyst in sorted(spent.keys() | limits.keys())
         )
-        runs = (run for run in self.runs.values() if run.dataset == dataset and run.counts)
-        first = next(runs, None)
-        return Account(
-            dataset,
-            self._budgets.get(dataset),
-            self._spending[dataset],
-            dataset in self._unbounded,
-            shares,
-            None if first is None else first.terms,
-            # what names no data set could be about any
-            tuple(self._damaged[dataset] + self._damaged[""]),
-        )
+        terms = next((run.terms for run in self.runs.values() if run.dataset == dataset and run.counts), None)
+        # what names no data set could be about any
+        damaged = tuple(self._damaged[dataset] + self._damaged[""])
+        sums = self._budgets.get(dataset), self._spending[dataset], dataset in self._unbounded
+        return Account(dataset, *sums, shares, terms, damaged)
 
     def datasets(self) -> tuple[str, ...]:
         """Return the names of all data sets, sorted."""
@@ -155,18 +137,13 @@ class Books:
             raise nonsense(entry, "its run has no number of its own")
         body = _read(entry, Reservation)
         budget = Budget(_amount(body.epsilon, entry), _amount(body.delta, entry))
-        run = BookedRun(
-            entry.run,
-            entry.dataset,
-            entry.analyst,
-            budget,
-            Totals(budget.epsilon, budget.delta, _amount(body.rho, entry), _amount(body.failure, entry)),
-            Terms(_relation(body, entry), body.unit),
-            body.accounting,
-            body.method,
-            body.software,
-            entry.recorded,
-        )
+        price = Totals(budget.epsilon, budget.delta, _amount(body.rho, entry), _amount(body.failure, entry))
+        try:
+            terms = Terms(Relation(body.relation), body.unit)
+        except ValueError as error:
+            raise nonsense(entry, "its relation is not known") from error
+        program = body.accounting, body.method, body.software
+        run = BookedRun(entry.run, entry.dataset, entry.analyst, budget, price, terms, *program, entry.recorded)
         self.runs[run.number] = run
         self._add(run, reserved=1, runs=1)
 
@@ -229,13 +206,6 @@ def _amount(text: str, entry: Entry) -> Fraction:
         return amount
     except (ValueError, ZeroDivisionError) as error:
         raise nonsense(entry, "its amounts cannot be read") from error
-
-
-def _relation(body: Reservation, entry: Entry) -> Relation:
-    try:
-        return Relation(body.relation)
-    except ValueError as error:
-        raise nonsense(entry, "its relation is not known") from error
 
 
 _HEAD: Final = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})")

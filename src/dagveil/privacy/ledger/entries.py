@@ -61,16 +61,9 @@ class Entry(msgspec.Struct, frozen=True):
 
     def compute_digest(self) -> str:
         """Compute what the digest must be."""
-        fields = (
-            self.previous,
-            str(self.seq),
-            self.kind.value,
-            self.dataset,
-            "" if self.run is None else str(self.run),
-            self.analyst,
-            self.body,
-            self.recorded,
-        )
+        run = "" if self.run is None else str(self.run)
+        about = self.previous, str(self.seq), self.kind.value, self.dataset, run
+        fields = (*about, self.analyst, self.body, self.recorded)
         chain = hashlib.sha256()
         for field in fields:
             content = field.encode(errors="surrogateescape")
@@ -159,19 +152,8 @@ def _amounts(allowance: Allowance) -> tuple[str, str, str | None]:
 def reservation_body(budget: Budget, terms: Terms, accounting: str, method: str, software: str) -> str:
     """Write the body of a reservation."""
     price = price_run(budget, accounting)
-    return write_body(
-        Reservation(
-            str(price.epsilon),
-            str(price.delta),
-            str(price.rho),
-            str(price.failure),
-            terms.relation.value,
-            terms.unit,
-            accounting,
-            method,
-            software,
-        )
-    )
+    amounts = str(price.epsilon), str(price.delta), str(price.rho), str(price.failure)
+    return write_body(Reservation(*amounts, terms.relation.value, terms.unit, accounting, method, software))
 
 
 def charge(event: Event) -> tuple[EntryKind, str]:

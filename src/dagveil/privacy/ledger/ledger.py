@@ -52,12 +52,10 @@ class Ledger(abc.ABC):
 
         return connect(url_or_path, wait_seconds, analyst)
 
+    analyst: str
+    """Name under which this program spends."""
     place = "a ledger in memory"
-
-    @property
-    @abc.abstractmethod
-    def analyst(self) -> str:
-        """Name under which this program spends."""
+    """Where it is, for messages."""
 
     @abc.abstractmethod
     def set_budget(self, dataset: str, budget: Budget, composition: Composition | None = None) -> None:

@@ -28,15 +28,10 @@ class MemoryLedger(Ledger):
 
     def __init__(self, analyst: str | None = None) -> None:
         self._lock = threading.RLock()
-        self._analyst = system_user() if analyst is None else log.check_analyst(analyst)
+        self.analyst = system_user() if analyst is None else log.check_analyst(analyst)
         self._entries: list[log.Entry] = []
         self._books = Books()
         self._append(log.EntryKind.BEGUN, "", None, "{}")
-
-    @property
-    def analyst(self) -> str:
-        """Name under which this program spends."""
-        return self._analyst
 
     def set_budget(self, dataset: str, budget: Budget, composition: Composition | None = None) -> None:
         """Set the lifetime budget of a data set."""
@@ -93,7 +88,7 @@ class MemoryLedger(Ledger):
         dataset = check_name(dataset)
         body = log.reservation_body(budget, terms, accounting, method, software)
         with self._lock:
-            admit(self.account(dataset), budget, price_run(budget, accounting), terms, self._analyst)
+            admit(self.account(dataset), budget, price_run(budget, accounting), terms, self.analyst)
             number = len(self._books.runs) + 1
             self._append(log.EntryKind.RESERVE, dataset, number, body)
             return LedgerRun(self, number, dataset, budget)
@@ -129,6 +124,6 @@ class MemoryLedger(Ledger):
 
     def _append(self, kind: log.EntryKind, dataset: str, run: int | None, body: str) -> None:
         last = self._entries[-1] if self._entries else None
-        entry = log.follow(last, kind, dataset, run, self._analyst, body)
+        entry = log.follow(last, kind, dataset, run, self.analyst, body)
         self._books.apply(entry)
         self._entries.append(entry)

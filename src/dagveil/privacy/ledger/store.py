@@ -214,7 +214,7 @@ class SqlLedger(Ledger):
 
     def __init__(self, engine: LedgerEngine, analyst: str) -> None:
         self._engine = engine
-        self._analyst = analyst
+        self.analyst = analyst
         self.place = f"the SQLite file {engine.place}"
 
     @classmethod
@@ -238,12 +238,7 @@ class SqlLedger(Ledger):
         if read_version(connection) is None:  # once more, now that nobody else can write
             create_tables(connection)
             connection.execute(FACTS.insert().values(name="version", value=VERSION))
-            write_entry(connection, begin_history(self._analyst))
-
-    @property
-    def analyst(self) -> str:
-        """Name under which this program spends."""
-        return self._analyst
+            write_entry(connection, begin_history(self.analyst))
 
     def close(self) -> None:
         """Let go of connections."""
@@ -322,7 +317,7 @@ class SqlLedger(Ledger):
             self._lock(connection)
             self._check_remembered(connection)
             account = read_books(connection, dataset).account(dataset)
-            admit(account, budget, price, terms, self._analyst)
+            admit(account, budget, price, terms, self.analyst)
             number = 1 + (connection.scalar(select(func.max(ENTRIES.c.run))) or 0)
             self._append(connection, log.EntryKind.RESERVE, dataset, number, body)
         self._note_head(limited=account.lifetime is not None)
@@ -381,7 +376,7 @@ class SqlLedger(Ledger):
         altered = find_alteration(connection)
         if altered is not None:
             raise LedgerError(f"{altered}, so the ledger {self._engine.place} cannot be trusted; nothing was drawn.")
-        write_entry(connection, log.follow(_last_entry(connection), kind, dataset, run, self._analyst, body))
+        write_entry(connection, log.follow(_last_entry(connection), kind, dataset, run, self.analyst, body))
         return 0 if run is None else run
 
 

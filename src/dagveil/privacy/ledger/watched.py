@@ -26,13 +26,9 @@ class WatchedLedger(Ledger):
 
     def __init__(self, books: Ledger, cancel: CancelSignal, reserved: Callable[[int], None]) -> None:
         self._books = books
+        self.analyst = books.analyst
         self._signal = cancel
         self._reserved = reserved
-
-    @property
-    def analyst(self) -> str:
-        """Name under which this program spends."""
-        return self._books.analyst
 
     def reserve(
         self, dataset: str, budget: Budget, terms: Terms, accounting: str, method: str, software: str
