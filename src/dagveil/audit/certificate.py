@@ -25,19 +25,14 @@ _LARGEST: Final = 2**60
 
 
 class AttackLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One distinguishing attack: the pair, and what was proved about it.
-
-    The bound is held against `claimed`; for a published program that is the largest epsilon that a run reported.
-    `reachable` is what the best attack is expected to prove with so many runs, by the accounting; None where nothing is
-    accounted. The rest is as of an `Attack`.
-    """
+    """One distinguishing attack: the pair, and what was proved about it, as of an `Attack`."""
 
     kind: DataKind
     relation: Relation
     options: dict[str, Setting]
-    claimed: float
+    claimed: float  # what the bound is held against; of a published program the largest epsilon that a run reported
     bound: float
-    reachable: float | None
+    reachable: float | None  # what the best attack is expected to prove, by the accounting; None without one
     ceiling: float
     runs: int
     hits: int

@@ -59,18 +59,13 @@ def find_ceiling(runs: int, delta: float, confidence: float = CONFIDENCE) -> flo
 
 
 class Attack(msgspec.Struct, frozen=True):
-    """What a distinguishing attack proved.
+    """What a distinguishing attack proved."""
 
-    `bound` is a lower bound on epsilon that holds with 95 % confidence, 0 if nothing was proved; `ceiling` is the
-    largest that so many runs on each table could have proved. `hits` count the event on the table where it is likelier,
-    `other_hits` on the other one.
-    """
-
-    bound: float
-    ceiling: float
-    runs: int
-    hits: int
-    other_hits: int
+    bound: float  # a lower bound on epsilon that holds with 95 % confidence; 0 if nothing was proved
+    ceiling: float  # the largest that so many runs could have proved
+    runs: int  # judged, on each table
+    hits: int  # of the event, on the table where it is likelier
+    other_hits: int  # on the other one
     event: str
 
 

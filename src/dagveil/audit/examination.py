@@ -43,21 +43,16 @@ NAMES_OF_STATISTICS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How an audit is done.
-
-    `runs` on each table of an attack, `trials` of membership inference and `pairs` of neighbours of each statistic:
-    None takes those of the effort. The store keeps what is done, so that an audit that was stopped goes on; None keeps
-    nothing.
-    """
+    """How an audit is done; numbers that are None are those of the effort."""
 
     effort: Effort = Effort.QUICK
-    runs: int | None = None
-    trials: int | None = None
+    runs: int | None = None  # on each table of an attack
+    trials: int | None = None  # of membership inference
     seed: int = 0
-    store: BlockStore | None = None
+    store: BlockStore | None = None  # keeps what is done, so that an audit that was stopped goes on
     workers: int = 1
     progress: Progress = silent
-    pairs: int | None = None
+    pairs: int | None = None  # of neighbours of each statistic
 
 
 def examine_method(

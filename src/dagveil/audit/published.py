@@ -40,17 +40,13 @@ SLOTS: Final = 60  # rows of the kernel statistics
 
 @dataclass(frozen=True, slots=True)
 class PublishedClaim:
-    """What a publication claims, and how it is tried.
+    """What a publication claims, and how it is tried."""
 
-    `make` gives the rows that two tables share on which the claim falls, and the last record of either; `words`
-    describe the two. The publication states a sensitivity for `statistics`.
-    """
-
-    make: Callable[[], Rows]
+    make: Callable[[], Rows]  # the rows that two tables share on which the claim falls, and the last record of either
     kind: DataKind
-    words: str
+    words: str  # the two tables
     options: Mapping[str, Setting] = field(default_factory=dict)
-    statistics: tuple[AuditedStatistic, ...] = ()
+    statistics: tuple[AuditedStatistic, ...] = ()  # what a sensitivity is stated for
 
 
 def _make_constant(rows: int) -> Callable[[], Rows]:

@@ -153,35 +153,26 @@ _NOTED: Final = frozenset({Rule.RECORDS, Rule.ROUND, Rule.PERMUTED})  # rules wh
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """What a door computed before noise, as the noise meets it, and the width of the noise of each number.
-
-    Widths are variances for Gaussian noise and scales for Laplace noise. Public numbers have no noise: neighbours must
-    agree on them.
-    """
+    """What a door computed before noise, as the noise meets it, and the width of the noise of each number."""
 
     rule: Rule
     values: tuple[float, ...] = ()
-    widths: tuple[float, ...] = ()
-    public: tuple[float, ...] = ()
+    widths: tuple[float, ...] = ()  # variances for Gaussian noise and scales for Laplace noise
+    public: tuple[float, ...] = ()  # without noise: neighbours must agree on them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exchange:
-    """One question and its answer.
-
-    `exact` is on a replay the answer before noise, in a first run what the answer tells, noise included. `luck` are
-    random numbers that choose sub-samples, parts and permutations; `refusal` says why nothing was answered, if the
-    filter refused.
-    """
+    """One question and its answer."""
 
     door: str
     asked: tuple[Any, ...]
     answer: Any
-    exact: Exact
+    exact: Exact  # on a replay the answer before noise; in a first run what the answer tells, noise included
     events: tuple[Event, ...]
     draws: tuple[Draw, ...]
-    luck: tuple[NDArray[Any], ...]
-    refusal: str | None
+    luck: tuple[NDArray[Any], ...]  # random numbers that choose sub-samples, parts and permutations
+    refusal: str | None  # why nothing was answered, if the filter refused
 
     def __repr__(self) -> str:
         return f"Exchange({self.door}, {len(self.events)} charges, {len(self.draws)} draws)"

@@ -59,20 +59,16 @@ _LAWS: Final[Mapping[type[Event], NoiseLaw]] = {
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay found.
-
-    `largest` is the furthest that an exact answer moved, as a part of what was declared, `where` the door of that
-    answer, and `doors` have the furthest movement at each. `violations` say in words what breaks the guarantee.
-    """
+    """What a replay found."""
 
     method: str
     relation: Relation
     kind: DataKind
     questions: int
-    largest: float
-    where: str
-    doors: tuple[tuple[str, float], ...]
-    violations: tuple[str, ...]
+    largest: float  # the furthest that an exact answer moved, as a part of what was declared
+    where: str  # the door of that answer
+    doors: tuple[tuple[str, float], ...]  # the furthest movement at each
+    violations: tuple[str, ...]  # what breaks the guarantee, in words
 
     @property
     def holds(self) -> bool:

@@ -47,17 +47,12 @@ class Conduct(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedRun:
-    """The one course that all runs of a method take.
-
-    Each number that is told has a place: which of the drawn numbers was added to it. `exact` are the numbers without
-    noise, on either table; widths are variances of Gaussian noise and scales of Laplace noise, as the attacker knows
-    them.
-    """
+    """The one course that all runs of a method take."""
 
     draws: tuple[Draw, ...]
-    places: NDArray[np.intp]
-    exact: tuple[Floats, Floats]
-    widths: Floats
+    places: NDArray[np.intp]  # which of the drawn numbers was added to each number that is told
+    exact: tuple[Floats, Floats]  # the numbers without noise, on either table
+    widths: Floats  # variances of Gaussian noise and scales of Laplace noise, as the attacker knows them
     is_laplace: NDArray[np.bool_]
 
     def __repr__(self) -> str:

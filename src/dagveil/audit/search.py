@@ -124,20 +124,15 @@ _BATCH: Final = 512
 
 @dataclass(slots=True, eq=False)
 class TableSearch:
-    """A search over tables of one shape; it remembers the worst pair.
-
-    Rows may be dealt to parts along the first axis: a record that is replaced stays in its part. Tables below
-    `fewest_rows` are not tried, for claims about tables of a certain size; those above `most_enumerated` are not
-    enumerated.
-    """
+    """A search over tables of one shape; it remembers the worst pair."""
 
     measure: Measure
     shape: tuple[int, ...]
     norm: Norm
     relation: Relation
-    parts: int = 1
-    fewest_rows: int = 0
-    most_enumerated: int = 64
+    parts: int = 1  # of rows, along the first axis: a record that is replaced stays in its part
+    fewest_rows: int = 0  # smaller tables are not tried: for claims about tables of a certain size
+    most_enumerated: int = 64  # larger tables are not enumerated
     pairs: int = field(default=0, init=False)
     best: float = field(default=-1.0, init=False)
     words: str = field(default="", init=False)
@@ -347,19 +342,15 @@ class _Walks:
 
 @dataclass(slots=True, eq=False)
 class RecordSearch:
-    """A search over rows of numbers; it remembers the worst pair. The record that differs stands last.
-
-    Values of interest lie between minus and plus `reach`: a clipping radius, or bounds. `batch` measures many tables at
-    once; what is reported is measured by the statistic itself.
-    """
+    """A search over rows of numbers; it remembers the worst pair. The record that differs stands last."""
 
     measure: RowMeasure
     columns: int
-    reach: float
+    reach: float  # values of interest lie between minus and plus this: a clipping radius, or bounds
     norm: Norm
     relation: Relation
     domain: Domain = Domain.BOUNDED
-    batch: BatchMeasure | None = None
+    batch: BatchMeasure | None = None  # many tables at once; what is reported is measured by the statistic itself
     pairs: int = 0
     best: float = -1.0
     words: str = ""

@@ -37,16 +37,12 @@ from dagveil.statistics.residuals import (
 
 @dataclass(frozen=True, slots=True)
 class NoisySums:
-    """Noisy sums over slots of clipped residuals u and v, with the variances of their noise.
+    """Noisy sums over slots of clipped residuals u and v, with the variances of their noise."""
 
-    Products are Σ uv, squares Σ (uv)², first and second Σ u and Σ v: clipping skewed residuals moves their means away
-    from 0.
-    """
-
-    products: float
-    squares: float
-    first: float
-    second: float
+    products: float  # Σ uv
+    squares: float  # Σ (uv)²
+    first: float  # Σ u: clipping skewed residuals moves their means away from 0
+    second: float  # Σ v
     variance_products: float
     variance_squares: float
     variance_first: float
@@ -97,16 +93,12 @@ Regression = Ridge | PublicFunctions
 
 @dataclass(frozen=True, slots=True)
 class HsicTest:
-    """A permutation test of independence by root HSIC; everything here is public.
-
-    `level` bounds the probability of calling independent columns dependent; `level` times permutations + 1 must be at
-    least 1. Both Gaussian kernels have the bandwidth, in half-widths of the bounds.
-    """
+    """A permutation test of independence by root HSIC; everything here is public."""
 
     regression: Regression
-    level: float = 0.05
-    permutations: int = 99
-    bandwidth: float = 0.5
+    level: float = 0.05  # bounds the probability of calling independent columns dependent
+    permutations: int = 99  # level × (permutations + 1) must be at least 1
+    bandwidth: float = 0.5  # of both Gaussian kernels, in half-widths of the bounds
 
     def __post_init__(self) -> None:
         check_permutations(self.level, self.permutations)

@@ -22,18 +22,14 @@ CUSTODIAN_WARNING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ColumnCheck:
-    """How the cells of one column fit its declaration. Exact counts, for the custodian's eyes only.
-
-    `outside` counts cells that are no declared level, and texts that are no number; `clipped` numbers beyond the
-    bounds; `unused` are labels that no record has. `place_for_missing` is None if the declaration does not say.
-    """
+    """How the cells of one column fit its declaration. Exact counts, for the custodian's eyes only."""
 
     name: str
-    outside: int
+    outside: int  # cells that are no declared level, or texts that are no number
     missing: int
-    clipped: int
-    unused: tuple[str, ...]
-    place_for_missing: str | None
+    clipped: int  # numbers beyond the bounds
+    unused: tuple[str, ...]  # labels that no record has
+    place_for_missing: str | None  # None if the declaration does not say
 
     @property
     def fits(self) -> bool:

@@ -62,15 +62,11 @@ class DatabaseTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A source of rows with the engine that counts it; nothing has been read yet.
+    """A source of rows with the engine that counts it; nothing has been read yet."""
 
-    The source is a path, folder, pattern, frame, array, `DatabaseTable`, a frame of Spark, or an open table. Without a
-    memory limit, in bytes, half of what is available is used.
-    """
-
-    source: Any
+    source: Any  # path, folder, pattern, frame, array, `DatabaseTable`, a frame of Spark, or an open table
     engine: Engine
-    memory_limit: int | None = None
+    memory_limit: int | None = None  # in bytes; None leaves half of what is available
 
     def __repr__(self) -> str:
         return f"Rows({self.engine.value})"

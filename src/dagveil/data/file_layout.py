@@ -32,16 +32,11 @@ _DIGITS_AND_MARKS: Final = r"^\s*[+-]?[0-9.,]*(?:[eE][+-]?[0-9]+)?\s*$"
 
 
 class FileLayout(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a delimited file is written. Other sources have types and encodings of their own, and do not ask.
+    """How a delimited file is written. Other sources have types and encodings of their own, and do not ask."""
 
-    Cells are separated by a comma, a semicolon, a tab or a bar; None means a comma, or a tab in a .tsv file. The
-    decimal mark is a point or a comma; the other one makes a text that is no number. The encoding is utf-8, with or
-    without a byte order mark, latin-1 or cp1252.
-    """
-
-    separator: str | None = None
-    decimal: str = "."
-    encoding: str = "utf-8"
+    separator: str | None = None  # one of SEPARATORS; None means a comma, or a tab in a .tsv file
+    decimal: str = "."  # a point or a comma; the other one makes a text that is no number
+    encoding: str = "utf-8"  # one of ENCODINGS; utf-8 with or without a byte order mark
 
     def __post_init__(self) -> None:
         if self.separator is not None and self.separator not in SEPARATORS:

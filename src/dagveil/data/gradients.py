@@ -26,15 +26,11 @@ _MOST_BITS: Final = 20  # a millionth of a spread is finer than anything that no
 
 @dataclass(frozen=True, slots=True)
 class GradientPlan:
-    """Which gradient is asked for; everything here is public.
+    """Which gradient is asked for; everything here is public."""
 
-    `rows` scales rows and shrinks them to a ball; its constant is not used. weights[i][j] is the effect of column i on
-    column j, and `clip` the largest length of one record's gradient.
-    """
-
-    rows: MomentPlan
-    weights: tuple[tuple[float, ...], ...]
-    clip: float
+    rows: MomentPlan  # scales rows and shrinks them to a ball; its constant is not used
+    weights: tuple[tuple[float, ...], ...]  # [i][j] is the effect of column i on column j
+    clip: float  # the largest length of one record's gradient
 
     def __post_init__(self) -> None:
         d = len(self.rows.columns)

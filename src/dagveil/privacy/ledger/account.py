@@ -133,19 +133,15 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The account of one data set.
-
-    `unbounded`: something was released without a guarantee. `terms` are those of the runs that count, None as long as
-    there is none. As long as an entry is `damaged`, no run is admitted.
-    """
+    """The account of one data set."""
 
     dataset: str
     lifetime: Allowance | None = None
     spending: Spending = field(default_factory=Spending)
-    unbounded: bool = False
+    unbounded: bool = False  # whether something was released without a guarantee
     shares: tuple[Share, ...] = ()
-    terms: Terms | None = None
-    damaged: tuple[str, ...] = ()
+    terms: Terms | None = None  # of the runs that count; None as long as there is none
+    damaged: tuple[str, ...] = ()  # entries; as long as there is one, no run is admitted
 
     @property
     def budget(self) -> Budget | None:

@@ -42,19 +42,14 @@ CHARGES: Final = (EntryKind.CHARGE, EntryKind.UNBOUNDED)
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One entry.
+    """One entry."""
 
-    Entries are numbered from 1; `dataset` is empty for the first entry, grants and revocations. `analyst` wrote it: the
-    database role on PostgreSQL, elsewhere the name that the program was given, empty for runs of ledgers that did not
-    note it. `body` is the rest, as JSON.
-    """
-
-    seq: int
+    seq: int  # from 1
     kind: EntryKind
-    dataset: str
+    dataset: str  # empty for the first entry, grants and revocations
     run: int | None
-    analyst: str
-    body: str
+    analyst: str  # who wrote it: the role on PostgreSQL, elsewhere the given name, empty where none was noted
+    body: str  # the rest, as JSON
     recorded: str
     previous: str
     digest: str
