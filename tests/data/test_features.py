@@ -14,7 +14,7 @@ from scipy import special
 
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import Basis, FeaturePlan, expand_features, quantise_features, sum_outer_products
+from dagveil.data.moments import Basis, FeaturePlan, expand_features, quantise_rows, sum_outer_products
 from dagveil.data.schema import Schema
 from dagveil.errors import SchemaError
 
@@ -28,6 +28,10 @@ rows = st.lists(st.tuples(numbers, numbers, numbers), min_size=1, max_size=12)
 def make_plan(degree: int = 3, radius: float = 6.0, bits: int = 8, **changes: Any) -> FeaturePlan:
     facts: dict[str, Any] = {"columns": NAMES, "centers": (0.5, 0.0, -1.0), "reaches": (2.0, 1.0, 0.1)} | changes
     return FeaturePlan(**facts, basis=Basis.LEGENDRE, degree=degree, radius_squared=radius, constant=1.1, bits=bits)
+
+
+def quantise_features(values: np.ndarray, plan: FeaturePlan) -> np.ndarray:
+    return quantise_rows(expand_features(values.T, plan).T, plan.rows)
 
 
 def test_features_are_legendre_polynomials_with_mean_square_one() -> None:

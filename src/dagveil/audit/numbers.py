@@ -29,7 +29,7 @@ from dagveil.data import moments as plans
 from dagveil.data.column import Numeric
 from dagveil.data.gradients import GradientPlan, _clip_products, _products, sum_curvatures, sum_gradients
 from dagveil.data.memory import MemoryTable
-from dagveil.data.residuals import AdditiveFunction, ResidualPlan, expand_residuals
+from dagveil.data.residuals import AdditiveFunction, ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.privacy.relation import Relation
 from dagveil.statistics import residuals as regression
@@ -72,25 +72,8 @@ def _sums_of_rows() -> list[AuditedStatistic]:
     )
     functions = AdditiveFunction(0.1, ((0.5, -0.2),)), AdditiveFunction(-0.3, ((0.9,),))
     residuals = ResidualPlan(("b", "c"), ("a",), functions, (0.0, 0.1), (0.5, 0.4))
-    moments = _look_at_products(
-        _ROWS,
-        lambda rows: plans.quantise_rows(rows, _ROWS),
-        RADIUS,
-        lambda relation: math.sqrt(moments_squared_sensitivity(relation, _ROWS)),
-    )
-    of_features = _look_at_products(
-        features,
-        lambda rows: plans.quantise_features(rows, features),
-        3.0,
-        lambda relation: math.sqrt(moments_squared_sensitivity(relation, features)),
-    )
-    of_residuals = _look_at_products(
-        residuals,
-        lambda rows: plans.quantise_rows(expand_residuals(rows.T, residuals).T, residuals.rows),
-        1.0,
-        lambda relation: math.sqrt(moments_squared_sensitivity(relation, residuals.rows)),
-        Domain.BOUNDED,  # columns come scaled to [-1, 1]
-    )
+    moments, of_features = _look_at_products(_ROWS, RADIUS), _look_at_products(features, 3.0)
+    of_residuals = _look_at_products(residuals, 1.0, Domain.BOUNDED)  # columns come scaled to [-1, 1]
     gradients = join_looks([_look_at_gradients(np.zeros((3, 3))), _look_at_gradients(np.diag([2.0, 2.0, 0.0]))])
     magnitudes = look_at_records(
         _count_magnitudes,
@@ -112,13 +95,7 @@ def _sums_of_rows() -> list[AuditedStatistic]:
     ]
 
 
-def _look_at_products(
-    query: plans.OuterProducts,
-    quantise: Callable[[Floats], NDArray[np.int64]],
-    reach: float,
-    declare: Callable[[Relation], float],
-    domain: Domain = Domain.ANY,
-) -> Look:
+def _look_at_products(query: plans.OuterProducts, reach: float, domain: Domain = Domain.ANY) -> Look:
     """Search sums of outer products, upper triangle; the diagonal weighs 1/√2: its noise has twice the variance."""
 
     def weigh(products: np.ndarray) -> Floats:
@@ -126,12 +103,16 @@ def _look_at_products(
         return np.asarray(products[..., rows, columns] * np.where(rows == columns, math.sqrt(0.5), 1.0))
 
     def batch(tables: Floats) -> Floats:
-        vectors = quantise(tables.reshape(-1, tables.shape[2]))
+        columns = list(tables.reshape(-1, tables.shape[2]).T)
+        vectors = plans.quantise_rows(np.asarray(query.expand(columns), dtype=np.float64).T, query.rows)
         vectors = vectors.reshape(*tables.shape[:2], vectors.shape[1]).astype(np.float64)
         return weigh(np.matmul(vectors.transpose(0, 2, 1), vectors))
 
     def measure(rows: Floats) -> Floats:
         return weigh(plans.sum_outer_products(_split(rows), query, n_rows=len(rows)))
+
+    def declare(relation: Relation) -> float:
+        return math.sqrt(moments_squared_sensitivity(relation, query))
 
     return look_at_records(measure, COLUMNS, reach, declare, domain=domain, batch=batch)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -46,36 +46,21 @@ class ShuffledRows(ArrowRows):
 
 def shuffled_statistics() -> tuple[AuditedStatistic, ...]:
     """Return what would move with an order: the slots, and the parts together, of a source without one."""
-    return (
-        AuditedStatistic(
-            "slots of a source without an order",
-            "statistics.contingency.counts_sensitivity",
-            # whatever the relation, one slot takes another value
-            _look_less(
-                look_at_records(
-                    _count_slots,
-                    2,
-                    1.0,
-                    lambda relation: float(counts_sensitivity(Relation.REPLACE_ONE, 1)),
-                    Norm.SIZES,
-                    (3 * _SLOTS, _SLOTS, _SLOTS - 2),
-                )
-            ),
-        ),
-        AuditedStatistic(
-            "parts of a source without an order",
-            "statistics.contingency.counts_sensitivity",
-            _look_less(
-                look_at_records(
-                    _count_parts, 2, 1.0, lambda relation: float(counts_sensitivity(relation, 1)), Norm.SIZES, (9, 0)
-                )
-            ),
-        ),
-    )
+    # whatever the relation, one slot takes another value
+    slots = _look_less(_count_slots, lambda relation: Relation.REPLACE_ONE, (3 * _SLOTS, _SLOTS, _SLOTS - 2))
+    parts = _look_less(_count_parts, lambda relation: relation, (9, 0))
+    looks = {"slots of a source without an order": slots, "parts of a source without an order": parts}
+    function = "statistics.contingency.counts_sensitivity"
+    return tuple(AuditedStatistic(name, function, look) for name, look in looks.items())
 
 
-def _look_less(look: Look) -> Look:
+def _look_less(
+    count: Callable[[Floats], Floats], moves: Callable[[Relation], Relation], sizes: tuple[int, ...]
+) -> Look:
     """Return a search with fewer pairs: each takes a table of its own, and several readings of it."""
+    look = look_at_records(
+        count, 2, 1.0, lambda relation: float(counts_sensitivity(moves(relation), 1)), Norm.SIZES, sizes
+    )
     return lambda relation, pairs, rng: look(relation, max(1, pairs // _FEWER), rng)
 
 

@@ -345,8 +345,3 @@ def _expand_legendre(scaled: NDArray[np.float64], out: NDArray[np.float64]) -> N
     for power in range(2, len(out) + 1):
         before, last = last, ((2 * power - 1) * scaled * last - (power - 1) * before) / power
         out[power - 1] = math.sqrt(2 * power + 1) * last
-
-
-def quantise_features(values: NDArray[np.float64], plan: FeaturePlan) -> NDArray[np.int64]:
-    """Turn rows (n, d) into integer vectors (n, 1 + d k) whose squared norm never exceeds the plan's bound."""
-    return quantise_rows(expand_features(np.asarray(values, dtype=np.float64).T, plan).T, plan.rows)
