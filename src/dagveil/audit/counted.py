@@ -137,15 +137,26 @@ def _decays(beta: float, count: int) -> Floats:
     return np.array([weight / 2**DECAY_BITS for weight in _weights(Fraction(beta), count)])
 
 
-def _look_at_statistic(statistic: Statistic, shape: TableShape) -> Look:
+def _look_at_statistic(
+    statistic: Statistic | ExactDistance,
+    shape: TableShape,
+    measure: Measure,
+    sizes: tuple[int, ...] = SIZES,
+    parts: int = 1,
+    **limits: int,
+) -> Look:
     """Return the search for a statistic of questions, by its own declared sensitivity."""
-    return look_at_tables(
-        lambda tables: statistic.values(tables)[:, None].astype(np.float64),
-        tuple(shape),
-        Norm.LARGEST,
-        lambda relation: float(statistic.sensitivity(relation, shape)),
-        SIZES,
-    )
+
+    def declare(relation: Relation) -> float:
+        return float(statistic.sensitivity(relation, shape))
+
+    # a record stays in its part whatever it holds
+    dealt = (parts * shape[0], *shape[1:])
+    return look_at_tables(measure, dealt, Norm.LARGEST, declare, sizes, parts=parts, **limits)
+
+
+def _look_at_rank(statistic: Statistic, shape: TableShape) -> Look:
+    return _look_at_statistic(statistic, shape, lambda tables: statistic.values(tables)[:, None].astype(np.float64))
 
 
 def _look_at_margins(norm: Norm, lattice: int, declare: Callable[[Relation], float]) -> Look:
@@ -180,19 +191,6 @@ def _look_at_centred(levels: tuple[int, ...], order: int) -> Look:
         )
 
     return look_at_tables(measure, levels, Norm.SQUARES, declare, SIZES)
-
-
-def _look_at_votes(test: PartTest) -> Look:
-    """Return the search for votes: a record stays in its part whatever it holds."""
-    statistic = Reconciled(test, 3)
-    return look_at_tables(
-        batch_votes(statistic),
-        (3, 2, 2),
-        Norm.LARGEST,
-        lambda relation: float(statistic.sensitivity(relation, TableShape(1, 2, 2))),
-        (6, 30, 60),
-        parts=3,
-    )
 
 
 def _look_at_scores(name: str) -> Look:
@@ -269,18 +267,13 @@ def _question_statistics() -> list[AuditedStatistic]:
     }
     # tables of up to 31 rows: all of them were judged beforehand, and their distances are looked up
     distance, shape = ExactDistance(DISTANCE_LEVEL, Kendall(60)), TableShape(1, 2, 2)
-    distances = look_at_tables(
-        lambda tables: batch_distances(DISTANCE_LEVEL)(tables),
-        tuple(shape),
-        Norm.LARGEST,
-        lambda relation: float(distance.sensitivity(relation, shape)),
-        (3, DISTANCE_ROWS),
-        most_enumerated=DISTANCE_ROWS,
-    )
-    votes = join_looks([_look_at_votes(test) for test in PartTest])
+    lookup, rows = lambda tables: batch_distances(DISTANCE_LEVEL)(tables), (3, DISTANCE_ROWS)
+    distances = _look_at_statistic(distance, shape, lookup, rows, most_enumerated=DISTANCE_ROWS)
+    tests = [Reconciled(test, 3) for test in PartTest]
+    votes = join_looks([_look_at_statistic(test, shape, batch_votes(test), (6, 30, 60), 3) for test in tests])
     scores = join_looks([_look_at_scores(name) for name in ("kendall", "g")])
     every = [(shape, rows) for shape in SHAPES for rows in (8, 1000)]
-    ranks = {name: [_look_at_statistic(statistic_named(name, rows), one) for one, rows in every] for name in places}
+    ranks = {name: [_look_at_rank(statistic_named(name, rows), one) for one, rows in every] for name in places}
     return [
         *(AuditedStatistic(name, places[name], join_looks(ranks[name])) for name in STATISTIC_NAMES),
         AuditedStatistic("exact distance", "statistics.distance.ExactDistance.sensitivity", distances),

@@ -1,8 +1,7 @@
 """Statistics of rows of numbers and of levelled rows, each with its declared sensitivity, ready to be searched.
 
-A search for neighbours measures millions of tables of a few rows, and calling the statistic itself would take hours.
-So each statistic has a twin that measures many tables at once. Twins only rank the tables: the pair that a search
-reports is measured by the statistic itself.
+A search measures millions of small tables, so each statistic has a twin that measures many at once. Twins only rank the
+tables: the pair that a search reports is measured by the statistic itself.
 """
 
 from __future__ import annotations

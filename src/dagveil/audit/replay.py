@@ -1,8 +1,7 @@
 """Record and replay: a run on one table, then the same run on its neighbour with the answers frozen.
 
-If the second run asks the same questions in the same order, charges the same events, draws the same noise and comes to
-the same result, then it saw the rows through the answers alone. And if no exact answer moved by more than its charge
-covers, the accounting of the run holds for this pair.
+If the second asks, charges, draws and concludes the same, it saw the rows through the answers alone; if no exact answer
+moved by more than its charge covers, the accounting of the run holds for this pair.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The door: the only object that holds rows.
 
-It is asked a question, checks that the question is sensible, computes the exact answer and hands it to its gate, which
-charges the filter, writes the charge to the ledger, and only then draws noise. Killed at any moment, the ledger never
-holds less than what could have leaked.
+It checks a question, computes the exact answer and hands it to its gate, which charges the filter, writes the charge to
+the ledger, and only then draws noise. Killed at any moment, the ledger never holds less than what could have leaked.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The gate: the one place where an exact number becomes a released one.
+"""The gate: the one place where an exact number becomes a released one. It alone holds noise, filter and run.
 
-It alone holds the noise, the filter and the run of the ledger, and it works in one order: refuse, record, draw. Exact
-integers go in and noisy ones come out. With a journal each answer is on disk before it is handed out, and a run that
-stopped can be finished: the gate then gives the answers of the journal again, and goes on where they end
-(docs/proofs/recovery.md).
+It works in one order: refuse, record, draw. With a journal each answer is on disk before it is handed out; a run that
+stopped gets the answers of the journal again, and goes on where they end (docs/proofs/recovery.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Kernel questions about numeric columns, each charged before its noise is drawn.
+"""Kernel questions about numeric columns, each charged before its noise is drawn. What leaves is a bit or a score.
 
-Rows are levelled to a public number of slots, so neighbours differ in one slot whatever the relation
-(docs/proofs/fixed-slots.md). Every statistic is divided by what one slot can move it, which makes scores of
-sensitivity 1 as in a question session, on the same grid. What leaves is a bit, or a score with Laplace noise.
+Rows are levelled to a public number of slots, so neighbours differ in one slot (docs/proofs/fixed-slots.md). Statistics
+are divided by what one slot can move them: scores of sensitivity 1, as in a question session, on the same grid.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Adaptive questions about conditional independence, each charged before its noise is drawn.
 
-Every statistic is turned into a *score in records*: its exact integer value divided by its sensitivity. So one record
-moves any score by at most 1 (docs/proofs/scores-in-records.md), whatever the statistic and the columns, and every
-mechanism needs to know one sensitivity only. Scores live on a grid of 2⁻²⁰ records.
+Every statistic becomes a *score in records*, its exact integer value over its sensitivity, on a grid of 2⁻²⁰ records:
+one record moves any score by at most 1 (docs/proofs/scores-in-records.md), which is all that a mechanism must know.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """From Python, NumPy and pandas cells to Arrow arrays, such that no cell decides how another one is read.
 
-A declared type, such as that of a NumPy array of floats, is a public fact and is kept. Where no type is declared, Arrow
-would infer one from all cells together: one record could then change the scale of all decimals, or turn whole numbers
-into floats. So Arrow may convert such a column only if all its cells have the same plain type, for which its array
-means the same as the texts of the cells one by one. In all other cases every cell is written as text by itself.
+A declared type is a public fact and is kept. Elsewhere Arrow would infer one from all cells, so that one record could
+change how all are read: it converts a column only if all cells have one plain type, else each is written as text.
 """
 
 from __future__ import annotations

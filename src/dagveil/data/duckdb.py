@@ -1,8 +1,7 @@
 """Rows that DuckDB groups: Parquet files in place, and tables of DuckDB databases.
 
-DuckDB counts the distinct coded rows, within a memory limit and with its own spilling to a private folder. Everything
-else is streamed. Where DuckDB cannot give the encoder's answer, or fails, rows are streamed for counts too: the answer
-is the same.
+DuckDB counts the distinct coded rows, within a memory limit and spilling to a private folder. Everything else, and
+counts where DuckDB cannot give the encoder's answer or fails, is streamed: the answer is the same.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Which records fill the slots of a levelled table, and in which order: a function of the records as a multiset.
+"""Which records fill the slots of a levelled table, in which order: a function of the records as a multiset.
 
-A database may hand its rows out in another order at every reading, and one record more may change that order, so a
-place among the rows means nothing. Instead equal records are numbered 0, 1, 2, …, a record and its number have a public
-hash, their ticket, and the lowest tickets fill the slots. One record more adds one ticket and moves no other
-(docs/proofs/fixed-slots.md). That holds for every hash; a good one makes the records in the slots a fair sample.
+A source's order means nothing. Equal records are numbered 0, 1, 2, …, a record and its number have a public hash, their
+ticket, and the lowest fill the slots: one record more adds one and moves no other (docs/proofs/fixed-slots.md).
 """
 
 from __future__ import annotations

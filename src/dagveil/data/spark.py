@@ -1,8 +1,7 @@
 """Rows on a Spark cluster: the executors encode them and add them up, and only counts and sums come back.
 
-An executor runs the same core on the batches of its partition as any other engine does on its own (`add_batches`). The
-partial answers are exact integers, so it does not matter how the rows are spread, nor how often Spark repeats a task
-that was lost. Dagveil must be installed where the executors run.
+An executor runs the same core on its partition (`add_batches`), and must have dagveil installed. Partial answers are
+exact integers, so it does not matter how rows are spread, nor how often Spark repeats a task that was lost.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Tables that are larger than memory: the rows arrive in batches, and the answers of the batches are added.
 
-Every batch becomes a `MemoryTable`, which is asked the very same question. Each record is encoded by itself, and every
-answer is a sum of exact integers over records, so the sum over batches is the answer for the whole table, whatever the
-batches are. That is why engines that stream agree with the memory engine bit for bit.
+Every batch becomes a `MemoryTable`, which is asked the same question. Each record is encoded by itself and every answer
+is a sum of exact integers over records, so engines that stream agree with the memory engine bit for bit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Between budgets (epsilon, delta) and totals of concentrated or Gaussian privacy, always rounded towards privacy.
 
-Budgets become totals rounded down, totals become epsilons rounded up. Two named slacks make this safe: they cover
-floating point and, for Gaussian totals, the gap between the discrete and the continuous Gaussian for up to
-MOST_CHANGED_DRAWS changed draws (docs/proofs/discrete-gaussian.md).
+Two named slacks make this safe: they cover floating point and, for Gaussian totals, the gap between the discrete and
+the continuous Gaussian for up to MOST_CHANGED_DRAWS changed draws (docs/proofs/discrete-gaussian.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Privacy filters: a running total that refuses the charge that would overspend.
+"""Privacy filters: a running total that refuses the charge that would overspend, for one run in one process.
 
-A filter is not safe for several threads, and refuses to charge in another process than its own; give each run its own,
-and let the ledger keep runs apart. Why the total may be spent adaptively: docs/proofs/pure-filter.md, zcdp-filter.md
-and gaussian-filter.md.
+A filter is not safe for several threads; the ledger keeps runs apart. Why the total may be spent adaptively:
+docs/proofs/pure-filter.md, zcdp-filter.md and gaussian-filter.md.
 """
 
 from __future__ import annotations

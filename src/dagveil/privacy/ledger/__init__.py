@@ -1,8 +1,7 @@
 """The ledger: what every data set has spent, on disk, before any noise is drawn.
 
-Runs reserve their whole budget before they start and record each event before its noise. The ledger is a history of
-entries that are chained by digests and only ever added; totals are always recomputed from it. SQLite and PostgreSQL
-share one schema, and PostgreSQL adds roles; MemoryLedger keeps nothing.
+Runs reserve their whole budget before they start and record each event before its noise. The history's entries are
+chained by digests and only ever added; totals are recomputed from it. PostgreSQL adds roles, MemoryLedger forgets.
 """
 
 from dagveil.privacy.ledger.account import Account, RunRecord, RunState
