@@ -13,17 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri
 
-from dagveil.audit.search import (
-    AuditedStatistic,
-    Floats,
-    Found,
-    Look,
-    Measure,
-    Norm,
-    Tables,
-    join_looks,
-    look_at_tables,
-)
+from dagveil.audit import search
+from dagveil.audit.search import AuditedStatistic, Floats, Found, Look, Norm, Tables
 from dagveil.curator.questions import RECORD
 from dagveil.privacy.mechanisms.smooth_median import DECAY_BITS, _weights, median, smooth_sensitivity
 from dagveil.privacy.relation import Relation
@@ -46,7 +37,7 @@ MEDIAN_BETA: Final = Fraction(1, 10)
 MEDIAN_BATCH: Final = 256
 
 
-def batch_votes(statistic: Reconciled) -> Measure:
+def batch_votes(statistic: Reconciled) -> search.Measure:
     """Return the twin of votes: tables come as (batch, parts, levels of x, levels of y)."""
 
     def measure(tables: Tables) -> Floats:
@@ -57,13 +48,13 @@ def batch_votes(statistic: Reconciled) -> Measure:
     return measure
 
 
-def batch_scores(statistic: Statistic, relation: Relation, shape: TableShape) -> Measure:
+def batch_scores(statistic: Statistic, relation: Relation, shape: TableShape) -> search.Measure:
     """Return the twin of a question session's scores, in grid steps."""
     sensitivity = statistic.sensitivity(relation, shape)
     return lambda tables: (statistic.values(tables) * RECORD // sensitivity)[:, None].astype(np.float64)
 
 
-def batch_distances(level: float) -> Measure:
+def batch_distances(level: float) -> search.Measure:
     """Return the twin of the exact distance of 2×2 tables with at most MOST_ROWS rows: looked up."""
     known = tabulate_distances(level)
 
@@ -140,7 +131,7 @@ def _decays(beta: float, count: int) -> Floats:
 def _look_at_statistic(
     statistic: Statistic | ExactDistance,
     shape: TableShape,
-    measure: Measure,
+    measure: search.Measure,
     sizes: tuple[int, ...] = SIZES,
     parts: int = 1,
     **limits: int,
@@ -152,7 +143,7 @@ def _look_at_statistic(
 
     # a record stays in its part whatever it holds
     dealt = (parts * shape[0], *shape[1:])
-    return look_at_tables(measure, dealt, Norm.LARGEST, declare, sizes, parts=parts, **limits)
+    return search.look_at_tables(measure, dealt, Norm.LARGEST, declare, sizes, parts=parts, **limits)
 
 
 def _look_at_rank(statistic: Statistic, shape: TableShape) -> Look:
@@ -166,7 +157,7 @@ def _look_at_margins(norm: Norm, lattice: int, declare: Callable[[Relation], flo
         sums = [tables.sum(axis=axis + 1).reshape(len(tables), -1) for axis in range(3)]
         return lattice * np.hstack(sums).astype(np.float64)
 
-    return look_at_tables(measure, (2, 2, 3), norm, declare, SIZES)
+    return search.look_at_tables(measure, (2, 2, 3), norm, declare, SIZES)
 
 
 def _look_at_centred(levels: tuple[int, ...], order: int) -> Look:
@@ -190,7 +181,7 @@ def _look_at_centred(levels: tuple[int, ...], order: int) -> Look:
             contingency.interactions_squared_sensitivity(relation, pairs, dict(zip(names, levels, strict=True)))
         )
 
-    return look_at_tables(measure, levels, Norm.SQUARES, declare, SIZES)
+    return search.look_at_tables(measure, levels, Norm.SQUARES, declare, SIZES)
 
 
 def _look_at_scores(name: str) -> Look:
@@ -200,7 +191,7 @@ def _look_at_scores(name: str) -> Look:
     def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
         measure = batch_scores(statistic, relation, shape)
         facts = tuple(shape), Norm.LARGEST, lambda relation: float(RECORD), (3, 30)
-        return look_at_tables(measure, *facts)(relation, pairs, rng)
+        return search.look_at_tables(measure, *facts)(relation, pairs, rng)
 
     return look
 
@@ -270,12 +261,12 @@ def _question_statistics() -> list[AuditedStatistic]:
     lookup, rows = lambda tables: batch_distances(DISTANCE_LEVEL)(tables), (3, DISTANCE_ROWS)
     distances = _look_at_statistic(distance, shape, lookup, rows, most_enumerated=DISTANCE_ROWS)
     tests = [Reconciled(test, 3) for test in PartTest]
-    votes = join_looks([_look_at_statistic(test, shape, batch_votes(test), (6, 30, 60), 3) for test in tests])
-    scores = join_looks([_look_at_scores(name) for name in ("kendall", "g")])
+    votes = search.join_looks([_look_at_statistic(test, shape, batch_votes(test), (6, 30, 60), 3) for test in tests])
+    scores = search.join_looks([_look_at_scores(name) for name in ("kendall", "g")])
     every = [(shape, rows) for shape in SHAPES for rows in (8, 1000)]
     ranks = {name: [_look_at_rank(statistic_named(name, rows), one) for one, rows in every] for name in places}
     return [
-        *(AuditedStatistic(name, places[name], join_looks(ranks[name])) for name in STATISTIC_NAMES),
+        *(AuditedStatistic(name, places[name], search.join_looks(ranks[name])) for name in STATISTIC_NAMES),
         AuditedStatistic("exact distance", "statistics.distance.ExactDistance.sensitivity", distances),
         AuditedStatistic("votes of parts", "statistics.reconciled.Reconciled.sensitivity", votes),
         AuditedStatistic("median of parts", "privacy.mechanisms.smooth_median.smooth_sensitivity", _look_at_medians),
@@ -289,7 +280,7 @@ def _count_statistics() -> list[AuditedStatistic]:
         Norm.SQUARES, LATTICE, lambda relation: math.sqrt(contingency.counts_squared_sensitivity(relation, 3, LATTICE))
     )
     charged = {Relation.ADD_REMOVE: math.sqrt(contingency.counts_squared_sensitivity(Relation.ADD_REMOVE, 1, LATTICE))}
-    rows = look_at_tables(
+    rows = search.look_at_tables(
         lambda tables: LATTICE * tables.sum(axis=(1, 2), dtype=np.float64)[:, None],
         (2, 2),
         Norm.SQUARES,
@@ -297,8 +288,8 @@ def _count_statistics() -> list[AuditedStatistic]:
         SIZES,
     )
     laplace = _look_at_margins(Norm.SIZES, 1, lambda relation: float(contingency.counts_sensitivity(relation, 3)))
-    margins = join_looks([_look_at_centred(levels, 1) for levels in ((2, 2, 2), (2, 3, 4))])
-    pairs = join_looks([_look_at_centred(levels, 2) for levels in ((2, 3), (3, 4), (2, 2, 2), (2, 3, 4))])
+    margins = search.join_looks([_look_at_centred(levels, 1) for levels in ((2, 2, 2), (2, 3, 4))])
+    pairs = search.join_looks([_look_at_centred(levels, 2) for levels in ((2, 3), (3, 4), (2, 2, 2), (2, 3, 4))])
     return [
         AuditedStatistic("tables of counts", squared, tables),
         AuditedStatistic("number of rows", squared, rows),

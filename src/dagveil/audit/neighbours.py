@@ -253,7 +253,7 @@ class Case:
 
 
 def attack_cases(method: Method, effort: Effort, options: Mapping[str, Setting]) -> tuple[Case, ...]:
-    """Return the sharp cases, in a full audit or without any ordinary tables too; given settings win."""
+    """Return the sharp cases; ordinary tables too in a full audit, or where there are none. Given settings win."""
     cases = [
         Case(kind, relation, {**chosen, **options})
         for kind, chosen in ((DataKind(case.kind), case.options) for case in method.sharp)

@@ -13,17 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.audit.search import (
-    AuditedStatistic,
-    BatchMeasure,
-    Domain,
-    Floats,
-    Look,
-    Norm,
-    RowMeasure,
-    join_looks,
-    look_at_records,
-)
+from dagveil.audit import search
+from dagveil.audit.search import AuditedStatistic, Domain, Floats, Look, Norm
 from dagveil.data import moments as plans
 from dagveil.data.column import Numeric
 from dagveil.data.gradients import GradientPlan, _clip_products, _products, sum_curvatures, sum_gradients
@@ -73,8 +64,8 @@ def _sums_of_rows() -> list[AuditedStatistic]:
     residuals = ResidualPlan(("b", "c"), ("a",), functions, (0.0, 0.1), (0.5, 0.4))
     moments, of_features = _look_at_products(_ROWS, RADIUS), _look_at_products(features, 3.0)
     of_residuals = _look_at_products(residuals, 1.0, Domain.BOUNDED)  # columns come scaled to [-1, 1]
-    gradients = join_looks([_look_at_gradients(np.zeros((3, 3))), _look_at_gradients(np.diag([2.0, 2.0, 0.0]))])
-    magnitudes = look_at_records(
+    gradients = search.join_looks([_look_at_gradients(np.zeros((3, 3))), _look_at_gradients(np.diag([2.0, 2.0, 0.0]))])
+    magnitudes = search.look_at_records(
         _count_magnitudes,
         2,
         MAGNITUDE_BOUND,
@@ -113,7 +104,7 @@ def _look_at_products(query: plans.OuterProducts, reach: float, domain: Domain =
     def declare(relation: Relation) -> float:
         return math.sqrt(moments_squared_sensitivity(relation, query))
 
-    return look_at_records(measure, COLUMNS, reach, declare, domain=domain, batch=batch)
+    return search.look_at_records(measure, COLUMNS, reach, declare, domain=domain, batch=batch)
 
 
 def _look_at_gradients(weights: Floats) -> Look:
@@ -125,7 +116,7 @@ def _look_at_gradients(weights: Floats) -> Look:
         left, right = (part.T.reshape(tables.shape) for part in pair)
         return np.asarray(np.matmul(left.transpose(0, 2, 1), right).reshape(len(tables), -1))
 
-    return look_at_records(
+    return search.look_at_records(
         lambda rows: sum_gradients(_split(rows), plan, n_rows=len(rows)).reshape(-1).astype(np.float64),
         COLUMNS,
         RADIUS,
@@ -149,7 +140,7 @@ def _look_at_curvatures() -> Look:
         return np.asarray(integers.reshape(tables.shape[:2]).sum(axis=1)[:, None])
 
     declared = math.sqrt(curvature_squared_sensitivity(_ROWS, cap))
-    return look_at_records(measure, COLUMNS, RADIUS, lambda relation: declared, batch=batch)
+    return search.look_at_records(measure, COLUMNS, RADIUS, lambda relation: declared, batch=batch)
 
 
 def _scale(tables: Floats) -> Floats:
@@ -179,13 +170,13 @@ def _batch_magnitudes(tables: Floats) -> Floats:
 
 def _slot_statistic(name: str, function: str, *looks: Look) -> AuditedStatistic:
     """Return a statistic of levelled rows: one slot takes another value, whatever the relation."""
-    return AuditedStatistic(name, function, join_looks(looks), (Relation.REPLACE_ONE,))
+    return AuditedStatistic(name, function, search.join_looks(looks), (Relation.REPLACE_ONE,))
 
 
-def _look_at_slots(measure: RowMeasure, batch: BatchMeasure, declared: float, reach: float = 1.0) -> Look:
+def _look_at_slots(measure: search.RowMeasure, batch: search.BatchMeasure, declared: float, reach: float = 1.0) -> Look:
     """Return the search for a statistic of two levelled columns."""
     sizes, bounded = (SLOTS - 1,), Domain.BOUNDED
-    return look_at_records(measure, 2, reach, lambda relation: declared, Norm.LARGEST, sizes, bounded, batch)
+    return search.look_at_records(measure, 2, reach, lambda relation: declared, Norm.LARGEST, sizes, bounded, batch)
 
 
 def _kernel_statistics() -> list[AuditedStatistic]:

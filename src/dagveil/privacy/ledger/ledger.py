@@ -140,7 +140,7 @@ class Ledger(abc.ABC):
 
 
 class LedgerRun:
-    """One reserved run: record each event before its noise; a `with` block closes it, and what is recorded stays."""
+    """A reserved run: record each event before its noise. A `with` block closes it; what is recorded stays spent."""
 
     def __init__(self, ledger: Ledger, run_id: int, dataset: str, budget: Budget) -> None:
         self._ledger = ledger
