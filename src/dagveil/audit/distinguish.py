@@ -141,8 +141,6 @@ def find_reachable(events: Sequence[Event], runs: int, delta: float, seed: int =
     Every charge is taken for the worst mechanism that it covers: Gaussian noise on answers that move by the whole
     declared change, and a randomised response for a charge of pure epsilon. Their composition is the worst that the
     accounting allows, so no attack on the method can be expected to do better.
-
-    Events are what one run charges.
     """
     if runs <= 0:
         return 0.0

@@ -72,11 +72,7 @@ def work_through(
     progress: Progress = silent,
     stage: str = "",
 ) -> list[Content]:
-    """Do all tasks that the store does not have yet; return what each gave, in order.
-
-    Two tasks that are equal give the same. What they give is kept as JSON. For several processes `do` must be a
-    function of a module. Progress is told how many tasks are done, under the name of the stage.
-    """
+    """Do the tasks that the store lacks; return what each gave, in order. Processes need a module's function."""
     keys = [_name(task) for task in tasks]
     done: dict[str, Content] = {}
     for key in dict.fromkeys(keys):

@@ -168,10 +168,7 @@ class RepeatableRun:
 
 
 def read_course(told: Sequence[Exchange]) -> Course | None:
-    """Return what a run asked and which bits and choices it was told; None if the exact answers depend on more.
-
-    Random parts of the rows are more: two runs that asked the same then have different exact answers.
-    """
+    """Return what a run asked and which bits it was told; None if exact answers depend on more, as on parts."""
     if any(exchange.luck and exchange.exact.rule is not Rule.SAMPLED for exchange in told):
         return None
     course = tuple(

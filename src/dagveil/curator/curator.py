@@ -103,10 +103,7 @@ class Curator:
     def margins(
         self, columns: Sequence[str], share: Fraction, label: str
     ) -> tuple[NoisyCounts | NoisyInteractions, ...]:
-        """Release the number of rows, and what the one-way tables of columns hold beyond it.
-
-        All are equally sharp in counts. Where records are replaced the number of rows is public, and exact.
-        """
+        """Release the number of rows, exact where it is public, and what one-way tables hold beyond it."""
         alone = [(name,) for name in columns]
         levels = self._levels(alone)
         sensitivity = contingency.margins_squared_sensitivity(self.relation, [levels[name] for name in columns])

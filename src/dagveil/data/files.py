@@ -46,11 +46,7 @@ def file_form(path: Path) -> FileForm | None:
 
 
 def list_files(place: str | Path) -> list[Path]:
-    """List the files of a path, a folder or a pattern such as `claims/*.parquet`, in the order of their names.
-
-    A folder is read with its subfolders. Files whose names begin with a dot or an underscore are passed over, as other
-    programs do.
-    """
+    """List the files of a path, folder or pattern by name, subfolders too; names with . or _ first are passed over."""
     text = str(place)
     if Path(text).is_dir():
         parts = {path: path.relative_to(text).parts for path in Path(text).rglob("*") if path.is_file()}

@@ -145,11 +145,7 @@ def _most_rows(norm_squared: int) -> int:
 
 
 def quantise_rows(values: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.int64]:
-    """Turn rows (n, d) into integer vectors (n, 1 + d) whose squared norm never exceeds the plan's bound.
-
-    The bound holds for every conceivable input. Not-a-number counts as the center. The result for a row depends
-    on that row alone.
-    """
+    """Turn rows (n, d) into integers (n, 1 + d) within the plan's bound: any conceivable input, each row by itself."""
     columns = np.asarray(values, dtype=np.float64).T
     return _quantise(columns, plan, np.empty((1 + columns.shape[0], columns.shape[1]))).T.astype(np.int64)
 

@@ -264,10 +264,7 @@ def arrow_batches(reader: Any, columns: Sequence[str]) -> Iterator[pa.RecordBatc
 
 
 def check_sound(array: pa.Array) -> None:
-    """Refuse an array of a damaged file, whose use could read beyond its memory; raises errors of Arrow.
-
-    Offsets, sizes and places in a dictionary are checked. A text that is no UTF-8 is a value that no level foresees.
-    """
+    """Refuse an array of a damaged file, by offsets, sizes and places; text that is no UTF-8 is only a value."""
     array.validate()
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):

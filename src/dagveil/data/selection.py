@@ -38,11 +38,7 @@ def unit_scale(column: Column) -> tuple[float, float]:
 
 
 def scale_to_unit(values: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
-    """Scale numbers to [-1, 1] by the column's bounds, or by its smallest and largest score.
-
-    Values beyond are clipped, and what is not a number counts as the middle. Elementwise: the result for a row depends
-    on that row alone.
-    """
+    """Scale numbers to [-1, 1] by bounds or scores, each by itself: clipped beyond, the middle if not a number."""
     middle, half = unit_scale(column)
     if half == 0.0:
         return np.zeros(len(values))

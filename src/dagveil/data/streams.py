@@ -62,10 +62,7 @@ class Sums:
 
 
 class RowSource(Protocol):
-    """Where rows come from: the same rows every time, in an order that may be another one every time.
-
-    Databases promise no order. One record more, or another session, may change it, and no answer may depend on it.
-    """
+    """Where rows come from: the same ones every time, in any order, on which no answer may depend."""
 
     @property
     def fields(self) -> pa.Schema:

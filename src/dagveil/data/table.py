@@ -48,11 +48,7 @@ class Table(Protocol):
         """Sum the clipped squared lengths of all rows' images under a direction, in fixed point."""
 
     def levelled_rows(self, columns: Sequence[str], slots: int) -> NDArray[np.float64]:
-        """Give the rows as a fixed number of slots, scaled to [-1, 1], in the shape (slots, k).
-
-        Rows that their own cells choose, and put in order (`dagveil.data.selection`), then public filler
-        (`dagveil.data.selection`); the same ones for all columns. A part of a table has counts only and refuses.
-        """
+        """Give rows in [-1, 1], (slots, k): those that their own cells choose, then filler; a part refuses."""
 
     def magnitude_counts(self, column: str, center: float, exponents: range) -> NDArray[np.int64]:
         """Count rows with 2**(k-1) < |x - center| <= 2**k for every k; the first and the last cell are open-ended."""

@@ -22,11 +22,7 @@ from dagveil.privacy.noise import source
 
 
 def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
-    """Integers with lower ≤ 2^bits · exp(−numerator/denominator) ≤ upper; the fraction is at least 0.
-
-    The argument is halved until it is below 1/8, the series is summed with a bound on every rounding, and the result is
-    squared back. docs/proofs/exact-noise.md proves the bounds.
-    """
+    """Integers with lower ≤ 2^bits · exp(−numerator/denominator) ≤ upper (docs/proofs/exact-noise.md)."""
     if numerator == 0:
         return 1 << bits, 1 << bits
     whole = numerator // denominator
