@@ -20,14 +20,7 @@ from dagveil.data.machine import peak_memory
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.evaluation.comparison import marked_edge_f1, skeleton_f1
-from dagveil.examples.networks import (
-    gaussian_schema,
-    load_network,
-    network_schema,
-    random_linear_gaussian,
-    sample_codes,
-    sample_linear_gaussian,
-)
+from dagveil.examples import networks
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.progress import Progress
@@ -84,9 +77,9 @@ class Found:
 
 def run_network(name: str, n_rows: int, epsilon: float, tries: int) -> Outcome:
     """Run ours on rows of a network."""
-    network = load_network(name)
-    codes = sample_codes(network, n_rows, np.random.default_rng(SEED))
-    schema = network_schema(network, n_rows)
+    network = networks.load_network(name)
+    codes = networks.sample_codes(network, n_rows, np.random.default_rng(SEED))
+    schema = networks.network_schema(network, n_rows)
     run = _ours(lambda: MemoryTable.from_codes(codes, schema), schema, epsilon)
     return _rate(f"{name}, {n_rows} rows", f"dagveil {METHOD}", run, tries, network.dag())
 
@@ -94,8 +87,8 @@ def run_network(name: str, n_rows: int, epsilon: float, tries: int) -> Outcome:
 def run_peer(name: str, n_rows: int) -> Outcome:
     """Run causal-learn's GES, which is not private, on the same rows."""
     ges = import_peer("causallearn.search.ScoreBased.GES").ges
-    network = load_network(name)
-    codes = sample_codes(network, n_rows, np.random.default_rng(SEED))
+    network = networks.load_network(name)
+    codes = networks.sample_codes(network, n_rows, np.random.default_rng(SEED))
     rows = np.column_stack(list(codes.values())).astype(np.int64)
 
     def run() -> Found:
@@ -110,9 +103,9 @@ def run_peer(name: str, n_rows: int) -> Outcome:
 def run_gaussian(n_nodes: int, n_rows: int, epsilon: float, tries: int) -> Outcome:
     """Run ours on rows of a random linear Gaussian model with two edges per node."""
     rng = np.random.default_rng(SEED)
-    model = random_linear_gaussian(n_nodes, min(1.0, 2.0 * EDGES_PER_NODE / (n_nodes - 1)), rng)
-    rows = sample_linear_gaussian(model, n_rows, rng)
-    schema = gaussian_schema(model, n_rows)
+    model = networks.random_linear_gaussian(n_nodes, min(1.0, 2.0 * EDGES_PER_NODE / (n_nodes - 1)), rng)
+    rows = networks.sample_linear_gaussian(model, n_rows, rng)
+    schema = networks.gaussian_schema(model, n_rows)
     columns = dict(zip(model.nodes, rows.T, strict=True))
     run = _ours(lambda: MemoryTable.from_source(columns, schema), schema, epsilon)
     return _rate(f"{n_nodes} numeric columns, {n_rows} rows", f"dagveil {METHOD}", run, tries, model.dag())

@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import click
-from click.shell_completion import (
-    BashComplete,
-    CompletionItem,
-    FishComplete,
-    ShellComplete,
-    ZshComplete,
-    add_completion_class,
-)
+from click import shell_completion
 
 PROGRAM: Final = "dagveil"
 VARIABLE: Final = "_DAGVEIL_COMPLETE"
@@ -23,28 +16,28 @@ _INSTALL: Final = {
 }
 
 
-class _Files(ShellComplete):
+class _Files(shell_completion.ShellComplete):
     """Completes file names where nothing else fits: most arguments are files."""
 
-    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        return super().get_completions(args, incomplete) or [CompletionItem(incomplete, type="file")]
+    def get_completions(self, args: list[str], incomplete: str) -> list[shell_completion.CompletionItem]:
+        return super().get_completions(args, incomplete) or [shell_completion.CompletionItem(incomplete, type="file")]
 
 
-class Bash(_Files, BashComplete):
+class Bash(_Files, shell_completion.BashComplete):
     """For bash."""
 
 
-class Zsh(_Files, ZshComplete):
+class Zsh(_Files, shell_completion.ZshComplete):
     """For zsh."""
 
 
-class Fish(_Files, FishComplete):
+class Fish(_Files, shell_completion.FishComplete):
     """For fish."""
 
 
-SHELLS: Final[dict[str, type[ShellComplete]]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
+SHELLS: Final[dict[str, type[shell_completion.ShellComplete]]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
 for name, shell in SHELLS.items():
-    add_completion_class(shell, name)
+    shell_completion.add_completion_class(shell, name)
 
 
 @click.command(short_help="Print a script that completes commands in a shell.")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -173,32 +174,14 @@ def _run(
     made: SyntheticTable, knowledge: Knowledge, method: str, place: int, budget: Budget, seed: int
 ) -> TrialOutcome:
     table = made.table
+    asked = (table, table.schema, budget.epsilon, budget.delta)
+    run: Any = {"method": method, "knowledge": knowledge, "noise": NoiseKind.SEEDED, "seed": seed, "ledger": None}
     order = None
     try:
         if method_named(method).release is None:
-            result = discover(
-                table,
-                table.schema,
-                budget.epsilon,
-                budget.delta,
-                method=method,
-                knowledge=knowledge,
-                noise=NoiseKind.SEEDED,
-                seed=seed,
-                ledger=None,
-            )
+            result = discover(*asked, **run)
         else:
-            evidence = measure_source(
-                table,
-                table.schema,
-                budget.epsilon,
-                budget.delta,
-                method=method,
-                knowledge=knowledge,
-                noise=NoiseKind.SEEDED,
-                seed=seed,
-                ledger=None,
-            )
+            evidence = measure_source(*asked, **run)
             order = max((_order(release) for release in evidence.releases), default=None)
             result = search_evidence(evidence, SearchSettings(redraws=0), knowledge=knowledge)
     except DagveilError as error:

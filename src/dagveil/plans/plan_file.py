@@ -43,48 +43,41 @@ class NoiseLaw(enum.Enum):
         return PureFilter(budget) if self is NoiseLaw.LAPLACE else tightest_filter(budget, [DiscreteGaussian])
 
 
-class AskTables(msgspec.Struct, frozen=True, tag="tables", tag_field="kind"):
-    """Release the tables of counts of these sets of columns, with this share of the budget."""
+class _Asked(msgspec.Struct, frozen=True, tag_field="kind"):
+    """What every question has: its stage, its share of the budget, and why it is asked."""
 
     stage: str
     share: Fraction
     why: str
+
+
+class AskTables(_Asked, frozen=True, tag="tables"):
+    """Release the tables of counts of these sets of columns, with this share of the budget."""
+
     sets: tuple[tuple[str, ...], ...]
 
 
-class AskMargins(msgspec.Struct, frozen=True, tag="margins", tag_field="kind"):
+class AskMargins(_Asked, frozen=True, tag="margins"):
     """Release the number of rows, and what the one-way tables of these columns hold beyond it."""
 
-    stage: str
-    share: Fraction
-    why: str
     columns: tuple[str, ...]
 
 
-class AskInteractions(msgspec.Struct, frozen=True, tag="interactions", tag_field="kind"):
+class AskInteractions(_Asked, frozen=True, tag="interactions"):
     """Release what the tables of these pairs hold beyond their margins."""
 
-    stage: str
-    share: Fraction
-    why: str
     pairs: tuple[tuple[str, str], ...]
 
 
-class AskMoments(msgspec.Struct, frozen=True, tag="moments", tag_field="kind"):
+class AskMoments(_Asked, frozen=True, tag="moments"):
     """Release the second moments of scaled rows."""
 
-    stage: str
-    share: Fraction
-    why: str
     rows: MomentPlan
 
 
-class AskFeatures(msgspec.Struct, frozen=True, tag="features", tag_field="kind"):
+class AskFeatures(_Asked, frozen=True, tag="features"):
     """Release the second moments of features."""
 
-    stage: str
-    share: Fraction
-    why: str
     rows: FeaturePlan
 
 

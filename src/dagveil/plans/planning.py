@@ -44,14 +44,10 @@ from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.relation import Relation
 from dagveil.runs.cost import Search, Work
+from dagveil.runs.discovery import DEFAULT_DELTA
 from dagveil.runs.result import now
 from dagveil.runs.run import schema_knowledge
-from dagveil.statistics.contingency import (
-    counts_sensitivity,
-    counts_squared_sensitivity,
-    interactions_squared_sensitivity,
-    margins_squared_sensitivity,
-)
+from dagveil.statistics import contingency
 from dagveil.statistics.moments import moments_squared_sensitivity
 
 
@@ -87,16 +83,16 @@ def forecast_noise(ask: Ask, schema: Schema, noise: NoiseLaw, site: PlannedSite)
     levels = {name: column.n_levels for name, column in schema.columns.items()}
     amount = ask.share * noise.filter(site.budget).total
     if noise is NoiseLaw.LAPLACE:
-        return math.sqrt(laplace_variance(counts_sensitivity(relation, len(list_sets(ask))) / amount))
-    if isinstance(ask, AskMoments):
-        return math.sqrt(moments_squared_sensitivity(relation, ask.rows) / amount) / 4.0**ask.rows.bits
-    if isinstance(ask, AskFeatures):
+        return math.sqrt(laplace_variance(contingency.counts_sensitivity(relation, len(list_sets(ask))) / amount))
+    if isinstance(ask, AskMoments | AskFeatures):
         return math.sqrt(moments_squared_sensitivity(relation, ask.rows) / amount) / 4.0**ask.rows.bits
     if isinstance(ask, AskInteractions):
-        return math.sqrt(interactions_squared_sensitivity(relation, ask.pairs, levels) / amount)
+        return math.sqrt(contingency.interactions_squared_sensitivity(relation, ask.pairs, levels) / amount)
     if isinstance(ask, AskMargins):
-        return math.sqrt(margins_squared_sensitivity(relation, [levels[name] for name in ask.columns]) / amount)
-    return math.sqrt(counts_squared_sensitivity(relation, len(ask.sets)) / amount)
+        return math.sqrt(
+            contingency.margins_squared_sensitivity(relation, [levels[name] for name in ask.columns]) / amount
+        )
+    return math.sqrt(contingency.counts_squared_sensitivity(relation, len(ask.sets)) / amount)
 
 
 def work_at_site(plan: MeasurementPlan, site: PlannedSite, noise: NoiseKind, *, held: bool = False) -> Work:
@@ -118,17 +114,13 @@ def _plan_work(plan: MeasurementPlan, rows: int, redraws: int, noise: NoiseKind,
         else:
             counted += list_sets(ask)
     cells = sum(count_cells(ask, plan.schema) for ask in plan.asks)
-    search = Search.MATRIX if features else _table_search(counted, plan.noise is NoiseLaw.LAPLACE)
+    if features:
+        search = Search.MATRIX
+    elif plan.noise is NoiseLaw.LAPLACE:
+        search = Search.JOINT
+    else:
+        search = Search.TRIPLES if max(map(len, counted)) > 2 else Search.PAIRS
     return Work(plan.schema, rows, counted, max(len(counted), 1), cells, features, search, redraws, noise, held)
-
-
-def _table_search(counted: Sequence[tuple[str, ...]], joint: bool) -> Search:
-    if joint:
-        return Search.JOINT
-    return Search.TRIPLES if max(map(len, counted)) > 2 else Search.PAIRS
-
-
-DEFAULT_DELTA = "1e-6"
 
 
 MOST_TRIPLES = 100_000

@@ -19,18 +19,7 @@ from dagveil.methods.catalogue import method_named
 from dagveil.methods.measure_features import MeasureFeaturesSettings, tell_features
 from dagveil.methods.measure_moments import tell_moments, warn_of_moment_noise
 from dagveil.methods.measure_tables import warn_of_noise
-from dagveil.plans.plan_file import (
-    Ask,
-    AskFeatures,
-    AskInteractions,
-    AskMargins,
-    AskMoments,
-    AskTables,
-    MeasurementPlan,
-    check_same_questions,
-    list_sets,
-    load_plan,
-)
+from dagveil.plans import plan_file
 from dagveil.plans.planning import work_at_site
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMoments, Release
@@ -41,7 +30,7 @@ from dagveil.runs.run import RunOptions, open_run
 
 def measure_planned(
     source: Any,
-    plan: MeasurementPlan | str | Path,
+    plan: plan_file.MeasurementPlan | str | Path,
     site: str | None = None,
     *,
     schema: Schema | str | Path | None = None,
@@ -65,8 +54,8 @@ def measure_planned(
     run
         As in `measure_source`.
     """
-    if not isinstance(plan, MeasurementPlan):
-        plan = load_plan(plan)
+    if not isinstance(plan, plan_file.MeasurementPlan):
+        plan = plan_file.load_plan(plan)
     chosen_site = plan.site_named(site)
     own = site_schema(plan, chosen_site.nominal_rows, schema, dataset)
     method = method_named(plan.method)
@@ -88,7 +77,7 @@ def measure_planned(
             releases.extend(answers)
             cells = sum(len(answer.values) for answer in answers)
             deviation = noise_deviation(answers[-1])
-            stages.append(Stage(ask.stage, len(list_sets(ask)), cells, float(ask.share), deviation, ask.why))
+            stages.append(Stage(ask.stage, len(plan_file.list_sets(ask)), cells, float(ask.share), deviation, ask.why))
         progress("following the plan", len(plan.asks), len(plan.asks))
     receipt = prepared.receipt(curator.events)
     told = tuple(releases)
@@ -113,7 +102,7 @@ def measure_planned(
 
 
 def site_schema(
-    plan: MeasurementPlan, nominal_rows: int, schema: Schema | str | Path | None, dataset: str | None
+    plan: plan_file.MeasurementPlan, nominal_rows: int, schema: Schema | str | Path | None, dataset: str | None
 ) -> Schema:
     """Return the schema of a site: its own, checked against the plan's, or the plan's under the site's name."""
     if (schema is None) == (dataset is None):
@@ -124,7 +113,7 @@ def site_schema(
     if schema is None:
         return replace(plan.schema, dataset=dataset or "", nominal_rows=nominal_rows)
     own = schema if isinstance(schema, Schema) else load_schema(schema)
-    check_same_questions(own, plan.schema)
+    plan_file.check_same_questions(own, plan.schema)
     return replace(own, nominal_rows=nominal_rows)
 
 
@@ -149,26 +138,24 @@ def describe_noise(releases: Sequence[Release], stages: Sequence[Stage], rows: i
     return warn_of_noise(stages[-1].noise_sd * math.sqrt(cells), rows)
 
 
-def _describe_asks(plan: MeasurementPlan) -> list[str]:
+def _describe_asks(plan: plan_file.MeasurementPlan) -> list[str]:
     """Say what a reader should know about the questions themselves."""
     told = []
     for ask in plan.asks:
-        if isinstance(ask, AskMoments):
+        if isinstance(ask, plan_file.AskMoments):
             told.append(tell_moments(ask.rows))
-        elif isinstance(ask, AskFeatures):
+        elif isinstance(ask, plan_file.AskFeatures):
             settings = method_named(plan.method).read_settings(plan.settings)
             assert isinstance(settings, MeasureFeaturesSettings)
             told += tell_features(ask.rows, settings)
     return told
 
 
-def _ask(curator: Curator, ask: Ask) -> tuple[Release, ...]:
-    if isinstance(ask, AskTables):
+def _ask(curator: Curator, ask: plan_file.Ask) -> tuple[Release, ...]:
+    if isinstance(ask, plan_file.AskTables):
         return curator.count_tables(ask.sets, ask.share, ask.stage)
-    if isinstance(ask, AskMargins):
+    if isinstance(ask, plan_file.AskMargins):
         return curator.margins(ask.columns, ask.share, ask.stage)
-    if isinstance(ask, AskInteractions):
+    if isinstance(ask, plan_file.AskInteractions):
         return curator.interactions(ask.pairs, ask.share, ask.stage)
-    if isinstance(ask, AskMoments):
-        return (curator.outer_products(ask.rows, ask.share, ask.stage),)
     return (curator.outer_products(ask.rows, ask.share, ask.stage),)

@@ -14,6 +14,7 @@ import msgspec
 from dagveil.files import write_fraction
 from dagveil.privacy.events import Event
 from dagveil.privacy.receipt import Receipt, Trust
+from dagveil.report import guarantee
 from dagveil.report.audit_section import Attempts, describe_attempts
 from dagveil.report.formatting import (
     write_count,
@@ -22,17 +23,6 @@ from dagveil.report.formatting import (
     write_part,
     write_plural,
     write_share,
-)
-from dagveil.report.guarantee import (
-    Alarm,
-    Promise,
-    Spending,
-    Standing,
-    find_alarms,
-    itemise,
-    judge,
-    list_limits,
-    sort_promise,
 )
 from dagveil.report.snippets import Snippet, write_snippets
 from dagveil.runs.result import (
@@ -142,9 +132,9 @@ class ReportModel:
 
     result: Result
     title: str
-    standing: Standing
-    alarms: tuple[Alarm, ...]
-    promise: Promise
+    standing: guarantee.Standing
+    alarms: tuple[guarantee.Alarm, ...]
+    promise: guarantee.Promise
     facts: tuple[tuple[str, str], ...]
     attempts: Attempts | None
     counts: str
@@ -172,9 +162,9 @@ def build_model(result: Result, certificate: Certificate | None = None) -> Repor
     The same result gives the same page, byte for byte. Without a certificate the section about an audit is left out.
     """
     graph, receipt = result.graph, result.receipt
-    spending = itemise(receipt)
-    alarms = find_alarms(result, spending)
-    standing, promise = judge(alarms), sort_promise(receipt)
+    spending = guarantee.itemise(receipt)
+    alarms = guarantee.find_alarms(result, spending)
+    standing, promise = guarantee.judge(alarms), guarantee.sort_promise(receipt)
     doubtful = [miss for miss in result.near_misses if miss.found]
     counts = (
         f"{write_plural(len(graph.nodes), 'column')}, {write_plural(len(graph.arrows), 'directed edge')}, "
@@ -198,7 +188,7 @@ def build_model(result: Result, certificate: Certificate | None = None) -> Repor
         thresholds=_find_thresholds(result),
         snippets=write_snippets(graph),
         budget=_list_budget(spending),
-        limits=list_limits(standing, promise, graph, result.confidence.meaning),
+        limits=guarantee.list_limits(standing, promise, graph, result.confidence.meaning),
         columns=_list_columns(result.schema.columns),
         receipt=_list_receipt(result),
         settings=tuple((name, _as_text(value)) for name, value in result.method.settings.items()),
@@ -224,8 +214,8 @@ def _describe_first(
     summary: Sequence[str],
     graph: ResultGraph,
     doubtful: Sequence[NearMiss],
-    promise: Promise,
-    standing: Standing,
+    promise: guarantee.Promise,
+    standing: guarantee.Standing,
     receipt: Receipt,
 ) -> tuple[tuple[str, str], ...]:
     """Tell below the graph what is solid, what is doubtful, for whom it is private, and what would help."""
@@ -275,8 +265,8 @@ def _shorten(words: Sequence[str], most: int) -> str:
     return "; ".join((*words[:most], *more))
 
 
-def _describe_whom(promise: Promise, standing: Standing, receipt: Receipt) -> str:
-    if standing is Standing.NOT_PRIVATE:
+def _describe_whom(promise: guarantee.Promise, standing: guarantee.Standing, receipt: Receipt) -> str:
+    if standing is guarantee.Standing.NOT_PRIVATE:
         return "Nobody: no promise holds. The top of this page says why."
     protected = [sentence.text for sentence in promise.sentences if sentence.lead == "Who is protected"]
     # how neighbours differ stands in the promise
@@ -355,7 +345,7 @@ def _describe_change(change: ChangedEdge) -> str:
     return f"gone: {before}" if not after else f"{before} becomes {after}"
 
 
-def _list_budget(spending: Spending) -> tuple[BudgetRow, ...]:
+def _list_budget(spending: guarantee.Spending) -> tuple[BudgetRow, ...]:
     rows = [
         BudgetRow(part.label, write_plural(part.events, "release"), _part(part.share), spent=True)
         for part in spending.slices

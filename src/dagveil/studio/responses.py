@@ -6,14 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dagveil.errors import (
-    BudgetExceededError,
-    DagveilError,
-    InvalidBudgetError,
-    LedgerError,
-    MissingExtraError,
-    UnreviewedSchemaError,
-)
+from dagveil import errors
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,17 +210,17 @@ WITHHELD: Final = (
     "stays charged: the history shows it."
 )
 
-_STATUS: Final[tuple[tuple[type[DagveilError], int, str], ...]] = (
-    (UnreviewedSchemaError, 409, "unreviewed"),
-    (BudgetExceededError, 409, "over budget"),
-    (InvalidBudgetError, 422, "wrong amount"),
-    (LedgerError, 409, "ledger"),
-    (MissingExtraError, 501, "not installed"),
-    (DagveilError, 422, "refused"),
+_STATUS: Final[tuple[tuple[type[errors.DagveilError], int, str], ...]] = (
+    (errors.UnreviewedSchemaError, 409, "unreviewed"),
+    (errors.BudgetExceededError, 409, "over budget"),
+    (errors.InvalidBudgetError, 422, "wrong amount"),
+    (errors.LedgerError, 409, "ledger"),
+    (errors.MissingExtraError, 501, "not installed"),
+    (errors.DagveilError, 422, "refused"),
 )
 
 
-class Refused(DagveilError):
+class Refused(errors.DagveilError):
     """A request that is answered with an error."""
 
     def __init__(self, status: int, error: str, detail: str) -> None:
@@ -235,10 +228,10 @@ class Refused(DagveilError):
         self.status, self.error, self.detail = status, error, detail
 
 
-def refuse(error: DagveilError) -> Refused:
+def refuse(error: errors.DagveilError) -> Refused:
     """Turn an error of the library into an answer; its words never hold a cell.
 
-    >>> refuse(BudgetExceededError("nothing is left")).status
+    >>> refuse(errors.BudgetExceededError("nothing is left")).status
     409
     """
     if isinstance(error, Refused):

@@ -25,23 +25,12 @@ from dagveil.runs.result import Result, load_result
 from dagveil.runs.run import knowledge_from_toml, schema_knowledge
 from dagveil.runs.search import check_search
 from dagveil.search.settings import SearchSettings
+from dagveil.studio import responses
 from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
 from dagveil.studio.job_runner import JobRunner
 from dagveil.studio.jobs import Job, JobKind, JobOrder, JobState, JobStore
 from dagveil.studio.requests import NewBudget, NewDraft, NewExploration, NewJob, NewSchema, NewSearch, Noise
-from dagveil.studio.responses import (
-    Account,
-    ComparisonFacts,
-    Dataset,
-    Datasets,
-    History,
-    JobFacts,
-    Jobs,
-    MethodFacts,
-    Methods,
-    PlanFacts,
-    Refused,
-)
+from dagveil.studio.responses import Refused
 from dagveil.studio.schema_text import is_same_text, outline_draft, read_schema, write_draft
 from dagveil.studio.views import forecast_run, show_account, show_dataset, show_differences, show_job, show_run
 
@@ -58,20 +47,20 @@ class StudioService:
     def __init__(self, folder: Folder, store: JobStore, runner: JobRunner, books: Ledger, shown: str) -> None:
         self.folder, self.store, self.runner, self.books, self.shown = folder, store, runner, books, shown
 
-    def datasets(self) -> Datasets:
+    def datasets(self) -> responses.Datasets:
         """List the data sets with their budgets."""
         found = [self._show(table) for table in self.folder.tables()]
-        return Datasets(ledger=self.shown, analyst=self.books.analyst, datasets=found)
+        return responses.Datasets(ledger=self.shown, analyst=self.books.analyst, datasets=found)
 
-    def dataset(self, table: str) -> Dataset:
+    def dataset(self, table: str) -> responses.Dataset:
         """Show one data set."""
         return self._show(self.folder.table(table))
 
-    def uploaded(self, name: str, ending: str) -> Dataset:
+    def uploaded(self, name: str, ending: str) -> responses.Dataset:
         """Show a data set that has just come in."""
         return self.dataset(file_id(name + ending))
 
-    def draft(self, table_id: str, asked: NewDraft) -> Dataset:
+    def draft(self, table_id: str, asked: NewDraft) -> responses.Dataset:
         """Write a first schema from the data; what it holds is not shown."""
         table = self.folder.table(table_id)
         if table.state is not SchemaState.NONE and not asked.replace:
@@ -80,7 +69,7 @@ class StudioService:
         self.folder.write_schema(table, write_draft(draft, find_doubts(table.path, draft)))
         return self.dataset(table_id)
 
-    def declare(self, table_id: str, asked: NewSchema) -> Dataset:
+    def declare(self, table_id: str, asked: NewSchema) -> responses.Dataset:
         """Write a schema that a person has declared; what was not asked for stays, and so does an equal schema."""
         table = self.folder.table(table_id)
         columns = {
@@ -110,7 +99,7 @@ class StudioService:
             raise Refused(404, "no schema", f"{table.file} has no schema that can be read")
         return table.schema_bytes() if table.schema.reviewed else outline_draft(table.schema).encode()
 
-    def declare_text(self, table_id: str, text: str) -> Dataset:
+    def declare_text(self, table_id: str, text: str) -> responses.Dataset:
         """Write the text of a schema.toml; a text that was not changed stays as it is, byte by byte."""
         table = self.folder.table(table_id)
         read_schema(text)
@@ -118,18 +107,18 @@ class StudioService:
             self.folder.write_schema(table, text)
         return self.dataset(table_id)
 
-    def set_budget(self, table_id: str, asked: NewBudget) -> Account:
+    def set_budget(self, table_id: str, asked: NewBudget) -> responses.Account:
         """Set the lifetime budget of a data set."""
         schema = self._named_schema(self.folder.table(table_id))
         self.books.set_budget(schema.dataset, Budget.of(asked.epsilon, asked.delta))
         return show_account(self.books.account(schema.dataset))
 
-    def methods(self) -> Methods:
+    def methods(self) -> responses.Methods:
         """List the methods."""
         every = [*METHODS.values(), *(method_named(name) for name in method_plugins().names)]
-        return Methods(
+        return responses.Methods(
             methods=[
-                MethodFacts(
+                responses.MethodFacts(
                     name=method.name,
                     title=method.title,
                     data=method.data,
@@ -141,12 +130,12 @@ class StudioService:
             ]
         )
 
-    def plan(self, table_id: str, method: str, epsilon: str, delta: str, redraws: int) -> PlanFacts:
+    def plan(self, table_id: str, method: str, epsilon: str, delta: str, redraws: int) -> responses.PlanFacts:
         """Tell what a run would ask and take."""
         schema = self.folder.table(table_id).reviewed_schema()
         return forecast_run(schema, method, Budget.of(epsilon, delta), redraws)
 
-    def start(self, asked: NewJob) -> JobFacts:
+    def start(self, asked: NewJob) -> responses.JobFacts:
         """Check what can be checked without rows, then queue a run."""
         table = self.folder.table(asked.dataset)
         schema = table.reviewed_schema()
@@ -179,7 +168,7 @@ class StudioService:
         )
         return self._tell(self.runner.queue(order))
 
-    def explore(self, table_id: str, asked: NewExploration) -> JobFacts:
+    def explore(self, table_id: str, asked: NewExploration) -> responses.JobFacts:
         """Queue a look at what each budget would buy: it reads no row and costs nothing."""
         table = self.folder.table(table_id)
         schema = table.reviewed_schema()
@@ -212,7 +201,7 @@ class StudioService:
         """Return the file of what a job has explored."""
         return self._find(job_id, "exploration.json", 404, "no exploration", "this job has explored nothing")
 
-    def latest_exploration(self, table_id: str) -> JobFacts | None:
+    def latest_exploration(self, table_id: str) -> responses.JobFacts | None:
         """Return the last exploration of a data set as its schema is now, running or done."""
         schema = self.folder.table(table_id).schema
         for job in reversed(self.store.all()):
@@ -222,7 +211,7 @@ class StudioService:
                 return self._tell(job)
         return None
 
-    def search(self, job_id: str, asked: NewSearch) -> JobFacts:
+    def search(self, job_id: str, asked: NewSearch) -> responses.JobFacts:
         """Queue another search over a job's evidence: it costs nothing."""
         job = self._job(job_id)
         evidence = load_evidence(self.evidence(job_id))
@@ -247,20 +236,20 @@ class StudioService:
         """Write the graph of a job for another program."""
         return self.result(job_id).graph.export(to, extend)
 
-    def jobs(self) -> Jobs:
+    def jobs(self) -> responses.Jobs:
         """List all jobs, newest first."""
         runs = self._runs()
-        return Jobs(jobs=[self._tell(job, runs) for job in reversed(self.store.all())])
+        return responses.Jobs(jobs=[self._tell(job, runs) for job in reversed(self.store.all())])
 
-    def job(self, job_id: str) -> JobFacts:
+    def job(self, job_id: str) -> responses.JobFacts:
         """Show one job."""
         return self._tell(self._job(job_id))
 
-    def cancel(self, job_id: str) -> JobFacts:
+    def cancel(self, job_id: str) -> responses.JobFacts:
         """Stop a job."""
         return self._tell(self.runner.cancel(self._job(job_id)))
 
-    def finish(self, job_id: str) -> JobFacts:
+    def finish(self, job_id: str) -> responses.JobFacts:
         """Queue a run that stopped after it was charged: it goes on at no further charge, whatever budget is left."""
         job = self._job(job_id)
         if not self._tell(job).can_finish:
@@ -282,10 +271,10 @@ class StudioService:
         words = f"this job is {self._job(job_id).state.value} and has no result"
         return self._find(job_id, "result.json", 404, "no result", words)
 
-    def compare(self, here: str, there: str) -> ComparisonFacts:
+    def compare(self, here: str, there: str) -> responses.ComparisonFacts:
         """Put two results side by side."""
         found = self.compare_results(here, there)
-        return ComparisonFacts(
+        return responses.ComparisonFacts(
             here=self.job(here),
             there=self.job(there),
             same=found.same,
@@ -304,10 +293,10 @@ class StudioService:
             raise Refused(409, "other columns", "these two results have different columns; compare results of the same")
         return compare_graphs(graphs[0].cpdag, graphs[1].cpdag)
 
-    def history(self) -> History:
+    def history(self) -> responses.History:
         """List every run of the ledger, newest first, with the job that made it."""
         made = {job.run: job.id for job in self.store.all() if job.order.ledger == self.shown}
-        return History(runs=[show_run(run, made.get(run.id)) for run in reversed(self.books.history())])
+        return responses.History(runs=[show_run(run, made.get(run.id)) for run in reversed(self.books.history())])
 
     def _job(self, job_id: str) -> Job:
         job = self.store.get(job_id)
@@ -329,7 +318,7 @@ class StudioService:
             return None
         return (self._runs() if runs is None else runs).get(job.run)
 
-    def _tell(self, job: Job, runs: dict[int, RunRecord] | None = None) -> JobFacts:
+    def _tell(self, job: Job, runs: dict[int, RunRecord] | None = None) -> responses.JobFacts:
         return show_job(job, self._run(job, runs), self.folder.results(job.id), self.shown)
 
     def _named_schema(self, table: DataFile) -> Schema:
@@ -337,5 +326,5 @@ class StudioService:
             raise Refused(409, "no schema", f"{table.file} has no schema yet, so it has no name in the ledger")
         return table.schema
 
-    def _show(self, table: DataFile) -> Dataset:
+    def _show(self, table: DataFile) -> responses.Dataset:
         return show_dataset(table, None if table.schema is None else self.books.account(table.schema.dataset))

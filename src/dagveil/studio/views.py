@@ -21,20 +21,10 @@ from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.cost import Cost, describe_bytes, describe_seconds, estimate_cost, work_of_run
 from dagveil.runs.machine_speed import load_speed
 from dagveil.runs.run import schema_knowledge
+from dagveil.studio import responses
 from dagveil.studio.folder import DataFile, SchemaState
 from dagveil.studio.jobs import STOPPED, Job, JobKind, JobState, is_kept
-from dagveil.studio.responses import (
-    Account,
-    Charge,
-    Dataset,
-    DeclaredColumn,
-    Differing,
-    JobFacts,
-    LedgerEntry,
-    PlanFacts,
-    PlannedStage,
-    PlannedStep,
-)
+from dagveil.studio.responses import Charge
 from dagveil.studio.schema_text import read_doubts
 
 NOTHING: Final = Charge(epsilon="0", delta="0", releases=[], words="nothing was drawn, and nothing is charged")
@@ -68,13 +58,13 @@ def _nothing(words: str) -> Charge:
     return msgspec.structs.replace(NOTHING, words=words)
 
 
-def show_job(job: Job, run: RunRecord | None, place: Path, ledger: str) -> JobFacts:
+def show_job(job: Job, run: RunRecord | None, place: Path, ledger: str) -> responses.JobFacts:
     """Show a job.
 
     `place` is the folder of its files.
     """
     order = job.order
-    return JobFacts(
+    return responses.JobFacts(
         id=job.id,
         kind=order.kind.value,
         state=job.state.value,
@@ -103,11 +93,11 @@ def show_job(job: Job, run: RunRecord | None, place: Path, ledger: str) -> JobFa
     )
 
 
-def show_dataset(table: DataFile, account: books.Account | None) -> Dataset:
+def show_dataset(table: DataFile, account: books.Account | None) -> responses.Dataset:
     """Show a data set with its account; of an unreviewed schema only what was not read from the rows."""
     schema = table.schema
     declared = table.state is SchemaState.REVIEWED
-    return Dataset(
+    return responses.Dataset(
         id=table.id,
         file=table.file,
         schema_file=table.schema_path.name,
@@ -126,9 +116,9 @@ def show_dataset(table: DataFile, account: books.Account | None) -> Dataset:
     )
 
 
-def show_run(run: RunRecord, job: str | None) -> LedgerEntry:
+def show_run(run: RunRecord, job: str | None) -> responses.LedgerEntry:
     """Show a run of the ledger, with the job that made it if it was one of this studio's."""
-    return LedgerEntry(
+    return responses.LedgerEntry(
         run=run.id,
         dataset=run.dataset,
         started=run.started,
@@ -143,19 +133,19 @@ def show_run(run: RunRecord, job: str | None) -> LedgerEntry:
     )
 
 
-def show_column(name: str, column: msgspec.Struct, declared: bool) -> DeclaredColumn:
+def show_column(name: str, column: msgspec.Struct, declared: bool) -> responses.DeclaredColumn:
     """Show a column; levels and bounds of a draft were read from the data, so they stay in its file."""
     facts: dict[str, Any] = msgspec.to_builtins(column)
     kind = str(facts.pop("kind"))
     shown = {key: value for key, value in facts.items() if value is not None} if declared else {}
-    return DeclaredColumn(name=name, kind=kind, facts=shown)
+    return responses.DeclaredColumn(name=name, kind=kind, facts=shown)
 
 
-def show_account(account: books.Account) -> Account:
+def show_account(account: books.Account) -> responses.Account:
     """Show what a data set has spent."""
     budget = account.budget
     left = account.left
-    return Account(
+    return responses.Account(
         budget_epsilon=None if budget is None else round_up(budget.epsilon, 4),
         budget_delta=None if budget is None else round_up(budget.delta, 4),
         spent_epsilon=round_up(account.spent_epsilon, 4),
@@ -179,9 +169,11 @@ def describe_releases(run: RunRecord) -> list[str]:
     ]
 
 
-def show_differences(differences: tuple[Difference, ...]) -> list[Differing]:
+def show_differences(differences: tuple[Difference, ...]) -> list[responses.Differing]:
     """Show the pairs that two graphs join differently."""
-    return [Differing(first=one.first, second=one.second, here=one.here, there=one.there) for one in differences]
+    return [
+        responses.Differing(first=one.first, second=one.second, here=one.here, there=one.there) for one in differences
+    ]
 
 
 SHORTEST = 0.01
@@ -197,7 +189,7 @@ SINGLE = (
 )
 
 
-def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> PlanFacts:
+def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> responses.PlanFacts:
     """Tell what a run would ask and take.
 
     >>> from dagveil.data.column import Boolean
@@ -224,7 +216,7 @@ def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> P
     work = work_of_run(schema, chosen, accounting, settings, knowledge, redraws=redraws)
     cost = estimate_cost(work, load_speed()[0]) if plan is None else _add_costs(plan, redraws)
     stages = [] if plan is None else _show_stages(plan)
-    return PlanFacts(
+    return responses.PlanFacts(
         method=method,
         epsilon=str(budget.epsilon),
         delta=str(budget.delta),
@@ -232,7 +224,7 @@ def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> P
         noise="not known beforehand" if plan is None else plan.noise.value,
         stages=stages,
         steps=[
-            PlannedStep(step=step.name, time=_describe_time(step.seconds), memory=describe_bytes(step.memory))
+            responses.PlannedStep(step=step.name, time=_describe_time(step.seconds), memory=describe_bytes(step.memory))
             for step in cost.steps
         ],
         words=words,
@@ -243,9 +235,9 @@ def _describe_time(seconds: float) -> str:
     return describe_seconds(seconds) if seconds >= SHORTEST else f"under {describe_seconds(SHORTEST)}"
 
 
-def _show_stages(plan: MeasurementPlan) -> list[PlannedStage]:
+def _show_stages(plan: MeasurementPlan) -> list[responses.PlannedStage]:
     return [
-        PlannedStage(
+        responses.PlannedStage(
             stage=stage.stage,
             share=float(stage.share),
             tables=stage.tables,

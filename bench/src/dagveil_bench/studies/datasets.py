@@ -14,16 +14,7 @@ import numpy as np
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError, MethodError
-from dagveil.examples.networks import (
-    NETWORK_NAMES,
-    gaussian_schema,
-    load_network,
-    network_schema,
-    random_linear_gaussian,
-    random_network,
-    sample_codes,
-    sample_linear_gaussian,
-)
+from dagveil.examples import networks
 from dagveil.graphs.dag import Dag
 from dagveil.methods.catalogue import Plugins, read_plugins
 from dagveil_bench.adult import PACKAGE, REAL, SIMULATED, adult_network, sample_adult
@@ -71,7 +62,7 @@ def check_data_source(source: str) -> None:
         nonlinear_dag(numbers[0])
     else:
         try:
-            load_network(source)
+            networks.load_network(source)
         except MethodError as error:
             raise MethodError(f"{error}{_describe_others()}") from error
 
@@ -85,8 +76,8 @@ def sample_source(source: str, n_rows: int, rng: np.random.Generator) -> tuple[M
     """
     if source in (REAL, SIMULATED):
         network = adult_network()
-        codes = sample_adult(n_rows, rng) if source == REAL else sample_codes(network, n_rows, rng)
-        return MemoryTable.from_codes(codes, network_schema(network, len(codes["age"]), source)), network.dag()
+        codes = sample_adult(n_rows, rng) if source == REAL else networks.sample_codes(network, n_rows, rng)
+        return MemoryTable.from_codes(codes, networks.network_schema(network, len(codes["age"]), source)), network.dag()
     sampler = _find_plugin(source)
     if sampler is None:
         return _draw_table(source, n_rows, rng)
@@ -130,23 +121,27 @@ def _find_plugin(source: str) -> Sampler | None:
 def _draw_table(source: str, n_rows: int, rng: np.random.Generator) -> tuple[MemoryTable, Dag]:
     kind, *words = source.split()
     if kind.startswith("gaussian"):
-        model = random_linear_gaussian(int(words[0]), float(words[1]), rng)
-        rows = sample_linear_gaussian(model, n_rows, rng)
-        schema = gaussian_schema(model, n_rows, declare_spread=kind == "gaussian")
+        model = networks.random_linear_gaussian(int(words[0]), float(words[1]), rng)
+        rows = networks.sample_linear_gaussian(model, n_rows, rng)
+        schema = networks.gaussian_schema(model, n_rows, declare_spread=kind == "gaussian")
         return MemoryTable.from_source(dict(zip(model.nodes, rows.T, strict=True)), schema), model.dag()
     if kind in _NONLINEAR:
         columns, dag = sample_over(words[0], n_rows, rng)
         schema = nonlinear_schema(columns, len(next(iter(columns.values()))))
         schema = with_bins(schema) if kind == "nonlinear-binned" else schema
         return MemoryTable.from_source(columns, schema), dag
-    network = random_network(int(words[0]), float(words[1]), rng, (2, 5)) if kind == "random" else load_network(kind)
-    codes = sample_codes(network, n_rows, rng)
-    return MemoryTable.from_codes(codes, network_schema(network, n_rows)), network.dag()
+    network = (
+        networks.random_network(int(words[0]), float(words[1]), rng, (2, 5))
+        if kind == "random"
+        else networks.load_network(kind)
+    )
+    codes = networks.sample_codes(network, n_rows, rng)
+    return MemoryTable.from_codes(codes, networks.network_schema(network, n_rows)), network.dag()
 
 
 def _is_ours(name: str) -> bool:
     """Tell whether the benchmarks know a data set or a kind of data sets of this name."""
-    return name in (REAL, SIMULATED, *KINDS, *NETWORK_NAMES)
+    return name in (REAL, SIMULATED, *KINDS, *networks.NETWORK_NAMES)
 
 
 def _describe_others() -> str:

@@ -10,18 +10,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from dagveil.errors import GraphError
 from dagveil.graphs.cpdag import Cpdag, nearest_extension
 from dagveil.graphs.dag import Dag
+from dagveil.graphs.exchange import networkx_graphs as nx
 from dagveil.graphs.exchange.arcs import import_package, split_edges
 from dagveil.graphs.exchange.causal_learn import from_tetrad, to_tetrad
 from dagveil.graphs.exchange.dot import from_dagitty, from_dot, to_dagitty, to_dot
-from dagveil.graphs.exchange.networkx_graphs import (
-    from_gml,
-    from_graphml,
-    from_node_link,
-    to_gml,
-    to_graphml,
-    to_networkx,
-    to_node_link,
-)
 from dagveil.graphs.mixed import MixedGraph
 
 
@@ -120,15 +112,15 @@ class Exporter(NamedTuple):
 
 EXPORTERS: Final = {
     Format.DOT: Exporter(to_dot, ".dot"),
-    Format.GRAPHML: Exporter(to_graphml, ".graphml", 'networkx.read_graphml("{path}")'),
-    Format.GML: Exporter(to_gml, ".gml", 'networkx.read_gml("{path}")'),
+    Format.GRAPHML: Exporter(nx.to_graphml, ".graphml", 'networkx.read_graphml("{path}")'),
+    Format.GML: Exporter(nx.to_gml, ".gml", 'networkx.read_gml("{path}")'),
     Format.NETWORKX_JSON: Exporter(
-        lambda graph: to_node_link(to_networkx(graph)),
+        lambda graph: nx.to_node_link(nx.to_networkx(graph)),
         ".json",
         'networkx.node_link_graph(json.load(open("{path}")), edges="edges")',
     ),
     Format.DAGITTY: Exporter(to_dagitty, ".txt"),
-    Format.DOWHY: Exporter(to_gml, ".gml", 'CausalModel(data, treatment=…, outcome=…, graph="{path}")'),
+    Format.DOWHY: Exporter(nx.to_gml, ".gml", 'CausalModel(data, treatment=…, outcome=…, graph="{path}")'),
     Format.PGMPY: Exporter(write_pgmpy, ".py", 'runpy.run_path("{path}")["graph"]'),
     Format.CAUSAL_LEARN: Exporter(to_tetrad, ".txt", 'causallearn.utils.TXT2GeneralGraph.txt2generalgraph("{path}")'),
 }
@@ -159,11 +151,11 @@ def read_graph(text: str, suffix: str) -> AnyGraph:
         case ".dot" | ".gv":
             return from_dot(text)
         case ".graphml" | ".xml":
-            return from_graphml(text)
+            return nx.from_graphml(text)
         case ".gml":
-            return from_gml(text)
+            return nx.from_gml(text)
         case ".json":
-            return from_node_link(text)
+            return nx.from_node_link(text)
         case ".dagitty":
             return from_dagitty(text)
         case ".txt":
