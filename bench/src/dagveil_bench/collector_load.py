@@ -123,11 +123,7 @@ class Server:
 
 
 def run_load(
-    seconds: float,
-    batch_size: int,
-    clients: int = 8,
-    kills: int = 0,
-    told: Callable[[str], None] = lambda words: None,
+    seconds: float, batch_size: int, clients: int = 8, kills: int = 0, told: Callable[[str], None] = lambda words: None
 ) -> Load:
     """Send reports from several clients at once, kill the server meanwhile, and compare what the store holds.
 

@@ -24,10 +24,8 @@ from dagveil_bench.tables import write_table
 
 OURS: Final = ("dagveil exact RCIT", "dagveil feature RCIT")
 """Labels of our programs; ratios are taken to each."""
-
 PEERS: Final = {"causal-learn KCI": "kci", "causal-learn FastKCI": "fastkci", "causal-learn RCIT": "rcit"}
 """Peers, and what causal-learn calls them; each with its defaults."""
-
 GRAPHS: Final = (
     "dagveil measure-features, ε = 1",
     "dagveil measure-features, ε = 1, with 50 redraws for confidence",

@@ -195,6 +195,5 @@ TESTS: Mapping[str, Test] = {
     "exact RCIT, smaller λ": _ask_exactly(None),
 }
 """Tests by name."""
-
 EXACT_TESTS = frozenset(name for name in TESTS if name.startswith("exact"))
 """Tests without noise, whatever the budget."""

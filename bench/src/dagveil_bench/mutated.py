@@ -22,7 +22,6 @@ from dagveil_bench.tables import write_table
 
 MEMORY: Final = 8 * 2**30
 """Bytes of address space that a reader may take."""
-
 READ, REFUSED, UNEXPECTED, CHARGED, CRASHED, HUNG = "read", "refused", "unexpected", "charged", "crashed", "hung"
 FAILURES: Final = (UNEXPECTED, CHARGED, CRASHED, HUNG)
 

@@ -35,14 +35,11 @@ Bools = NDArray[np.bool_]
 PENALTY = 0.1
 THRESHOLD = 0.3
 """The published choices, for both programs."""
-
 PEER = "gCastle"
 IMPORT_LIMIT = 120.0
 """Seconds by the clock that the peer may take to be imported; they do not count."""
-
 MOST_NODES_EXPONENTIAL = 20
 """Beyond this our exponential measure of cycles takes minutes per sample."""
-
 NEXT_STEP = "pip install gcastle torch, or leave it out with --limit 0"
 
 

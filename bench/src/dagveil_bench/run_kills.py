@@ -38,10 +38,8 @@ METHODS: Final = (
     ("priv-pc",),
 )
 """Two that release evidence and two that ask, with their settings."""
-
 RUNS_PER_LEDGER: Final = 40
 """Reserving takes longer the more runs a ledger has."""
-
 LATEST: Final = 1.2
 """Kills fall anywhere up to this part of a run's usual time."""
 

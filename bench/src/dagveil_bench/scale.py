@@ -30,7 +30,6 @@ from dagveil_bench.tables import write_table
 
 PIECE_ROWS = 2_000_000
 """Rows that are drawn and written at once."""
-
 SCAN = "DuckDB's own scan, the same grouping"
 """What every other time is divided by."""
 

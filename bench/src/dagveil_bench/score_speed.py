@@ -36,7 +36,6 @@ PEER = "causal-learn GES, BDeu"
 DELTA = 1e-6
 SEED = 1
 """Of the rows; noise is drawn as in any other run."""
-
 EDGES_PER_NODE = 2.0
 
 

@@ -43,22 +43,16 @@ Codes = dict[str, NDArray[np.uint8]]
 
 CASES = {"asia": 100_000, "sachs": 100_000, "child": 100_000, "alarm": 10_000}
 """Networks and rows of the comparison with peers."""
-
 LEVEL = 0.01
 """Level of the χ² tests that are not private."""
-
 EXACT_PC = "exact PC of dagveil, χ², not private"
 """Our own PC on exact counts."""
-
 LONG = 5.0
 """A try that takes more seconds than this is not repeated in the same turn."""
-
 ROUNDS = 3
 """Programs take so many turns, so that a slow spell of the machine meets all of them."""
-
 LARGEST_ORDER = 3
 """Its largest conditioning set."""
-
 AUTHORS_SECONDS: Mapping[str, Mapping[str, float]] = {
     "svt-pc": {"cancer": 3.9, "earthquake": 4.4, "survey": 4.1, "asia": 7.9},
     "priv-pc": {"cancer": 2.8, "earthquake": 1.7, "survey": 0.7, "asia": 2.6},
@@ -101,7 +95,6 @@ def time_runs(tries: int, epsilon: float, told: Progress, cases: Sequence[str] =
 
 FOR_NUMBERS = ("priv-pc-star", "measure-notears", "measure-features", "noleaks", "curate-score", "pcd")
 """Methods for numbers, which are timed elsewhere."""
-
 METHOD_CASES = (("asia", 100_000), ("sachs", 100_000))
 """Networks and rows of the comparison of methods."""
 

@@ -16,7 +16,6 @@ from dagveil_bench.studies.machine import describe_hardware, describe_packages
 
 SLOWER = 0.2
 """A ratio that fell by more than this share is warned about."""
-
 COMPARED = ("numpy", "scipy", "pyarrow", "opendp", "causal-learn", "pgmpy")
 """Packages whose versions an entry has, beside Python's and ours."""
 

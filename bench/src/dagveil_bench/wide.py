@@ -34,13 +34,10 @@ from dagveil_bench.tables import write_table
 
 EDGES_PER_COLUMN = 1.0
 """Of the synthetic graphs."""
-
 REACH = 6.0
 """Declared bounds of numbers, in spreads."""
-
 WIDE_METHODS = ("measure", "measure-ges", "measure-notears")
 """Methods that release evidence and then search it: by tests, by score, and by least squares without cycles."""
-
 _BLOCK_ROWS = 4096
 _RADIUS_PER_COLUMN = 4.0
 _TRIES = 3

@@ -223,13 +223,7 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     help="Folder for result.json, graph.svg and report.html.",
 )
 def discover(
-    reports: str,
-    protocol_path: str,
-    tests: str,
-    blind: bool,
-    knowledge_path: str | None,
-    output: str,
-    **search: Any,
+    reports: str, protocol_path: str, tests: str, blind: bool, knowledge_path: str | None, output: str, **search: Any
 ) -> None:
     """Discover the causal graph behind REPORTS: a collector's store (.db), or labels (.parquet, .csv).
 

@@ -103,11 +103,7 @@ ADDED: Final = {
 
 
 @click.group(
-    cls=LazyGroup,
-    table=TABLE,
-    added=ADDED,
-    epilog=FIRST_RUN,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=LazyGroup, table=TABLE, added=ADDED, epilog=FIRST_RUN, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, prog_name="dagveil")
 def group() -> None:

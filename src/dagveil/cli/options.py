@@ -119,7 +119,6 @@ method_options = option_group(
     ),
 )
 """They choose and set a method."""
-
 SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws", "false_edges")
 
 RUN_NAMES = (

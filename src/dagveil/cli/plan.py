@@ -109,12 +109,7 @@ def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict
     epsilons = read_list(chosen.pop("epsilons"))
     with show_progress() as progress:
         found = explore(
-            schema,
-            epsilons,
-            delta,
-            methods=None if names is None else read_list(names),
-            progress=progress,
-            **chosen,
+            schema, epsilons, delta, methods=None if names is None else read_list(names), progress=progress, **chosen
         )
     if output:
         write_output(Path(output), found.save)

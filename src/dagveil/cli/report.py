@@ -23,9 +23,7 @@ from dagveil.runs.result import load_result
     help="Folder for report.html and graph.svg, or another name ending in .html.  [default: beside the result]",
 )
 @click.option(
-    "--card",
-    metavar="FILE",
-    help="Also write the card: what a public registry of deployments asks for, as JSON.",
+    "--card", metavar="FILE", help="Also write the card: what a public registry of deployments asks for, as JSON."
 )
 @click.option(
     "--certificate",

@@ -67,7 +67,6 @@ class _Lines:
 
 SHOWN_MISSES = 5
 """How many near misses are listed; the report has them all."""
-
 WIDE = 10_000
 """Columns of text when a program reads the output: nothing is wrapped or cut."""
 

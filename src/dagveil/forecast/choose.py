@@ -22,16 +22,12 @@ from dagveil.runs.run import check_reviewed, schema_knowledge
 
 AUTO_SEED = 1
 """The seed of every choice: public, so that anyone can repeat it."""
-
 AUTO_MODELS = 5
 """Synthetic tables by which a method is chosen."""
-
 AUTO_SECONDS = 5.0
 """Processor seconds that a choice may take, by the forecast."""
-
 TIE = 0.01
 """Means of F1 that differ by no more than this are a tie; `measure` wins ties, then what the catalogue lists first."""
-
 DEFAULT = "measure"
 """What is taken where nothing can be tried."""
 

@@ -25,16 +25,12 @@ from dagveil.search.constraint.skeleton import SkeletonSettings
 
 POWER = 0.8
 """Probability with which the weakest dependence is seen."""
-
 DROWNED = 0.5
 """Noise drowns a table if the typical pair has to depend more than this."""
-
 WANTED = 0.3
 """Dependence that advice aims at."""
-
 LARGEST_EPSILON, MOST_ROWS = 10.0, 10**7
 """Advice goes no further."""
-
 CORRELATION = "correlation"
 CRAMERS_V = "Cramér's V"
 

@@ -19,10 +19,8 @@ from dagveil.privacy.relation import Relation
 
 SHOWN_DIGITS = 2
 """Digits of a recommended epsilon, rounded up: a curve through a few points says no more."""
-
 FLAT = 0.02
 """Where a curve is closer to its end than this, more budget does not help."""
-
 _ORDERS = {1: "those of single columns", 2: "those of pairs", 3: "those of three columns"}
 
 
@@ -70,12 +68,7 @@ class Recommendation(msgspec.Struct, frozen=True):
 
 
 def recommend(
-    curves: Sequence[Curve],
-    wanted_f1: float,
-    schema: Schema,
-    delta: Fraction,
-    rows: int,
-    left: Fraction | None = None,
+    curves: Sequence[Curve], wanted_f1: float, schema: Schema, delta: Fraction, rows: int, left: Fraction | None = None
 ) -> Recommendation:
     """Read a recommendation off curves.
 

@@ -31,7 +31,6 @@ from dagveil.search.settings import SearchSettings
 
 MADE_CELL = 1.5e-7
 """Seconds to make one cell up."""
-
 FEWEST_ROWS = 10_000
 """Rows below which synthetic tables are not cut."""
 

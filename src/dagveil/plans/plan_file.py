@@ -27,7 +27,6 @@ from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
 PLAN_FORMAT = "dagveil-plan"
 PLAN_VERSION = 2
 """Version of the JSON; readers refuse others."""
-
 _OWN_FACTS: dict[str, Any] = {"dataset": "any", "nominal_rows": None, "reviewed": True, "public": False}
 """What a schema says about one site's table alone, replaced by the same words for all sites."""
 

@@ -41,11 +41,7 @@ def build_card(page: ReportModel) -> dict[str, Any]:
             "expected_false_edges": result.false_edges,
             "summary": list(result.summary),
         },
-        "method": {
-            "name": result.method.name,
-            "calibration": result.method.calibration,
-            "plugin": receipt.plugin,
-        },
+        "method": {"name": result.method.name, "calibration": result.method.calibration, "plugin": receipt.plugin},
         "guarantee": {
             "holds": held,
             "standing": page.standing.value,

@@ -22,23 +22,17 @@ from dagveil.text import clean_text
 
 SHEET: Final = (460.0, 300.0)
 """Width and height between the axes, in pixels."""
-
 LEFT, TOP, BELOW, GAP = 62.0, 46.0, 62.0, 26.0
 """Room for the labels of the upright axis, for the title, for the labels of the other, and before the legend."""
-
 ROW: Final = 21.0
 """Height of a row of the legend."""
-
 WIDEST_NAME: Final = 220.0
 """A name in the legend that is wider is shortened."""
-
 SHIFT: Final = 3.0
 """Pixels by which intervals of neighbouring curves stand apart."""
-
 HEIGHTS: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#b8860b", "#5d7080")
 """Wong's palette, which people with colour blindness can tell apart; markers and dashes differ besides."""
-
 DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
 STYLE: Final = """
 @media screen and (prefers-color-scheme: dark) {

@@ -10,13 +10,10 @@ from dagveil.text import clean_text
 
 FONT_SIZE: Final = 13.0
 """Size of node names, in pixels."""
-
 WIDEST_LINE: Final = 130.0
 """A name wider than this is broken into lines."""
-
 WIDEST_WORD: Final = 230.0
 """A word wider than this is broken too."""
-
 LONGEST_NAME: Final = 1500.0
 """Only a name wider than this, about 190 letters, is shortened."""
 

@@ -136,10 +136,8 @@ def _walk(grid: Grid) -> list[Spot]:
 
 SWEEPS: Final = 24
 """Barycentre sweeps at most, down and up in turn."""
-
 PATIENCE: Final = 6
 """Sweeps without a better order after which the search stops."""
-
 SWAP_ROUNDS: Final = 6
 """Rounds of swapping neighbours in a layer."""
 
@@ -214,10 +212,8 @@ def _gain(left: list[Spot], right: list[Spot], place: dict[Spot, int]) -> int:
 
 NODE_GAP: Final = 26.0
 """Free room between two boxes."""
-
 LINE_GAP: Final = 16.0
 """Free room beside a passing edge."""
-
 ROUNDS: Final = 24
 """Sweeps over all layers."""
 

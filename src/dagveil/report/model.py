@@ -16,14 +16,7 @@ from dagveil.privacy.events import Event
 from dagveil.privacy.receipt import Receipt, Trust
 from dagveil.report import guarantee
 from dagveil.report.audit_section import Attempts, describe_attempts
-from dagveil.report.formatting import (
-    write_count,
-    write_delta,
-    write_epsilon,
-    write_part,
-    write_plural,
-    write_share,
-)
+from dagveil.report.formatting import write_count, write_delta, write_epsilon, write_part, write_plural, write_share
 from dagveil.report.snippets import Snippet, write_snippets
 from dagveil.runs.result import (
     RESULT_VERSION,
@@ -50,7 +43,6 @@ EDGES_IN_CELL: Final = 12
 """So many edges are named in one cell; the others are counted."""
 CUTS: Final = (0.5, 0.75, 0.9, 0.95)
 """Confidences at which the graph is cut."""
-
 _SIGNS: Final = {"directed": "→", "reversed": "←", "undirected": "—"}
 _LEVELS: Final = {
     "marginal_level": "A pair may be joined if its p-value is below {now:g} (in this graph {was})",

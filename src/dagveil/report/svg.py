@@ -202,7 +202,6 @@ def _draw_wedge(group: Element, at: Point) -> None:
 MARGIN: Final = 18.0
 EDGES_TOLD: Final = 60
 """The description lists this many edges, for readers who hear the drawing."""
-
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # Colours stand in attributes, which every viewer knows; the style sheet only changes them for dark screens.
 STYLE: Final = """

@@ -36,19 +36,11 @@ from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter
 from dagveil.privacy.receipt import Receipt
 from dagveil.privacy.release import NoisyCounts
 from dagveil.runs.discovery import DEFAULT_DELTA
-from dagveil.runs.magnitude_cells import (
-    EXPONENTS,
-    UNKNOWN_BOUNDS,
-    ColumnBounds,
-    find_threshold,
-    part_line,
-    read_counts,
-)
+from dagveil.runs.magnitude_cells import EXPONENTS, UNKNOWN_BOUNDS, ColumnBounds, find_threshold, part_line, read_counts
 from dagveil.runs.run import RunOptions, open_run
 
 LABEL: Final = "bounds of numeric columns"
 """What the ledger calls the charge."""
-
 _NO_NAME: Final = "no column is named; name one, or leave the list out to find all that lack bounds"
 
 

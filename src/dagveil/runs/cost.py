@@ -31,52 +31,36 @@ from dagveil.runs.machine_speed import SEARCH_GROWTH, Speed
 
 REDRAW_WEIGHT = 1.0
 """A search over redrawn evidence takes so many times the first one."""
-
 VARIED_SEARCHES = 4
 """Searches at neighbouring levels, beside the redraws."""
-
 PROGRAM_BYTES = 270e6
 """The program itself, with all that it imports for a run."""
-
 OPENDP_BYTES = 65e6
 """The library that noise comes from, if it is OpenDP's."""
-
 CELL_BYTES = 120.0
 """A released number, as an integer of Python, in the tables of the tests, and in the JSON."""
-
 TABLE_BYTES = 1500.0
 """A released table beside its numbers."""
-
 TEXT_BYTES = 40.0
 """A cell with levels while a file is read."""
-
 NUMBER_BYTES = 40.0
 """A number while a file is read."""
-
 ROW_BYTES = 40.0
 """A row while rows are reduced to the distinct ones."""
-
 BLOCK_COPIES = 8
 """Copies of the covariance of indicators, or of the matrix of moments, that a search with redraws holds."""
-
 FIXED_TABLES = 400
 """What a run costs beside its tables, in tables: budgets, ledger, receipt."""
-
 PRODUCT_BYTES = 24.0
 """A product of two indicators: of one block of rows, of all rows, and as an integer."""
-
 MOST_BUNDLED = 300
 """Tables by which the number of passes over the rows is guessed."""
-
 STREAM_BYTES = 500e6
 """Batches of rows while these are streamed past, and the program that reads them."""
-
 BATCH_BYTES = 300e6
 """Most bytes in the arrays of one batch of questions."""
-
 PAIR_BYTES = 200.0
 """Bytes in these arrays for each pair of columns, both ways."""
-
 REDRAWN_PAIR_BYTES = 1e4
 """The same for redrawn evidence: with twice the noise more pairs look dependent, and more is asked about them."""
 
@@ -330,7 +314,6 @@ def _keep_columns(work: Work, kept: int) -> Work:
 
 SECOND_ROUND = Fraction(3, 8)
 """Share of the budget that `measure` spends on what its first rounds recommend."""
-
 TRIPLES_PER_COLUMN = 4
 """Three-way tables that its first rounds recommend, about, per column."""
 

@@ -47,30 +47,22 @@ Floats = NDArray[np.float64]
 
 DIRECTION_VERSION = 2
 """Version of the JSON."""
-
 TABLE_SHARE = Fraction(1, 4)
 """Share of the budget for the table that regressions are computed from."""
-
 BINS = 16
 """Bins of each column in that table."""
-
 DEGREE = 5
 """Degree of the regression polynomials."""
-
 MODEL_ACCURACY = 0.63
 """Share of real pairs with a known cause on which additive noise models without privacy were right: Mooij, Peters,
 Janzing, Zscheischler and Schölkopf, Distinguishing cause from effect using observational data, JMLR 17 (2016)."""
-
 SURE_DEPENDENCE = 0.01
 """The two columns depend on each other if the p-value of their noisy table is below this."""
-
 VISIBLE_DEVIATIONS, VISIBLE_CORRELATION = 5.0, 0.1
 """The spread of residuals visibly changes with a column if their correlation is this many deviations from 0, and so
 large."""
-
 STRAIGHT_DRAWS, MOST_LARGER = 40, 2
 """Straight lines with normal noise that are drawn, and how many may give a larger difference than was found."""
-
 MEANING = (
     "Confidence counts noise, and that additive noise models were right on 63 % of real pairs whose cause is known: it "
     "never exceeds that. Half means that nothing was learned."

@@ -153,9 +153,7 @@ def discover(
     calibration = Calibration(calibration)
     schema = schema if isinstance(schema, Schema) else load_schema(schema)
     chosen, choice = _resolve_method(
-        *(method, schema, epsilon, delta, options, calibration, knowledge),
-        releasing_only=settings is not None,
-        run=run,
+        *(method, schema, epsilon, delta, options, calibration, knowledge), releasing_only=settings is not None, run=run
     )
     if chosen.release is not None and calibration is Calibration.SOUND:
         check_search(chosen.name, schema, None if settings is None else settings.search)

@@ -49,7 +49,6 @@ from dagveil.search.settings import SearchRule, SearchSettings
 
 REPORT_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3)
 """Search constants for reports: their tests are calibrated, and noise grows with the size of a conditioning set."""
-
 MEANING = (
     "share of redraws of the reports, with replacement, in which the edge returned; not a probability that the edge is "
     "true"

@@ -26,16 +26,12 @@ from dagveil.statistics.contingency import counts_sensitivity, counts_squared_se
 
 UNKNOWN_BOUNDS: Final = (-sys.float_info.max, sys.float_info.max)
 """Bounds that say nothing: what a numeric column without bounds has until they are found."""
-
 EXPONENTS: Final = range(-30, 61)
 """Powers of two that part the cells: from a billionth to a trillion millions. All numbers beyond share outer cells."""
-
 FARTHEST_START: Final = 2.0**100
 """Farthest from zero that a search may start: beyond, all powers of two would soon vanish in rounding."""
-
 FALSE_CELLS: Final = 0.001
 """Probability that noise makes any empty cell of any column look occupied: one such cell can ruin bounds."""
-
 NORMAL_IQR: Final = 1.349
 """Distance of the quartiles of a standard normal distribution."""
 

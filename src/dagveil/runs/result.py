@@ -297,13 +297,10 @@ def now() -> str:
 
 SOLID = 0.8
 """Edges below this share of redraws rest on weak evidence."""
-
 FAINT = 0.3
 """Noise is told of if half of the pairs are not seen below this V."""
-
 MOST_ALTERNATIVES = 3
 """Alternatives that are told of."""
-
 NEAR_MISS = 0.2
 """Pairs outside the graph that came up in at least this share of redraws are reported."""
 

@@ -64,7 +64,6 @@ FACTORS: Final = (0.1, 10.0)
 """Levels are varied by these factors, one level at a time."""
 MOST_LEVEL: Final = 0.5
 """A level is not raised above this: beyond it, a test that says nothing would count as a finding."""
-
 _LEVELS: Final[tuple[Literal["marginal_level", "conditional_level"], ...]] = ("marginal_level", "conditional_level")
 
 

@@ -43,10 +43,8 @@ HEADERS: Final = {
 SAFE: Final = frozenset({"GET", "HEAD"})
 OPEN: Final = "/static/"
 """Style and script of the package itself: they hold nothing of anybody's."""
-
 ENTERED: Final = "dagveil.entered"
 """Field of a request: whether it came with the token, or with cookie and path. Nobody else may be told the path."""
-
 LONGEST_COOKIE: Final = 8192
 
 

@@ -236,7 +236,6 @@ def _read(row: tuple[Any, ...]) -> Job:
 
 RECOVERY: Final = "recovery.jsonl"
 """Keeps what a run released until it is saved, as at the command line."""
-
 PAID: Final = ("evidence.json", "result.json")
 """What a run saves; once one of them is there, nothing is left to recover."""
 

@@ -138,10 +138,8 @@ class ComparisonQuery(RequestData, frozen=True, kw_only=True):
 
 MOST_BYTES: Final = 4 * 2**20
 """Of a body that is not an upload."""
-
 MOST_UPLOADED: Final = 2 * 2**30
 """Of an uploaded table."""
-
 SECONDS_FOR_BODY: Final = 30.0
 
 Asked = TypeVar("Asked")

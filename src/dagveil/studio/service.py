@@ -254,9 +254,7 @@ class StudioService:
         job = self._job(job_id)
         if not self._tell(job).can_finish:
             raise Refused(
-                409,
-                "nothing to finish",
-                "only a run that stopped between its first charge and its end is finished",
+                409, "nothing to finish", "only a run that stopped between its first charge and its end is finished"
             )
         if self.folder.table(job.order.table).reviewed_schema().digest() != job.order.schema_digest:
             raise Refused(409, "schema changed", "a run is finished with the schema that it began with; put that back")

@@ -178,7 +178,6 @@ def show_differences(differences: tuple[Difference, ...]) -> list[responses.Diff
 
 SHORTEST = 0.01
 """Seconds below which nobody cares."""
-
 ADAPTIVE = (
     "This method chooses each question by the answers before it, so its questions are not known beforehand. It never "
     "spends more than the budget: it stops and returns what it has."

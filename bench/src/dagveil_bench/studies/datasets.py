@@ -23,7 +23,6 @@ from dagveil_bench.nonlinear import nonlinear_dag, nonlinear_schema, sample_over
 
 GROUP = "dagveil.datasets"
 """Entry point group of data sets."""
-
 _SIMULATED = ("random", "gaussian", "gaussian-unscaled")
 _NONLINEAR = ("nonlinear", "nonlinear-binned")
 KINDS = (*_SIMULATED, *_NONLINEAR)

@@ -25,7 +25,6 @@ FLOORS = {
     COIN: "a coin",
 }
 """Answers that need no rows, with their labels."""
-
 FILTERS = ("data", "method", "calibration", "epsilon", "rows", "role", "repetition")
 """What runs can be chosen by."""
 

@@ -120,7 +120,6 @@ SHARES = frozenset(
 
 OF_ANSWERS = SHARES | {Metric.SHD, Metric.WRONG_EDGES}
 """Metrics of an answer, whoever gave it: the ones that floors have."""
-
 OF_BUDGETS = frozenset({Metric.EPSILON_SPENT, Metric.EPSILON_REPORTED, Metric.RECORD_EPSILON})
 
 OF_SKELETONS = frozenset({Metric.SKELETON_F1, Metric.TPR, Metric.FPR, Metric.TDR, Metric.OMISSION})

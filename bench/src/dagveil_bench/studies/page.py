@@ -37,7 +37,6 @@ HEAD = (
     "published",
 )
 """Columns of the CSV table."""
-
 _TEX = {
     "\\": r"\textbackslash{}",
     "ε": r"$\varepsilon$",

@@ -14,7 +14,6 @@ from dagveil_bench.studies.metrics import Metric, Task
 
 LARGE = 1e6
 """Budget of a ceiling that names none: noise no longer matters."""
-
 QUICK = "-quick"
 """Ending of a miniature's name."""
 

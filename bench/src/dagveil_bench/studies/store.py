@@ -27,13 +27,10 @@ from dagveil_bench.studies.trial import Outcome
 
 FORMAT = 1
 """Version of the layout; a newer one is refused."""
-
 APPLICATION = 0x64764C73
 """Marks the file as one of ours."""
-
 WAIT_SECONDS = 60.0
 """How long to wait for another process that writes."""
-
 FACTS = (
     ("key", "TEXT NOT NULL"),
     ("attempt", "INTEGER NOT NULL"),
@@ -55,7 +52,6 @@ FACTS = (
     ("error", "TEXT"),
 )
 """Columns that say what was run; the metrics follow."""
-
 COLUMNS = (*(name for name, _ in FACTS), *(metric.column for metric in Metric))
 
 _LAYOUT = (

@@ -16,7 +16,6 @@ from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 DOT_TYPES: Final = frozenset({"graph", "digraph"})
 DEEPEST: Final = 50
 """Subgraphs within subgraphs; more is no drawing of a graph."""
-
 _TOKEN: Final = re.compile(
     r"""
     (?P<blank>\s+|//[^\n]*|/\*.*?\*/|\#[^\n]*)
