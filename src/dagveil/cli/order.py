@@ -44,15 +44,6 @@ def describe(account: Account) -> str:
     return clean_text("; ".join(words))
 
 
-def print_account(books: Ledger, place: str, dataset: str) -> None:
-    """Say on the error stream what a data set has spent; a ledger that cannot be read now is no failure of a run."""
-    try:
-        told = describe(books.account(dataset))
-    except LedgerError:
-        told = "the account cannot be read just now; `dagveil budget show` tells it later"
-    click.echo(f"ledger {name_ledger(place)}: {told}", err=True)
-
-
 def describe_shares(account: Account) -> str:
     """Say what each analyst has spent and has left, a line each; nothing if one person spends without a limit.
 
@@ -81,8 +72,12 @@ class Order:
     """What every run takes: `RunOptions`."""
 
     def print_account(self) -> None:
-        """Say what the data set has spent."""
-        print_account(self.books, self.place, self.schema.dataset)
+        """Say what the data set has spent; a ledger that cannot be read now is no failure of a run."""
+        try:
+            told = describe(self.books.account(self.schema.dataset))
+        except LedgerError:
+            told = "the account cannot be read just now; `dagveil budget show` tells it later"
+        click.echo(f"ledger {name_ledger(self.place)}: {told}", err=True)
 
 
 def read_order(

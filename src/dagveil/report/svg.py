@@ -140,14 +140,7 @@ def draw_legend(graph: ResultGraph, width: float, place: Legend = Legend.BELOW) 
         room = (SAMPLE + STEP) * max(len(samples), 1) + measure(words)
         if x and x + room > max(width, NARROWEST):
             x, y = 0.0, y + ROW
-        at = x
-        for edge in samples:
-            draw_line(group, [Point(at, y), Point(at + SAMPLE, y)], edge)
-            at += SAMPLE + STEP
-        if not samples:
-            _draw_wedge(group, Point(at, y))
-            at += SAMPLE + STEP
-        group.append(write_text(words, Point(at, y), anchor="start"))
+        group.append(write_text(words, _draw_samples(group, Point(x, y), samples), anchor="start"))
         reach = max(reach, x + room)
         x += room + SAMPLE
     return group, reach, (y + STEP if items else 0.0)
@@ -161,11 +154,7 @@ def draw_samples(graph: ResultGraph) -> tuple[tuple[str, str], ...]:
         size = {"width": write_length(width), "height": write_length(height)}
         box = f"-2 0 {size['width']} {size['height']}"
         root = Element("svg", {"class": "dagveil-graph", "viewBox": box, "aria-hidden": "true", **size})
-        for i, edge in enumerate(samples):
-            left = i * (SAMPLE + STEP)
-            draw_line(root, [Point(left, height / 2), Point(left + SAMPLE, height / 2)], edge)
-        if not samples:
-            _draw_wedge(root, Point(0, height / 2))
+        _draw_samples(root, Point(0, height / 2), samples)
         items.append((words, tostring(root, encoding="unicode")))
     return tuple(items)
 
@@ -193,10 +182,17 @@ def _list_items(graph: ResultGraph) -> list[tuple[str, list[ResultEdge]]]:
     return items
 
 
-def _draw_wedge(group: Element, at: Point) -> None:
+def _draw_samples(group: Element, at: Point, samples: Sequence[ResultEdge]) -> Point:
+    """Draw samples side by side, or where there are none a wedge of growing width; return where they end."""
+    for edge in samples:
+        draw_line(group, [at, Point(at.x + SAMPLE, at.y)], edge)
+        at = Point(at.x + (SAMPLE + STEP), at.y)
+    if samples:
+        return at
     corners = (at, Point(at.x + SAMPLE, at.y - 2.2), Point(at.x + SAMPLE, at.y + 2.2))
     points = " ".join(f"{write_length(corner.x)},{write_length(corner.y)}" for corner in corners)
     SubElement(group, "polygon", {"class": "full", "points": points, "fill": INK, "stroke": INK})
+    return Point(at.x + (SAMPLE + STEP), at.y)
 
 
 MARGIN: Final = 18.0

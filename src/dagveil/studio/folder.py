@@ -142,7 +142,7 @@ class Folder:
     def _read(self, name: str, stem: str) -> DataFile:
         schema_path = self.root / f"{stem}.toml"
         state, schema = SchemaState.NONE, None
-        if _exists(schema_path):
+        if os.path.lexists(schema_path):
             state = SchemaState.UNREADABLE
             if _is_plain(schema_path) and schema_path.stat().st_size <= LARGEST_SCHEMA:
                 with contextlib.suppress(SchemaError):
@@ -172,7 +172,7 @@ class Folder:
             raise Refused(422, "wrong ending", f"a table ends in {', '.join(ENDINGS)}")
         target = self.root / f"{name}{ending}"
         taken = Refused(409, "name in use", f"there is a table {target.name}; choose another name")
-        if _exists(target):
+        if os.path.lexists(target):
             raise taken
         place = self.root / f"{_INCOMING}{secrets.token_hex(8)}"
         handle = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -238,7 +238,3 @@ def _is_plain(path: Path) -> bool:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
         return False
-
-
-def _exists(path: Path) -> bool:
-    return os.path.lexists(path)

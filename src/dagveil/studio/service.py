@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import tomli_w
@@ -153,17 +153,14 @@ class StudioService:
         price = price_run(budget, accounting.name)
         terms = books_account.Terms.of(Relation(schema.relation), schema.unit)
         books_account.admit(self.books.account(schema.dataset), budget, price, terms, self.books.analyst)
-        order = JobOrder(
-            table=table.id,
-            file=table.file,
-            dataset=schema.dataset,
-            schema_digest=schema.digest(),
+        order = self._order(
+            table,
+            schema,
             method=method.name,
             epsilon=asked.epsilon,
             delta=asked.delta,
             redraws=asked.redraws if method.release is not None else 0,
             noise=asked.noise.value,
-            ledger=self.shown,
             options=dict(asked.options),
         )
         return self._tell(self.runner.queue(order))
@@ -176,17 +173,14 @@ class StudioService:
             Budget.of(epsilon, asked.delta)
         if schema.nominal_rows is None:
             raise Refused(409, "no nominal rows", "synthetic tables need a public number of rows; declare nominal rows")
-        order = JobOrder(
-            table=table.id,
-            file=table.file,
-            dataset=schema.dataset,
-            schema_digest=schema.digest(),
+        order = self._order(
+            table,
+            schema,
             method="explore",
             epsilon=f"{asked.epsilons[0]} to {asked.epsilons[-1]}" if asked.epsilons[1:] else asked.epsilons[0],
             delta=asked.delta,
             redraws=0,
             noise=Noise.OPENDP.value,
-            ledger=self.shown,
             options={"seconds": asked.seconds},
             kind=JobKind.EXPLORATION,
             epsilons=asked.epsilons,
@@ -295,6 +289,10 @@ class StudioService:
         """List every run of the ledger, newest first, with the job that made it."""
         made = {job.run: job.id for job in self.store.all() if job.order.ledger == self.shown}
         return responses.History(runs=[show_run(run, made.get(run.id)) for run in reversed(self.books.history())])
+
+    def _order(self, table: DataFile, schema: Schema, **asked: Any) -> JobOrder:
+        public = {"dataset": schema.dataset, "schema_digest": schema.digest(), **asked}
+        return JobOrder(table=table.id, file=table.file, ledger=self.shown, **public)
 
     def _job(self, job_id: str) -> Job:
         job = self.store.get(job_id)

@@ -171,9 +171,7 @@ def describe_releases(run: RunRecord) -> list[str]:
 
 def show_differences(differences: tuple[Difference, ...]) -> list[responses.Differing]:
     """Show the pairs that two graphs join differently."""
-    return [
-        responses.Differing(first=one.first, second=one.second, here=one.here, there=one.there) for one in differences
-    ]
+    return msgspec.convert(differences, list[responses.Differing], from_attributes=True)
 
 
 SHORTEST = 0.01

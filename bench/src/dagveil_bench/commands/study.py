@@ -182,7 +182,7 @@ def export(store: str, output: str) -> None:
 
 
 def _choose_metrics(plan: Study, names: tuple[str, ...]) -> list[Metric]:
-    chosen = [Metric(name) for name in names]
+    chosen = [metric for name in names for metric in Metric if metric.value == name]
     check_metrics_of(plan.task, chosen)
     return chosen
 

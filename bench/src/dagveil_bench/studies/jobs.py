@@ -127,21 +127,15 @@ def choose_jobs(jobs: Sequence[Job], only: Mapping[str, Sequence[str]]) -> list[
 
 
 def _values(job: Job, name: str) -> set[str]:
-    match name:
-        case "data":
-            return {job.data}
-        case "method":
-            return {job.method, job.label}
-        case "calibration":
-            return {job.calibration.value}
-        case "epsilon":
-            return {f"{job.epsilon:g}"} if job.role is Role.CONTENDER else set()
-        case "rows":
-            return {str(job.n_rows)}
-        case "role":
-            return {job.role.value}
-        case _:
-            return {str(job.repetition)}
+    return {
+        "data": {job.data},
+        "method": {job.method, job.label},
+        "calibration": {job.calibration.value},
+        "epsilon": {f"{job.epsilon:g}"} if job.role is Role.CONTENDER else set(),
+        "rows": {str(job.n_rows)},
+        "role": {job.role.value},
+        "repetition": {str(job.repetition)},
+    }[name]
 
 
 def _write_number(text: str) -> str:
@@ -163,23 +157,13 @@ def _floors(task: Task, data: DataSet) -> tuple[Entry, ...]:
 
 def _is_repeated(task: Task, role: Role) -> bool:
     """Tell whether another repetition is another run: records of local studies are always the same, noise is not."""
-    match task:
-        case Task.GRAPH | Task.SITES | Task.REPORTS:
-            return True
-        case Task.INDEPENDENCE:
-            return role is not Role.FLOOR
-        case Task.LOCAL:
-            return role is Role.CONTENDER
+    return role is Role.CONTENDER if task is Task.LOCAL else task is not Task.INDEPENDENCE or role is not Role.FLOOR
 
 
 def _budgets(study: Study, entry: Entry) -> tuple[float, ...]:
-    match entry.role:
-        case Role.FLOOR:
-            return (0.0,)
-        case Role.CEILING:
-            return entry.budgets or (LARGE,)
-        case Role.CONTENDER:
-            return entry.budgets or study.budgets
+    if entry.role is Role.FLOOR:
+        return (0.0,)
+    return entry.budgets or ((LARGE,) if entry.role is Role.CEILING else study.budgets)
 
 
 def _job(study: Study, data: DataSet, n_rows: int, entry: Entry, epsilon: float, repetition: int) -> Job:

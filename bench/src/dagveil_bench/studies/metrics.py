@@ -43,82 +43,56 @@ _RENYI = "Renyi accounting at order "
 
 
 class Metric(enum.Enum):
-    """A number about one run; the value is its name in studies, and with underscores in the store."""
+    """A number about one run; the value is its name in studies, and with underscores in the store.
 
-    SKELETON_F1 = "skeleton-f1"
-    CPDAG_F1 = "cpdag-f1"
-    """Of edges with their marks."""
+    The title stands over its tables, which have so many digits after the point. A share lies between 0 and 1.
+    """
 
-    SHD = "shd"
-    TPR = "tpr"
-    FPR = "fpr"
-    TDR = "tdr"
-    ARROW_PRECISION = "arrow-precision"
-    ARROW_RECALL = "arrow-recall"
-    QUESTIONS = "questions"
-    EPSILON_SPENT = "epsilon-spent"
+    title: str
+    digits: int
+    is_share: bool
+
+    SKELETON_F1 = "skeleton-f1", "Skeleton F1", 2, True
+    CPDAG_F1 = "cpdag-f1", "CPDAG F1 (edges with their marks)", 2, True
+    SHD = "shd", "Structural Hamming distance of the CPDAG", 1
+    TPR = "tpr", "True positive rate of the skeleton (recall)", 2, True
+    FPR = "fpr", "False positive rate of the skeleton", 2, True
+    TDR = "tdr", "True discovery rate of the skeleton (precision)", 2, True
+    ARROW_PRECISION = "arrow-precision", "Arrow precision", 2, True
+    ARROW_RECALL = "arrow-recall", "Arrow recall", 2, True
+    QUESTIONS = "questions", "Questions put to the rows", 0
+    EPSILON_SPENT = "epsilon-spent", "ε spent", 3
     """What the filter was charged, as an epsilon at the run's delta; never above the budget."""
-
-    EPSILON_REPORTED = "epsilon-reported"
+    EPSILON_REPORTED = "epsilon-reported", "ε reported as published", 3
     """What the publication would report; for runs as published only."""
-
-    CPU_SECONDS = "cpu-seconds"
-    WALL_SECONDS = "wall-seconds"
-    PEAK_MEMORY = "peak-memory"
-    """Largest resident size of the process during the run, in MiB, libraries and rows included."""
-
-    REJECTED = "rejected"
+    CPU_SECONDS = "cpu-seconds", "CPU seconds of a run", 3
+    WALL_SECONDS = "wall-seconds", "Seconds of a run", 3
+    PEAK_MEMORY = "peak-memory", "Peak memory of the process, MiB", 0
+    """Largest resident size of the process during the run, libraries and rows included."""
+    REJECTED = "rejected", "Independence rejected (share)", 3, True
     """Whether independence was rejected: an error where it is true, power where it is not."""
-
-    WRONG_EDGES = "wrong-edges"
+    WRONG_EDGES = "wrong-edges", "Wrong edges (SHD)", 1
     """Missing, redundant and reversed edges against the true graph; one without direction is not reversed."""
-
-    ACCURACY = "accuracy"
+    ACCURACY = "accuracy", "Weighted accuracy of directions", 2, True
     """Weighted share of cause-effect pairs whose direction was found; ½ where none was."""
-
-    RECORD_EPSILON = "record-epsilon"
+    RECORD_EPSILON = "record-epsilon", "Exact ε of local privacy, per record", 1
     """Exact ε of local privacy of the channel, per record; the median over pairs."""
-
-    OMISSION = "omission"
+    OMISSION = "omission", "False omission rate of the skeleton", 2, True
     """Share of true edges among the pairs that were found apart."""
+
+    def __new__(cls, name: str, title: str, digits: int, is_share: bool = False) -> Metric:
+        """Make a member, whose value is its name alone."""
+        metric = object.__new__(cls)
+        metric._value_, metric.title, metric.digits, metric.is_share = name, title, digits, is_share
+        return metric
 
     @property
     def column(self) -> str:
         """Name of its column in the store."""
-        return self.value.replace("-", "_")
-
-    @property
-    def title(self) -> str:
-        """What stands over its tables."""
-        return TITLES[self]
-
-    @property
-    def digits(self) -> int:
-        """Digits after the point in tables."""
-        return DIGITS.get(self, 2)
-
-    @property
-    def is_share(self) -> bool:
-        """Whether it lies between 0 and 1."""
-        return self in SHARES
+        return str(self.value).replace("-", "_")
 
 
-SHARES = frozenset(
-    {
-        Metric.SKELETON_F1,
-        Metric.CPDAG_F1,
-        Metric.TPR,
-        Metric.FPR,
-        Metric.TDR,
-        Metric.ARROW_PRECISION,
-        Metric.ARROW_RECALL,
-        Metric.REJECTED,
-        Metric.ACCURACY,
-        Metric.OMISSION,
-    }
-)
-
-OF_ANSWERS = SHARES | {Metric.SHD, Metric.WRONG_EDGES}
+OF_ANSWERS = frozenset(metric for metric in Metric if metric.is_share) | {Metric.SHD, Metric.WRONG_EDGES}
 """Metrics of an answer, whoever gave it: the ones that floors have."""
 OF_BUDGETS = frozenset({Metric.EPSILON_SPENT, Metric.EPSILON_REPORTED, Metric.RECORD_EPSILON})
 
@@ -126,41 +100,6 @@ OF_SKELETONS = frozenset({Metric.SKELETON_F1, Metric.TPR, Metric.FPR, Metric.TDR
 _COSTS = frozenset({Metric.CPU_SECONDS, Metric.WALL_SECONDS, Metric.PEAK_MEMORY})
 _OF_TESTS = frozenset({Metric.REJECTED})
 _OF_REPORTS = frozenset({Metric.WRONG_EDGES, Metric.ACCURACY, Metric.RECORD_EPSILON})
-
-TITLES = {
-    Metric.SKELETON_F1: "Skeleton F1",
-    Metric.CPDAG_F1: "CPDAG F1 (edges with their marks)",
-    Metric.SHD: "Structural Hamming distance of the CPDAG",
-    Metric.TPR: "True positive rate of the skeleton (recall)",
-    Metric.FPR: "False positive rate of the skeleton",
-    Metric.TDR: "True discovery rate of the skeleton (precision)",
-    Metric.ARROW_PRECISION: "Arrow precision",
-    Metric.ARROW_RECALL: "Arrow recall",
-    Metric.QUESTIONS: "Questions put to the rows",
-    Metric.EPSILON_SPENT: "ε spent",
-    Metric.EPSILON_REPORTED: "ε reported as published",
-    Metric.CPU_SECONDS: "CPU seconds of a run",
-    Metric.WALL_SECONDS: "Seconds of a run",
-    Metric.PEAK_MEMORY: "Peak memory of the process, MiB",
-    Metric.REJECTED: "Independence rejected (share)",
-    Metric.WRONG_EDGES: "Wrong edges (SHD)",
-    Metric.ACCURACY: "Weighted accuracy of directions",
-    Metric.RECORD_EPSILON: "Exact ε of local privacy, per record",
-    Metric.OMISSION: "False omission rate of the skeleton",
-}
-
-DIGITS = {
-    Metric.SHD: 1,
-    Metric.QUESTIONS: 0,
-    Metric.EPSILON_SPENT: 3,
-    Metric.EPSILON_REPORTED: 3,
-    Metric.CPU_SECONDS: 3,
-    Metric.WALL_SECONDS: 3,
-    Metric.PEAK_MEMORY: 0,
-    Metric.REJECTED: 3,
-    Metric.WRONG_EDGES: 1,
-    Metric.RECORD_EPSILON: 1,
-}
 
 METRICS_OF = {
     Task.GRAPH: frozenset(Metric) - _OF_TESTS - _OF_REPORTS,

@@ -22,19 +22,8 @@ from dagveil_bench.studies.summary import CONFIDENCE, Axis, Estimate, Spot, choo
 from dagveil_bench.tables import write_table
 
 HEAD = (
-    "data",
-    "rows",
-    "method",
-    "calibration",
-    "role",
-    "epsilon",
-    "metric",
-    "runs",
-    "failed",
-    "mean",
-    "deviation",
-    "half_width",
-    "published",
+    *("data", "rows", "method", "calibration", "role", "epsilon", "metric"),
+    *("runs", "failed", "mean", "deviation", "half_width", "published"),
 )
 """Columns of the CSV table."""
 _TEX = {

@@ -6,7 +6,7 @@ import difflib
 import enum
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -248,19 +248,18 @@ def _describe_choices(what: str, place: str) -> str:
     return f"; choose from {', '.join(known)}" if known else ""
 
 
+_SOURCES: Final[Mapping[Task, Callable[[str], object]]] = {
+    Task.GRAPH: check_data_source,
+    Task.INDEPENDENCE: design_named,
+    Task.LOCAL: check_local_source,
+    Task.SITES: load_network,
+    Task.REPORTS: read_reports,
+}
+
+
 def check_source_of(task: Task, source: str) -> None:
     """Refuse a source that runs of this task cannot sample; MissingExtraError if its records are not installed."""
-    match task:
-        case Task.GRAPH:
-            check_data_source(source)
-        case Task.INDEPENDENCE:
-            design_named(source)
-        case Task.LOCAL:
-            check_local_source(source)
-        case Task.SITES:
-            load_network(source)
-        case Task.REPORTS:
-            read_reports(source)
+    _SOURCES[task](source)
 
 
 def check_method_of(task: Task, entry: Entry, data: tuple[DataSet, ...]) -> None:

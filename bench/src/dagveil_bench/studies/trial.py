@@ -56,7 +56,9 @@ def run_job(job: Job) -> Outcome:
     Seconds count from the encoded rows or reports to the answer; drawing and encoding them is not part of a run.
     """
     try:
-        return Outcome({metric.column: value for metric, value in _run(job).items() if not math.isnan(value)})
+        return Outcome(
+            {metric.column: value for metric, value in _RUNS[job.task](job).items() if not math.isnan(value)}
+        )
     except Exception as error:
         return Outcome(error=describe_failure(error))
 
@@ -65,20 +67,6 @@ def describe_failure(error: BaseException) -> str:
     """Say an error in one line; rows of studies are public, so its text may be kept."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= LONGEST_ERROR else text[: LONGEST_ERROR - 1] + "…"
-
-
-def _run(job: Job) -> Mapping[Metric, float]:
-    match job.task:
-        case Task.GRAPH:
-            return _discover(job)
-        case Task.INDEPENDENCE:
-            return _test(job)
-        case Task.LOCAL:
-            return _search(job)
-        case Task.SITES:
-            return _share(job)
-        case Task.REPORTS:
-            return _read_reports(job)
 
 
 def _discover(job: Job) -> Mapping[Metric, float]:
@@ -171,6 +159,15 @@ def _read_reports(job: Job) -> Mapping[Metric, float]:
     else:
         found, costs = _floor(job, dag), {}
     return {metric: value for metric, value in score_graph(found, dag).items() if metric in OF_SKELETONS} | costs
+
+
+_RUNS: Mapping[Task, Callable[[Job], Mapping[Metric, float]]] = {
+    Task.GRAPH: _discover,
+    Task.INDEPENDENCE: _test,
+    Task.LOCAL: _search,
+    Task.SITES: _share,
+    Task.REPORTS: _read_reports,
+}
 
 
 def _floor(job: Job, dag: Dag) -> Cpdag:

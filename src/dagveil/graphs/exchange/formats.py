@@ -141,25 +141,26 @@ def write_graph(graph: Dag | Cpdag, form: Format, extension: Extension = Extensi
     return EXPORTERS[form].write(graph)
 
 
+_READERS: Final[dict[str, Callable[[str], AnyGraph]]] = {
+    ".dot": from_dot,
+    ".gv": from_dot,
+    ".graphml": nx.from_graphml,
+    ".xml": nx.from_graphml,
+    ".gml": nx.from_gml,
+    ".json": nx.from_node_link,
+    ".dagitty": from_dagitty,
+    ".txt": lambda text: from_tetrad(text) if "Graph Nodes:" in text else from_dagitty(text),
+}
+
+
 def read_graph(text: str, suffix: str) -> AnyGraph:
     """Read a graph; the end of the file's name tells the format.
 
     >>> read_graph("digraph { a -> b }", ".dot").edges
     frozenset({('a', 'b')})
     """
-    match suffix.lower():
-        case ".dot" | ".gv":
-            return from_dot(text)
-        case ".graphml" | ".xml":
-            return nx.from_graphml(text)
-        case ".gml":
-            return nx.from_gml(text)
-        case ".json":
-            return nx.from_node_link(text)
-        case ".dagitty":
-            return from_dagitty(text)
-        case ".txt":
-            return from_tetrad(text) if "Graph Nodes:" in text else from_dagitty(text)
+    if (read := _READERS.get(suffix.lower())) is not None:
+        return read(text)
     raise GraphError(
         f"a file that ends in {suffix or 'nothing'!r} is no graph that can be read; give .dot, .graphml, .gml, "
         ".dagitty, .txt (dagitty or Tetrad) or .json (networkx, or a result of dagveil)"
