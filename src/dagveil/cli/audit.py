@@ -40,6 +40,7 @@ STORE = "audit.db"
     "effort",
     flag_value=Effort.QUICK.value,
     default=Effort.QUICK.value,
+    show_default=False,
     help="Some thousand neighbours and some hundred runs: seconds to a minute. The default.",
 )
 @click.option(
@@ -52,11 +53,10 @@ STORE = "audit.db"
     "--calibration",
     type=click.Choice([calibration.value for calibration in Calibration]),
     default=Calibration.SOUND.value,
-    show_default=True,
     help="Paper and program try the claims of the publication, on that reading of it.",
 )
-@click.option("--epsilon", default="1", show_default=True, metavar="NUMBER", help="The epsilon that is claimed.")
-@click.option("--delta", default="1e-6", show_default=True, metavar="NUMBER", help="The delta that is claimed.")
+@click.option("--epsilon", default="1", metavar="NUMBER", help="The epsilon that is claimed.")
+@click.option("--delta", default="1e-6", metavar="NUMBER", help="The delta that is claimed.")
 @click.option(
     "--set",
     "options",
@@ -74,8 +74,8 @@ STORE = "audit.db"
     metavar="INTEGER",
     help="Trials of membership inference, in place of the effort's.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="INTEGER", help="For other runs.")
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, metavar="INTEGER", help="Processes.")
+@click.option("--seed", type=click.IntRange(0), default=0, metavar="INTEGER", help="For other runs.")
+@click.option("--workers", type=click.IntRange(1), default=1, metavar="INTEGER", help="Processes.")
 @click.option(
     "--store",
     metavar="FILE",

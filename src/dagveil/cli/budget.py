@@ -41,7 +41,6 @@ def budget() -> None:
     "--delta",
     metavar="NUMBER",
     default="1e-5",
-    show_default=True,
     help="The same for delta; the default has room for runs with their default of 1e-6.",
 )
 @click.option(
@@ -66,7 +65,7 @@ def set_budget(dataset: str, epsilon: str, delta: str, composition: str | None, 
 @click.argument("dataset", callback=_tidy)
 @click.argument("analyst")
 @click.option("--epsilon", metavar="NUMBER", help="What this analyst's runs together may spend.")
-@click.option("--delta", metavar="NUMBER", default="1e-5", show_default=True, help="The same for delta.")
+@click.option("--delta", metavar="NUMBER", default="1e-5", help="The same for delta.")
 @click.option("--none", "lift", is_flag=True, help="Lift the limit: only the data set's budget binds.")
 @ledger_option
 def limit(dataset: str, analyst: str, epsilon: str | None, delta: str, lift: bool, ledger: str) -> None:

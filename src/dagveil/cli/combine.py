@@ -57,14 +57,7 @@ def _check_budget(context: click.Context, site: PlannedSite, epsilon: str | None
 
 @click.command(short_help="Add the evidence of several custodians who followed one plan.")
 @click.argument("files", nargs=-1, required=True, metavar="EVIDENCE.json...")
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    default="combined.json",
-    show_default=True,
-    help="Output file for the combined evidence.",
-)
+@click.option("-o", "--output", metavar="FILE", default="combined.json", help="Output file for the combined evidence.")
 def combine(files: tuple[str, ...], output: str) -> None:
     """Add evidence that several sites released by the same plan, at no cost and without any rows.
 

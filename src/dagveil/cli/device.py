@@ -42,7 +42,14 @@ _format_option = click.option(
 @click.argument("records", default="-")
 @click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="How to randomise.")
 @_format_option
-@click.option("-o", "--output", metavar="FILE", default="-", help="Where reports go.  [default: standard output]")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    default="-",
+    show_default=False,
+    help="Where reports go.  [default: standard output]",
+)
 @click.option("--seed", type=click.IntRange(0), hidden=True, help="For tests only: the reports are not private.")
 def randomise(records: str, protocol_path: str, form: str | None, output: str, seed: int | None) -> None:
     """Randomise RECORDS, a file or - for standard input.
@@ -81,12 +88,8 @@ def randomise(records: str, protocol_path: str, form: str | None, output: str, s
     help="Of the reports; refused if the collector has another.  [default: the collector's]",
 )
 @_format_option
-@click.option(
-    "--batch-size", type=click.IntRange(1, 10_000), default=500, show_default=True, help="Reports sent together."
-)
-@click.option(
-    "--tries", type=click.IntRange(1, 50), default=MOST_TRIES, show_default=True, help="Of one batch, before giving up."
-)
+@click.option("--batch-size", type=click.IntRange(1, 10_000), default=500, help="Reports sent together.")
+@click.option("--tries", type=click.IntRange(1, 50), default=MOST_TRIES, help="Of one batch, before giving up.")
 def send(reports: str, url: str, protocol_path: str | None, form: str | None, batch_size: int, tries: int) -> None:
     """Send REPORTS, a file or - for standard input, that `dagveil local randomise` wrote.
 
@@ -183,8 +186,8 @@ def _open_output(output: str, records: str, protocol: str) -> Iterator[TextIO]:
 @click.command(short_help="Collect reports over HTTP, durably.")
 @click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="Of the reports.")
 @click.option("--store", "store_path", metavar="FILE.db", required=True, help="Where reports go: an SQLite file.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes a free one.")
+@click.option("--host", default="127.0.0.1", help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, help="0 takes a free one.")
 @click.option("--allow-remote", is_flag=True, help="Let other machines reach the collector; needed for any --host.")
 def collect(protocol_path: str, store_path: str, host: str, port: int, allow_remote: bool) -> None:
     """Collect reports until stopped, by Ctrl-C or a signal.
@@ -224,9 +227,7 @@ def collect(protocol_path: str, store_path: str, host: str, port: int, allow_rem
 
 @click.command(short_help="Write the reports of a store to a Parquet or CSV file.")
 @click.option("--store", "store_path", metavar="FILE.db", required=True, help="Where the collector keeps reports.")
-@click.option(
-    "-o", "--output", metavar="FILE", default="reports.parquet", show_default=True, help="A .parquet or .csv file."
-)
+@click.option("-o", "--output", metavar="FILE", default="reports.parquet", help="A .parquet or .csv file.")
 def export(store_path: str, output: str) -> None:
     """Write the reports of a store as labels. The collector may be running."""
     path = Path(output)

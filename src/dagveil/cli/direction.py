@@ -25,19 +25,15 @@ from dagveil.text import clean_text
     "--score",
     type=click.Choice([score.value for score in Score]),
     default=Score.HSIC.value,
-    show_default=True,
     help="How the dependence of a residual on the other column is scored.",
 )
 @click.option(
     "--regression",
     type=click.Choice([rule.value for rule in RegressionRule]),
     default=RegressionRule.RELEASED.value,
-    show_default=True,
     help="Polynomials from a noisy table that is released first, or kernel ridge regression on the rows.",
 )
-@click.option(
-    "-o", "--output", metavar="FILE", default="direction.json", show_default=True, help="Where the answer goes."
-)
+@click.option("-o", "--output", metavar="FILE", default="direction.json", help="Where the answer goes.")
 @stoppable
 def direction(file: str, columns: str, score: str, regression: str, output: str, **run: Any) -> None:
     """Find which of two numeric columns of FILE, a table (CSV, TSV, Parquet, Feather, Arrow), is the cause.

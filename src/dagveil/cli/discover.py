@@ -35,9 +35,7 @@ Done = TypeVar("Done")
 @click.argument("file")
 @shared.run_options
 @shared.releasing_options
-@click.option(
-    "-o", "--output", metavar="FILE", default="evidence.json", show_default=True, help="Where the evidence goes."
-)
+@click.option("-o", "--output", metavar="FILE", default="evidence.json", help="Where the evidence goes.")
 @click.option("--plan", "plan_path", metavar="PLAN.json", help="Follow an agreed plan: it fixes questions and budget.")
 @click.option("--site", metavar="NAME", help="Which site of the plan this is; only with --plan.")
 @click.option(
@@ -97,7 +95,6 @@ def measure(
     "--output",
     metavar="FOLDER",
     default="dagveil-out",
-    show_default=True,
     help="Folder for result.json, graph.svg, report.html and, if evidence was released, evidence.json.",
 )
 @click.option(

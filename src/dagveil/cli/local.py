@@ -62,7 +62,6 @@ def local() -> None:
     "--form",
     type=click.Choice([form.value for form in Form]),
     default=Form.COMPONENT_WISE.value,
-    show_default=True,
     help="Noise for each column, or for the product of all columns at once.",
 )
 @click.option("--epsilon", metavar="NUMBER", help="Largest epsilon of one report; this or --truth.")
@@ -73,20 +72,16 @@ def local() -> None:
     "--split",
     type=click.Choice([split.value for split in Split]),
     default=Split.UNIFORM.value,
-    show_default=True,
     help="How columns share epsilon: evenly, or in proportion to their levels.",
 )
 @click.option(
     "--norm",
     type=click.Choice([norm.value for norm in Norm]),
     default=Norm.MANHATTAN.value,
-    show_default=True,
     help="Distance between records, for combined geometric noise and for metric privacy.",
 )
 @click.option("--accept-draft", is_flag=True, help="Use an unreviewed schema as it is; receipts will say so.")
-@click.option(
-    "-o", "--output", metavar="FILE", default="protocol.json", show_default=True, help="Where the protocol goes."
-)
+@click.option("-o", "--output", metavar="FILE", default="protocol.json", help="Where the protocol goes.")
 @click.option("--force", is_flag=True, help="Replace an existing protocol.")
 def plan(
     schema_path: str | None,
@@ -155,16 +150,9 @@ local.add_command(export)
     "--by",
     type=click.Choice([rule.value for rule in Rule]),
     default=Rule.INVERSE.value,
-    show_default=True,
     help="Inverse of the channel: no bias, exact variance. Bayes: the likeliest law, never negative.",
 )
-@click.option(
-    "--redraws",
-    type=click.IntRange(0),
-    default=REDRAWS,
-    show_default=True,
-    help="Redraws behind the standard errors of bayes.",
-)
+@click.option("--redraws", type=click.IntRange(0), default=REDRAWS, help="Redraws behind the standard errors of bayes.")
 @click.option("-o", "--output", metavar="FILE.csv", help="Also write the law to this file.")
 def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: int, output: str | None) -> None:
     """Recover how true values are distributed behind REPORTS: a collector's store (.db), or labels (.parquet, .csv).
@@ -209,18 +197,12 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     "--tests",
     type=click.Choice([tests.value for tests in ReportTests]),
     default=ReportTests.TABLES.value,
-    show_default=True,
     help="Tests on tables of levels, or on partial correlations of the levels' scores.",
 )
 @click.option("--blind", is_flag=True, help="Ignore the channel, for comparison: the tests are then wrong.")
 @search_options
 @click.option(
-    "-o",
-    "--output",
-    metavar="FOLDER",
-    default="dagveil-out",
-    show_default=True,
-    help="Folder for result.json, graph.svg and report.html.",
+    "-o", "--output", metavar="FOLDER", default="dagveil-out", help="Folder for result.json, graph.svg and report.html."
 )
 def discover(
     reports: str, protocol_path: str, tests: str, blind: bool, knowledge_path: str | None, output: str, **search: Any

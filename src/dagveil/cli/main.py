@@ -103,7 +103,11 @@ ADDED: Final = {
 
 
 @click.group(
-    cls=LazyGroup, table=TABLE, added=ADDED, epilog=FIRST_RUN, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=LazyGroup,
+    table=TABLE,
+    added=ADDED,
+    epilog=FIRST_RUN,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(__version__, prog_name="dagveil")
 def group() -> None:

@@ -37,6 +37,7 @@ ledger_option = click.option(
     "--ledger",
     envvar=LEDGER_VARIABLE,
     default=default_ledger,
+    show_default=False,
     metavar="PATH|URL",
     help="Where spending is recorded: an SQLite file, or a postgresql:// URL for teams. "
     f"[default: ${LEDGER_VARIABLE}, or else dagveil/ledger.sqlite in your data folder]",
@@ -54,7 +55,6 @@ run_options = option_group(
         "--delta",
         default="1e-6",
         metavar="NUMBER",
-        show_default=True,
         help="Probability with which the epsilon bound may fail; greater than 0 and much smaller than 1/rows.",
     ),
     ledger_option,
@@ -62,7 +62,6 @@ run_options = option_group(
         "--noise",
         type=click.Choice([kind.value for kind in NoiseKind]),
         default=NoiseKind.OPENDP.value,
-        show_default=True,
         help="Where noise comes from: OpenDP's samplers, our own exact one (faster), or a seed (for tests only, "
         "never private).",
     ),
@@ -71,7 +70,6 @@ run_options = option_group(
         "--engine",
         type=click.Choice([engine.value for engine in Engine]),
         default=Engine.AUTO.value,
-        show_default=True,
         help="Where rows are held and counted: in memory, or where they are, by DuckDB or Spark; answers are the same. "
         "`auto` uses memory for small files.",
     ),
@@ -93,7 +91,6 @@ releasing_options = option_group(
     click.option(
         "--method",
         default="measure",
-        show_default=True,
         metavar="NAME",
         help="How the graph is found; `dagveil methods` lists the names. auto: a trial on synthetic tables chooses.",
     ),
@@ -113,7 +110,6 @@ method_options = option_group(
         "--calibration",
         type=click.Choice([calibration.value for calibration in Calibration]),
         default=Calibration.SOUND.value,
-        show_default=True,
         help="With a guarantee that holds (sound), as the paper prints it, or as its authors' program has it: the last "
         "two claim nothing.",
     ),
@@ -150,7 +146,6 @@ search_options = option_group(
         "--arrows",
         type=click.Choice([rule.value for rule in ArrowRule]),
         default=ArrowRule.EVIDENCE.value,
-        show_default=True,
         help="How arrows are found.",
     ),
     click.option(
@@ -164,7 +159,6 @@ search_options = option_group(
         type=float,
         default=SearchSettings().false_edges,
         metavar="NUMBER",
-        show_default=True,
         help="How many edges may appear on average if nothing depended on anything.",
     ),
     click.option(
@@ -172,7 +166,6 @@ search_options = option_group(
         type=int,
         default=SearchSettings().redraws,
         metavar="INTEGER",
-        show_default=True,
         help="How often noise is drawn again, at no cost, for the confidence of edges; 0 leaves it out.",
     ),
     click.option(

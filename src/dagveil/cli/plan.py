@@ -44,13 +44,9 @@ _exploring_options = option_group(
         is_flag=True,
         help="Show what accuracy each epsilon would buy, on synthetic tables of this schema, and recommend one.",
     ),
-    click.option(
-        "--epsilons", default=",".join(EPSILONS), metavar="LIST", show_default=True, help="Budgets to explore."
-    ),
+    click.option("--epsilons", default=",".join(EPSILONS), metavar="LIST", help="Budgets to explore."),
     click.option("--methods", metavar="LIST", help="Methods to explore.  [default: all that fit and are not slow]"),
-    click.option(
-        "--wanted-f1", type=float, default=WANTED_F1, metavar="SHARE", show_default=True, help="Accuracy to reach."
-    ),
+    click.option("--wanted-f1", type=float, default=WANTED_F1, metavar="SHARE", help="Accuracy to reach."),
     click.option(
         "--degree",
         type=float,
@@ -62,32 +58,21 @@ _exploring_options = option_group(
         type=float,
         default=STRENGTH,
         metavar="NUMBER",
-        show_default=True,
         help="Mean strength of synthetic edges, about a correlation.",
     ),
-    click.option(
-        "--models", type=int, default=MODELS, metavar="INTEGER", show_default=True, help="Synthetic tables to draw."
-    ),
+    click.option("--models", type=int, default=MODELS, metavar="INTEGER", help="Synthetic tables to draw."),
     click.option("--rows", type=int, metavar="INTEGER", help="Rows to expect.  [default: the schema's nominal rows]"),
     click.option(
-        "--seed",
-        type=click.IntRange(0),
-        default=0,
-        metavar="INTEGER",
-        show_default=True,
-        help="Random seed for the synthetic tables.",
+        "--seed", type=click.IntRange(0), default=0, metavar="INTEGER", help="Random seed for the synthetic tables."
     ),
     click.option(
         "--seconds",
         type=float,
         default=SECONDS,
         metavar="NUMBER",
-        show_default=True,
         help="Processor time that the exploration may take by the forecast.",
     ),
-    click.option(
-        "--workers", type=click.IntRange(1), default=1, metavar="INTEGER", show_default=True, help="Processes."
-    ),
+    click.option("--workers", type=click.IntRange(1), default=1, metavar="INTEGER", help="Processes."),
     ledger_option,
 )
 _EXPLORING_NAMES = (
@@ -166,7 +151,7 @@ def _describe_failures(found: Exploration) -> list[str]:
 @click.argument("schema_file", required=False, metavar="[SCHEMA.toml]")
 @click.option("--schema", "schema_path", metavar="SCHEMA.toml", help="Levels, bounds and public facts of all sites.")
 @click.option("--epsilon", metavar="NUMBER", help="Privacy budget of each site's run, for example 1.")
-@click.option("--delta", default="1e-6", metavar="NUMBER", show_default=True, help="The other half of that budget.")
+@click.option("--delta", default="1e-6", metavar="NUMBER", help="The other half of that budget.")
 @releasing_options
 @click.option(
     "--site",
@@ -180,14 +165,12 @@ def _describe_failures(found: Exploration) -> list[str]:
     "--tables",
     type=click.Choice([rule.value for rule in TableRule]),
     default=TableRule.AUTO.value,
-    show_default=True,
     help="Pairs only, or all three-way tables besides; auto decides by the noise that these would have.",
 )
 @click.option(
     "--redraws",
     type=click.IntRange(0),
     default=SearchSettings().redraws,
-    show_default=True,
     metavar="INTEGER",
     help="Redraws of the search, for the forecast.",
 )
@@ -195,14 +178,12 @@ def _describe_failures(found: Exploration) -> list[str]:
     "--noise",
     type=click.Choice([NoiseKind.OPENDP.value, NoiseKind.EXACT.value]),
     default=NoiseKind.OPENDP.value,
-    show_default=True,
     help="Where noise will come from, for the forecast.",
 )
 @click.option(
     "--engine",
     type=click.Choice([engine.value for engine in Engine if engine is not Engine.AUTO]),
     default=Engine.MEMORY.value,
-    show_default=True,
     help="Where rows will be counted, for the forecast.",
 )
 @click.option("--calibrate", is_flag=True, help="Benchmark this machine first, and save the results for later plans.")

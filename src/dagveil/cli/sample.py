@@ -20,8 +20,8 @@ HELP = (
 
 @click.command(help=HELP, short_help="Generate public example data from a known network.")
 @click.argument("network", type=click.Choice(NETWORK_NAMES), metavar="NETWORK")
-@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="How many rows.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Random seed.")
+@click.option("--rows", type=click.IntRange(1), default=100_000, help="How many rows.")
+@click.option("--seed", type=click.IntRange(0), default=1, help="Random seed.")
 @click.option(
     "-o",
     "--output",

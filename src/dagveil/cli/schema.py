@@ -45,7 +45,7 @@ def schema() -> None:
 
 @schema.command(short_help="Write a first schema from a table, for you to review.")
 @click.argument("file")
-@click.option("-o", "--output", metavar="FILE", default="schema.toml", show_default=True, help="Where the draft goes.")
+@click.option("-o", "--output", metavar="FILE", default="schema.toml", help="Where the draft goes.")
 @click.option("--dataset", metavar="NAME", help="Name of the data set in the ledger.  [default: the file's name]")
 @click.option("--force", is_flag=True, help="Replace an existing schema.")
 @_layout_options
@@ -96,7 +96,6 @@ def draft(file: str, output: str, dataset: str | None, force: bool, **layout: st
     type=float,
     metavar="SHARE",
     default=1.0,
-    show_default=True,
     help="Share of the rows that the bounds need to hold, for example 0.999: leaves out outer cells with few rows.",
 )
 @click.option("-o", "--output", metavar="FILE", required=True, help="Where the schema with bounds goes.")
@@ -158,9 +157,7 @@ def bounds(
 
 @schema.command(short_help="Report values that do not match the schema (for the data custodian only).")
 @click.argument("file")
-@click.option(
-    "--schema", "schema_path", metavar="SCHEMA.toml", default="schema.toml", show_default=True, help="The schema."
-)
+@click.option("--schema", "schema_path", metavar="SCHEMA.toml", default="schema.toml", help="The schema.")
 @_layout_options
 @click.pass_context
 def check(context: click.Context, /, file: str, schema_path: str, **given: str | None) -> None:

@@ -10,18 +10,11 @@ from dagveil.errors import DataError
 
 @click.command(short_help="Open a web application on this machine: budgets, schemas, plans, runs, results.")
 @click.argument("folder", default="dagveil-studio", metavar="[FOLDER]")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0 takes a free one.")
+@click.option("--host", default="127.0.0.1", help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
 @ledger_option
-@click.option(
-    "--largest-upload",
-    type=click.IntRange(1),
-    default=2048,
-    show_default=True,
-    metavar="MB",
-    help="Maximum upload size.",
-)
-@click.option("--jobs", type=click.IntRange(1, 64), default=2, show_default=True, help="Runs at the same time.")
+@click.option("--largest-upload", type=click.IntRange(1), default=2048, metavar="MB", help="Maximum upload size.")
+@click.option("--jobs", type=click.IntRange(1, 64), default=2, help="Runs at the same time.")
 @click.option("--allow-remote", is_flag=True, help="Let other machines reach the studio; needed for any other --host.")
 def studio(folder: str, host: str, port: int, ledger: str, largest_upload: int, jobs: int, allow_remote: bool) -> None:
     """Serve FOLDER as a web application, for you alone, until stopped by Ctrl-C or a signal.

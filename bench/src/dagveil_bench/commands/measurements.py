@@ -53,28 +53,22 @@ QUICK_EPSILONS = "1"
 """Of the quick form of `trust`."""
 
 _epsilon_option = click.option(
-    "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Budget of each run."
+    "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, help="Budget of each run."
 )
 
 
 def _tries_option(tries: int) -> Callable[[FC], FC]:
     return click.option(
-        "--tries",
-        type=click.IntRange(1),
-        default=tries,
-        show_default=True,
-        help="Number of timing attempts; the fastest is reported.",
+        "--tries", type=click.IntRange(1), default=tries, help="Number of timing attempts; the fastest is reported."
     )
 
 
 @bench.command(short_help="Time private runs beside non-private peers, and loading.")
 @_tries_option(5)
 @_epsilon_option
-@click.option(
-    "--load-rows", type=click.IntRange(1), default=10_000_000, show_default=True, help="Rows of the file to load."
-)
-@click.option("--load-columns", type=click.IntRange(2), default=20, show_default=True, help="Columns of that file.")
-@click.option("--cases", metavar="NAMES", default=",".join(CASES), show_default=True, help="Networks to run on.")
+@click.option("--load-rows", type=click.IntRange(1), default=10_000_000, help="Rows of the file to load.")
+@click.option("--load-columns", type=click.IntRange(2), default=20, help="Columns of that file.")
+@click.option("--cases", metavar="NAMES", default=",".join(CASES), help="Networks to run on.")
 @click.option(
     "--history",
     metavar="FILE",
@@ -121,46 +115,33 @@ def methods_speed(tries: int, epsilon: float, output: str | None) -> None:
 
 
 @bench.command(short_help="Compare NOTEARS with gCastle's on random graphs.")
-@click.option("--nodes", metavar="NUMBERS", default="10,20,50", show_default=True, help="Sizes of the graphs.")
-@click.option("--rows", type=click.IntRange(2), default=1000, show_default=True, help="Rows of each sample.")
+@click.option("--nodes", metavar="NUMBERS", default="10,20,50", help="Sizes of the graphs.")
+@click.option("--rows", type=click.IntRange(2), default=1000, help="Rows of each sample.")
 @click.option(
     "--many-rows",
     type=click.IntRange(0),
     default=100_000,
-    show_default=True,
     help="Rows of one more sample per shape, with the most nodes; 0: none.",
 )
 @click.option(
-    "--errors",
-    metavar="NAMES",
-    default=",".join(law.name.lower() for law in Error),
-    show_default=True,
-    help="Laws of the errors.",
+    "--errors", metavar="NAMES", default=",".join(law.name.lower() for law in Error), help="Laws of the errors."
 )
 @click.option(
     "--measures",
     metavar="NAMES",
     default=",".join(measure.value for measure in Acyclicity),
-    show_default=True,
     help="Our measures of cycles.",
 )
-@click.option("--edges", type=click.IntRange(1), default=2, show_default=True, help="Edges per node.")
-@click.option(
-    "--runs",
-    metavar="NUMBERS",
-    default="5",
-    show_default=True,
-    help="Samples per setting: one number, or one per size.",
-)
-@click.option("--seed", type=click.IntRange(0), default=101, show_default=True, help="Seed of the first sample.")
+@click.option("--edges", type=click.IntRange(1), default=2, help="Edges per node.")
+@click.option("--runs", metavar="NUMBERS", default="5", help="Samples per setting: one number, or one per size.")
+@click.option("--seed", type=click.IntRange(0), default=101, help="Seed of the first sample.")
 @click.option(
     "--limit",
     type=click.FloatRange(0),
     default=600.0,
-    show_default=True,
     help="CPU seconds after which a fit of gCastle is given up; 0: no gCastle.",
 )
-@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Samples at the same time.")
+@click.option("--workers", type=click.IntRange(1), default=1, help="Samples at the same time.")
 @output_option
 def notears(
     nodes: str,
@@ -191,17 +172,16 @@ def notears(
 
 
 @bench.command("score-speed", short_help="Time measure-ges beside causal-learn's GES, and on many columns.")
-@click.option("--network", default="child", show_default=True, help="Network whose rows both programs get.")
-@click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True, help="How many.")
-@click.option("--nodes", type=click.IntRange(2), default=200, show_default=True, help="Numeric columns.")
-@click.option("--sizes", metavar="NUMBERS", default="10000,100000", show_default=True, help="Rows of numeric columns.")
+@click.option("--network", default="child", help="Network whose rows both programs get.")
+@click.option("--rows", type=click.IntRange(1), default=100_000, help="How many.")
+@click.option("--nodes", type=click.IntRange(2), default=200, help="Numeric columns.")
+@click.option("--sizes", metavar="NUMBERS", default="10000,100000", help="Rows of numeric columns.")
 @_epsilon_option
 @_tries_option(5)
 @click.option(
     "--peer",
     type=click.Choice([peer.value for peer in Peer]),
     default=Peer.CAUSAL_LEARN.value,
-    show_default=True,
     help="What to compare with.",
 )
 @output_option
@@ -216,11 +196,11 @@ def score_speed(
 
 
 @bench.command("kernel-speed", short_help="Time kernel tests beside causal-learn's.")
-@click.option("--rows", type=click.IntRange(10), default=2000, show_default=True, help="Rows of the sample.")
-@click.option("--permutations", type=click.IntRange(1), default=100, show_default=True, help="Of our tests.")
-@click.option("--given", metavar="NUMBERS", default="1,5", show_default=True, help="Numbers of conditioning columns.")
-@click.option("--network", default="alarm", show_default=True, help="Graph of the rows for whole searches.")
-@click.option("--graph-rows", type=click.IntRange(10), default=50_000, show_default=True, help="How many.")
+@click.option("--rows", type=click.IntRange(10), default=2000, help="Rows of the sample.")
+@click.option("--permutations", type=click.IntRange(1), default=100, help="Of our tests.")
+@click.option("--given", metavar="NUMBERS", default="1,5", help="Numbers of conditioning columns.")
+@click.option("--network", default="alarm", help="Graph of the rows for whole searches.")
+@click.option("--graph-rows", type=click.IntRange(10), default=50_000, help="How many.")
 @_tries_option(7)
 @output_option
 def kernel_speed(
@@ -234,10 +214,10 @@ def kernel_speed(
 
 
 @bench.command(short_help="Compare the forecasts of `dagveil plan` with real runs.")
-@click.option("--networks", metavar="NAMES", default=",".join(NETWORKS), show_default=True, help="Names of networks.")
-@click.option("--rows", type=click.IntRange(1), default=20_000, show_default=True, help="Rows of each file.")
+@click.option("--networks", metavar="NAMES", default=",".join(NETWORKS), help="Names of networks.")
+@click.option("--rows", type=click.IntRange(1), default=20_000, help="Rows of each file.")
 @_epsilon_option
-@click.option("--redraws", type=click.IntRange(0), default=10, show_default=True, help="Redraws of each search.")
+@click.option("--redraws", type=click.IntRange(0), default=10, help="Redraws of each search.")
 @output_option
 def cost(networks: str, rows: int, epsilon: float, redraws: int, output: str | None) -> None:
     """Time this machine, foresee runs on known networks, and set the real runs beside that."""
@@ -250,16 +230,15 @@ def cost(networks: str, rows: int, epsilon: float, redraws: int, output: str | N
 
 
 @bench.command(short_help="Time a table larger than memory beside DuckDB's own scan.")
-@click.option("--rows", type=click.IntRange(1), default=1_000_000, show_default=True, help="Rows of the table.")
-@click.option("--columns", type=click.IntRange(2, 1000), default=20, show_default=True, help="Columns of the table.")
+@click.option("--rows", type=click.IntRange(1), default=1_000_000, help="Rows of the table.")
+@click.option("--columns", type=click.IntRange(2, 1000), default=20, help="Columns of the table.")
 @click.option(
     "--engine",
     type=click.Choice([engine.value for engine in Engine if engine is not Engine.AUTO]),
     default=Engine.DUCKDB.value,
-    show_default=True,
     help="What counts the rows; spark starts two workers on this machine and counts beside DuckDB.",
 )
-@click.option("--memory-limit", metavar="SIZE", default="8GB", show_default=True, help="For DuckDB.")
+@click.option("--memory-limit", metavar="SIZE", default="8GB", help="For DuckDB.")
 @click.option("--folder", type=click.Path(exists=True, file_okay=False), help="Where the files go while this runs.")
 @_epsilon_option
 @output_option
@@ -278,18 +257,12 @@ def scale(
 
 
 @bench.command(short_help="Time, memory and utility as a table gets wider.")
-@click.option(
-    "--levels", metavar="NUMBERS", default="50,100,300", show_default=True, help="Numbers of columns with levels."
-)
-@click.option(
-    "--numbers", metavar="NUMBERS", default="100,300,1000", show_default=True, help="Numbers of numeric columns."
-)
-@click.option("--rows", metavar="NUMBERS", default="100000", show_default=True, help="Rows of each table.")
-@click.option("--epsilons", metavar="NUMBERS", default="1", show_default=True, help="Budgets to try.")
-@click.option(
-    "--method", "methods", metavar="NAMES", default="measure", show_default=True, help=f"Some of {_METHODS_TOLD}."
-)
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the synthetic tables.")
+@click.option("--levels", metavar="NUMBERS", default="50,100,300", help="Numbers of columns with levels.")
+@click.option("--numbers", metavar="NUMBERS", default="100,300,1000", help="Numbers of numeric columns.")
+@click.option("--rows", metavar="NUMBERS", default="100000", help="Rows of each table.")
+@click.option("--epsilons", metavar="NUMBERS", default="1", help="Budgets to try.")
+@click.option("--method", "methods", metavar="NAMES", default="measure", help=f"Some of {_METHODS_TOLD}.")
+@click.option("--seed", type=click.IntRange(0), default=1, help="Seed of the synthetic tables.")
 @output_option
 def wide(levels: str, numbers: str, rows: str, epsilons: str, methods: str, seed: int, output: str | None) -> None:
     """Run methods that release evidence on synthetic tables of more and more columns.
@@ -311,9 +284,9 @@ def wide(levels: str, numbers: str, rows: str, epsilons: str, methods: str, seed
 
 
 @bench.command(short_help="Fit how time grows with rows, columns and levels.")
-@click.option("--rows", metavar="NUMBERS", default="25000,50000,100000,200000", show_default=True, help="Rows to try.")
-@click.option("--columns", metavar="NUMBERS", default="10,20,40,80", show_default=True, help="Columns to try.")
-@click.option("--levels", metavar="NUMBERS", default="2,4,8,16", show_default=True, help="Levels to try.")
+@click.option("--rows", metavar="NUMBERS", default="25000,50000,100000,200000", help="Rows to try.")
+@click.option("--columns", metavar="NUMBERS", default="10,20,40,80", help="Columns to try.")
+@click.option("--levels", metavar="NUMBERS", default="2,4,8,16", help="Levels to try.")
 @_tries_option(3)
 @click.option("--plot", metavar="FILE", help="Also draw the times into this SVG file.")
 @output_option
@@ -333,9 +306,9 @@ def growth(rows: str, columns: str, levels: str, tries: int, plot: str | None, o
 
 
 @bench.command(short_help="Read damaged and hostile inputs of every kind.")
-@click.option("--count", type=click.IntRange(1), default=10_000, show_default=True, help="Inputs in all.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the mutations.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=10.0, show_default=True, help="For one input.")
+@click.option("--count", type=click.IntRange(1), default=10_000, help="Inputs in all.")
+@click.option("--seed", type=click.IntRange(0), default=1, help="Seed of the mutations.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=10.0, help="For one input.")
 @click.option("--only", metavar="READER", help="One kind of input, as the table names it.")
 @click.option(
     "--keep", type=click.Path(exists=True, file_okay=False), help="Folder for the first input of each failure."
@@ -382,19 +355,14 @@ def mutate(
     "--methods",
     metavar="NAMES",
     default=",".join(CONTENDERS),
-    show_default=True,
     help="Methods that release evidence; a colon precedes another rule of search.",
 )
 @click.option(
-    "--epsilons",
-    metavar="NUMBERS",
-    default=",".join(f"{epsilon:g}" for epsilon in EPSILONS),
-    show_default=True,
-    help="Budgets to try.",
+    "--epsilons", metavar="NUMBERS", default=",".join(f"{epsilon:g}" for epsilon in EPSILONS), help="Budgets to try."
 )
 @click.option("--quick", is_flag=True, help=f"Only epsilon = {QUICK_EPSILONS} and {QUICK_RUNS} runs.")
-@click.option("--runs", type=click.IntRange(1), default=20, show_default=True, help="Runs per cell of the table.")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of samples and of noise.")
+@click.option("--runs", type=click.IntRange(1), default=20, help="Runs per cell of the table.")
+@click.option("--seed", type=click.IntRange(0), default=1, help="Seed of samples and of noise.")
 @workers_option
 @output_option
 def trust(

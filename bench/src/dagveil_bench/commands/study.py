@@ -126,7 +126,6 @@ def run(
     "--form",
     type=click.Choice([form.value for form in Form]),
     default=Form.MARKDOWN.value,
-    show_default=True,
     help="csv is one long table with every metric.",
 )
 @metric_option
