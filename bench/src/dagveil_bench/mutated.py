@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import random
 import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from dagveil.errors import DagveilError
 from dagveil.progress import Progress, silent
 from dagveil_bench.mutations import Mutation
+from dagveil_bench.studies.worker_pool import Lost, WorkerPool
 from dagveil_bench.tables import write_table
 
 MEMORY: Final = 8 * 2**30
@@ -81,16 +79,16 @@ def run_mutations(
     readers = find_readers()
     names = [only] if only is not None else list(readers)
     tally = Tally(seed)
-    with tempfile.TemporaryDirectory(prefix="dagveil-mutate-") as folder, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="dagveil-mutate-") as folder:
         place = Path(folder)
         for name in names:
             (place / f"{name}.sample").write_bytes(readers[name].sample())
-        crew = stack.enter_context(_ReaderProcess(find_readers, place, seed))
-        for number in range(count):
-            name = names[number % len(names)]
+        work = partial(_read_mutated, find_readers, place, seed)
+        jobs = [(names[number % len(names)], number) for number in range(count)]
+        for (name, number), found in WorkerPool[tuple[str, int], tuple[str, str]](work, 1, seconds).do(jobs):
             if number % 50 == 0:
                 progress("mutated inputs", number, count)
-            outcome, where = crew.ask(name, number, seconds)
+            outcome, where = _name_loss(found, seconds) if isinstance(found, Lost) else found
             new = outcome in FAILURES and (name, outcome, where) not in tally.failures
             tally.note(name, number, outcome, where)
             if new and keep is not None:
@@ -116,69 +114,26 @@ def write_tally(tally: Tally, command: str) -> str:
     return "\n\n".join(parts)
 
 
-class _ReaderProcess:
-    """One process that reads inputs, made anew when it dies or hangs."""
-
-    def __init__(self, find_readers: Callable[[], Mapping[str, Reader]], folder: Path, seed: int) -> None:
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([find_readers.__module__])
-        self._work = (find_readers, folder, seed)
-        self._process: BaseProcess | None = None
-        self._pipe: Connection | None = None
-
-    def __enter__(self) -> _ReaderProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end()
-
-    def ask(self, name: str, number: int, seconds: float) -> tuple[str, str]:
-        """Return what became of one input, and where."""
-        if self._process is None or self._pipe is None:
-            self._pipe, theirs = self._context.Pipe()
-            self._process = self._context.Process(target=_serve, args=(theirs, *self._work), daemon=True)
-            self._process.start()
-            theirs.close()
-            self._pipe.recv()  # ready: what it imports is not the input's time
-        try:
-            self._pipe.send((name, number))
-            if not self._pipe.poll(seconds):
-                self._end()
-                return HUNG, f"more than {seconds:g} seconds"
-            outcome, where = self._pipe.recv()
-        except (EOFError, OSError):
-            self._process.join()
-            code = self._process.exitcode
-            self._end()
-            return CRASHED, f"exit code {code}"
-        return outcome, where
-
-    def _end(self) -> None:
-        if self._process is not None and self._pipe is not None:
-            self._process.kill()
-            self._process.join()
-            self._pipe.close()
-        self._process = self._pipe = None
+def _name_loss(lost: Lost, seconds: float) -> tuple[str, str]:
+    if lost.exit_code is None:
+        return HUNG, f"more than {seconds:g} seconds"
+    return CRASHED, f"exit code {lost.exit_code}"
 
 
-def _serve(pipe: Connection, find_readers: Callable[[], Mapping[str, Reader]], folder: Path, seed: int) -> None:
-    """Read inputs until the pipe ends."""
+def _read_mutated(
+    find_readers: Callable[[], Mapping[str, Reader]], folder: Path, seed: int, job: tuple[str, int]
+) -> tuple[str, str]:
+    """Return what became of one input, and where."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    readers = find_readers()
-    samples: dict[str, bytes] = {}
-    pipe.send("ready")
-    with contextlib.suppress(EOFError):
-        while True:
-            name, number = pipe.recv()
-            reader = readers[name]
-            if name not in samples:
-                samples[name] = (folder / f"{name}.sample").read_bytes()
-            source = folder / f"input{reader.suffix}"
-            source.write_bytes(reader.mutate(samples[name], random.Random(f"{seed} {name} {number}")))
-            pipe.send(_try(reader, source))
+    name, number = job
+    reader = find_readers()[name]
+    sample = (folder / f"{name}.sample").read_bytes()
+    source = folder / f"input{reader.suffix}"
+    source.write_bytes(reader.mutate(sample, random.Random(f"{seed} {name} {number}")))
+    return _try(reader, source)
 
 
 def _try(reader: Reader, source: Path) -> tuple[str, str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DagveilError, MethodError
@@ -18,7 +16,7 @@ from dagveil.methods.method import Method
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress, silent
-from dagveil.runs.run import check_reviewed, schema_knowledge
+from dagveil.runs.run import schema_knowledge
 
 AUTO_SEED = 1
 """The seed of every choice: public, so that anyone can repeat it."""
@@ -107,25 +105,6 @@ def choose_method(
         AUTO_MODELS,
         AUTO_SEED,
     )
-
-
-def resolve_method(
-    schema: Schema | str | Path,
-    epsilon: Amount,
-    delta: Amount,
-    *,
-    options: Mapping[str, Any] | None,
-    calibration: Calibration,
-    accept_draft: bool,
-    knowledge: Knowledge | None,
-    releasing_only: bool,
-    progress: Progress,
-) -> Choice:
-    """Choose the method of a run that was asked for `AUTO`."""
-    check_auto(bool(options), calibration)
-    schema = schema if isinstance(schema, Schema) else load_schema(schema)
-    check_reviewed(schema, accept_draft=accept_draft)
-    return choose_method(schema, epsilon, delta, knowledge=knowledge, releasing_only=releasing_only, progress=progress)
 
 
 def check_auto(has_options: bool, calibration: Calibration) -> None:

@@ -371,11 +371,6 @@ _DOCUMENT = Document(
 )
 
 
-def exploration_from_json(text: str | bytes) -> Exploration:
-    """Read an exploration back."""
-    return _DOCUMENT.read(text)
-
-
 def load_exploration(path: str | Path) -> Exploration:
     """Read an exploration from a file."""
-    return exploration_from_json(_DOCUMENT.load(path))
+    return _DOCUMENT.read(_DOCUMENT.load(path))

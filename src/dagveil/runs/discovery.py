@@ -33,7 +33,7 @@ from dagveil.runs.result import (
     now,
     summarise,
 )
-from dagveil.runs.run import RunOptions, open_run
+from dagveil.runs.run import RunOptions, check_reviewed, open_run
 from dagveil.runs.search import check_search, search_evidence
 from dagveil.search.confidence import MEANING, Shares
 from dagveil.search.settings import SearchSettings
@@ -239,17 +239,11 @@ def _resolve_method(
     choice = method if isinstance(method, Choice) else None
     if method == AUTO:
         # a choice rests on trial runs, so its module lies above this one
-        choice = import_module("dagveil.forecast.choose").resolve_method(
-            schema,
-            epsilon,
-            delta,
-            options=options,
-            calibration=calibration,
-            accept_draft=run.get("accept_draft", False),
-            knowledge=knowledge,
-            releasing_only=releasing_only,
-            progress=run.get("progress", silent),
-        )
+        forecast = import_module("dagveil.forecast.choose")
+        forecast.check_auto(bool(options), calibration)
+        check_reviewed(schema, accept_draft=run.get("accept_draft", False))
+        public = {"knowledge": knowledge, "releasing_only": releasing_only, "progress": run.get("progress", silent)}
+        choice = forecast.choose_method(schema, epsilon, delta, **public)
     return method_named(str(method) if choice is None else choice.method), choice
 
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -31,9 +31,10 @@ PATIENCE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A job that its process did not survive, and why."""
+    """A job that its process did not survive, and why: it took too long, or the process ended with this code."""
 
     reason: str
+    exit_code: int | None = field(default=None, compare=False)
 
 
 class _State(enum.Enum):
@@ -136,7 +137,8 @@ class WorkerPool(Generic[Job, Product]):
             product: Product = worker.pipe.recv()
         except (EOFError, OSError):
             worker.process.join(PATIENCE)
-            return Lost(f"the process ended with exit code {worker.process.exitcode}")
+            code = worker.process.exitcode
+            return Lost(f"the process ended with exit code {code}", code)
         worker.state, worker.job = _State.IDLE, None
         return product
 
