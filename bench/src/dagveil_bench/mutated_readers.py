@@ -77,7 +77,10 @@ def find_readers() -> dict[str, Reader]:
         "combined-evidence": document(lambda: _combined().to_json().encode(), _search, sealed=True),
         "result": document(lambda: _result().to_json().encode(), _show_result, sealed=True),
         "published-result": document(lambda: _published().to_json().encode(), _show_result, sealed=True),
-        "certificate": document(lambda: encode_certificate(_certificate()), _show_certificate),
+        "certificate": document(
+            lambda: encode_certificate(_certificate()),
+            lambda path: render_report(build_model(_shown_result(), load_certificate(path))),
+        ),
         "exploration": document(lambda: _exploration().to_json().encode(), _show_exploration),
         "dot": _graph_reader(".dot", Format.DOT, _GRAPH),
         "gml": _graph_reader(".gml", Format.GML, _GRAPH),
@@ -96,7 +99,12 @@ def find_readers() -> dict[str, Reader]:
         "feather": table(".feather", mutate_bytes, lambda rows, out: feather.write_feather(rows, out)),
         "arrow": table(".arrow", mutate_bytes, _write_stream),
         "records": Reader(".csv", _write_csv, mutate_lines, _randomise),
-        "json-records": Reader(".jsonl", _write_records, mutate_lines, _randomise),
+        "json-records": Reader(
+            ".jsonl",
+            lambda: b"".join(msgspec.json.encode(row) + b"\n" for row in _rows().to_pylist()),
+            mutate_lines,
+            _randomise,
+        ),
     }
 
 
@@ -147,10 +155,6 @@ def _write_csv() -> bytes:
 def _write_stream(rows: pa.Table, out: Any) -> None:
     with pa.ipc.new_file(out, rows.schema) as writer:
         writer.write_table(rows)
-
-
-def _write_records() -> bytes:
-    return b"\n".join(msgspec.json.encode(row) for row in _rows().to_pylist()) + b"\n"
 
 
 def _schema() -> Schema:
@@ -281,10 +285,6 @@ def _export(graph: Cpdag) -> None:
             write_graph(graph, form).encode()
         except DagveilError:
             continue  # not every format can hold every graph
-
-
-def _show_certificate(path: Path) -> None:
-    render_report(build_model(_shown_result(), load_certificate(path)))
 
 
 @cache

@@ -55,20 +55,10 @@ def _read_known(path: str, reading: Reading) -> Cpdag:
 
 
 def _summarise(found: Comparison) -> dict[str, object]:
-    return {
-        "skeleton_f1": found.skeleton.f1,
-        "skeleton_precision": found.skeleton.precision,
-        "skeleton_recall": found.skeleton.recall,
-        "shd": found.shd,
-        "marked_f1": found.marked_f1,
-        "arrow_precision": found.arrow_precision,
-        "arrow_recall": found.arrow_recall,
-        "same": found.same,
-        "only_here": found.only_here,
-        "only_there": found.only_there,
-        "turned": found.turned,
-        "marked": found.marked,
-    }
+    rates = {f"skeleton_{name}": getattr(found.skeleton, name) for name in ("f1", "precision", "recall")}
+    scores = ("shd", "marked_f1", "arrow_precision", "arrow_recall")
+    edges = ("same", "only_here", "only_there", "turned", "marked")
+    return rates | {name: getattr(found, name) for name in (*scores, *edges)}
 
 
 def _print(found: Comparison, known: str) -> None:

@@ -134,17 +134,14 @@ def print_exploration(found: Exploration) -> None:
     table.add_section()
     table.add_row(f"weakest {points[0].weakest.scale} seen", *(write_number(point.weakest.typical) for point in points))
     console.print(table)
-    for sentence in (*found.recommendation.words, *found.notes, *_describe_failures(found)):
-        console.print(clean_text(sentence))
-
-
-def _describe_failures(found: Exploration) -> list[str]:
-    return [
+    failures = [
         f"{curve.method} at epsilon {write_epsilon(point.epsilon)}: {point.failure}"
         for curve in found.curves
         for point in curve.points
         if point.failure is not None
     ]
+    for sentence in (*found.recommendation.words, *found.notes, *failures):
+        console.print(clean_text(sentence))
 
 
 @click.command(short_help="Fix what will be asked, and what it will cost, before any row is read.")

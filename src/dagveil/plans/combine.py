@@ -266,7 +266,7 @@ def _describe_sites(study: Study, parts: Sequence[Part]) -> list[str]:
 def _common_findings(loaded: Sequence[Evidence]) -> list[str]:
     """Return what all sites say, but for the noise of each and the names of the sites."""
     own = [{*describe_noise(item.releases, item.plan, item.schema.nominal_rows or 1)} for item in loaded]
-    sites = {line for item in loaded for line in _describe_sites_of(item)}
+    sites = {line for item in loaded if item.study is not None for line in _describe_sites(item.study, item.parts)}
     return [
         line
         for line in loaded[0].findings
@@ -274,7 +274,3 @@ def _common_findings(loaded: Sequence[Evidence]) -> list[str]:
         and not any(line in lines for lines in own)
         and line not in sites
     ]
-
-
-def _describe_sites_of(item: Evidence) -> list[str]:
-    return _describe_sites(item.study, item.parts) if item.study is not None else []

@@ -181,6 +181,7 @@ def find_bounds(
     kept = {name: search.kept for name, search in searches.items()}
     filled = {column.column: _fill(kept[column.column], column) for column in found}
     unresolved = tuple(name for name in searches if name not in filled)
+    dropped = [name for name in searches if declared.columns[name] != kept[name]]
     receipt = prepared.receipt(curator.events)
     named = " (named by hand, whatever a draft of the schema took them for)" if by_hand else ""
     facts = (f"the names of {len(searches)} numeric columns{named}, where their search starts, and powers of two",)
@@ -190,10 +191,7 @@ def find_bounds(
         columns=found,
         unresolved=unresolved,
         threshold=threshold,
-        findings=(
-            *_describe_findings(found, filled, unresolved, threshold),
-            *_describe_dropped([name for name in searches if declared.columns[name] != kept[name]], trusted),
-        ),
+        findings=tuple(_describe_findings(found, filled, unresolved, threshold, () if trusted else dropped)),
         releases=releases,
         receipt=msgspec.structs.replace(receipt, public_facts=facts + rows),
     )
@@ -297,10 +295,6 @@ def _check_hope(schema: Schema, threshold: float, budget: Budget) -> None:
         )
 
 
-def _check(schema: Schema, knowledge: Knowledge) -> None:
-    """Take every schema that the stage makes for itself."""
-
-
 def _fill(kept: Numeric, found: ColumnBounds) -> Numeric:
     """Put what was found where nothing is declared; bounds are widened to hold the numbers that are."""
     edges = kept.bins if isinstance(kept.bins, tuple) else ()
@@ -314,7 +308,11 @@ def _fill(kept: Numeric, found: ColumnBounds) -> Numeric:
 
 
 def _describe_findings(
-    found: Sequence[ColumnBounds], filled: Mapping[str, Numeric], unresolved: Sequence[str], threshold: float
+    found: Sequence[ColumnBounds],
+    filled: Mapping[str, Numeric],
+    unresolved: Sequence[str],
+    threshold: float,
+    dropped: Sequence[str],
 ) -> Iterator[str]:
     yield f"Cells with fewer than {_say_rows(threshold)} count as empty; what lies there beyond the bounds is clipped."
     if beyond := [column.column for column in found if column.beyond]:
@@ -332,13 +330,10 @@ def _describe_findings(
             f"Nothing stood out from the noise within 2^{EXPONENTS[-1]} of where the search starts, in "
             f"{_list_names(unresolved)}: no bounds were found. Declare them, or search again with a larger epsilon."
         )
-
-
-def _describe_dropped(names: Sequence[str], trusted: bool) -> Iterator[str]:
-    if names and not trusted:
+    if dropped:
         yield (
             "The schema is unreviewed, so bounds, bins, center, spread and missing that it had were not used, and are "
-            f"gone, of {_list_names(names)}."
+            f"gone, of {_list_names(dropped)}."
         )
 
 
@@ -359,6 +354,6 @@ STAGE: Final = Method(
     "one release",
     BoundsSettings,
     choose_accounting,
-    _check,
+    check=lambda schema, knowledge: None,  # it takes every schema that it makes for itself
 )
 """The stage as the ledger knows it. It finds no graph, so it is not among the methods to choose from."""

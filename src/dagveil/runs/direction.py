@@ -10,7 +10,7 @@ import enum
 import math
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Final, Literal, Unpack
 
 import msgspec
 import numpy as np
@@ -26,12 +26,12 @@ from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage, independence_from
 from dagveil.evidence.questions import Questions
 from dagveil.files import encode_json
-from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods.method import Method
 from dagveil.methods.pcd import Bandwidth, RegressionRule, Rows, count_slots, default_penalty
 from dagveil.methods.regressions import ReleasedFunctions, functions_from_table
 from dagveil.privacy.budget import Amount, Budget
-from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.receipt import Receipt
 from dagveil.privacy.release import NoisyCounts
@@ -67,8 +67,6 @@ MEANING = (
     "Confidence counts noise, and that additive noise models were right on 63 % of real pairs whose cause is known: it "
     "never exceeds that. Half means that nothing was learned."
 )
-
-_KUSNER = "Kusner, Sun, Sridharan and Weinberger, Private causal inference, AISTATS 2016"
 
 
 class Score(enum.Enum):
@@ -191,9 +189,8 @@ def find_direction(
     rows = choose_engine(source, run.get("engine", Engine.AUTO), run.get("memory_limit"))
     if rows.is_open:
         raise MethodError("a direction is found from rows, not from an open table; give the path, frame or array")
-    method = _as_method()
     narrow = _narrow(full, x, y)
-    with open_run(rows, narrow, Budget.of(epsilon, delta), method, settings, knowledge=NO_KNOWLEDGE, run=run) as (
+    with open_run(rows, narrow, Budget.of(epsilon, delta), QUESTION, settings, knowledge=NO_KNOWLEDGE, run=run) as (
         prepared,
         curator,
     ):
@@ -386,18 +383,16 @@ def _narrow(schema: Schema, x: str, y: str) -> Schema:
     return msgspec.structs.replace(schema, columns=columns, tiers=(), forbidden=(), required=())
 
 
-def _account(budget: Budget, schema: Schema, settings: DirectionSettings, knowledge: Knowledge) -> Filter:
-    """Plain addition: two or three Laplace events are cheapest that way."""
-    return PureFilter(budget)
-
-
-def _check_nothing(schema: Schema, knowledge: Knowledge) -> None:
-    """Columns were checked by name already."""
-
-
-def _as_method() -> Method:
-    """Describe this question as runs and ledgers know methods."""
-    title = "which of two numeric columns is the cause"
-    return Method(
-        "direction", title, _KUSNER, "two numeric columns", "two releases", DirectionSettings, _account, _check_nothing
-    )
+QUESTION: Final = Method(
+    "direction",
+    "which of two numeric columns is the cause",
+    "Kusner, Sun, Sridharan and Weinberger, Private causal inference, AISTATS 2016",
+    "two numeric columns",
+    "two releases",
+    DirectionSettings,
+    accounting=lambda budget, schema, settings, knowledge: PureFilter(
+        budget
+    ),  # cheapest for two or three Laplace events
+    check=lambda schema, knowledge: None,  # columns were checked by name already
+)
+"""The question as runs and ledgers know methods."""

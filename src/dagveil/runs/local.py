@@ -134,7 +134,10 @@ def discover_reports(
     progress("searching", 1, 1)
     drawn, misses = assemble_graph(graph, shares, knowledge), near_misses(graph, shares, found)
     findings = [] if sight is Sight.AWARE else [BLIND]
-    findings.append(_describe_reports(protocol, len(collected.codes)))
+    findings.append(
+        f"{len(collected.codes)} reports, {protocol.mechanism.value} noise, {protocol.form.value}: a report is the "
+        f"true record with probability {protocol.channel.truth():.3g}."
+    )
     if replaced:
         findings.append("The search used this background knowledge in place of the schema's; it is public.")
     return Result(
@@ -251,10 +254,3 @@ def local_receipt(protocol: Protocol, collected: Collected, knowledge: Knowledge
 def _search_reports(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
     assert isinstance(tests, ReportEvidence | LinearReportEvidence)
     return greedy_equivalence_search(report_score(tests), tests.columns, knowledge)
-
-
-def _describe_reports(protocol: Protocol, n_reports: int) -> str:
-    return (
-        f"{n_reports} reports, {protocol.mechanism.value} noise, {protocol.form.value}: a report is the true record "
-        f"with probability {protocol.channel.truth():.3g}."
-    )

@@ -212,28 +212,7 @@ def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> r
             words.append(f"No plan can be fixed beforehand: {error}.")
     work = work_of_run(schema, chosen, accounting, settings, knowledge, redraws=redraws)
     cost = estimate_cost(work, load_speed()[0]) if plan is None else _add_costs(plan, redraws)
-    stages = [] if plan is None else _show_stages(plan)
-    return responses.PlanFacts(
-        method=method,
-        epsilon=str(budget.epsilon),
-        delta=str(budget.delta),
-        questions=None if plan is None else sum(stage.tables for stage in stages),
-        noise="not known beforehand" if plan is None else plan.noise.value,
-        stages=stages,
-        steps=[
-            responses.PlannedStep(step=step.name, time=_describe_time(step.seconds), memory=describe_bytes(step.memory))
-            for step in cost.steps
-        ],
-        words=words,
-    )
-
-
-def _describe_time(seconds: float) -> str:
-    return describe_seconds(seconds) if seconds >= SHORTEST else f"under {describe_seconds(SHORTEST)}"
-
-
-def _show_stages(plan: MeasurementPlan) -> list[responses.PlannedStage]:
-    return [
+    stages = [
         responses.PlannedStage(
             stage=stage.stage,
             share=float(stage.share),
@@ -242,8 +221,26 @@ def _show_stages(plan: MeasurementPlan) -> list[responses.PlannedStage]:
             noise=stage.noise,
             why=ask.why,
         )
-        for stage, ask in zip(forecast_plan(plan), plan.asks, strict=True)
+        for stage, ask in (() if plan is None else zip(forecast_plan(plan), plan.asks, strict=True))
     ]
+    shortest = f"under {describe_seconds(SHORTEST)}"
+    return responses.PlanFacts(
+        method=method,
+        epsilon=str(budget.epsilon),
+        delta=str(budget.delta),
+        questions=None if plan is None else sum(stage.tables for stage in stages),
+        noise="not known beforehand" if plan is None else plan.noise.value,
+        stages=stages,
+        steps=[
+            responses.PlannedStep(
+                step=step.name,
+                time=describe_seconds(step.seconds) if step.seconds >= SHORTEST else shortest,
+                memory=describe_bytes(step.memory),
+            )
+            for step in cost.steps
+        ],
+        words=words,
+    )
 
 
 def _add_costs(plan: MeasurementPlan, redraws: int) -> Cost:

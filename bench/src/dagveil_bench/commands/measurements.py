@@ -272,8 +272,9 @@ def wide(levels: str, numbers: str, rows: str, epsilons: str, methods: str, seed
     cases = [
         WideCase(kind, columns, n_rows, epsilon, seed, method)
         for kind, text in ((WideKind.LEVELS, levels), (WideKind.NUMBERS, numbers))
+        if text.strip() != "none"
         for epsilon, n_rows, columns, method in product(
-            read_numbers(epsilons), _read_sizes(rows, 1), _read_widths(text), _read_methods(methods)
+            read_numbers(epsilons), _read_sizes(rows, 1), _read_sizes(text, 2), _read_methods(methods)
         )
     ]
     if not cases:
@@ -420,10 +421,6 @@ def _read_methods(text: str) -> list[str]:
     if unknown := [name for name in names if name not in WIDE_METHODS]:
         raise click.UsageError(f"--method {', '.join(unknown)}: choose from {_METHODS_TOLD}")
     return list(dict.fromkeys(names))
-
-
-def _read_widths(text: str) -> list[int]:
-    return [] if text.strip() == "none" else _read_sizes(text, 2)
 
 
 def _read_sizes(text: str, least: int) -> list[int]:

@@ -65,7 +65,8 @@ def join_arcs(
             )
     directed = frozenset(arc for arc in kinds if frozenset(arc) not in undirected)
     if family is None:
-        family = "cpdag" if undirected or _has_cycle(names, directed) else "dag"
+        acyclic = not undirected and sort_topologically(names, check_arcs(names, directed)) is not None
+        family = "dag" if acyclic else "cpdag"
     if family == "dag" and not undirected:
         return Dag(names, directed)
     if family == "cpdag":
@@ -90,10 +91,6 @@ def simplify(mixed: MixedGraph) -> Dag | Cpdag | MixedGraph:
             case _:
                 return mixed
     return join_arcs(mixed.nodes, arcs)
-
-
-def _has_cycle(names: tuple[str, ...], directed: frozenset[Arc]) -> bool:
-    return sort_topologically(names, check_arcs(names, directed)) is None
 
 
 def import_package(module: str) -> Any:
