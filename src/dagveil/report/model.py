@@ -18,17 +18,7 @@ from dagveil.report import guarantee
 from dagveil.report.audit_section import Attempts, describe_attempts
 from dagveil.report.formatting import write_count, write_delta, write_epsilon, write_part, write_plural, write_share
 from dagveil.report.snippets import Snippet, write_snippets
-from dagveil.runs.result import (
-    RESULT_VERSION,
-    SOLID,
-    ChangedEdge,
-    Confidence,
-    NearMiss,
-    Result,
-    ResultEdge,
-    ResultGraph,
-    Variation,
-)
+from dagveil.runs import result as results
 
 if TYPE_CHECKING:
     from dagveil.audit.certificate import Certificate
@@ -122,7 +112,7 @@ class Thresholds:
 class ReportModel:
     """The page as data; the drawing and the card are made from it too."""
 
-    result: Result
+    result: results.Result
     title: str
     standing: guarantee.Standing
     alarms: tuple[guarantee.Alarm, ...]
@@ -148,7 +138,7 @@ class ReportModel:
     joins: tuple[str, ...] = JOINS
 
 
-def build_model(result: Result, certificate: Certificate | None = None) -> ReportModel:
+def build_model(result: results.Result, certificate: Certificate | None = None) -> ReportModel:
     """Build the page of a result.
 
     The same result gives the same page, byte for byte. Without a certificate the section about an audit is left out.
@@ -189,7 +179,7 @@ def build_model(result: Result, certificate: Certificate | None = None) -> Repor
     )
 
 
-def _list_facts(result: Result) -> tuple[tuple[str, str], ...]:
+def _list_facts(result: results.Result) -> tuple[tuple[str, str], ...]:
     receipt = result.receipt
     return (
         ("epsilon", write_epsilon(Fraction(receipt.epsilon))),
@@ -204,8 +194,8 @@ def _list_facts(result: Result) -> tuple[tuple[str, str], ...]:
 
 def _describe_first(
     summary: Sequence[str],
-    graph: ResultGraph,
-    doubtful: Sequence[NearMiss],
+    graph: results.ResultGraph,
+    doubtful: Sequence[results.NearMiss],
     promise: guarantee.Promise,
     standing: guarantee.Standing,
     receipt: Receipt,
@@ -221,10 +211,10 @@ def _describe_first(
     )
 
 
-def _describe_doubts(graph: ResultGraph, doubtful: Sequence[NearMiss]) -> str:
+def _describe_doubts(graph: results.ResultGraph, doubtful: Sequence[results.NearMiss]) -> str:
     if graph.edges and all(edge.confidence is None for edge in graph.edges):
         return "Not known: nothing was redrawn, so no edge has a confidence."
-    weak = [edge for edge in graph.edges if edge.confidence is not None and edge.confidence < SOLID]
+    weak = [edge for edge in graph.edges if edge.confidence is not None and edge.confidence < results.SOLID]
     told = []
     if weak:
         told.append(f"Drawn on weak evidence: {_name_with_shares(weak)}.")
@@ -235,21 +225,23 @@ def _describe_doubts(graph: ResultGraph, doubtful: Sequence[NearMiss]) -> str:
         return " ".join(told)
     if not graph.edges:
         return "No edge was found at all."
-    return f"None: every edge came back in at least {write_share(SOLID)} of redraws."
+    return f"None: every edge came back in at least {write_share(results.SOLID)} of redraws."
 
 
-def _name_with_shares(edges: Sequence[ResultEdge | NearMiss]) -> str:
+def _name_with_shares(edges: Sequence[results.ResultEdge | results.NearMiss]) -> str:
     words = [f"{_write_edge(edge)} ({write_share(edge.confidence)})" for edge in _sort_weakest(edges)]
     return _shorten(words, EDGES_IN_SENTENCE)
 
 
-def _sort_weakest(edges: Sequence[ResultEdge | NearMiss]) -> list[ResultEdge | NearMiss]:
+def _sort_weakest(
+    edges: Sequence[results.ResultEdge | results.NearMiss],
+) -> list[results.ResultEdge | results.NearMiss]:
     """Put the least confident first."""
     return sorted(edges, key=lambda edge: (edge.confidence or 0.0, edge.source, edge.target))
 
 
-def _write_edge(edge: ResultEdge | NearMiss) -> str:
-    return f"{edge.source} {edge.sign if isinstance(edge, ResultEdge) else '—'} {edge.target}"
+def _write_edge(edge: results.ResultEdge | results.NearMiss) -> str:
+    return f"{edge.source} {edge.sign if isinstance(edge, results.ResultEdge) else '—'} {edge.target}"
 
 
 def _shorten(words: Sequence[str], most: int) -> str:
@@ -267,14 +259,14 @@ def _describe_whom(promise: guarantee.Promise, standing: guarantee.Standing, rec
     return " ".join((*whom, f"At epsilon {epsilon}, delta {delta}; the promise in full stands below."))
 
 
-def _describe_confidence(confidence: Confidence) -> str:
+def _describe_confidence(confidence: results.Confidence) -> str:
     if not confidence.redraws:
         return "Nothing was redrawn, so no confidence is known."
     words = f"Confidence comes from {write_plural(confidence.redraws, 'redraw')}"
     return f"{words}: {confidence.meaning}." if confidence.meaning else f"{words}."
 
 
-def _list_edges(graph: ResultGraph) -> tuple[EdgeRow, ...]:
+def _list_edges(graph: results.ResultGraph) -> tuple[EdgeRow, ...]:
     rows = []
     for edge in sorted(graph.edges, key=lambda edge: (-(edge.confidence or 0), edge.source, edge.target)):
         meaning = "directed to" if edge.kind == "directed" else "joined to, direction open"
@@ -285,7 +277,7 @@ def _list_edges(graph: ResultGraph) -> tuple[EdgeRow, ...]:
     return tuple(rows)
 
 
-def _list_miss(miss: NearMiss, graph: ResultGraph) -> EdgeRow:
+def _list_miss(miss: results.NearMiss, graph: results.ResultGraph) -> EdgeRow:
     sign, meaning = ("—?", "doubtful edge with") if miss.found else ("···", "near miss with")
     ends = graph.nodes.index(miss.source), graph.nodes.index(miss.target)
     return EdgeRow(miss.source, sign, meaning, miss.target, _bar(miss.confidence), ends)
@@ -295,7 +287,7 @@ def _bar(share: float | None) -> Bar:
     return Bar(None if share is None else round(100 * share, 2), write_share(share))
 
 
-def _find_thresholds(result: Result) -> Thresholds:
+def _find_thresholds(result: results.Result) -> Thresholds:
     """Tell what would change at neighbouring thresholds: of the confidence shown, and of the levels of the search."""
     settings = result.method.settings
     shifts = tuple(_describe_shift(variation, settings.get(variation.setting)) for variation in result.variations)
@@ -306,7 +298,7 @@ def _find_thresholds(result: Result) -> Thresholds:
     return Thresholds(_list_cuts(result.graph), shifts, reason)
 
 
-def _list_cuts(graph: ResultGraph) -> tuple[Cut, ...]:
+def _list_cuts(graph: results.ResultGraph) -> tuple[Cut, ...]:
     known = _sort_weakest([edge for edge in graph.edges if edge.confidence is not None])
     cuts = []
     for least in CUTS if known else ():
@@ -316,16 +308,16 @@ def _list_cuts(graph: ResultGraph) -> tuple[Cut, ...]:
     return tuple(cuts)
 
 
-def _describe_shift(variation: Variation, was: Any) -> Shift:
+def _describe_shift(variation: results.Variation, was: Any) -> Shift:
     what = _LEVELS[variation.setting].format(now=variation.value, was=f"{was:g}" if isinstance(was, float) else "–")
     told = [_describe_change(change) for change in variation.changes]
     return Shift(what, _shorten(told, EDGES_IN_CELL) or "nothing changes")
 
 
-def _describe_change(change: ChangedEdge) -> str:
+def _describe_change(change: results.ChangedEdge) -> str:
     """Tell one change.
 
-    >>> _describe_change(ChangedEdge("a", "b", "none", "directed"))
+    >>> _describe_change(results.ChangedEdge("a", "b", "none", "directed"))
     'new: a → b'
     """
     before, after = (
@@ -359,7 +351,7 @@ def _list_columns(columns: dict[str, dict[str, Any]]) -> tuple[tuple[str, str], 
     return tuple(rows)
 
 
-def _list_receipt(result: Result) -> tuple[tuple[str, str], ...]:
+def _list_receipt(result: results.Result) -> tuple[tuple[str, str], ...]:
     """All fields of the receipt that are one value, then the schema's digest and review."""
     # who is trusted and who brings the method stands among the facts
     apart = ("events", "public_facts", "warnings", "trust", "plugin")
@@ -368,7 +360,7 @@ def _list_receipt(result: Result) -> tuple[tuple[str, str], ...]:
         *((name.replace("_", " "), _as_text(getattr(result.receipt, name))) for name in names),
         ("schema digest", result.schema.digest),
         ("schema reviewed", "yes" if result.schema.reviewed else "no"),
-        ("result format", f"dagveil-result, version {RESULT_VERSION}, written {result.created}"),
+        ("result format", f"dagveil-result, version {results.RESULT_VERSION}, written {result.created}"),
     )
 
 

@@ -390,9 +390,8 @@ QUESTION: Final = Method(
     "two numeric columns",
     "two releases",
     DirectionSettings,
-    accounting=lambda budget, schema, settings, knowledge: PureFilter(
-        budget
-    ),  # cheapest for two or three Laplace events
+    # two or three Laplace events are cheapest by plain addition
+    accounting=lambda budget, schema, settings, knowledge: PureFilter(budget),
     check=lambda schema, knowledge: None,  # columns were checked by name already
 )
 """The question as runs and ledgers know methods."""

@@ -21,18 +21,7 @@ from dagveil.papers.publication import PublishedAccess, read_settings, require_r
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent
-from dagveil.runs.result import (
-    RESULT_VERSION,
-    Confidence,
-    MethodUsed,
-    Reported,
-    Result,
-    Unanswered,
-    assemble_graph,
-    describe_knowledge,
-    now,
-    summarise,
-)
+from dagveil.runs import result as results
 from dagveil.runs.run import RunOptions, check_reviewed, open_run
 from dagveil.runs.search import check_search, search_evidence
 from dagveil.search.confidence import MEANING, Shares
@@ -97,7 +86,7 @@ def measure_source(
         format="dagveil-evidence",
         version=EVIDENCE_VERSION,
         software=__version__,
-        created=now(),
+        created=results.now(),
         method=chosen.name,
         schema=schema,
         plan=measured.plan,
@@ -120,7 +109,7 @@ def discover(
     settings: SearchSettings | None = None,
     knowledge: Knowledge | None = None,
     **run: Unpack[RunOptions],
-) -> Result:
+) -> results.Result:
     """Discover the causal graph of a table under differential privacy.
 
     Parameters beyond those of `measure_source` and `search_evidence`:
@@ -189,7 +178,7 @@ def _ask(
     knowledge: Knowledge | None,
     choice: Choice | None,
     run: RunOptions,
-) -> Result:
+) -> results.Result:
     """Run a method that asks adaptively, or any method as published."""
     progress = run.get("progress", silent)
     with open_run(
@@ -204,22 +193,22 @@ def _ask(
             asked = method.ask(curator, prepared.knowledge, settings, progress)
         else:
             raise MethodError(f"{method.name} has no {calibration.value} calibration")
-    return Result(
+    return results.Result(
         format="dagveil-result",
-        version=RESULT_VERSION,
+        version=results.RESULT_VERSION,
         software=__version__,
-        created=now(),
-        method=MethodUsed(method.name, calibration.value, msgspec.json.decode(msgspec.json.encode(settings))),
-        graph=assemble_graph(asked.graph, Shares.none(), prepared.knowledge),
+        created=results.now(),
+        method=results.MethodUsed(method.name, calibration.value, msgspec.json.decode(msgspec.json.encode(settings))),
+        graph=results.assemble_graph(asked.graph, Shares.none(), prepared.knowledge),
         near_misses=(),
-        confidence=Confidence(0, MEANING),
-        schema=summarise(schema),
+        confidence=results.Confidence(0, MEANING),
+        schema=results.summarise(schema),
         plan=asked.plan,
-        findings=(*_describe_choice(choice), *asked.findings, *describe_knowledge(prepared.knowledge)),
+        findings=(*_describe_choice(choice), *asked.findings, *results.describe_knowledge(prepared.knowledge)),
         receipt=prepared.receipt(curator.events),
         questions=asked.questions,
-        unanswered=tuple(Unanswered(*edge) for edge in asked.unanswered),
-        reported=None if asked.reported is None else Reported(*asked.reported),
+        unanswered=tuple(results.Unanswered(*edge) for edge in asked.unanswered),
+        reported=None if asked.reported is None else results.Reported(*asked.reported),
         choice=choice,
     )
 

@@ -28,18 +28,7 @@ from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.receipt import SEEDED, Calibration, Receipt, Trust
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress, silent
-from dagveil.runs.result import (
-    RESULT_VERSION,
-    Confidence,
-    MethodUsed,
-    Result,
-    assemble_graph,
-    describe_knowledge,
-    describe_solidity,
-    near_misses,
-    now,
-    summarise,
-)
+from dagveil.runs import result as results
 from dagveil.runs.run import schema_knowledge
 from dagveil.runs.search import search_by, vary_levels
 from dagveil.search.confidence import agree, redraw_graphs
@@ -87,7 +76,7 @@ def discover_reports(
     sight: Sight = Sight.AWARE,
     knowledge: Knowledge | None = None,
     progress: Progress = silent,
-) -> Result:
+) -> results.Result:
     """Discover the causal graph behind randomised reports. It costs nothing: every report has been paid for.
 
     Parameters
@@ -132,7 +121,7 @@ def discover_reports(
 
     variations = vary_levels(found, skeleton_settings, search_at, progress) if settings.redraws else ()
     progress("searching", 1, 1)
-    drawn, misses = assemble_graph(graph, shares, knowledge), near_misses(graph, shares, found)
+    drawn, misses = results.assemble_graph(graph, shares, knowledge), results.near_misses(graph, shares, found)
     findings = [] if sight is Sight.AWARE else [BLIND]
     findings.append(
         f"{len(collected.codes)} reports, {protocol.mechanism.value} noise, {protocol.form.value}: a report is the "
@@ -140,12 +129,12 @@ def discover_reports(
     )
     if replaced:
         findings.append("The search used this background knowledge in place of the schema's; it is public.")
-    return Result(
+    return results.Result(
         format="dagveil-result",
-        version=RESULT_VERSION,
+        version=results.RESULT_VERSION,
         software=__version__,
-        created=now(),
-        method=MethodUsed(
+        created=results.now(),
+        method=results.MethodUsed(
             name="local" if sight is Sight.AWARE else "local, blind",
             calibration=Calibration.SOUND.value,
             settings={
@@ -162,14 +151,14 @@ def discover_reports(
         ),
         graph=drawn,
         near_misses=misses,
-        confidence=Confidence(shares.redraws, MEANING),
-        schema=summarise(protocol.schema),
+        confidence=results.Confidence(shares.redraws, MEANING),
+        schema=results.summarise(protocol.schema),
         plan=(),
-        findings=(*findings, *describe_knowledge(knowledge)),
+        findings=(*findings, *results.describe_knowledge(knowledge)),
         receipt=local_receipt(protocol, collected, knowledge),
         variations=variations,
         false_edges=false_edges,
-        summary=describe_solidity(drawn, misses, false_edges, None),
+        summary=results.describe_solidity(drawn, misses, false_edges, None),
     )
 
 

@@ -29,21 +29,7 @@ from dagveil.methods.catalogue import METHODS
 from dagveil.methods.measure import is_numeric, search_defaults
 from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
-from dagveil.runs.result import (
-    RESULT_VERSION,
-    ChangedEdge,
-    Confidence,
-    Join,
-    MethodUsed,
-    Result,
-    Variation,
-    assemble_graph,
-    describe_knowledge,
-    describe_solidity,
-    near_misses,
-    now,
-    summarise,
-)
+from dagveil.runs import result as results
 from dagveil.runs.run import schema_knowledge
 from dagveil.search.confidence import MEANING, Shares, agree, find_alternatives, redraw_graphs
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
@@ -69,19 +55,19 @@ _LEVELS: Final[tuple[Literal["marginal_level", "conditional_level"], ...]] = ("m
 
 def vary_levels(
     graph: Cpdag, settings: SkeletonSettings, search: Callable[[SkeletonSettings], Cpdag], progress: Progress
-) -> tuple[Variation, ...]:
+) -> tuple[results.Variation, ...]:
     """Search again at neighbouring levels, and tell what differs from the graph."""
     steps = [(name, factor * getattr(settings, name)) for name in _LEVELS for factor in FACTORS]
     steps = [(name, float(f"{value:.6g}")) for name, value in steps if value <= MOST_LEVEL]
     variations = []
     for done, (name, value) in enumerate(steps, start=1):
         other = search(replace(settings, **{name: value}))
-        variations.append(Variation(name, value, compare_graphs(graph, other)))
+        variations.append(results.Variation(name, value, compare_graphs(graph, other)))
         progress("searching at neighbouring levels", done, len(steps))
     return tuple(variations)
 
 
-def compare_graphs(before: Cpdag, after: Cpdag) -> tuple[ChangedEdge, ...]:
+def compare_graphs(before: Cpdag, after: Cpdag) -> tuple[results.ChangedEdge, ...]:
     """List the pairs that two graphs join differently.
 
     >>> empty = Cpdag.empty(("a", "b"))
@@ -92,11 +78,11 @@ def compare_graphs(before: Cpdag, after: Cpdag) -> tuple[ChangedEdge, ...]:
     for source, target in sorted(tuple(sorted(pair)) for pair in before.skeleton() | after.skeleton()):
         was, is_now = _join(before, source, target), _join(after, source, target)
         if was != is_now:
-            changes.append(ChangedEdge(source, target, was, is_now))
+            changes.append(results.ChangedEdge(source, target, was, is_now))
     return tuple(changes)
 
 
-def _join(graph: Cpdag, source: str, target: str) -> Join:
+def _join(graph: Cpdag, source: str, target: str) -> results.Join:
     if (source, target) in graph.directed:
         return "directed"
     if (target, source) in graph.directed:
@@ -110,7 +96,7 @@ def search_evidence(
     *,
     knowledge: Knowledge | None = None,
     progress: Progress = silent,
-) -> Result:
+) -> results.Result:
     """Search released evidence for a graph: free, as often as one likes, without the rows.
 
     Parameters
@@ -132,7 +118,7 @@ def search_evidence(
     if knowledge is not None and knowledge != schema_knowledge(schema):
         findings = (*findings, "The search used this background knowledge in place of the schema's; it is public.")
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
-    findings = (*findings, *describe_knowledge(knowledge))
+    findings = (*findings, *results.describe_knowledge(knowledge))
     knowledge.check(tuple(schema.columns))
     with _computing():
         return _search(evidence, settings, knowledge, findings, progress)
@@ -154,13 +140,13 @@ def _computing() -> Iterator[None]:
 
 def _search(
     evidence: Evidence, settings: SearchSettings, knowledge: Knowledge, findings: tuple[str, ...], progress: Progress
-) -> Result:
+) -> results.Result:
     schema = evidence.schema
     columns = tuple(schema.columns)
     rule = settings.search or (METHODS[evidence.method].search if evidence.method in METHODS else SearchRule.TESTS)
     tests = evidence.independence()
     progress("searching", 0, 1)
-    variations: tuple[Variation, ...] = ()
+    variations: tuple[results.Variation, ...] = ()
     if tests is None:
         skeleton_settings = settings.skeleton(SkeletonSettings())
         found = graph = knowledge.orient(Cpdag.empty(columns))
@@ -185,13 +171,14 @@ def _search(
 
             variations = vary_levels(found, skeleton_settings, search_at, progress)
     progress("searching", 1, 1)
-    drawn, misses = assemble_graph(graph, shares, knowledge), near_misses(graph, shares, found, explained)
-    return Result(
+    drawn = results.assemble_graph(graph, shares, knowledge)
+    misses = results.near_misses(graph, shares, found, explained)
+    return results.Result(
         format="dagveil-result",
-        version=RESULT_VERSION,
+        version=results.RESULT_VERSION,
         software=__version__,
-        created=now(),
-        method=MethodUsed(
+        created=results.now(),
+        method=results.MethodUsed(
             name=evidence.method,
             calibration=evidence.receipt.calibration.value,
             settings={
@@ -203,8 +190,8 @@ def _search(
         ),
         graph=drawn,
         near_misses=misses,
-        confidence=Confidence(shares.redraws, MEANING),
-        schema=summarise(schema),
+        confidence=results.Confidence(shares.redraws, MEANING),
+        schema=results.summarise(schema),
         plan=evidence.plan,
         findings=findings,
         receipt=evidence.receipt,
@@ -212,7 +199,7 @@ def _search(
         parts=evidence.parts if len(evidence.parts) > 1 else (),
         choice=evidence.choice,
         false_edges=false_edges,
-        summary=describe_solidity(
+        summary=results.describe_solidity(
             drawn, misses, false_edges, _visible(tests, skeleton_settings), find_alternatives(graph, shares)
         ),
     )

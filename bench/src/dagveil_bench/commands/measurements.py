@@ -17,6 +17,7 @@ from dagveil.data.schema import load_schema
 from dagveil.examples.networks import load_network
 from dagveil.runs.machine_speed import measure_speed
 from dagveil.search.score.acyclicity import Acyclicity
+from dagveil_bench import wide as wide_tables
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, workers_option
 from dagveil_bench.kernel_speed import compare, compare_graphs, kernel_speed_page
 from dagveil_bench.mutated import run_mutations, write_tally
@@ -31,22 +32,11 @@ from dagveil_bench.speed_history import append_entry, describe_changes, list_rat
 from dagveil_bench.trust import CONTENDERS, EPSILONS, read_contender, run_trust
 from dagveil_bench.trust_page import trust_page
 from dagveil_bench.trust_tables import TABLES, TrustTable, load_table, read_table
-from dagveil_bench.wide import (
-    WIDE_METHODS,
-    Sizes,
-    WideCase,
-    WideKind,
-    draw_growth,
-    growth_page,
-    measure_growth,
-    run_wide,
-    wide_page,
-)
 
 Chosen = TypeVar("Chosen")
 FC = TypeVar("FC", bound=Callable[..., Any])
 
-_METHODS_TOLD = ", ".join(WIDE_METHODS)
+_METHODS_TOLD = ", ".join(wide_tables.WIDE_METHODS)
 
 QUICK_RUNS = 5
 QUICK_EPSILONS = "1"
@@ -270,8 +260,8 @@ def wide(levels: str, numbers: str, rows: str, epsilons: str, methods: str, seed
     Write none for a kind of columns to leave it out.
     """
     cases = [
-        WideCase(kind, columns, n_rows, epsilon, seed, method)
-        for kind, text in ((WideKind.LEVELS, levels), (WideKind.NUMBERS, numbers))
+        wide_tables.WideCase(kind, columns, n_rows, epsilon, seed, method)
+        for kind, text in ((wide_tables.WideKind.LEVELS, levels), (wide_tables.WideKind.NUMBERS, numbers))
         if text.strip() != "none"
         for epsilon, n_rows, columns, method in product(
             read_numbers(epsilons), _read_sizes(rows, 1), _read_sizes(text, 2), _read_methods(methods)
@@ -280,8 +270,8 @@ def wide(levels: str, numbers: str, rows: str, epsilons: str, methods: str, seed
     if not cases:
         raise click.UsageError("both kinds of columns are left out; give --levels or --numbers")
     with show_progress() as progress:
-        runs = run_wide(cases, progress)
-    publish(wide_page(runs, command_line()), output)
+        runs = wide_tables.run_wide(cases, progress)
+    publish(wide_tables.wide_page(runs, command_line()), output)
 
 
 @bench.command(short_help="Fit how time grows with rows, columns and levels.")
@@ -296,14 +286,14 @@ def growth(rows: str, columns: str, levels: str, tries: int, plot: str | None, o
 
     The other sizes stay at the second number of their lists.
     """
-    sizes = Sizes(*(tuple(_read_sizes(text, 2)) for text in (rows, columns, levels)))
+    sizes = wide_tables.Sizes(*(tuple(_read_sizes(text, 2)) for text in (rows, columns, levels)))
     if plot:
         check_writable(Path(plot))
     with show_progress() as progress:
-        points = measure_growth(sizes, tries, progress)
+        points = wide_tables.measure_growth(sizes, tries, progress)
     if plot:
-        draw_growth(points, plot)
-    publish(growth_page(points, sizes, command_line()), output)
+        wide_tables.draw_growth(points, plot)
+    publish(wide_tables.growth_page(points, sizes, command_line()), output)
 
 
 @bench.command(short_help="Read damaged and hostile inputs of every kind.")
@@ -418,7 +408,7 @@ def _choose(name: str, choices: Mapping[str, Chosen]) -> Chosen:
 
 def _read_methods(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
-    if unknown := [name for name in names if name not in WIDE_METHODS]:
+    if unknown := [name for name in names if name not in wide_tables.WIDE_METHODS]:
         raise click.UsageError(f"--method {', '.join(unknown)}: choose from {_METHODS_TOLD}")
     return list(dict.fromkeys(names))
 
