@@ -18,8 +18,8 @@ from dagveil.errors import DataError
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
-from dagveil.report.audit_section import find_mismatches
 from dagveil.report.card import build_card
+from dagveil.report.guarantee import find_mismatches
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from dagveil.privacy.guessing import PER_PERSON
 from dagveil.privacy.receipt import Trust
-from dagveil.report.audit_section import Attempts
 from dagveil.report.formatting import write_epsilon
-from dagveil.report.guarantee import Standing
+from dagveil.report.guarantee import Attempts, Standing
 from dagveil.report.model import ReportModel
 from dagveil.text import clean_text
 

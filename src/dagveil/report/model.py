@@ -15,7 +15,6 @@ from dagveil.files import write_fraction
 from dagveil.privacy.events import Event
 from dagveil.privacy.receipt import Receipt, Trust
 from dagveil.report import guarantee
-from dagveil.report.audit_section import Attempts, describe_attempts
 from dagveil.report.formatting import write_count, write_delta, write_epsilon, write_part, write_plural, write_share
 from dagveil.report.snippets import Snippet, write_snippets
 from dagveil.runs import result as results
@@ -118,7 +117,7 @@ class ReportModel:
     alarms: tuple[guarantee.Alarm, ...]
     promise: guarantee.Promise
     facts: tuple[tuple[str, str], ...]
-    attempts: Attempts | None
+    attempts: guarantee.Attempts | None
     counts: str
     sentences: tuple[tuple[str, str], ...]
     confidence: str
@@ -159,7 +158,7 @@ def build_model(result: results.Result, certificate: Certificate | None = None) 
         alarms=alarms,
         promise=promise,
         facts=_list_facts(result),
-        attempts=None if certificate is None else describe_attempts(certificate, result),
+        attempts=None if certificate is None else guarantee.describe_attempts(certificate, result),
         counts=counts,
         sentences=_describe_first(result.summary or (f"{counts}.",), graph, doubtful, promise, standing, receipt),
         confidence=_describe_confidence(result.confidence),
