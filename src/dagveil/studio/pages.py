@@ -18,6 +18,7 @@ from dagveil.report.html import make_environment, render_report
 from dagveil.report.model import build_model
 from dagveil.report.svg import draw_graph
 from dagveil.search.settings import SearchSettings
+from dagveil.studio import responses
 from dagveil.studio.folder import ENDINGS
 from dagveil.studio.requests import ComparisonQuery, ExportQuery, PlanQuery, read_query
 from dagveil.studio.responses import Refused, refuse
@@ -71,26 +72,21 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
 
     The paths in their links begin with `base`.
     """
-    from starlette.concurrency import run_in_threadpool
     from starlette.responses import Response
     from starlette.routing import Route
 
     show = partial(show_page, base)
 
-    def home(request: Request) -> Response:
-        return show("datasets.html.j2", found=service.datasets(), endings=ENDINGS)
+    def asked(request: Request) -> responses.Dataset:
+        return service.dataset(request.path_params["dataset"])
 
     def dataset(request: Request) -> Response:
-        return show("dataset.html.j2", dataset=service.dataset(request.path_params["dataset"]), jobs=_jobs_of(request))
-
-    def _jobs_of(request: Request) -> list[Any]:
-        return [job for job in service.jobs().jobs if job.dataset == request.path_params["dataset"]]
-
-    def schema(request: Request) -> Response:
-        return show("schema.html.j2", dataset=service.dataset(request.path_params["dataset"]))
+        found = asked(request)
+        jobs = [job for job in service.jobs().jobs if job.dataset == found.id]
+        return show("dataset.html.j2", dataset=found, jobs=jobs)
 
     def plan(request: Request) -> Response:
-        found = service.dataset(request.path_params["dataset"])
+        found = asked(request)
         service.folder.table(found.id).reviewed_schema()
         query = read_query(request, PlanQuery) if request.url.query else PlanQuery(epsilon="1")
         facts, told = None, None
@@ -107,9 +103,6 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         last = service.latest_exploration(table)
         done = None if last is None or not last.has_exploration else service.exploration(last.id)
         return {"exploring": last, "explored": done, "epsilons": EPSILONS}
-
-    def jobs(request: Request) -> Response:
-        return show("jobs.html.j2", jobs=service.jobs().jobs)
 
     def job(request: Request) -> Response:
         found = service.job(request.path_params["job"])
@@ -138,37 +131,32 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         differing = set() if beside is None else _list_differing(service.compare_results(job_id, beside))
         title = f"Causal graph of {service.job(job_id).name}"
         drawing = draw_graph(service.result(job_id).graph, title, differing=differing)
-        return Response(drawing, media_type="image/svg+xml", headers={"content-security-policy": DRAWING_POLICY})
+        return send_drawing(drawing)
 
-    def curve(request: Request) -> Response:
-        drawing = service.exploration(request.path_params["job"]).to_svg()
+    def send_drawing(drawing: str) -> Response:
         return Response(drawing, media_type="image/svg+xml", headers={"content-security-policy": DRAWING_POLICY})
 
     def compare(request: Request) -> Response:
         query = read_query(request, ComparisonQuery)
-        found = service.compare(query.here, query.there)
-        return show("compare.html.j2", found=found)
-
-    def history(request: Request) -> Response:
-        return show("history.html.j2", runs=service.history().runs, ledger=service.shown)
-
-    async def answer_nothing(request: Request) -> Response:
-        return await run_in_threadpool(Response, b"", 204)
+        return show("compare.html.j2", found=service.compare(query.here, query.there))
 
     return [
-        Route("/", home),
-        Route("/favicon.ico", answer_nothing),
+        Route("/", lambda request: show("datasets.html.j2", found=service.datasets(), endings=ENDINGS)),
+        Route("/favicon.ico", lambda request: Response(b"", 204)),
         Route("/datasets/{dataset}", dataset),
-        Route("/datasets/{dataset}/schema", schema),
+        Route("/datasets/{dataset}/schema", lambda request: show("schema.html.j2", dataset=asked(request))),
         Route("/datasets/{dataset}/plan", plan),
-        Route("/jobs", jobs),
+        Route("/jobs", lambda request: show("jobs.html.j2", jobs=service.jobs().jobs)),
         Route("/jobs/{job}", job),
         Route("/jobs/{job}/report", report),
         Route("/jobs/{job}/graph.svg", graph),
         Route("/jobs/{job}/export", export),
-        Route("/jobs/{job}/curve.svg", curve),
+        Route(
+            "/jobs/{job}/curve.svg",
+            lambda request: send_drawing(service.exploration(request.path_params["job"]).to_svg()),
+        ),
         Route("/compare", compare),
-        Route("/history", history),
+        Route("/history", lambda request: show("history.html.j2", runs=service.history().runs, ledger=service.shown)),
     ]
 
 
