@@ -106,14 +106,9 @@ def _open(
     choose: Callable[[Budget, Schema], Filter],
     rng: np.random.Generator,
 ) -> Curator:
+    table = MemoryTable.from_source(dict(columns), schema)
     noise = noise_source(NoiseKind.SEEDED, seed=int(rng.integers(2**62)))
-    return Curator(
-        MemoryTable.from_source(dict(columns), schema),
-        Relation(schema.relation),
-        choose(budget, schema),
-        _Unrecorded(),
-        noise,
-    )
+    return Curator(table, Relation(schema.relation), choose(budget, schema), _Unrecorded(), noise)
 
 
 def _ask_kernel(settings: pcd.PcdSettings) -> Test:

@@ -103,10 +103,7 @@ def run_scale(
         told("from files to graph", 0, 1)
         watch = _Watch()
         discover(
-            place,
-            schema,
-            epsilon,
-            1e-6,
+            *(place, schema, epsilon, 1e-6),
             settings=SearchSettings(redraws=0),
             noise=NoiseKind.EXACT,
             engine=own,

@@ -174,10 +174,7 @@ def _ours(
     schema = network_schema(load_network(name), len(next(iter(codes.values()))))
     searched = method.release is not None and calibration is Calibration.SOUND
     return lambda: discover(
-        MemoryTable.from_codes(codes, schema),
-        schema,
-        epsilon,
-        1e-6,
+        *(MemoryTable.from_codes(codes, schema), schema, epsilon, 1e-6),
         method=method.name,
         calibration=calibration,
         settings=SearchSettings(redraws=0) if searched else None,

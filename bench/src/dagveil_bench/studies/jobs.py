@@ -54,17 +54,8 @@ class Job(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """Digest of everything that can change the outcome: labels of methods can be mended after a run."""
         parts: tuple[object, ...] = (
-            self.data,
-            self.source,
-            self.n_rows,
-            self.method,
-            self.calibration.value,
-            sorted(self.settings.items()),
-            self.epsilon,
-            self.delta,
-            self.seed,
-            self.sample,
-            self.repetition,
+            *(self.data, self.source, self.n_rows, self.method, self.calibration.value, sorted(self.settings.items())),
+            *(self.epsilon, self.delta, self.seed, self.sample, self.repetition),
         )
         if self.task is not Task.GRAPH:  # keys of stored graphs stay what they were
             parts = (self.task.value, *parts)

@@ -150,25 +150,12 @@ class Store:
             ).fetchone()
             if latest is not None and latest[1] is None:
                 return False
-            facts: tuple[Any, ...] = (
-                job.key,
-                1 if latest is None else latest[0] + 1,
-                job.data,
-                job.source,
-                job.n_rows,
-                job.label,
-                job.role.value,
-                job.method,
-                job.calibration.value,
-                json.dumps(job.settings, sort_keys=True),
-                job.epsilon,
-                job.delta,
-                job.repetition,
-                job.sample_seed,
-                job.noise_seed,
-                session,
-                _now(),
-                outcome.error,
+            attempt = 1 if latest is None else latest[0] + 1
+            settings = json.dumps(job.settings, sort_keys=True)
+            facts: tuple[Any, ...] = (  # in the order of FACTS
+                *(job.key, attempt, job.data, job.source, job.n_rows, job.label, job.role.value, job.method),
+                *(job.calibration.value, settings, job.epsilon, job.delta, job.repetition, job.sample_seed),
+                *(job.noise_seed, session, _now(), outcome.error),
             )
             numbers = [None if math.isnan(outcome.of(metric)) else outcome.of(metric) for metric in Metric]
             connection.execute(_INSERT, (*facts, *numbers))

@@ -77,10 +77,7 @@ def _discover(job: Job) -> Mapping[Metric, float]:
     searched = job.calibration is Calibration.SOUND and method_named(job.method).release is not None
     result, costs = _weigh(
         lambda: discover(
-            table,
-            table.schema,
-            job.epsilon,
-            job.delta,
+            *(table, table.schema, job.epsilon, job.delta),
             method=job.method,
             calibration=job.calibration,
             options=job.settings,
