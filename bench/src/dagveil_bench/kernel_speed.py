@@ -22,16 +22,15 @@ from dagveil_bench.peers import import_peer
 from dagveil_bench.speed import Timing, compare_timings, time_best
 from dagveil_bench.tables import write_table
 
-OURS: Final = ("dagveil exact RCIT", "dagveil feature RCIT")
-"""Labels of our programs; ratios are taken to each."""
+OURS: Final = ("dagveil exact RCIT", "dagveil feature RCIT")  # labels of our programs; ratios are taken to each
+# peers, and what causal-learn calls them; each with its defaults
 PEERS: Final = {"causal-learn KCI": "kci", "causal-learn FastKCI": "fastkci", "causal-learn RCIT": "rcit"}
-"""Peers, and what causal-learn calls them; each with its defaults."""
+# programs that go from rows to a graph; the peer last
 GRAPHS: Final = (
     "dagveil measure-features, ε = 1",
     "dagveil measure-features, ε = 1, with 50 redraws for confidence",
     "causal-learn PC, Fisher's z (linear, not private)",
 )
-"""Programs that go from rows to a graph; the peer last."""
 
 
 def compare(rows: int, permutations: int, conditioners: Sequence[int], tries: int, told: Progress) -> list[Timing]:

@@ -39,11 +39,10 @@ from dagveil_bench.tables import write_table
 Answer = TypeVar("Answer")
 
 ANALYSTS: Final = ("ann", "ben", "cleo", "dan")
+# of the lifetime budget, for each analyst: together more than there is, so both kinds of limit bind
 ANALYST_SHARE: Final = Fraction(3, 10)
-"""Of the lifetime budget, for each analyst: together more than there is, so both kinds of limit bind."""
 WAIT_SECONDS: Final = 30.0
-LONGEST_SILENCE: Final = 120.0
-"""Seconds without any progress after which the load gives up."""
+LONGEST_SILENCE: Final = 120.0  # seconds without any progress after which the load gives up
 
 
 @dataclass(frozen=True, slots=True)

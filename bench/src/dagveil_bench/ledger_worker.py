@@ -19,14 +19,13 @@ from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.relation import Relation
 
 DATASET: Final = "load"
+# a third of a tenth: sums of floats would drift, sums of fractions do not
 PURE_BUDGET: Final = Budget(Fraction(1, 30), Fraction(0))
-"""A third of a tenth: sums of floats would drift, sums of fractions do not."""
+# runs of two accountings, which the account composes
 RUNS: Final = ((PURE_BUDGET, "pure accounting"), (Budget.of("1/30", "1e-9"), "Gaussian accounting"))
-"""Runs of two accountings, which the account composes."""
 TERMS: Final = Terms.of(Relation.ADD_REMOVE, "one row")
 OTHER_TERMS: Final = Terms.of(Relation.REPLACE_ONE, "one row")
-LINE: Final = 44
-"""Bytes of a line of the log: number of the run, name of the charge."""
+LINE: Final = 44  # bytes of a line of the log: number of the run, name of the charge
 
 
 def work(place: str, analyst: str, log: str, charges: int, wait_seconds: float) -> None:

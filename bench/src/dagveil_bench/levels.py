@@ -36,14 +36,12 @@ from dagveil.progress import silent
 from dagveil_bench.nonlinear import with_bins
 
 Columns = Mapping[str, NDArray[np.float64]]
+# decides whether independence is rejected at level 0.05, within a budget
 Test = Callable[[Columns, Question, Budget, np.random.Generator], bool]
-"""Decides whether independence is rejected at level 0.05, within a budget."""
-
 LEVEL = 0.05
 CAUSES = ("z1", "z2", "z3", "z4", "z5")
 
-PUBLISHED = "PCD as published"
-"""Test without a proof: its budget is the price of a noisy answer."""
+PUBLISHED = "PCD as published"  # test without a proof: its budget is the price of a noisy answer
 
 
 class Design(enum.Enum):
@@ -178,6 +176,7 @@ def _ask_exactly(penalty: float | None) -> Test:
     return ask
 
 
+# tests by name
 TESTS: Mapping[str, Test] = {
     "partial covariance of residuals": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.PARTIAL)),
     "private GCM": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.GCM)),
@@ -189,6 +188,4 @@ TESTS: Mapping[str, Test] = {
     "exact RCIT as published (λ = 1)": _ask_exactly(1.0),
     "exact RCIT, smaller λ": _ask_exactly(None),
 }
-"""Tests by name."""
-EXACT_TESTS = frozenset(name for name in TESTS if name.startswith("exact"))
-"""Tests without noise, whatever the budget."""
+EXACT_TESTS = frozenset(name for name in TESTS if name.startswith("exact"))  # tests without noise, whatever the budget

@@ -18,8 +18,7 @@ from dagveil_bench.mutations import Mutation
 from dagveil_bench.studies.worker_pool import Lost, WorkerPool
 from dagveil_bench.tables import write_table
 
-MEMORY: Final = 8 * 2**30
-"""Bytes of address space that a reader may take."""
+MEMORY: Final = 8 * 2**30  # bytes of address space that a reader may take
 READ, REFUSED, UNEXPECTED, CHARGED, CRASHED, HUNG = "read", "refused", "unexpected", "charged", "crashed", "hung"
 FAILURES: Final = (UNEXPECTED, CHARGED, CRASHED, HUNG)
 

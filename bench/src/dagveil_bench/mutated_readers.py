@@ -57,8 +57,7 @@ ROWS: Final = 60
 _QUICK: Final = SearchSettings(redraws=2)
 _GRAPH: Final = Cpdag(("a", "b c", "d"), frozenset({("a", "d"), ("b c", "d")}), frozenset({frozenset(("a", "b c"))}))
 _PLAIN_GRAPH: Final = Cpdag(("a", "b", "c"), frozenset({("a", "c"), ("b", "c")}), frozenset())
-_LOUD: Final = 100
-"""An epsilon at which evidence has something to search."""
+_LOUD: Final = 100  # an epsilon at which evidence has something to search
 
 
 def find_readers() -> dict[str, Reader]:

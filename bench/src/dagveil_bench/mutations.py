@@ -13,6 +13,7 @@ import tomli_w
 
 Mutation = Callable[[bytes, random.Random], bytes]
 
+# what is put into bytes
 _PIECES: Final = (
     *(b"", b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\xed\xa0\x80", b"\r\n", b"\t", b'"', b"'", b"\\", b"\\u0000"),
     *(b"{", b"}", b"[", b"]", b"=", b":", b",", b";", b"#", b"//", b"/*", b"<", b">", b"<!--", b"&#0;", b"&#x110000;"),
@@ -20,7 +21,7 @@ _PIECES: Final = (
     *(b"null", b"true", b"[[[[[[[[", b"a.b.c.d = 1\n", b"[a.b]\n", b"\xe2\x80\xae", b"\x1b[2J", b"\x9b", b"=cmd|x"),
     *(b" -> ", b" -- ", b"label", b"id", b"node [", b"graph", b"digraph {", b"[" * 3000, b"{" * 3000, b"a." * 3000),
 )
-"""What is put into bytes."""
+# what takes the place of a value in a document
 _VALUES: Final[tuple[Any, ...]] = (
     *(None, True, False, 0, 1, -1, 2, 3, 255, 2**31, 2**53 + 1, 2**63, -(2**63), 2**70, 10**30, 10**400),
     *(0.5, -0.0, 1e-320, 1e-300, 1e300, -1e308, 0.1, 1.0000001, "", " ", "0", "1", "-1", "1/2", "0/1", "-1/2"),
@@ -40,9 +41,7 @@ _VALUES: Final[tuple[Any, ...]] = (
     ),
     *("\x00", "\x1b[2J", "\u202ea", "\ud7ff", "é" * 50, 'a"b', "a\\b", "=1+1", [], {}, [[]], [0], [""], {"": 0}),
 )
-"""What takes the place of a value in a document."""
-_EDITS: Final = (1, 1, 1, 2, 4)
-"""How many edits of one input: most readers stop at the first that they see."""
+_EDITS: Final = (1, 1, 1, 2, 4)  # how many edits of one input: most readers stop at the first that they see
 
 
 def mutate_bytes(content: bytes, rng: random.Random) -> bytes:

@@ -19,12 +19,9 @@ from dagveil.examples.networks import load_network
 from dagveil.graphs.dag import Dag
 from dagveil_bench.local_data import real_sachs
 
-REAL_CELLS = "sachs-cells"
-"""Name of the measured cells among networks."""
-BINS = 5
-"""Public bins per column for methods that count."""
-LARGEST_ARGUMENT = 8.0
-"""Arguments beyond this are cut: chains of exponentials would leave the range of floating point."""
+REAL_CELLS = "sachs-cells"  # name of the measured cells among networks
+BINS = 5  # public bins per column for methods that count
+LARGEST_ARGUMENT = 8.0  # arguments beyond this are cut: chains of exponentials would leave the range of floating point
 FUNCTIONS: tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], ...] = (
     np.sin,
     np.cos,

@@ -33,13 +33,10 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 PENALTY = 0.1
-THRESHOLD = 0.3
-"""The published choices, for both programs."""
+THRESHOLD = 0.3  # the published choices, for both programs
 PEER = "gCastle"
-IMPORT_LIMIT = 120.0
-"""Seconds by the clock that the peer may take to be imported; they do not count."""
-MOST_NODES_EXPONENTIAL = 20
-"""Beyond this our exponential measure of cycles takes minutes per sample."""
+IMPORT_LIMIT = 120.0  # seconds by the clock that the peer may take to be imported; they do not count
+MOST_NODES_EXPONENTIAL = 20  # beyond this our exponential measure of cycles takes minutes per sample
 NEXT_STEP = "pip install gcastle torch, or leave it out with --limit 0"
 
 
@@ -69,8 +66,8 @@ class Case:
     edges_per_node: int = 2
 
 
+# the demonstration in the authors' repository, whose README prints what came out: the true graph
 DEMO = Case(Shape.ERDOS_RENYI, Error.GAUSSIAN, 20, 100, 1)
-"""The demonstration in the authors' repository, whose README prints what came out: the true graph."""
 
 
 @dataclass(frozen=True, slots=True)

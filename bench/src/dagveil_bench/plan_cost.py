@@ -25,8 +25,7 @@ from dagveil.runs.machine_speed import Speed
 from dagveil.search.settings import SearchSettings
 from dagveil_bench.tables import write_table
 
-NETWORKS = ("cancer", "asia", "sachs", "child", "insurance", "alarm")
-"""Six networks of the comparison."""
+NETWORKS = ("cancer", "asia", "sachs", "child", "insurance", "alarm")  # six networks of the comparison
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from dagveil.errors import MissingExtraError
 
 MARKERS = "osD^vP*Xh<>"
 DASHES = ("-", "--", "-.", ":")
+# Wong's palette, which people with colour blindness can tell apart; markers and dashes differ besides
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#333333", "#999999")
-"""Wong's palette, which people with colour blindness can tell apart; markers and dashes differ besides."""
 LEVEL_DASHES = ((0, (1, 3)), (0, (6, 2)), (0, (3, 2, 1, 2)), (0, (8, 2, 2, 2)))
+# of horizontal lines; colours change when all dashes have been used
 LEVEL_COLOURS = ("#555555", "#aa4499", "#117733")
-"""Of horizontal lines; colours change when all dashes have been used."""
+# half of an SVG file: digits that nobody sees, spaces, and what browsers assume anyway
 _NEEDLESS = re.compile(r"(\d\d\.\d|\.\d\d)\d+|(?<=\n) +| +(?=\n)|; stroke-linejoin: miter")
-"""Half of an SVG file: digits that nobody sees, spaces, and what browsers assume anyway."""
 
 
 @dataclass(frozen=True, slots=True)

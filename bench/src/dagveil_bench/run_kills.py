@@ -31,17 +31,15 @@ from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.runs.result import load_result
 
+# two that release evidence and two that ask, with their settings
 METHODS: Final = (
     ("measure", "--set", "plan=tables", "--redraws", "0"),
     ("lap-mech", "--redraws", "0"),
     ("svt-pc",),
     ("priv-pc",),
 )
-"""Two that release evidence and two that ask, with their settings."""
-RUNS_PER_LEDGER: Final = 40
-"""Reserving takes longer the more runs a ledger has."""
-LATEST: Final = 1.2
-"""Kills fall anywhere up to this part of a run's usual time."""
+RUNS_PER_LEDGER: Final = 40  # reserving takes longer the more runs a ledger has
+LATEST: Final = 1.2  # kills fall anywhere up to this part of a run's usual time
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,8 @@ from dagveil_bench.spark_cluster import start_cluster
 from dagveil_bench.speed import draw_loading_rows, loading_schema
 from dagveil_bench.tables import write_table
 
-PIECE_ROWS = 2_000_000
-"""Rows that are drawn and written at once."""
-SCAN = "DuckDB's own scan, the same grouping"
-"""What every other time is divided by."""
+PIECE_ROWS = 2_000_000  # rows that are drawn and written at once
+SCAN = "DuckDB's own scan, the same grouping"  # what every other time is divided by
 
 
 @dataclass(frozen=True, slots=True)

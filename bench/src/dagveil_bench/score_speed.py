@@ -34,8 +34,7 @@ from dagveil_bench.tables import write_table
 METHOD = "measure-ges"
 PEER = "causal-learn GES, BDeu"
 DELTA = 1e-6
-SEED = 1
-"""Of the rows; noise is drawn as in any other run."""
+SEED = 1  # of the rows; noise is drawn as in any other run
 EDGES_PER_NODE = 2.0
 
 

@@ -19,8 +19,7 @@ from typing import Any
 from dagveil.errors import MissingExtraError
 from dagveil_bench.postgres_server import find_port
 
-START_SECONDS = 180.0
-"""How long the master may take to start, and the workers to find it."""
+START_SECONDS = 180.0  # how long the master may take to start, and the workers to find it
 
 
 @dataclass(frozen=True, slots=True, eq=False)

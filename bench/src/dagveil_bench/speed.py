@@ -41,25 +41,20 @@ from dagveil_bench.tables import write_table
 
 Codes = dict[str, NDArray[np.uint8]]
 
+# networks and rows of the comparison with peers
 CASES = {"asia": 100_000, "sachs": 100_000, "child": 100_000, "alarm": 10_000}
-"""Networks and rows of the comparison with peers."""
-LEVEL = 0.01
-"""Level of the χ² tests that are not private."""
-EXACT_PC = "exact PC of dagveil, χ², not private"
-"""Our own PC on exact counts."""
-LONG = 5.0
-"""A try that takes more seconds than this is not repeated in the same turn."""
-ROUNDS = 3
-"""Programs take so many turns, so that a slow spell of the machine meets all of them."""
-LARGEST_ORDER = 3
-"""Its largest conditioning set."""
+LEVEL = 0.01  # level of the χ² tests that are not private
+EXACT_PC = "exact PC of dagveil, χ², not private"  # our own PC on exact counts
+LONG = 5.0  # a try that takes more seconds than this is not repeated in the same turn
+ROUNDS = 3  # programs take so many turns, so that a slow spell of the machine meets all of them
+LARGEST_ORDER = 3  # its largest conditioning set
+# CPU seconds of the authors' programs for one run at a very large epsilon, on another machine
 AUTHORS_SECONDS: Mapping[str, Mapping[str, float]] = {
     "svt-pc": {"cancer": 3.9, "earthquake": 4.4, "survey": 4.1, "asia": 7.9},
     "priv-pc": {"cancer": 2.8, "earthquake": 1.7, "survey": 0.7, "asia": 2.6},
     "curate": {"cancer": 2.2, "earthquake": 4.6, "survey": 4.1, "asia": 7.2},
     "em-pc": {"cancer": 16.9, "earthquake": 15.8, "survey": 81.7},
 }
-"""CPU seconds of the authors' programs for one run at a very large epsilon, on another machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +88,9 @@ def time_runs(tries: int, epsilon: float, told: Progress, cases: Sequence[str] =
     return timings
 
 
+# methods for numbers, which are timed elsewhere
 FOR_NUMBERS = ("priv-pc-star", "measure-notears", "measure-features", "noleaks", "curate-score", "pcd")
-"""Methods for numbers, which are timed elsewhere."""
-METHOD_CASES = (("asia", 100_000), ("sachs", 100_000))
-"""Networks and rows of the comparison of methods."""
+METHOD_CASES = (("asia", 100_000), ("sachs", 100_000))  # networks and rows of the comparison of methods
 
 
 def time_methods(tries: int, epsilon: float, told: Progress) -> list[Timing]:

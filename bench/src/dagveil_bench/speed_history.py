@@ -14,10 +14,9 @@ from dagveil.errors import DataError
 from dagveil_bench.speed import Timing
 from dagveil_bench.studies.machine import describe_hardware, describe_packages
 
-SLOWER = 0.2
-"""A ratio that fell by more than this share is warned about."""
+SLOWER = 0.2  # a ratio that fell by more than this share is warned about
+# packages whose versions an entry has, beside Python's and ours
 COMPARED = ("numpy", "scipy", "pyarrow", "opendp", "causal-learn", "pgmpy")
-"""Packages whose versions an entry has, beside Python's and ours."""
 
 
 class SpeedEntry(msgspec.Struct, frozen=True):

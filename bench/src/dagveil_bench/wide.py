@@ -32,12 +32,10 @@ from dagveil.search.settings import SearchSettings
 from dagveil_bench.plots import Line, Panel, draw_panels
 from dagveil_bench.tables import write_table
 
-EDGES_PER_COLUMN = 1.0
-"""Of the synthetic graphs."""
-REACH = 6.0
-"""Declared bounds of numbers, in spreads."""
+EDGES_PER_COLUMN = 1.0  # of the synthetic graphs
+REACH = 6.0  # declared bounds of numbers, in spreads
+# methods that release evidence and then search it: by tests, by score, and by least squares without cycles
 WIDE_METHODS = ("measure", "measure-ges", "measure-notears")
-"""Methods that release evidence and then search it: by tests, by score, and by least squares without cycles."""
 _BLOCK_ROWS = 4096
 _RADIUS_PER_COLUMN = 4.0
 _TRIES = 3
@@ -47,11 +45,8 @@ _LONG = 30.0
 class WideKind(enum.Enum):
     """What the columns hold."""
 
-    LEVELS = "levels"
-    """Two to four levels each: pair tables are released."""
-
-    NUMBERS = "numbers"
-    """Numbers: second moments are released."""
+    LEVELS = "levels"  # two to four levels each: pair tables are released
+    NUMBERS = "numbers"  # numbers: second moments are released
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +265,7 @@ def fit_power(sizes: Sequence[float], seconds: Sequence[float]) -> float:
     return float(slope)
 
 
-EPSILON = 1.0
-"""Budget of the runs."""
+EPSILON = 1.0  # budget of the runs
 
 
 class Dimension(enum.Enum):

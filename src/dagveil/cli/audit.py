@@ -25,8 +25,7 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.result import Result
 
-STORE = "audit.db"
-"""Where the audit of all methods keeps what is done, in its folder."""
+STORE = "audit.db"  # where the audit of all methods keeps what is done, in its folder
 
 
 @click.command(short_help="Try to break a method's guarantee.")

@@ -26,9 +26,7 @@ from dagveil.text import clean_lines, clean_text
 
 _ENDINGS = {".csv": LineFormat.CSV, ".jsonl": LineFormat.JSON, ".ndjson": LineFormat.JSON, ".json": LineFormat.JSON}
 
-_TOGETHER = 1000
-"""Records of a file that are randomised together; those of a stream go one by one."""
-
+_TOGETHER = 1000  # records of a file that are randomised together; those of a stream go one by one
 _format_option = click.option(
     "--format",
     "form",

@@ -128,8 +128,7 @@ class InterruptSignal(CancelSignal):
                 signal.signal(number, handler)
 
 
-INTERRUPT = InterruptSignal()
-"""One for the process, as signals are."""
+INTERRUPT = InterruptSignal()  # one for the process, as signals are
 
 
 def stoppable(command: Callable[P, T]) -> Callable[P, T]:

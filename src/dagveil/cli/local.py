@@ -32,8 +32,7 @@ from dagveil.runs.local import ReportTests, Sight, discover_reports
 from dagveil.runs.run import check_reviewed, load_knowledge
 from dagveil.text import clean_text
 
-SHOWN_CELLS = 64
-"""Cells of a law that are printed; a file has them all."""
+SHOWN_CELLS = 64  # cells of a law that are printed; a file has them all
 
 
 @click.group(cls=PlainGroup, short_help="Randomise records before they leave the person.")

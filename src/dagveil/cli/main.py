@@ -16,8 +16,7 @@ import click
 from dagveil._version import __version__
 from dagveil.cli.failure import PlainGroup
 
-COMMANDS: Final = "dagveil.commands"
-"""Entry point group in which other distributions add commands."""
+COMMANDS: Final = "dagveil.commands"  # entry point group in which other distributions add commands
 
 
 class LazyGroup(PlainGroup):

@@ -43,6 +43,7 @@ ledger_option = click.option(
     f"[default: ${LEDGER_VARIABLE}, or else dagveil/ledger.sqlite in your data folder]",
 )
 
+# of a run that spends budget
 run_options = option_group(
     click.option(
         "--schema",
@@ -85,8 +86,7 @@ run_options = option_group(
         "records the run as unbounded.",
     ),
 )
-"""Of a run that spends budget."""
-
+# they choose and set a method that releases evidence
 releasing_options = option_group(
     click.option(
         "--method",
@@ -102,8 +102,7 @@ releasing_options = option_group(
         help="A setting of the method; `dagveil methods NAME` lists them. May be given several times.",
     ),
 )
-"""They choose and set a method that releases evidence."""
-
+# they choose and set a method
 method_options = option_group(
     releasing_options,
     click.option(
@@ -114,15 +113,14 @@ method_options = option_group(
         "two claim nothing.",
     ),
 )
-"""They choose and set a method."""
 SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws", "false_edges")
 
+# what has no meaning for a search over evidence
 RUN_NAMES = (
     *("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "engine", "memory_limit", "table"),
     *("accept_draft", "accept_no_guarantee", "method", "calibration", "options"),
 )
-"""What has no meaning for a search over evidence."""
-
+# they cost nothing
 search_options = option_group(
     click.option(
         "--marginal-level",
@@ -175,9 +173,6 @@ search_options = option_group(
         help="Background knowledge (tiers, forbidden, required) in place of the schema's.",
     ),
 )
-
-
-"""They cost nothing."""
 
 
 def list_given(context: click.Context, names: Container[str]) -> list[str]:

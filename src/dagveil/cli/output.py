@@ -23,10 +23,7 @@ from dagveil.curator.journal import read_order
 from dagveil.errors import DataError
 from dagveil.runs.recovery import describe_stopped, save_whole
 
-_BESIDE_LEDGER: Final = ("", "-journal", "-wal", "-shm")
-"""SQLite keeps these files beside its own."""
-
-
+_BESIDE_LEDGER: Final = ("", "-journal", "-wal", "-shm")  # SQLite keeps these files beside its own
 _SQLITE: Final = b"SQLite format 3\0"
 
 

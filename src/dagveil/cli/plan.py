@@ -79,8 +79,8 @@ _EXPLORING_NAMES = (
     *("ledger", "epsilons", "methods", "wanted_f1", "degree", "strength", "models", "rows", "seed", "seconds"),
     "workers",
 )
+# options of a plan that fixes questions
 _FIXING_NAMES = ("epsilon", "method", "options", "sites", "tables", "redraws", "noise", "engine")
-"""Options of a plan that fixes questions."""
 
 
 def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict[str, Any]) -> None:

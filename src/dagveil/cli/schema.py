@@ -22,6 +22,7 @@ from dagveil.errors import EvidenceError, SchemaError
 from dagveil.runs.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
 from dagveil.text import clean_text
 
+# they say how a delimited file is written
 _layout_options = option_group(
     click.option(
         "--separator",
@@ -32,7 +33,6 @@ _layout_options = option_group(
     click.option("--decimal", type=click.Choice(DECIMALS), help="The mark in numbers.  [default: as above]"),
     click.option("--encoding", type=click.Choice(ENCODINGS), help="Of the file.  [default: utf-8, or as declared]"),
 )
-"""They say how a delimited file is written."""
 
 
 @click.group(cls=PlainGroup)

@@ -21,8 +21,7 @@ from dagveil.progress import Progress as Report
 from dagveil.runs.result import Result, ResultEdge
 from dagveil.text import clean_lines, clean_text
 
-PAUSE = 60.0
-"""Seconds between two lines where there is no terminal."""
+PAUSE = 60.0  # seconds between two lines where there is no terminal
 
 
 @contextmanager
@@ -65,10 +64,8 @@ class _Lines:
             click.echo(f"{stage}: {done} of {total}, about {left:.0f} minutes left", err=True)
 
 
-SHOWN_MISSES = 5
-"""How many near misses are listed; the report has them all."""
-WIDE = 10_000
-"""Columns of text when a program reads the output: nothing is wrapped or cut."""
+SHOWN_MISSES = 5  # how many near misses are listed; the report has them all
+WIDE = 10_000  # columns of text when a program reads the output: nothing is wrapped or cut
 
 
 class _PlainConsole(Console):

@@ -18,16 +18,12 @@ from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress, silent
 from dagveil.runs.run import schema_knowledge
 
-AUTO_SEED = 1
-"""The seed of every choice: public, so that anyone can repeat it."""
-AUTO_MODELS = 5
-"""Synthetic tables by which a method is chosen."""
-AUTO_SECONDS = 5.0
-"""Processor seconds that a choice may take, by the forecast."""
+AUTO_SEED = 1  # the seed of every choice: public, so that anyone can repeat it
+AUTO_MODELS = 5  # synthetic tables by which a method is chosen
+AUTO_SECONDS = 5.0  # processor seconds that a choice may take, by the forecast
+# means of F1 that differ by no more than this are a tie; `measure` wins ties, then what the catalogue lists first
 TIE = 0.01
-"""Means of F1 that differ by no more than this are a tie; `measure` wins ties, then what the catalogue lists first."""
-DEFAULT = "measure"
-"""What is taken where nothing can be tried."""
+DEFAULT = "measure"  # what is taken where nothing can be tried
 
 
 def fitting_methods(schema: Schema, knowledge: Knowledge, budgets: tuple[Budget, ...]) -> dict[str, str | None]:

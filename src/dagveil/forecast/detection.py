@@ -23,14 +23,10 @@ from dagveil.plans.planning import forecast_noise, plan_measurement
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.search.constraint.skeleton import SkeletonSettings
 
-POWER = 0.8
-"""Probability with which the weakest dependence is seen."""
-DROWNED = 0.5
-"""Noise drowns a table if the typical pair has to depend more than this."""
-WANTED = 0.3
-"""Dependence that advice aims at."""
-LARGEST_EPSILON, MOST_ROWS = 10.0, 10**7
-"""Advice goes no further."""
+POWER = 0.8  # probability with which the weakest dependence is seen
+DROWNED = 0.5  # noise drowns a table if the typical pair has to depend more than this
+WANTED = 0.3  # dependence that advice aims at
+LARGEST_EPSILON, MOST_ROWS = 10.0, 10**7  # advice goes no further
 CORRELATION = "correlation"
 CRAMERS_V = "Cramér's V"
 

@@ -30,18 +30,13 @@ from dagveil.privacy.budget import Amount, Budget
 from dagveil.progress import Progress, silent
 from dagveil.runs.run import LedgerPlace, UnnamedLedger, find_left, schema_knowledge
 
-EXPLORATION_VERSION = 1
-"""Version of the JSON; readers refuse newer ones."""
-EPSILONS = ("0.1", "0.3", "1", "3", "10")
-"""Budgets that are explored unless others are named."""
+EXPLORATION_VERSION = 1  # version of the JSON; readers refuse newer ones
+EPSILONS = ("0.1", "0.3", "1", "3", "10")  # budgets that are explored unless others are named
 WANTED_F1 = 0.9
-MODELS = 10
-"""Synthetic tables."""
+MODELS = 10  # synthetic tables
 MOST_MODELS = 1000
-SECONDS = 300.0
-"""Processor seconds that an exploration may take, by the forecast."""
-CONFIDENCE = 0.95
-"""Of the intervals of means."""
+SECONDS = 300.0  # processor seconds that an exploration may take, by the forecast
+CONFIDENCE = 0.95  # of the intervals of means
 
 
 class Exploration(msgspec.Struct, frozen=True):

@@ -17,10 +17,8 @@ from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.guessing import PER_PERSON, bound_advantage, tell_guessing
 from dagveil.privacy.relation import Relation
 
-SHOWN_DIGITS = 2
-"""Digits of a recommended epsilon, rounded up: a curve through a few points says no more."""
-FLAT = 0.02
-"""Where a curve is closer to its end than this, more budget does not help."""
+SHOWN_DIGITS = 2  # digits of a recommended epsilon, rounded up: a curve through a few points says no more
+FLAT = 0.02  # where a curve is closer to its end than this, more budget does not help
 _ORDERS = {1: "those of single columns", 2: "those of pairs", 3: "those of three columns"}
 
 

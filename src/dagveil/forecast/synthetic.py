@@ -24,28 +24,18 @@ from dagveil.graphs.knowledge import Knowledge
 
 Floats = NDArray[np.float64]
 
-EDGES_PER_COLUMN = 1.5
-"""Edges of a synthetic graph, per column, unless something else is asked for."""
-MOST_DENSE = 0.5
-"""Share of all pairs that these default edges may take: few columns have few pairs."""
-STRENGTH = 0.4
-"""Mean strength of an edge."""
-VARIATION = 0.75
-"""Strengths are uniform between one less and one more than this, times their mean."""
-STRONGEST = 0.55
-"""The largest mean strength that may be asked for: some edges are then nearly deterministic."""
-EXPLAINED = 0.8
-"""The largest share of a column's variance that its parents have together."""
+EDGES_PER_COLUMN = 1.5  # edges of a synthetic graph, per column, unless something else is asked for
+MOST_DENSE = 0.5  # share of all pairs that these default edges may take: few columns have few pairs
+STRENGTH = 0.4  # mean strength of an edge
+VARIATION = 0.75  # strengths are uniform between one less and one more than this, times their mean
+STRONGEST = 0.55  # the largest mean strength that may be asked for: some edges are then nearly deterministic
+EXPLAINED = 0.8  # the largest share of a column's variance that its parents have together
+# parameter of the Dirichlet distribution of level shares: 1 is uniform on the simplex, more is more even
 EVENNESS = 1.0
-"""Parameter of the Dirichlet distribution of level shares: 1 is uniform on the simplex, more is more even."""
-BOUNDS_IN_SPREADS = 6.0
-"""Width of the declared bounds in spreads, where no spread is declared."""
-
-
+BOUNDS_IN_SPREADS = 6.0  # width of the declared bounds in spreads, where no spread is declared
+# share of synthetic numbers that one bin may hold. Beyond it the center and the spread say little about the bins
 MOST_IN_ONE_BIN = 0.9
-"""Share of synthetic numbers that one bin may hold. Beyond it the center and the spread say little about the bins."""
-MOST_IF_GUESSED = 0.75
-"""The same where center or spread are not declared but guessed from the bounds."""
+MOST_IF_GUESSED = 0.75  # the same where center or spread are not declared but guessed from the bounds
 
 
 @dataclass(frozen=True, slots=True)

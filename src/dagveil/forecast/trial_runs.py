@@ -29,10 +29,8 @@ from dagveil.runs.machine_speed import Speed
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 
-MADE_CELL = 1.5e-7
-"""Seconds to make one cell up."""
-FEWEST_ROWS = 10_000
-"""Rows below which synthetic tables are not cut."""
+MADE_CELL = 1.5e-7  # seconds to make one cell up
+FEWEST_ROWS = 10_000  # rows below which synthetic tables are not cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +95,7 @@ def forecast_run(schema: Schema, knowledge: Knowledge, method: Method, budget: B
     return weight * (cost.seconds - cost.steps[0].seconds)
 
 
-STAGE = "trial runs on synthetic tables"
-"""What progress is told."""
+STAGE = "trial runs on synthetic tables"  # what progress is told
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,5 +183,4 @@ class Knowledge(msgspec.Struct, frozen=True, dict=True):
         return {node: position for position, tier in enumerate(self.tiers) for node in tier}
 
 
-NO_KNOWLEDGE = Knowledge.none()
-"""The knowledge that says nothing."""
+NO_KNOWLEDGE = Knowledge.none()  # the knowledge that says nothing

@@ -22,12 +22,9 @@ class Mark(enum.Enum):
     True
     """
 
-    TAIL = "tail"
-    """The node at this end is a cause of the other."""
-    ARROW = "arrow"
-    """The node at this end is not a cause of the other."""
-    CIRCLE = "circle"
-    """Either may be true."""
+    TAIL = "tail"  # the node at this end is a cause of the other
+    ARROW = "arrow"  # the node at this end is not a cause of the other
+    CIRCLE = "circle"  # either may be true
 
 
 class Edge(NamedTuple):

@@ -7,11 +7,8 @@ from typing import TypeAlias
 
 from dagveil.errors import GraphError
 
-Arc: TypeAlias = tuple[str, str]
-"""A directed edge (tail, head): cause first, effect second."""
-
-Pair: TypeAlias = frozenset[str]
-"""An unordered pair of two different nodes."""
+Arc: TypeAlias = tuple[str, str]  # a directed edge (tail, head): cause first, effect second
+Pair: TypeAlias = frozenset[str]  # an unordered pair of two different nodes
 
 
 def check_nodes(nodes: Iterable[str]) -> tuple[str, ...]:

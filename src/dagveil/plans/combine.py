@@ -34,8 +34,8 @@ from dagveil.runs.result import now
 OnLattice = TypeVar("OnLattice", NoisyCounts, NoisyInteractions, NoisyMagnitudes)
 Matrix = TypeVar("Matrix", NoisyMoments, NoisyFeatureMoments)
 
+# fields that differ from site to site; all others say what was asked
 _NOISE = ("lattice", "variance", "diagonal_variance", "values")
-"""Fields that differ from site to site; all others say what was asked."""
 
 
 def add_releases(sites: Sequence[Sequence[Release]]) -> tuple[Release, ...]:

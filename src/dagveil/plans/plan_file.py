@@ -25,10 +25,9 @@ from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
 
 PLAN_FORMAT = "dagveil-plan"
-PLAN_VERSION = 2
-"""Version of the JSON; readers refuse others."""
+PLAN_VERSION = 2  # version of the JSON; readers refuse others
+# what a schema says about one site's table alone, replaced by the same words for all sites
 _OWN_FACTS: dict[str, Any] = {"dataset": "any", "nominal_rows": None, "reviewed": True, "public": False}
-"""What a schema says about one site's table alone, replaced by the same words for all sites."""
 
 
 class NoiseLaw(enum.Enum):

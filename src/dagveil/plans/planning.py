@@ -123,21 +123,15 @@ def _plan_work(plan: MeasurementPlan, rows: int, redraws: int, noise: NoiseKind,
     return Work(plan.schema, rows, counted, max(len(counted), 1), cells, features, search, redraws, noise, held)
 
 
-MOST_TRIPLES = 100_000
-"""Three-way tables that a plan may list: those of 85 columns."""
+MOST_TRIPLES = 100_000  # three-way tables that a plan may list: those of 85 columns
 
 
 class TableRule(enum.Enum):
     """Which tables of counts a plan asks for."""
 
-    AUTO = "auto"
-    """Three-way tables where noise would leave them of use."""
-
-    PAIRS = "pairs"
-    """Single columns and pairs only."""
-
-    TRIPLES = "triples"
-    """Also every three-way table, for joint tests of order 2."""
+    AUTO = "auto"  # three-way tables where noise would leave them of use
+    PAIRS = "pairs"  # single columns and pairs only
+    TRIPLES = "triples"  # also every three-way table, for joint tests of order 2
 
 
 def plan_measurement(

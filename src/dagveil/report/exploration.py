@@ -20,19 +20,15 @@ from dagveil.report.layout import Point
 from dagveil.report.svg import PAPER, RIM, open_drawing, write_length, write_text
 from dagveil.text import clean_text
 
-SHEET: Final = (460.0, 300.0)
-"""Width and height between the axes, in pixels."""
+SHEET: Final = (460.0, 300.0)  # width and height between the axes, in pixels
+# room for the labels of the upright axis, for the title, for the labels of the other, and before the legend
 LEFT, TOP, BELOW, GAP = 62.0, 46.0, 62.0, 26.0
-"""Room for the labels of the upright axis, for the title, for the labels of the other, and before the legend."""
-ROW: Final = 21.0
-"""Height of a row of the legend."""
-WIDEST_NAME: Final = 220.0
-"""A name in the legend that is wider is shortened."""
-SHIFT: Final = 3.0
-"""Pixels by which intervals of neighbouring curves stand apart."""
+ROW: Final = 21.0  # height of a row of the legend
+WIDEST_NAME: Final = 220.0  # a name in the legend that is wider is shortened
+SHIFT: Final = 3.0  # pixels by which intervals of neighbouring curves stand apart
 HEIGHTS: Final = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+# Wong's palette, which people with colour blindness can tell apart; markers and dashes differ besides
 COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#b8860b", "#5d7080")
-"""Wong's palette, which people with colour blindness can tell apart; markers and dashes differ besides."""
 DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
 STYLE: Final = """
 @media screen and (prefers-color-scheme: dark) {
@@ -176,6 +172,7 @@ def _stroke(
     return SubElement(group, "line", ends | look)
 
 
+# outlines of markers: disc, square, triangle, diamond, triangle upside down
 _CORNERS: Final[tuple[Callable[[float], list[tuple[float, float]]], ...]] = (
     lambda r: [(r * math.cos(k * math.pi / 8), r * math.sin(k * math.pi / 8)) for k in range(16)],
     lambda r: [(-r, -r), (r, -r), (r, r), (-r, r)],
@@ -183,7 +180,6 @@ _CORNERS: Final[tuple[Callable[[float], list[tuple[float, float]]], ...]] = (
     lambda r: [(0, -1.4 * r), (1.4 * r, 0), (0, 1.4 * r), (-1.4 * r, 0)],
     lambda r: [(-1.2 * r, -r), (1.2 * r, -r), (0, 1.3 * r)],
 )
-"""Outlines of markers: disc, square, triangle, diamond, triangle upside down."""
 
 
 def _mark(group: Element, at: Point, number: int) -> None:

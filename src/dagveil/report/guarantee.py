@@ -19,8 +19,7 @@ from dagveil.runs.result import Result, ResultGraph
 if TYPE_CHECKING:
     from dagveil.audit.certificate import Certificate
 
-MOST_SLICES: Final = 9
-"""More labels than this are told together; an adaptive search asks hundreds of questions."""
+MOST_SLICES: Final = 9  # more labels than this are told together; an adaptive search asks hundreds of questions
 
 
 class Standing(enum.Enum):

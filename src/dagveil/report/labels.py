@@ -8,15 +8,10 @@ from typing import Final
 
 from dagveil.text import clean_text
 
-FONT_SIZE: Final = 13.0
-"""Size of node names, in pixels."""
-WIDEST_LINE: Final = 130.0
-"""A name wider than this is broken into lines."""
-WIDEST_WORD: Final = 230.0
-"""A word wider than this is broken too."""
-LONGEST_NAME: Final = 1500.0
-"""Only a name wider than this, about 190 letters, is shortened."""
-
+FONT_SIZE: Final = 13.0  # size of node names, in pixels
+WIDEST_LINE: Final = 130.0  # a name wider than this is broken into lines
+WIDEST_WORD: Final = 230.0  # a word wider than this is broken too
+LONGEST_NAME: Final = 1500.0  # only a name wider than this, about 190 letters, is shortened
 # after blanks and signs, and where a capital follows a small letter
 _BREAKS: Final = re.compile(r"(?<=[\s_./,;:-])(?![\s_./,;:-])|(?<=[a-z\u00df-\u00ff])(?=[A-Z\u00c0-\u00de])")
 

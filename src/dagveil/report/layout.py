@@ -16,11 +16,8 @@ from typing import Final, NamedTuple, TypeAlias
 from dagveil.report.labels import break_lines, measure
 
 Arc: TypeAlias = tuple[str, str]
-Spot: TypeAlias = int
-"""A place in a layer: the box of a node, or the point where a long edge passes."""
-
-MOST_SPOTS: Final = 3000
-"""With more passing points than this, edges over several layers are drawn straight."""
+Spot: TypeAlias = int  # a place in a layer: the box of a node, or the point where a long edge passes
+MOST_SPOTS: Final = 3000  # with more passing points than this, edges over several layers are drawn straight
 
 
 @dataclass(slots=True)
@@ -134,12 +131,9 @@ def _walk(grid: Grid) -> list[Spot]:
     return list(seen)
 
 
-SWEEPS: Final = 24
-"""Barycentre sweeps at most, down and up in turn."""
-PATIENCE: Final = 6
-"""Sweeps without a better order after which the search stops."""
-SWAP_ROUNDS: Final = 6
-"""Rounds of swapping neighbours in a layer."""
+SWEEPS: Final = 24  # barycentre sweeps at most, down and up in turn
+PATIENCE: Final = 6  # sweeps without a better order after which the search stops
+SWAP_ROUNDS: Final = 6  # rounds of swapping neighbours in a layer
 
 
 def reduce_crossings(grid: Grid) -> None:
@@ -210,12 +204,9 @@ def _gain(left: list[Spot], right: list[Spot], place: dict[Spot, int]) -> int:
     return sum((place[a] > place[b]) - (place[a] < place[b]) for a in left for b in right)
 
 
-NODE_GAP: Final = 26.0
-"""Free room between two boxes."""
-LINE_GAP: Final = 16.0
-"""Free room beside a passing edge."""
-ROUNDS: Final = 24
-"""Sweeps over all layers."""
+NODE_GAP: Final = 26.0  # free room between two boxes
+LINE_GAP: Final = 16.0  # free room beside a passing edge
+ROUNDS: Final = 24  # sweeps over all layers
 
 
 def place_spots(grid: Grid, widths: Sequence[float]) -> list[float]:
@@ -306,20 +297,15 @@ def _room(grid: Grid, left: Spot, right: Spot, widths: Sequence[float]) -> float
     return halves + (NODE_GAP if grid.is_node(left) and grid.is_node(right) else LINE_GAP)
 
 
-BOX_HEIGHT: Final = 30.0
-"""Of a name in one line."""
+BOX_HEIGHT: Final = 30.0  # of a name in one line
 LINE_HEIGHT: Final = 16.0
 BOX_PADDING: Final = 12.0
 NARROWEST_BOX: Final = 46.0
-LAYER_GAP: Final = 46.0
-"""Smallest free room between two layers; more where edges travel far sideways."""
+LAYER_GAP: Final = 46.0  # smallest free room between two layers; more where edges travel far sideways
 WIDEST_GAP: Final = 150.0
-BLOCK_GAP: Final = 34.0
-"""Free room between parts of the graph that no edge joins."""
-PORT_STEP: Final = 13.0
-"""Distance between two edges at the same side of a box."""
-USUAL_WIDTH: Final = 900.0
-"""Parts are set side by side up to this width."""
+BLOCK_GAP: Final = 34.0  # free room between parts of the graph that no edge joins
+PORT_STEP: Final = 13.0  # distance between two edges at the same side of a box
+USUAL_WIDTH: Final = 900.0  # parts are set side by side up to this width
 
 
 class Point(NamedTuple):

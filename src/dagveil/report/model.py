@@ -22,16 +22,11 @@ from dagveil.runs import result as results
 if TYPE_CHECKING:
     from dagveil.audit.certificate import Certificate
 
-JOINS: Final = ("→", "←", "—", "none")
-"""What a redraw may say about two columns."""
-MOST_EVENTS: Final = 200
-"""The technical receipt lists this many events; the others are in result.json."""
-EDGES_IN_SENTENCE: Final = 3
-"""A sentence names this many edges; the table has the others."""
-EDGES_IN_CELL: Final = 12
-"""So many edges are named in one cell; the others are counted."""
-CUTS: Final = (0.5, 0.75, 0.9, 0.95)
-"""Confidences at which the graph is cut."""
+JOINS: Final = ("→", "←", "—", "none")  # what a redraw may say about two columns
+MOST_EVENTS: Final = 200  # the technical receipt lists this many events; the others are in result.json
+EDGES_IN_SENTENCE: Final = 3  # a sentence names this many edges; the table has the others
+EDGES_IN_CELL: Final = 12  # so many edges are named in one cell; the others are counted
+CUTS: Final = (0.5, 0.75, 0.9, 0.95)  # confidences at which the graph is cut
 _SIGNS: Final = {"directed": "→", "reversed": "←", "undirected": "—"}
 _LEVELS: Final = {
     "marginal_level": "A pair may be joined if its p-value is below {now:g} (in this graph {was})",

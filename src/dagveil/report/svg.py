@@ -14,10 +14,8 @@ from dagveil.report.layout import LINE_HEIGHT, Layout, Point, place_graph
 from dagveil.runs.result import ResultEdge, ResultGraph
 from dagveil.text import clean_text
 
-LINE_WIDTHS: Final = (1.2, 4.0)
-"""Line width at confidence 0 and 1."""
-PLAIN_WIDTH: Final = 1.7
-"""Line width where nothing was regraph."""
+LINE_WIDTHS: Final = (1.2, 4.0)  # line width at confidence 0 and 1
+PLAIN_WIDTH: Final = 1.7  # line width where nothing was regraph
 PAPER, BOX, INK, RIM = "#ffffff", "#f1f5f7", "#1b2a35", "#5d7080"
 
 
@@ -111,24 +109,18 @@ def write_length(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-SAMPLE: Final = 34.0
-"""Length of a sample line."""
+SAMPLE: Final = 34.0  # length of a sample line
 STEP: Final = 10.0
 ROW: Final = 22.0
-TOP: Final = 34.0
-"""Distance of the first row from the graph."""
-NARROWEST: Final = 420.0
-"""A legend may be this wide even if the graph is narrower."""
+TOP: Final = 34.0  # distance of the first row from the graph
+NARROWEST: Final = 420.0  # a legend may be this wide even if the graph is narrower
 
 
 class Legend(enum.Enum):
     """Where the legend stands."""
 
-    BELOW = "below"
-    """In the drawing, for a drawing that travels alone."""
-
-    APART = "apart"
-    """In the page, where it stays while the drawing is moved and enlarged."""
+    BELOW = "below"  # in the drawing, for a drawing that travels alone
+    APART = "apart"  # in the page, where it stays while the drawing is moved and enlarged
 
 
 def draw_legend(graph: ResultGraph, width: float, place: Legend = Legend.BELOW) -> tuple[Element, float, float]:
@@ -196,8 +188,7 @@ def _draw_samples(group: Element, at: Point, samples: Sequence[ResultEdge]) -> P
 
 
 MARGIN: Final = 18.0
-EDGES_TOLD: Final = 60
-"""The description lists this many edges, for readers who hear the drawing."""
+EDGES_TOLD: Final = 60  # the description lists this many edges, for readers who hear the drawing
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 # Colours stand in attributes, which every viewer knows; the style sheet only changes them for dark screens.
 STYLE: Final = """

@@ -39,8 +39,7 @@ from dagveil.runs.discovery import DEFAULT_DELTA
 from dagveil.runs.magnitude_cells import EXPONENTS, UNKNOWN_BOUNDS, ColumnBounds, find_threshold, part_line, read_counts
 from dagveil.runs.run import RunOptions, open_run
 
-LABEL: Final = "bounds of numeric columns"
-"""What the ledger calls the charge."""
+LABEL: Final = "bounds of numeric columns"  # what the ledger calls the charge
 _NO_NAME: Final = "no column is named; name one, or leave the list out to find all that lack bounds"
 
 
@@ -346,6 +345,7 @@ def _list_names(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
 
 
+# the stage as the ledger knows it. It finds no graph, so it is not among the methods to choose from
 STAGE: Final = Method(
     "schema-bounds",
     "bounds of numeric columns by powers of two",
@@ -356,4 +356,3 @@ STAGE: Final = Method(
     choose_accounting,
     check=lambda schema, knowledge: None,  # it takes every schema that it makes for itself
 )
-"""The stage as the ledger knows it. It finds no graph, so it is not among the methods to choose from."""

@@ -29,40 +29,25 @@ from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.machine_speed import SEARCH_GROWTH, Speed
 
-REDRAW_WEIGHT = 1.0
-"""A search over redrawn evidence takes so many times the first one."""
-VARIED_SEARCHES = 4
-"""Searches at neighbouring levels, beside the redraws."""
-PROGRAM_BYTES = 270e6
-"""The program itself, with all that it imports for a run."""
-OPENDP_BYTES = 65e6
-"""The library that noise comes from, if it is OpenDP's."""
-CELL_BYTES = 120.0
-"""A released number, as an integer of Python, in the tables of the tests, and in the JSON."""
-TABLE_BYTES = 1500.0
-"""A released table beside its numbers."""
-TEXT_BYTES = 40.0
-"""A cell with levels while a file is read."""
-NUMBER_BYTES = 40.0
-"""A number while a file is read."""
-ROW_BYTES = 40.0
-"""A row while rows are reduced to the distinct ones."""
+REDRAW_WEIGHT = 1.0  # a search over redrawn evidence takes so many times the first one
+VARIED_SEARCHES = 4  # searches at neighbouring levels, beside the redraws
+PROGRAM_BYTES = 270e6  # the program itself, with all that it imports for a run
+OPENDP_BYTES = 65e6  # the library that noise comes from, if it is OpenDP's
+CELL_BYTES = 120.0  # a released number, as an integer of Python, in the tables of the tests, and in the JSON
+TABLE_BYTES = 1500.0  # a released table beside its numbers
+TEXT_BYTES = 40.0  # a cell with levels while a file is read
+NUMBER_BYTES = 40.0  # a number while a file is read
+ROW_BYTES = 40.0  # a row while rows are reduced to the distinct ones
+# copies of the covariance of indicators, or of the matrix of moments, that a search with redraws holds
 BLOCK_COPIES = 8
-"""Copies of the covariance of indicators, or of the matrix of moments, that a search with redraws holds."""
-FIXED_TABLES = 400
-"""What a run costs beside its tables, in tables: budgets, ledger, receipt."""
-PRODUCT_BYTES = 24.0
-"""A product of two indicators: of one block of rows, of all rows, and as an integer."""
-MOST_BUNDLED = 300
-"""Tables by which the number of passes over the rows is guessed."""
-STREAM_BYTES = 500e6
-"""Batches of rows while these are streamed past, and the program that reads them."""
-BATCH_BYTES = 300e6
-"""Most bytes in the arrays of one batch of questions."""
-PAIR_BYTES = 200.0
-"""Bytes in these arrays for each pair of columns, both ways."""
+FIXED_TABLES = 400  # what a run costs beside its tables, in tables: budgets, ledger, receipt
+PRODUCT_BYTES = 24.0  # a product of two indicators: of one block of rows, of all rows, and as an integer
+MOST_BUNDLED = 300  # tables by which the number of passes over the rows is guessed
+STREAM_BYTES = 500e6  # batches of rows while these are streamed past, and the program that reads them
+BATCH_BYTES = 300e6  # most bytes in the arrays of one batch of questions
+PAIR_BYTES = 200.0  # bytes in these arrays for each pair of columns, both ways
+# the same for redrawn evidence: with twice the noise more pairs look dependent, and more is asked about them
 REDRAWN_PAIR_BYTES = 1e4
-"""The same for redrawn evidence: with twice the noise more pairs look dependent, and more is asked about them."""
 
 
 class Search(enum.Enum):
@@ -74,8 +59,8 @@ class Search(enum.Enum):
     MATRIX = "moments"
 
 
+# a search takes so many times that over pairs of a chain of columns, which calibration times
 SEARCH_WEIGHTS = {Search.JOINT: 0.9, Search.PAIRS: 0.9, Search.TRIPLES: 2.2, Search.MATRIX: 0.22}
-"""A search takes so many times that over pairs of a chain of columns, which calibration times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +227,7 @@ def describe_seconds(number: float) -> str:
     return f"{number / 60:.2g} min" if number < 3600 else f"{number / 3600:.3g} h"
 
 
-SPARED = 0.9
-"""Share of the available memory that a run may plan for."""
+SPARED = 0.9  # share of the available memory that a run may plan for
 
 
 def check_fits(work: Work, speed: Speed, available: float | None = None) -> Cost:
@@ -312,10 +296,8 @@ def _keep_columns(work: Work, kept: int) -> Work:
     )
 
 
-SECOND_ROUND = Fraction(3, 8)
-"""Share of the budget that `measure` spends on what its first rounds recommend."""
-TRIPLES_PER_COLUMN = 4
-"""Three-way tables that its first rounds recommend, about, per column."""
+SECOND_ROUND = Fraction(3, 8)  # share of the budget that `measure` spends on what its first rounds recommend
+TRIPLES_PER_COLUMN = 4  # three-way tables that its first rounds recommend, about, per column
 
 
 def work_of_reading(schema: Schema, *, held: bool = False) -> Work:

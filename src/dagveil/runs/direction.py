@@ -45,24 +45,19 @@ from dagveil.statistics.residuals import residual_rank_score
 
 Floats = NDArray[np.float64]
 
-DIRECTION_VERSION = 2
-"""Version of the JSON."""
-TABLE_SHARE = Fraction(1, 4)
-"""Share of the budget for the table that regressions are computed from."""
-BINS = 16
-"""Bins of each column in that table."""
-DEGREE = 5
-"""Degree of the regression polynomials."""
+DIRECTION_VERSION = 2  # version of the JSON
+TABLE_SHARE = Fraction(1, 4)  # share of the budget for the table that regressions are computed from
+BINS = 16  # bins of each column in that table
+DEGREE = 5  # degree of the regression polynomials
+# share of real pairs with a known cause on which additive noise models without privacy were right: Mooij, Peters,
+# Janzing, Zscheischler and Schölkopf, Distinguishing cause from effect using observational data, JMLR 17 (2016)
 MODEL_ACCURACY = 0.63
-"""Share of real pairs with a known cause on which additive noise models without privacy were right: Mooij, Peters,
-Janzing, Zscheischler and Schölkopf, Distinguishing cause from effect using observational data, JMLR 17 (2016)."""
-SURE_DEPENDENCE = 0.01
-"""The two columns depend on each other if the p-value of their noisy table is below this."""
+SURE_DEPENDENCE = 0.01  # the two columns depend on each other if the p-value of their noisy table is below this
+# the spread of residuals visibly changes with a column if their correlation is this many deviations from 0, and so
+# large
 VISIBLE_DEVIATIONS, VISIBLE_CORRELATION = 5.0, 0.1
-"""The spread of residuals visibly changes with a column if their correlation is this many deviations from 0, and so
-large."""
+# straight lines with normal noise that are drawn, and how many may give a larger difference than was found
 STRAIGHT_DRAWS, MOST_LARGER = 40, 2
-"""Straight lines with normal noise that are drawn, and how many may give a larger difference than was found."""
 MEANING = (
     "Confidence counts noise, and that additive noise models were right on 63 % of real pairs whose cause is known: it "
     "never exceeds that. Half means that nothing was learned."
@@ -72,11 +67,9 @@ MEANING = (
 class Score(enum.Enum):
     """How the dependence of a residual on the other column is scored."""
 
-    HSIC = "hsic"
-    """Root HSIC with Gaussian kernels."""
-
+    HSIC = "hsic"  # root HSIC with Gaussian kernels
+    # rank correlations of the residual's size with the column, and with its distance from the middle
     SPEARMAN = "spearman"
-    """Rank correlations of the residual's size with the column, and with its distance from the middle."""
 
 
 class DirectionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -383,6 +376,7 @@ def _narrow(schema: Schema, x: str, y: str) -> Schema:
     return msgspec.structs.replace(schema, columns=columns, tiers=(), forbidden=(), required=())
 
 
+# the question as runs and ledgers know methods
 QUESTION: Final = Method(
     "direction",
     "which of two numeric columns is the cause",
@@ -394,4 +388,3 @@ QUESTION: Final = Method(
     accounting=lambda budget, schema, settings, knowledge: PureFilter(budget),
     check=lambda schema, knowledge: None,  # columns were checked by name already
 )
-"""The question as runs and ledgers know methods."""

@@ -27,8 +27,7 @@ from dagveil.runs.search import check_search, search_evidence
 from dagveil.search.confidence import MEANING, Shares
 from dagveil.search.settings import SearchSettings
 
-DEFAULT_DELTA = "1e-6"
-"""Delta of a run that names none."""
+DEFAULT_DELTA = "1e-6"  # delta of a run that names none
 
 
 def measure_source(

@@ -36,8 +36,8 @@ from dagveil.search.constraint.skeleton import SkeletonSettings, bound_false_edg
 from dagveil.search.score.ges import greedy_equivalence_search
 from dagveil.search.settings import SearchRule, SearchSettings
 
+# search constants for reports: their tests are calibrated, and noise grows with the size of a conditioning set
 REPORT_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3)
-"""Search constants for reports: their tests are calibrated, and noise grows with the size of a conditioning set."""
 MEANING = (
     "share of redraws of the reports, with replacement, in which the edge returned; not a probability that the edge is "
     "true"
@@ -52,19 +52,15 @@ BLIND = (
 class ReportTests(enum.Enum):
     """How independence is tested on reports."""
 
-    TABLES = "tables"
-    """χ² on tables of levels, with the channel's covariance."""
-
-    LINEAR = "linear"
-    """Partial correlations of the levels' scores, with the channel's variance."""
+    TABLES = "tables"  # χ² on tables of levels, with the channel's covariance
+    LINEAR = "linear"  # partial correlations of the levels' scores, with the channel's variance
 
 
 class Sight(enum.Enum):
     """Whether the tests know the channel."""
 
     AWARE = "aware"
-    BLIND = "blind"
-    """They take reports for records: for comparison."""
+    BLIND = "blind"  # they take reports for records: for comparison
 
 
 def discover_reports(

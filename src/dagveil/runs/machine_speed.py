@@ -29,10 +29,9 @@ from dagveil.privacy.release import NoisyCounts
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence
 from dagveil.search.constraint.skeleton import SkeletonSettings, find_skeleton
 
-SPEED_VERSION = 2
-"""Version of the file; others are ignored and the shipped constants serve."""
+SPEED_VERSION = 2  # version of the file; others are ignored and the shipped constants serve
+# a search over tables or moments takes about the number of columns to this power, on 10 to 1000 columns
 SEARCH_GROWTH = 1.7
-"""A search over tables or moments takes about the number of columns to this power, on 10 to 1000 columns."""
 _TRIES = 3
 _LEVELS = 3
 _KERNEL_COLUMNS = 10

@@ -24,16 +24,15 @@ from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyCounts
 from dagveil.statistics.contingency import counts_sensitivity, counts_squared_sensitivity
 
+# bounds that say nothing: what a numeric column without bounds has until they are found
 UNKNOWN_BOUNDS: Final = (-sys.float_info.max, sys.float_info.max)
-"""Bounds that say nothing: what a numeric column without bounds has until they are found."""
+# powers of two that part the cells: from a billionth to a trillion millions. All numbers beyond share outer cells
 EXPONENTS: Final = range(-30, 61)
-"""Powers of two that part the cells: from a billionth to a trillion millions. All numbers beyond share outer cells."""
+# farthest from zero that a search may start: beyond, all powers of two would soon vanish in rounding
 FARTHEST_START: Final = 2.0**100
-"""Farthest from zero that a search may start: beyond, all powers of two would soon vanish in rounding."""
+# probability that noise makes any empty cell of any column look occupied: one such cell can ruin bounds
 FALSE_CELLS: Final = 0.001
-"""Probability that noise makes any empty cell of any column look occupied: one such cell can ruin bounds."""
-NORMAL_IQR: Final = 1.349
-"""Distance of the quartiles of a standard normal distribution."""
+NORMAL_IQR: Final = 1.349  # distance of the quartiles of a standard normal distribution
 
 
 @dataclass(frozen=True, slots=True)

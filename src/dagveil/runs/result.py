@@ -23,8 +23,7 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.privacy.receipt import Receipt
 from dagveil.search.confidence import Shares
 
-RESULT_VERSION = 2
-"""Version of the JSON; readers refuse newer ones."""
+RESULT_VERSION = 2  # version of the JSON; readers refuse newer ones
 
 
 class ResultEdge(msgspec.Struct, frozen=True):
@@ -168,8 +167,7 @@ class Reported(msgspec.Struct, frozen=True):
     delta: float
 
 
-Join = Literal["none", "directed", "reversed", "undirected"]
-"""How a pair is joined, seen from its source to its target."""
+Join = Literal["none", "directed", "reversed", "undirected"]  # how a pair is joined, seen from its source to its target
 
 
 class ChangedEdge(msgspec.Struct, frozen=True):
@@ -295,14 +293,10 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-SOLID = 0.8
-"""Edges below this share of redraws rest on weak evidence."""
-FAINT = 0.3
-"""Noise is told of if half of the pairs are not seen below this V."""
-MOST_ALTERNATIVES = 3
-"""Alternatives that are told of."""
-NEAR_MISS = 0.2
-"""Pairs outside the graph that came up in at least this share of redraws are reported."""
+SOLID = 0.8  # edges below this share of redraws rest on weak evidence
+FAINT = 0.3  # noise is told of if half of the pairs are not seen below this V
+MOST_ALTERNATIVES = 3  # alternatives that are told of
+NEAR_MISS = 0.2  # pairs outside the graph that came up in at least this share of redraws are reported
 
 
 def assemble_graph(graph: Cpdag, shares: Shares, knowledge: Knowledge) -> ResultGraph:

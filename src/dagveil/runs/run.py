@@ -90,8 +90,7 @@ class UnnamedLedger(enum.Enum):
         return self.value
 
 
-LedgerPlace = Ledger | str | Path | UnnamedLedger | None
-"""A ledger, its path or URL, the default one, or none."""
+LedgerPlace = Ledger | str | Path | UnnamedLedger | None  # a ledger, its path or URL, the default one, or none
 
 
 def default_ledger() -> str:

@@ -46,10 +46,9 @@ from dagveil.search.score.linear import find_linear_dag
 from dagveil.search.score.notears import forbidden_entries
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
-FACTORS: Final = (0.1, 10.0)
-"""Levels are varied by these factors, one level at a time."""
+FACTORS: Final = (0.1, 10.0)  # levels are varied by these factors, one level at a time
+# a level is not raised above this: beyond it, a test that says nothing would count as a finding
 MOST_LEVEL: Final = 0.5
-"""A level is not raised above this: beyond it, a test that says nothing would count as a finding."""
 _LEVELS: Final[tuple[Literal["marginal_level", "conditional_level"], ...]] = ("marginal_level", "conditional_level")
 
 

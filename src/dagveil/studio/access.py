@@ -41,10 +41,9 @@ HEADERS: Final = {
     "cache-control": "no-store",
 }
 SAFE: Final = frozenset({"GET", "HEAD"})
-OPEN: Final = "/static/"
-"""Style and script of the package itself: they hold nothing of anybody's."""
+OPEN: Final = "/static/"  # style and script of the package itself: they hold nothing of anybody's
+# field of a request: whether it came with the token, or with cookie and path. Nobody else may be told the path
 ENTERED: Final = "dagveil.entered"
-"""Field of a request: whether it came with the token, or with cookie and path. Nobody else may be told the path."""
 LONGEST_COOKIE: Final = 8192
 
 

@@ -22,15 +22,13 @@ from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DataError, SchemaError
 from dagveil.studio.responses import Refused
 
+# what a table's name may end in, longest first
 ENDINGS: Final = (".csv.gz", ".tsv.gz", ".csv", ".tsv", ".parquet", ".feather", ".arrow")
-"""What a table's name may end in, longest first."""
-NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
-"""Of an uploaded table; it becomes a file name, so it can be no path."""
+NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"  # of an uploaded table; it becomes a file name, so it can be no path
 DATASET_ID: Final = r"^[0-9a-f]{12}$"
 JOB_ID: Final = r"^[0-9a-f]{16}$"
 
-LARGEST_SCHEMA: Final = 4 * 2**20
-"""Bytes of a schema.toml."""
+LARGEST_SCHEMA: Final = 4 * 2**20  # bytes of a schema.toml
 _INCOMING: Final = ".incoming-"
 
 

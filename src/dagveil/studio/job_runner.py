@@ -83,12 +83,10 @@ def holding(path: Path, refusal: str) -> Iterator[None]:
         os.close(handle)
 
 
-MOST_RUNNING: Final = 2
-"""Jobs at the same time; further ones wait."""
+MOST_RUNNING: Final = 2  # jobs at the same time; further ones wait
 MOST_QUEUED: Final = 100
 
-PATIENCE_SECONDS: Final = 10.0
-"""A process that does not stop within this time after a cancel is killed."""
+PATIENCE_SECONDS: Final = 10.0  # a process that does not stop within this time after a cancel is killed
 INTERRUPTED: Final = "the process of this run ended before the run did: the machine or somebody stopped it"
 OTHER_LEDGER: Final = (
     "this run was asked for when the studio had another ledger; nothing was spent in this one. Ask again, or start the "

@@ -49,19 +49,16 @@ class JobState(enum.Enum):
         return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
+# states of jobs that have ended without being done
 STOPPED: Final = (JobState.FAILED, JobState.CANCELLED, JobState.INTERRUPTED)
-"""States of jobs that have ended without being done."""
 
 
 class JobKind(enum.Enum):
     """What a job does."""
 
-    RUN = "run"
-    """Reads rows, and spends."""
-    SEARCH = "search"
-    """Searches evidence that was released before; free."""
-    EXPLORATION = "exploration"
-    """Tries methods on synthetic tables of the same schema; free, and reads no row."""
+    RUN = "run"  # reads rows, and spends
+    SEARCH = "search"  # searches evidence that was released before; free
+    EXPLORATION = "exploration"  # tries methods on synthetic tables of the same schema; free, and reads no row
 
 
 class JobOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,10 +231,9 @@ def _read(row: tuple[Any, ...]) -> Job:
     return Job(**values)
 
 
-RECOVERY: Final = "recovery.jsonl"
-"""Keeps what a run released until it is saved, as at the command line."""
+RECOVERY: Final = "recovery.jsonl"  # keeps what a run released until it is saved, as at the command line
+# what a run saves; once one of them is there, nothing is left to recover
 PAID: Final = ("evidence.json", "result.json")
-"""What a run saves; once one of them is there, nothing is left to recover."""
 
 
 def is_kept(place: Path, run: RunRecord | None) -> bool:

@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
 DRAWING_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
-REPORT_POLICY: Final = "frame-ancestors 'self'"
-"""Beside the report's own, stricter one, which stands in its head."""
-
-
+REPORT_POLICY: Final = "frame-ancestors 'self'"  # beside the report's own, stricter one, which stands in its head
 EXTENSIONS: Final = (
     (Extension.REFUSE, "edges without a direction stay so"),
     (Extension.CONSISTENT, "one DAG of the class; the choice is arbitrary"),

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+# a decimal number or a fraction; short, so that nobody can ask for one with a billion digits
 AMOUNT = r"^(?:[0-9]{1,9}(?:\.[0-9]{1,30})?(?:[eE]-?[0-9]{1,2})?|[0-9]{1,9}/[1-9][0-9]{0,8})$"
-"""A decimal number or a fraction; short, so that nobody can ask for one with a billion digits."""
-
 Amount = Annotated[str, Meta(pattern=AMOUNT, max_length=50, examples=["1", "0.5", "1e-6"])]
 DatasetId = Annotated[str, Meta(pattern=DATASET_ID)]
 JobId = Annotated[str, Meta(pattern=JOB_ID)]
@@ -136,10 +135,8 @@ class ComparisonQuery(RequestData, frozen=True, kw_only=True):
     there: JobId
 
 
-MOST_BYTES: Final = 4 * 2**20
-"""Of a body that is not an upload."""
-MOST_UPLOADED: Final = 2 * 2**30
-"""Of an uploaded table."""
+MOST_BYTES: Final = 4 * 2**20  # of a body that is not an upload
+MOST_UPLOADED: Final = 2 * 2**30  # of an uploaded table
 SECONDS_FOR_BODY: Final = 30.0
 
 Asked = TypeVar("Asked")

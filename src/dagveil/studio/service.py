@@ -34,8 +34,8 @@ from dagveil.studio.responses import Refused
 from dagveil.studio.schema_text import is_same_text, outline_draft, read_schema, write_draft
 from dagveil.studio.views import forecast_run, show_account, show_dataset, show_differences, show_job, show_run
 
+# what a schema may say and its form does not ask for: it stays as it is, and the schema's text can change it
 KEPT: Final = ("file", "tiers", "forbidden", "required")
-"""What a schema may say and its form does not ask for: it stays as it is, and the schema's text can change it."""
 
 
 class StudioService:

@@ -174,8 +174,7 @@ def show_differences(differences: tuple[Difference, ...]) -> list[responses.Diff
     return msgspec.convert(differences, list[responses.Differing], from_attributes=True)
 
 
-SHORTEST = 0.01
-"""Seconds below which nobody cares."""
+SHORTEST = 0.01  # seconds below which nobody cares
 ADAPTIVE = (
     "This method chooses each question by the answers before it, so its questions are not known beforehand. It never "
     "spends more than the budget: it stops and returns what it has."

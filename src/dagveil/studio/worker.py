@@ -35,10 +35,8 @@ from dagveil.studio.jobs import RECOVERY, Job, JobKind, JobState, JobStore, reso
 from dagveil.studio.responses import WITHHELD
 
 LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
-TELL_SECONDS: Final = 0.2
-"""How often progress is noted, at most."""
-FOUND: Final = ("result.json", "exploration.json")
-"""What a job leaves when it is done."""
+TELL_SECONDS: Final = 0.2  # how often progress is noted, at most
+FOUND: Final = ("result.json", "exploration.json")  # what a job leaves when it is done
 CHANGED: Final = (
     "the schema was changed after this run was asked for; nothing was drawn. Look at the plan and start again"
 )

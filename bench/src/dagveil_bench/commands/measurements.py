@@ -39,9 +39,7 @@ FC = TypeVar("FC", bound=Callable[..., Any])
 _METHODS_TOLD = ", ".join(wide_tables.WIDE_METHODS)
 
 QUICK_RUNS = 5
-QUICK_EPSILONS = "1"
-"""Of the quick form of `trust`."""
-
+QUICK_EPSILONS = "1"  # of the quick form of `trust`
 _epsilon_option = click.option(
     "--epsilon", type=click.FloatRange(0, min_open=True), default=1.0, help="Budget of each run."
 )

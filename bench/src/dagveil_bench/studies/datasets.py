@@ -21,15 +21,13 @@ from dagveil_bench.adult import PACKAGE, REAL, SIMULATED, adult_network, sample_
 from dagveil_bench.local_data import folder_of
 from dagveil_bench.nonlinear import nonlinear_dag, nonlinear_schema, sample_over, with_bins
 
-GROUP = "dagveil.datasets"
-"""Entry point group of data sets."""
+GROUP = "dagveil.datasets"  # entry point group of data sets
 _SIMULATED = ("random", "gaussian", "gaussian-unscaled")
 _NONLINEAR = ("nonlinear", "nonlinear-binned")
+# sources that are drawn from a model, by their first word: "random D S", "gaussian D S" and "gaussian-unscaled D S",
+# whose schema declares no spreads, have D nodes and sparseness S; "nonlinear NAME" has nonlinear columns over the graph
+# of a network or the measured "sachs-cells", and "nonlinear-binned NAME" the same rows in public bins
 KINDS = (*_SIMULATED, *_NONLINEAR)
-"""Sources that are drawn from a model, by their first word: "random D S", "gaussian D S" and "gaussian-unscaled D S",
-whose schema declares no spreads, have D nodes and sparseness S; "nonlinear NAME" has nonlinear columns over the graph
-of a network or the measured "sachs-cells", and "nonlinear-binned NAME" the same rows in public bins."""
-
 Sampler = Callable[..., tuple[Any, Schema, Dag]]
 
 

@@ -15,8 +15,7 @@ from dagveil_bench.studies.plan import Role, Study
 from dagveil_bench.studies.summary import Axis, Spot, choose_axis
 
 SHARE_LIMITS = (-0.03, 1.03)
-CHAMPION_WIDTH = 2.8
-"""Of the line of the method that a study is about: it shows where others run on top of it."""
+CHAMPION_WIDTH = 2.8  # of the line of the method that a study is about: it shows where others run on top of it
 
 
 def draw_study(study: Study, spots: Sequence[Spot], folder: str | Path, metrics: Sequence[Metric] = ()) -> list[Path]:

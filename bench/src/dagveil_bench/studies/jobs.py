@@ -18,15 +18,14 @@ COMPLETE = "complete-graph"
 EMPTY = "empty-graph"
 NO_ROWS = "no-rows"
 COIN = "coin"
+# answers that need no rows, with their labels
 FLOORS = {
     COMPLETE: "the complete graph",
     EMPTY: "the empty graph",
     NO_ROWS: "a test that looks at no rows",
     COIN: "a coin",
 }
-"""Answers that need no rows, with their labels."""
-FILTERS = ("data", "method", "calibration", "epsilon", "rows", "role", "repetition")
-"""What runs can be chosen by."""
+FILTERS = ("data", "method", "calibration", "epsilon", "rows", "role", "repetition")  # what runs can be chosen by
 
 
 class Job(msgspec.Struct, frozen=True):

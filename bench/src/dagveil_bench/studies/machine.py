@@ -13,8 +13,8 @@ from dagveil import _version
 from dagveil.data.machine import peak_memory
 
 PACKAGES = ("numpy", "scipy", "opendp", "pyarrow", "msgspec")
+# variables by which libraries of linear algebra are told how many threads to use
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables by which libraries of linear algebra are told how many threads to use."""
 _CLEAR = Path("/proc/self/clear_refs")
 
 

@@ -18,20 +18,11 @@ from dagveil.privacy.renyi import epsilon_of_renyi
 class Task(enum.Enum):
     """What one run of a study is."""
 
-    GRAPH = "graph"
-    """A method discovers the graph of a sample."""
-
-    INDEPENDENCE = "independence"
-    """A test decides one question of independence on one sample."""
-
-    LOCAL = "local"
-    """An algorithm searches records that a local mechanism has randomised; a budget is a p_max."""
-
-    SITES = "sites"
-    """Rows are dealt out to several sites; what they release by one plan is added and searched."""
-
-    REPORTS = "reports"
-    """The same test asks reports of a local channel, with and without knowledge of it."""
+    GRAPH = "graph"  # a method discovers the graph of a sample
+    INDEPENDENCE = "independence"  # a test decides one question of independence on one sample
+    LOCAL = "local"  # an algorithm searches records that a local mechanism has randomised; a budget is a p_max
+    SITES = "sites"  # rows are dealt out to several sites; what they release by one plan is added and searched
+    REPORTS = "reports"  # the same test asks reports of a local channel, with and without knowledge of it
 
     @property
     def axis(self) -> str:
@@ -61,24 +52,24 @@ class Metric(enum.Enum):
     ARROW_PRECISION = "arrow-precision", "Arrow precision", 2, True
     ARROW_RECALL = "arrow-recall", "Arrow recall", 2, True
     QUESTIONS = "questions", "Questions put to the rows", 0
+    # what the filter was charged, as an epsilon at the run's delta; never above the budget
     EPSILON_SPENT = "epsilon-spent", "ε spent", 3
-    """What the filter was charged, as an epsilon at the run's delta; never above the budget."""
+    # what the publication would report; for runs as published only
     EPSILON_REPORTED = "epsilon-reported", "ε reported as published", 3
-    """What the publication would report; for runs as published only."""
     CPU_SECONDS = "cpu-seconds", "CPU seconds of a run", 3
     WALL_SECONDS = "wall-seconds", "Seconds of a run", 3
+    # largest resident size of the process during the run, libraries and rows included
     PEAK_MEMORY = "peak-memory", "Peak memory of the process, MiB", 0
-    """Largest resident size of the process during the run, libraries and rows included."""
+    # whether independence was rejected: an error where it is true, power where it is not
     REJECTED = "rejected", "Independence rejected (share)", 3, True
-    """Whether independence was rejected: an error where it is true, power where it is not."""
+    # missing, redundant and reversed edges against the true graph; one without direction is not reversed
     WRONG_EDGES = "wrong-edges", "Wrong edges (SHD)", 1
-    """Missing, redundant and reversed edges against the true graph; one without direction is not reversed."""
+    # weighted share of cause-effect pairs whose direction was found; ½ where none was
     ACCURACY = "accuracy", "Weighted accuracy of directions", 2, True
-    """Weighted share of cause-effect pairs whose direction was found; ½ where none was."""
+    # exact ε of local privacy of the channel, per record; the median over pairs
     RECORD_EPSILON = "record-epsilon", "Exact ε of local privacy, per record", 1
-    """Exact ε of local privacy of the channel, per record; the median over pairs."""
+    # share of true edges among the pairs that were found apart
     OMISSION = "omission", "False omission rate of the skeleton", 2, True
-    """Share of true edges among the pairs that were found apart."""
 
     def __new__(cls, name: str, title: str, digits: int, is_share: bool = False) -> Metric:
         """Make a member, whose value is its name alone."""
@@ -92,8 +83,8 @@ class Metric(enum.Enum):
         return str(self.value).replace("-", "_")
 
 
+# metrics of an answer, whoever gave it: the ones that floors have
 OF_ANSWERS = frozenset(metric for metric in Metric if metric.is_share) | {Metric.SHD, Metric.WRONG_EDGES}
-"""Metrics of an answer, whoever gave it: the ones that floors have."""
 OF_BUDGETS = frozenset({Metric.EPSILON_SPENT, Metric.EPSILON_REPORTED, Metric.RECORD_EPSILON})
 
 OF_SKELETONS = frozenset({Metric.SKELETON_F1, Metric.TPR, Metric.FPR, Metric.TDR, Metric.OMISSION})
@@ -101,6 +92,7 @@ _COSTS = frozenset({Metric.CPU_SECONDS, Metric.WALL_SECONDS, Metric.PEAK_MEMORY}
 _OF_TESTS = frozenset({Metric.REJECTED})
 _OF_REPORTS = frozenset({Metric.WRONG_EDGES, Metric.ACCURACY, Metric.RECORD_EPSILON})
 
+# what the runs of a task can have
 METRICS_OF = {
     Task.GRAPH: frozenset(Metric) - _OF_TESTS - _OF_REPORTS,
     Task.INDEPENDENCE: _OF_TESTS | _COSTS,
@@ -108,7 +100,6 @@ METRICS_OF = {
     Task.SITES: frozenset(Metric) - _OF_TESTS - _OF_REPORTS - OF_BUDGETS - {Metric.QUESTIONS},
     Task.LOCAL: _OF_REPORTS | {Metric.SKELETON_F1} | _COSTS,
 }
-"""What the runs of a task can have."""
 
 
 def score_graph(found: Cpdag, dag: Dag) -> dict[Metric, float]:

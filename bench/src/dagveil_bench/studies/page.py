@@ -21,11 +21,11 @@ from dagveil_bench.studies.store import Session
 from dagveil_bench.studies.summary import CONFIDENCE, Axis, Estimate, Spot, choose_axis
 from dagveil_bench.tables import write_table
 
+# columns of the CSV table
 HEAD = (
     *("data", "rows", "method", "calibration", "role", "epsilon", "metric"),
     *("runs", "failed", "mean", "deviation", "half_width", "published"),
 )
-"""Columns of the CSV table."""
 _TEX = {
     "\\": r"\textbackslash{}",
     "ε": r"$\varepsilon$",
@@ -298,8 +298,8 @@ def _escape(text: str) -> str:
     return "".join(_TEX.get(mark, mark) for mark in plain)
 
 
+# metrics that are listed: the more, the better, and neither the complete nor the empty graph wins them
 RANKED = frozenset({Metric.SKELETON_F1, Metric.CPDAG_F1})
-"""Metrics that are listed: the more, the better, and neither the complete nor the empty graph wins them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,8 @@ from msgspec.structs import force_setattr, replace
 from dagveil.privacy.receipt import Calibration
 from dagveil_bench.studies.metrics import Metric, Task
 
-LARGE = 1e6
-"""Budget of a ceiling that names none: noise no longer matters."""
-QUICK = "-quick"
-"""Ending of a miniature's name."""
-
+LARGE = 1e6  # budget of a ceiling that names none: noise no longer matters
+QUICK = "-quick"  # ending of a miniature's name
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Name = Annotated[str, msgspec.Meta(min_length=1)]
@@ -25,14 +22,10 @@ Name = Annotated[str, msgspec.Meta(min_length=1)]
 class Role(enum.Enum):
     """What a method is in a study."""
 
-    CONTENDER = "contender"
-    """Run at every budget."""
-
-    CEILING = "ceiling"
-    """Run at one very large budget: what is possible without noise."""
-
+    CONTENDER = "contender"  # run at every budget
+    CEILING = "ceiling"  # run at one very large budget: what is possible without noise
+    # an answer that needs no rows: the complete and the empty graph, a coin. Every study has those of its task
     FLOOR = "floor"
-    """An answer that needs no rows: the complete and the empty graph, a coin. Every study has those of its task."""
 
 
 class DataSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

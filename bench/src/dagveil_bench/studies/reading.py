@@ -36,6 +36,7 @@ _ENUMS: Final[Mapping[str, type[enum.Enum]]] = {
     "role": Role,
     "task": Task,
 }
+# what stands under each key, for messages about what is unknown there
 _PARTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "": Study,
     "data": DataSet,
@@ -44,7 +45,6 @@ _PARTS: Final[Mapping[str, type[msgspec.Struct]]] = {
     "published": Printed,
     "quick": Miniature,
 }
-"""What stands under each key, for messages about what is unknown there."""
 
 
 def parse_study(text: str) -> Study:

@@ -25,12 +25,10 @@ from dagveil_bench.studies.metrics import Metric
 from dagveil_bench.studies.plan import Study
 from dagveil_bench.studies.trial import Outcome
 
-FORMAT = 1
-"""Version of the layout; a newer one is refused."""
-APPLICATION = 0x64764C73
-"""Marks the file as one of ours."""
-WAIT_SECONDS = 60.0
-"""How long to wait for another process that writes."""
+FORMAT = 1  # version of the layout; a newer one is refused
+APPLICATION = 0x64764C73  # marks the file as one of ours
+WAIT_SECONDS = 60.0  # how long to wait for another process that writes
+# columns that say what was run; the metrics follow
 FACTS = (
     ("key", "TEXT NOT NULL"),
     ("attempt", "INTEGER NOT NULL"),
@@ -51,7 +49,6 @@ FACTS = (
     ("finished", "TEXT NOT NULL"),
     ("error", "TEXT"),
 )
-"""Columns that say what was run; the metrics follow."""
 COLUMNS = (*(name for name, _ in FACTS), *(metric.column for metric in Metric))
 
 _LAYOUT = (

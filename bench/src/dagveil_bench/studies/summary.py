@@ -15,8 +15,7 @@ from dagveil_bench.studies.metrics import Metric
 from dagveil_bench.studies.plan import Role, Study
 from dagveil_bench.studies.trial import Outcome
 
-CONFIDENCE = 0.95
-"""Of the intervals."""
+CONFIDENCE = 0.95  # of the intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +55,9 @@ class Spot:
 class Axis(enum.Enum):
     """What a study varies."""
 
-    BUDGET = "budget"
-    """Several budgets; tables and panels for each data set and number of rows."""
-
-    ROWS = "rows"
-    """One budget and one data set in several numbers of rows."""
-
-    DATA = "data"
-    """One budget; tables and panels for each number of rows."""
+    BUDGET = "budget"  # several budgets; tables and panels for each data set and number of rows
+    ROWS = "rows"  # one budget and one data set in several numbers of rows
+    DATA = "data"  # one budget; tables and panels for each number of rows
 
 
 def choose_axis(spots: Sequence[Spot]) -> Axis:

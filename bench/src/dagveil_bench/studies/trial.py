@@ -35,8 +35,7 @@ from dagveil_bench.studies.plan import Role
 
 Product = TypeVar("Product")
 
-LONGEST_ERROR = 500
-"""Characters of an error that the store keeps."""
+LONGEST_ERROR = 500  # characters of an error that the store keeps
 
 
 class Outcome(msgspec.Struct, frozen=True):

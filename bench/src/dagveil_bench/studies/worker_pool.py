@@ -25,8 +25,7 @@ from dagveil_bench.studies.machine import THREADS
 Job = TypeVar("Job")
 Product = TypeVar("Product")
 
-PATIENCE = 5.0
-"""Seconds that an ended process has before it is killed."""
+PATIENCE = 5.0  # seconds that an ended process has before it is killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +37,7 @@ class Lost:
 
 
 class _State(enum.Enum):
-    STARTING = enum.auto()
-    """It imports what it needs; the clock of its first job does not run yet."""
-
+    STARTING = enum.auto()  # it imports what it needs; the clock of its first job does not run yet
     IDLE = enum.auto()
     BUSY = enum.auto()
 

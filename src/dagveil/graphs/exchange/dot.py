@@ -14,8 +14,7 @@ from dagveil.graphs.exchange.arcs import list_edges, simplify, split_edges
 from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 
 DOT_TYPES: Final = frozenset({"graph", "digraph"})
-DEEPEST: Final = 50
-"""Subgraphs within subgraphs; more is no drawing of a graph."""
+DEEPEST: Final = 50  # subgraphs within subgraphs; more is no drawing of a graph
 _TOKEN: Final = re.compile(
     r"""
     (?P<blank>\s+|//[^\n]*|/\*.*?\*/|\#[^\n]*)

@@ -20,12 +20,11 @@ from dagveil.graphs.mixed import MixedGraph
 class Extension(enum.Enum):
     """What to do with edges that have no direction, where a DAG is wanted."""
 
-    REFUSE = "refuse"
-    """Raise an error."""
+    REFUSE = "refuse"  # raise an error
+    # direct them without a cycle and without a new unshielded collider; refuse if that cannot be done
     CONSISTENT = "consistent"
-    """Direct them without a cycle and without a new unshielded collider; refuse if that cannot be done."""
+    # the same, but with new colliders where there is no other way: noise can make a graph that no DAG has
     NEAREST = "nearest"
-    """The same, but with new colliders where there is no other way: noise can make a graph that no DAG has."""
 
 
 def choose_dag(graph: Dag | Cpdag, extension: Extension = Extension.REFUSE) -> Dag:
@@ -85,8 +84,7 @@ def write_pgmpy(graph: Dag | Cpdag) -> str:
 
 AnyGraph: TypeAlias = Dag | Cpdag | MixedGraph
 
-LARGEST_FILE: Final = 50_000_000
-"""Bytes of a file that is read as a graph."""
+LARGEST_FILE: Final = 50_000_000  # bytes of a file that is read as a graph
 
 
 class Format(enum.Enum):
@@ -110,6 +108,7 @@ class Exporter(NamedTuple):
     hint: str = ""
 
 
+# command line, studio and results take formats from here
 EXPORTERS: Final = {
     Format.DOT: Exporter(to_dot, ".dot"),
     Format.GRAPHML: Exporter(nx.to_graphml, ".graphml", 'networkx.read_graphml("{path}")'),
@@ -124,7 +123,6 @@ EXPORTERS: Final = {
     Format.PGMPY: Exporter(write_pgmpy, ".py", 'runpy.run_path("{path}")["graph"]'),
     Format.CAUSAL_LEARN: Exporter(to_tetrad, ".txt", 'causallearn.utils.TXT2GeneralGraph.txt2generalgraph("{path}")'),
 }
-"""Command line, studio and results take formats from here."""
 
 
 def write_graph(graph: Dag | Cpdag, form: Format, extension: Extension = Extension.REFUSE) -> str:
