@@ -70,11 +70,7 @@ def direction(file: str, columns: str, score: str, regression: str, output: str,
 
 
 def _two_names(columns: str) -> tuple[str, str]:
-    """Split the names.
-
-    >>> _two_names("age, dose")
-    ('age', 'dose')
-    """
+    """Split the names."""
     names = [name.strip() for name in columns.split(",")]
     if len(names) != 2 or not all(names):
         raise click.UsageError(f"--columns takes two names with a comma between them, such as x,y; got {columns!r}")

@@ -191,11 +191,7 @@ def refuse_given(context: click.Context, names: Container[str], why: str) -> Non
 
 
 def read_options(options: tuple[str, ...]) -> dict[str, Any]:
-    """Read NAME=VALUE pairs; a list is written with commas, one of a single value with a comma at its end.
-
-    >>> read_options(("level=0.05", "order_shares=0.5,0.5"))
-    {'level': '0.05', 'order_shares': ['0.5', '0.5']}
-    """
+    """Read NAME=VALUE pairs; a list is written with commas, one of a single value with a comma at its end."""
     read: dict[str, Any] = {}
     for option in options:
         name, mark, value = option.partition("=")
@@ -230,11 +226,7 @@ def require_schema(path: str | None) -> Schema:
 
 
 def name_ledger(place: str) -> str:
-    """Return the ledger's place as it may be shown: without a password.
-
-    >>> name_ledger("postgresql://ann:secret@host/books"), name_ledger("books.sqlite")
-    ('postgresql://ann:***@host/books', 'books.sqlite')
-    """
+    """Return the ledger's place as it may be shown: without a password."""
     return make_url(place).render_as_string(hide_password=True) if "://" in place else place
 
 

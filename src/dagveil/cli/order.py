@@ -23,13 +23,7 @@ from dagveil.text import clean_text
 
 
 def describe(account: Account) -> str:
-    """Say what is spent, reserved and left.
-
-    >>> from dagveil.privacy.budget import Budget
-    >>> from dagveil.privacy.ledger.composition import Allowance, Composition
-    >>> describe(Account("visits", Allowance.of(Budget.of(3, 1e-5), Composition.SUM)))
-    'visits: spent epsilon 0, delta 0 in 0 runs; lifetime epsilon 3, delta 1e-5; left epsilon 3, delta 1e-5'
-    """
+    """Say what is spent, reserved and left."""
     words = [account.words]
     if account.reserved_epsilon:
         words.append(

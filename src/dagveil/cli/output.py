@@ -84,11 +84,7 @@ def write_paid(path: Path, save: Callable[[Path], Any], recovery: Path) -> None:
 
 
 def name_recovery(output: Path) -> Path:
-    """Return the file beside an output that keeps what a run released until the output is written.
-
-    >>> name_recovery(Path("evidence.json")).name
-    'evidence.recovery.jsonl'
-    """
+    """Return the file beside an output that keeps what a run released until the output is written."""
     return output.with_suffix(".recovery.jsonl")
 
 

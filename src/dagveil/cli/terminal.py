@@ -130,11 +130,7 @@ def print_written(paths: Iterable[Path], hint: str) -> None:
 
 
 def count(number: int, noun: str, nouns: str | None = None) -> str:
-    """Count things in words.
-
-    >>> count(1, "edge"), count(0, "edge"), count(2, "near miss", "near misses")
-    ('1 edge', '0 edges', '2 near misses')
-    """
+    """Count things in words."""
     return f"{number} {noun if number == 1 else nouns or noun + 's'}"
 
 

@@ -27,14 +27,7 @@ DEFAULT = "measure"  # what is taken where nothing can be tried
 
 
 def fitting_methods(schema: Schema, knowledge: Knowledge, budgets: tuple[Budget, ...]) -> dict[str, str | None]:
-    """Return every method of dagveil, with None if it takes such tables and budgets, and otherwise why it does not.
-
-    >>> from dagveil.data.column import Boolean
-    >>> schema = Schema(dataset="demo", columns={name: Boolean(outside="false") for name in "abc"})
-    >>> found = fitting_methods(schema, Knowledge.none(), (Budget.of(1, 0),))
-    >>> found["measure"] is None, found["priv-pc-star"] is None
-    (True, False)
-    """
+    """Return every method of dagveil, with None if it takes such tables and budgets, and otherwise why it does not."""
     found: dict[str, str | None] = {}
     for name, method in METHODS.items():
         try:
@@ -142,9 +135,6 @@ def scale_budget(budget: Budget, nominal: int, rows: int) -> Budget:
 
     Noise beside the rows goes with epsilon times rows. With delta above 0 a larger epsilon buys a little less than in
     proportion, so this is on the careful side.
-
-    >>> scale_budget(Budget.of(1, 0), 100_000, 20_000).words
-    'epsilon 5, delta 0'
     """
     return budget if rows == nominal else Budget(budget.epsilon * nominal / rows, budget.delta)
 

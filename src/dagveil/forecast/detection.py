@@ -54,14 +54,7 @@ class Weakest(msgspec.Struct, frozen=True):
 
 
 def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
-    """Return the weakest dependence that the first test of `measure` sees, at the shares of its plan.
-
-    >>> from dagveil.data.column import Boolean
-    >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
-    >>> schema = Schema(dataset="study", columns=columns, reviewed=True)
-    >>> [round(find_weakest(schema, Budget.of(epsilon, 1e-6), 10_000).typical, 2) for epsilon in (0.3, 3)]
-    [0.06, 0.04]
-    """
+    """Return the weakest dependence that the first test of `measure` sees, at the shares of its plan."""
     declared, guessed = _declare_spreads(schema)
     declared = msgspec.structs.replace(declared, reviewed=True, nominal_rows=rows)
     plan = plan_measurement(declared, budget.epsilon, budget.delta)
@@ -132,11 +125,7 @@ def _find_factor(enough: Callable[[float], bool], most: float) -> float | None:
 
 
 def _round_up(value: float) -> str:
-    """Round up to two digits.
-
-    >>> _round_up(0.1234), _round_up(7601)
-    ('0.13', '7700')
-    """
+    """Round up to two digits."""
     unit = Fraction(10) ** (math.floor(math.log10(value)) - 1)
     return round_up(math.ceil(Fraction(value) / unit) * unit, 4)
 

@@ -136,11 +136,6 @@ def reach(curve: Curve, wanted: float) -> Fraction | None:
 
     More budget cannot hurt in expectation, so heights that fall are pooled with their neighbours first. Between two
     points the curve is straight over the logarithm of epsilon.
-
-    >>> nowhere = Weakest("correlation", None, None)
-    >>> points = [Point(Fraction(e), f, f, f, None, nowhere) for e, f in ((1, 0.5), (4, 0.9))]
-    >>> float(reach(Curve("measure", tuple(points)), 0.7))
-    2.0
     """
     logs, heights, epsilons = _steps(curve)
     for place, height in enumerate(heights):

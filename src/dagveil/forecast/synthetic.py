@@ -45,9 +45,6 @@ class SyntheticLaw:
     `degree` is edges per column on average; None takes `EDGES_PER_COLUMN`, or half of all pairs if that is less.
     `strength` is the mean strength of an edge: about the correlation that it gives its ends, before columns are cut
     into levels.
-
-    >>> SyntheticLaw().density(21), SyntheticLaw().density(3)
-    (0.15, 0.5)
     """
 
     degree: float | None = None
@@ -88,12 +85,6 @@ def make_synthetic(
     """Draw a graph and rows.
 
     Of the schema, levels and bounds are all that is used.
-
-    >>> from dagveil.data.column import Boolean
-    >>> schema = Schema(dataset="demo", columns={name: Boolean(outside="false") for name in "abcd"})
-    >>> made = make_synthetic(schema, Knowledge.none(), SyntheticLaw(), 100, np.random.default_rng(1))
-    >>> made.table.n_rows, made.dag.nodes
-    (100, ('a', 'b', 'c', 'd'))
     """
     dag = draw_dag(schema, knowledge, law, rng)
     codes: dict[str, Codes] = {}

@@ -157,11 +157,7 @@ def run_trial(trial: TrialRun, told: Callable[[int], None] | None = None) -> lis
 
 
 def most_common_order(orders: Sequence[int]) -> int | None:
-    """Return the order that most runs had; the smaller one if two are as common.
-
-    >>> most_common_order([3, 2, 3, 2]), most_common_order([])
-    (2, None)
-    """
+    """Return the order that most runs had; the smaller one if two are as common."""
     counts = Counter(orders)
     return min(counts, key=lambda order: (-counts[order], order)) if counts else None
 

@@ -24,10 +24,6 @@ def close(
     The rules work in rounds. Each round reads the graph as it stands and turns every edge that a rule turns, so the
     result depends neither on the order of the nodes nor on that of the edges. When the input contradicts itself, so
     that one round turns an edge both ways, the edge stays undirected.
-
-    >>> directed, undirected = close(("a", "b", "c"), {("a", "b")}, {frozenset({"b", "c"})})
-    >>> sorted(directed), undirected
-    ([('a', 'b'), ('b', 'c')], frozenset())
     """
     names = check_nodes(nodes)
     arcs, pairs = check_arcs(names, directed), check_pairs(names, undirected)

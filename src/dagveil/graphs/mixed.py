@@ -16,11 +16,7 @@ from dagveil.graphs.names import Pair, check_nodes, check_pairs, list_by_end
 
 
 class Mark(enum.Enum):
-    """What is known about one end of an edge.
-
-    >>> Mark("arrow") is Mark.ARROW
-    True
-    """
+    """What is known about one end of an edge."""
 
     TAIL = "tail"  # the node at this end is a cause of the other
     ARROW = "arrow"  # the node at this end is not a cause of the other
@@ -44,10 +40,6 @@ class MixedGraph(msgspec.Struct, frozen=True, dict=True):
     """A graph with a mark at each end of each edge, at most one edge for each pair.
 
     An edge may be given from either end; it is kept with the alphabetically first node first.
-
-    >>> graph = MixedGraph(("a", "b"), frozenset({Edge("b", "a", Mark.ARROW, Mark.CIRCLE)}))
-    >>> graph.mark("a", "b"), graph.mark("b", "a")
-    (<Mark.ARROW: 'arrow'>, <Mark.CIRCLE: 'circle'>)
     """
 
     nodes: tuple[str, ...]

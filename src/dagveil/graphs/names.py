@@ -12,11 +12,7 @@ Pair: TypeAlias = frozenset[str]  # an unordered pair of two different nodes
 
 
 def check_nodes(nodes: Iterable[str]) -> tuple[str, ...]:
-    """Return the names as a tuple; refuse duplicates and things that are not strings.
-
-    >>> check_nodes(["a", "b"])
-    ('a', 'b')
-    """
+    """Return the names as a tuple; refuse duplicates and things that are not strings."""
     if isinstance(nodes, str):
         raise GraphError(f"nodes must be a tuple of names, not the single string {nodes!r}")
     names = tuple(nodes)
@@ -52,11 +48,7 @@ def check_pairs(nodes: Iterable[str], pairs: Iterable[Iterable[str]]) -> frozens
 
 
 def list_by_end(nodes: Iterable[str], arcs: Iterable[Arc]) -> dict[str, frozenset[str]]:
-    """Return, for each node, the second ends of the arcs that start with it.
-
-    >>> list_by_end(("a", "b"), {("a", "b")})
-    {'a': frozenset({'b'}), 'b': frozenset()}
-    """
+    """Return, for each node, the second ends of the arcs that start with it."""
     table: dict[str, set[str]] = {node: set() for node in nodes}
     for first, second in arcs:
         table[first].add(second)

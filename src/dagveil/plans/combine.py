@@ -42,12 +42,6 @@ def add_releases(sites: Sequence[Sequence[Release]]) -> tuple[Release, ...]:
     """Add the releases of several sites, question by question.
 
     The questions and their order are the same at all sites; noise may differ from site to site.
-
-    >>> north = NoisyCounts(("a",), (2,), 1, Fraction(3), (40, 60))
-    >>> south = NoisyCounts(("a",), (2,), 4, Fraction(16), (20, 44))
-    >>> both = add_releases([[north], [south]])[0]
-    >>> both.counts.tolist(), both.count_variance
-    ([45.0, 71.0], 4.0)
     """
     if not sites or len({len(releases) for releases in sites}) > 1:
         raise EvidenceError("the sites released different numbers of tables; all must follow the same plan")

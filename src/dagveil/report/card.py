@@ -74,11 +74,7 @@ def build_card(page: ReportModel) -> dict[str, Any]:
 
 
 def encode_card(card: Mapping[str, Any]) -> str:
-    r"""Write a card as JSON that can stand inside an HTML script element: pure ASCII, no angle brackets.
-
-    >>> encode_card({"dataset": "</script>"})
-    '{\n  "dataset": "\\u003c/script\\u003e"\n}'
-    """
+    """Write a card as JSON that can stand inside an HTML script element: pure ASCII, no angle brackets."""
     text = json.dumps(_clean(card), indent=2, ensure_ascii=True, allow_nan=False)
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

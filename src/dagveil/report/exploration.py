@@ -226,13 +226,7 @@ def tabulate(curves: tuple[Curve, ...]) -> list[tuple[str, list[str]]]:
 
 
 def write_point(point: recommendation.Point) -> str:
-    """Print a mean with its interval; a dash if a run failed.
-
-    >>> from fractions import Fraction
-    >>> from dagveil.forecast.detection import Weakest
-    >>> write_point(recommendation.Point(Fraction(1), 0.912, 0.85, 0.97, 2, Weakest("correlation", 0.1, 0.1)))
-    '0.91 (0.85–0.97)'
-    """
+    """Print a mean with its interval; a dash if a run failed."""
     if point.f1 is None or point.low is None or point.high is None:
         return "–"
     return f"{point.f1:.2f} ({point.low:.2f}–{point.high:.2f})"

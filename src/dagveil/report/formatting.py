@@ -16,20 +16,12 @@ _MONTHS = (
 
 
 def write_epsilon(epsilon: Fraction) -> str:
-    """Print epsilon, rounded up.
-
-    >>> write_epsilon(Fraction(1, 3))
-    '0.3334'
-    """
+    """Print epsilon, rounded up."""
     return round_up(epsilon, 4)
 
 
 def write_delta(delta: Fraction) -> str:
-    """Print delta in scientific notation, rounded up.
-
-    >>> write_delta(Fraction(1, 10**6)), write_delta(Fraction(1, 3000)), write_delta(Fraction(0))
-    ('10⁻⁶', '3.4 × 10⁻⁴', '0')
-    """
+    """Print delta in scientific notation, rounded up."""
     if delta == 0:
         return "0"
     context = Context(prec=2, rounding=ROUND_CEILING)
@@ -40,11 +32,7 @@ def write_delta(delta: Fraction) -> str:
 
 
 def write_share(share: float | None) -> str:
-    """Print a confidence as whole percent.
-
-    >>> [write_share(x) for x in (0.0, 0.001, 0.974, 0.999, 1.0, None)]
-    ['0 %', '< 1 %', '97 %', '> 99 %', '100 %', '–']
-    """
+    """Print a confidence as whole percent."""
     if share is None:
         return "–"
     percent = round(100 * share)
@@ -56,40 +44,24 @@ def write_share(share: float | None) -> str:
 
 
 def write_percent(share: float) -> str:
-    """Print a share as percent for machines.
-
-    >>> write_percent(0.974), write_percent(1.0)
-    ('97.4', '100')
-    """
+    """Print a share as percent for machines."""
     return f"{100 * share:.2f}".rstrip("0").rstrip(".")
 
 
 def write_part(part: float) -> str:
-    """Print a part of the budget with one decimal.
-
-    >>> [write_part(x) for x in (0.0, 0.0001, 0.125, 1.0)]
-    ['0 %', '< 0.1 %', '12.5 %', '100 %']
-    """
+    """Print a part of the budget with one decimal."""
     if 0 < part < 0.0005:
         return "< 0.1 %"
     return f"{100 * part:.1f}".removesuffix(".0") + " %"
 
 
 def write_count(count: int | None) -> str:
-    r"""Print a whole number in groups of three.
-
-    >>> write_count(100_000).replace("\u202f", " ")
-    '100 000'
-    """
+    """Print a whole number in groups of three."""
     return "–" if count is None else f"{count:,}".replace(",", "\u202f")
 
 
 def write_number(number: float | None) -> str:
-    r"""Print a measured number with three significant digits.
-
-    >>> write_number(45.234), write_number(1234.5).replace("\u202f", " ")
-    ('45.2', '1 234')
-    """
+    """Print a measured number with three significant digits."""
     if number is None:
         return "–"
     if abs(number) >= 1000:
@@ -98,11 +70,7 @@ def write_number(number: float | None) -> str:
 
 
 def write_date(stamp: str) -> str:
-    """Print a time stamp; text that is no time stamp stays as it is.
-
-    >>> write_date("2026-11-15T12:00:00Z")
-    '15 November 2026, 12:00 UTC'
-    """
+    """Print a time stamp; text that is no time stamp stays as it is."""
     try:
         moment = datetime.fromisoformat(stamp)
     except ValueError:
@@ -112,9 +80,5 @@ def write_date(stamp: str) -> str:
 
 
 def write_plural(count: int, noun: str) -> str:
-    """Print a count with its noun.
-
-    >>> write_plural(1, "edge"), write_plural(3, "edge")
-    ('1 edge', '3 edges')
-    """
+    """Print a count with its noun."""
     return f"{write_count(count)} {noun}" if count == 1 else f"{write_count(count)} {noun}s"

@@ -167,11 +167,7 @@ def find_alarms(result: Result, spending: Spending) -> tuple[Alarm, ...]:
 
 
 def judge(alarms: Sequence[Alarm]) -> Standing:
-    """Return the worst standing of all alarms.
-
-    >>> judge([]).value
-    'promised'
-    """
+    """Return the worst standing of all alarms."""
     for standing in (Standing.NOT_PRIVATE, Standing.CAUTION):
         if any(alarm.standing is standing for alarm in alarms):
             return standing

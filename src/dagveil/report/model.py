@@ -309,11 +309,7 @@ def _describe_shift(variation: results.Variation, was: Any) -> Shift:
 
 
 def _describe_change(change: results.ChangedEdge) -> str:
-    """Tell one change.
-
-    >>> _describe_change(results.ChangedEdge("a", "b", "none", "directed"))
-    'new: a → b'
-    """
+    """Tell one change."""
     before, after = (
         "" if join == "none" else f"{change.source} {_SIGNS[join]} {change.target}"
         for join in (change.before, change.after)

@@ -40,11 +40,7 @@ def write_snippets(graph: ResultGraph) -> tuple[Snippet, ...]:
 
 
 def write_dot(graph: ResultGraph) -> str:
-    """Write the graph in the DOT language; characters that turn the reading direction are replaced, as in the page.
-
-    >>> write_dot(ResultGraph(("a", "b"), "cpdag", (ResultEdge("a", "b", "undirected"),))).splitlines()[3]
-    '  n0 -> n1 [dir=none];'
-    """
+    """Write the graph in the DOT language; characters that turn the reading direction are replaced, as in the page."""
     return "\n".join(clean_text(line) for line in graph.to_dot().split("\n"))
 
 

@@ -101,11 +101,7 @@ def write_lines(lines: Sequence[str], at: Point) -> Element:
 
 
 def write_length(value: float) -> str:
-    """Print a length with one decimal at most.
-
-    >>> write_length(12.04), write_length(0.25)
-    ('12', '0.2')
-    """
+    """Print a length with one decimal at most."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -226,9 +222,6 @@ def draw_graph(
 
     The note is printed above the graph: what nobody may overlook when the picture travels alone. A broad halo runs
     along the edges of pairs that another result joins differently.
-
-    >>> draw_graph(ResultGraph(("a", "b"), "cpdag", ()))[:4]
-    '<svg'
     """
     layout = place_graph(
         graph.nodes,
@@ -279,11 +272,7 @@ def open_drawing(kind: str, width: float, height: float, title: str, description
 
 
 def describe_graph(graph: ResultGraph) -> str:
-    """Tell the graph in words.
-
-    >>> describe_graph(ResultGraph(("a", "b"), "cpdag", (ResultEdge("a", "b", "undirected"),)))
-    '2 columns; 0 directed and 1 undirected edge. a — b.'
-    """
+    """Tell the graph in words."""
     head = f"{write_plural(len(graph.nodes), 'column')}; {len(graph.arrows)} directed and "
     head += f"{write_plural(len(graph.lines), 'undirected edge')}."
     told = [f"{edge.source} {edge.sign} {edge.target}" for edge in graph.edges[:EDGES_TOLD]]
@@ -293,11 +282,7 @@ def describe_graph(graph: ResultGraph) -> str:
 
 
 def describe_edge(edge: ResultEdge) -> str:
-    """Tell an edge and its confidence in words.
-
-    >>> describe_edge(ResultEdge("a", "b", "directed", 0.5))
-    'a → b: the edge came back in 50 % of redraws'
-    """
+    """Tell an edge and its confidence in words."""
     words = f"{edge.source} {edge.sign} {edge.target}"
     if edge.confidence is not None:
         words += f": the edge came back in {write_share(edge.confidence)} of redraws"

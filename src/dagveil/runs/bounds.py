@@ -218,14 +218,7 @@ def list_open_columns(schema: Schema) -> tuple[str, ...]:
 def choose_accounting(
     budget: Budget, schema: Schema, settings: BoundsSettings, knowledge: Knowledge = NO_KNOWLEDGE
 ) -> Filter:
-    """Choose, from public facts alone, the accounting under which a cell needs fewer rows in order to count.
-
-    >>> few, many = (
-    ...     Schema(dataset="demo", columns={f"x{k}": Numeric(bounds=(0, 1)) for k in range(n)}) for n in (2, 40)
-    ... )
-    >>> [choose_accounting(Budget.of(1, 1e-6), schema, BoundsSettings()).name for schema in (few, many)]
-    ['pure accounting', 'Gaussian accounting']
-    """
+    """Choose, from public facts alone, the accounting under which a cell needs fewer rows in order to count."""
     pure = PureFilter(budget)
     if budget.delta == 0:
         return pure

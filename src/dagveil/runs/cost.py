@@ -113,15 +113,7 @@ class Cost:
 
 
 def estimate_cost(work: Work, speed: Speed) -> Cost:
-    """Foresee time and memory.
-
-    >>> from dagveil.data.column import Boolean
-    >>> schema = Schema(dataset="demo", columns={name: Boolean(outside="false") for name in "abc"})
-    >>> small = Work(schema, 10_000, [("a", "b", "c")], 1, 8, 0, Search.JOINT, redraws=50)
-    >>> large = Work(schema, 10**9, [("a", "b", "c")], 1, 8, 0, Search.JOINT, redraws=50)
-    >>> estimate_cost(small, Speed()).memory < estimate_cost(large, Speed()).memory
-    True
-    """
+    """Foresee time and memory."""
     columns = work.schema.columns.values()
     width = len(work.schema.columns)
     numbers = sum(isinstance(column, Numeric) for column in columns)
@@ -208,20 +200,12 @@ def _search_seconds(work: Work, speed: Speed) -> float:
 
 
 def describe_bytes(number: float) -> str:
-    """Write a number of bytes for people.
-
-    >>> describe_bytes(2.5e9), describe_bytes(3e8)
-    ('2.5 GB', '300 MB')
-    """
+    """Write a number of bytes for people."""
     return f"{number / 1e9:.3g} GB" if number >= 1e9 else f"{number / 1e6:.0f} MB"
 
 
 def describe_seconds(number: float) -> str:
-    """Write seconds for people.
-
-    >>> describe_seconds(0.25), describe_seconds(90), describe_seconds(90000)
-    ('0.25 s', '1.5 min', '25 h')
-    """
+    """Write seconds for people."""
     if number < 60:
         return f"{number:.2g} s"
     return f"{number / 60:.2g} min" if number < 3600 else f"{number / 3600:.3g} h"

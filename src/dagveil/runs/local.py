@@ -184,11 +184,7 @@ def report_evidence(
 
 
 def level_scores(column: Column) -> NDArray[np.float64]:
-    """Return a number for each code, centred and at most 1 in size; the middle of a bin stands for it.
-
-    >>> level_scores(Numeric(bounds=(0, 20), bins=2)).tolist()
-    [-1.0, 1.0]
-    """
+    """Return a number for each code, centred and at most 1 in size; the middle of a bin stands for it."""
     if isinstance(column, Numeric):
         edges = np.array([column.bounds[0], *column.cuts, column.bounds[1]])
         numbers = edges[:-1] / 2 + edges[1:] / 2

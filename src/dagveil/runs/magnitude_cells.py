@@ -52,12 +52,7 @@ class ColumnBounds:
 
 
 def part_line(start: float) -> Numeric:
-    """Return a column that counts in cells between powers of two on both sides of a start.
-
-    >>> cells = part_line(0.0)
-    >>> len(cells.cuts), cells.cuts[90:93], cells.n_levels
-    (183, (-9.313225746154785e-10, 0.0, 9.313225746154785e-10), 185)
-    """
+    """Return a column that counts in cells between powers of two on both sides of a start."""
     if not abs(start) <= FARTHEST_START:
         raise SchemaError(
             f"center is {start:g}, and a search can start at most {FARTHEST_START:.3g} from zero; declare bounds"
@@ -94,13 +89,6 @@ def read_counts(
 
     Counts are those below the first cut, between cuts, above the last one, and of missing values. Cells with fewer rows
     than the threshold count as empty; coverage is the share of the rows that the bounds need to hold.
-
-    >>> from fractions import Fraction
-    >>> released = NoisyCounts(("x",), (6,), 1, Fraction(2), (-3, 40, 400, 60, 2, 100))
-    >>> read_counts(released, (-2.0, -1.0, 1.0, 2.0), 0.0, 10.0).bounds
-    (-2.0, 2.0)
-    >>> read_counts(released, (-2.0, -1.0, 1.0, 2.0), 0.0, 10.0, coverage=0.8).bounds
-    (-1.0, 2.0)
     """
     counts = released.counts[:-1]
     counts = np.where(counts >= threshold, counts, 0.0)

@@ -55,11 +55,7 @@ def load_knowledge(path: str | Path) -> Knowledge:
 
 
 def knowledge_from_toml(text: str) -> Knowledge:
-    """Read background knowledge from the text of such a file.
-
-    >>> knowledge_from_toml('tiers = [["smokes"], ["coughs"]]').tiers
-    (('smokes',), ('coughs',))
-    """
+    """Read background knowledge from the text of such a file."""
     return _read(parse_toml(text, KnowledgeError, "the knowledge"), "the knowledge")
 
 

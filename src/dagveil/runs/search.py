@@ -67,12 +67,7 @@ def vary_levels(
 
 
 def compare_graphs(before: Cpdag, after: Cpdag) -> tuple[results.ChangedEdge, ...]:
-    """List the pairs that two graphs join differently.
-
-    >>> empty = Cpdag.empty(("a", "b"))
-    >>> compare_graphs(empty, Cpdag(("a", "b"), frozenset({("b", "a")}), frozenset()))
-    (ChangedEdge(source='a', target='b', before='none', after='reversed'),)
-    """
+    """List the pairs that two graphs join differently."""
     changes = []
     for source, target in sorted(tuple(sorted(pair)) for pair in before.skeleton() | after.skeleton()):
         was, is_now = _join(before, source, target), _join(after, source, target)

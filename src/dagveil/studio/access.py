@@ -79,12 +79,7 @@ class Place:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
 
     def knows(self, host: str) -> bool:
-        """Say whether a Host header means this studio.
-
-        >>> place = Place("127.0.0.1", 8080)
-        >>> [place.knows(host) for host in ("localhost:8080", "127.0.0.1:8080", "evil.example:8080", "127.0.0.1")]
-        [True, True, False, False]
-        """
+        """Say whether a Host header means this studio."""
         return knows_host(host, self.host, self.port)
 
 

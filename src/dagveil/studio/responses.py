@@ -229,11 +229,7 @@ class Refused(errors.DagveilError):
 
 
 def refuse(error: errors.DagveilError) -> Refused:
-    """Turn an error of the library into an answer; its words never hold a cell.
-
-    >>> refuse(errors.BudgetExceededError("nothing is left")).status
-    409
-    """
+    """Turn an error of the library into an answer; its words never hold a cell."""
     if isinstance(error, Refused):
         return error
     status, name = next((status, name) for kind, status, name in _STATUS if isinstance(error, kind))

@@ -186,14 +186,7 @@ SINGLE = (
 
 
 def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> responses.PlanFacts:
-    """Tell what a run would ask and take.
-
-    >>> from dagveil.data.column import Boolean
-    >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
-    >>> schema = Schema(dataset="study", columns=columns, reviewed=True, nominal_rows=1000)
-    >>> [stage.stage for stage in forecast_run(schema, "measure", Budget.of(1, 1e-6), 50).stages]
-    ['single columns', 'all pairs']
-    """
+    """Tell what a run would ask and take."""
     chosen = method_named(method)
     settings = chosen.read_settings({})
     knowledge = schema_knowledge(schema)

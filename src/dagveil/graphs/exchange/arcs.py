@@ -49,10 +49,6 @@ def join_arcs(
 
     Arcs are (tail, head, kind); the kind is "directed", "undirected" or not told. If the family is not told, directed
     edges without a cycle are a Dag.
-
-    >>> graph = join_arcs(["a", "b", "c"], [("a", "b", None), ("b", "c", None), ("c", "b", None)])
-    >>> [sorted(pair) for pair in graph.undirected]
-    [['b', 'c']]
     """
     names = tuple(nodes)
     kinds = {(tail, head): kind for tail, head, kind in arcs}
