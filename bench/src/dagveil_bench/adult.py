@@ -81,12 +81,7 @@ _NAMES_THERE: Final = {"income": "salary"}
 
 
 def adult_network() -> Network:
-    """Return the network that was fitted to the records.
-
-    >>> network = adult_network()
-    >>> len(network.nodes), network.levels["hours-per-week"]
-    (14, ('up to 39', '40', 'above 40'))
-    """
+    """Return the network that was fitted to the records."""
     return read_network(SIMULATED)
 
 

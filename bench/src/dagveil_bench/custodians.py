@@ -24,11 +24,7 @@ Codes = Mapping[str, NDArray[np.uint8]]
 
 
 def count_sites(text: str) -> int:
-    """Read a number of sites, each of which has the whole epsilon, since its people are at no other site.
-
-    >>> count_sites("pooled"), count_sites("1 site"), count_sites("20 sites")
-    (0, 1, 20)
-    """
+    """Read a number of sites, each of which has the whole epsilon, since its people are at no other site."""
     found = re.fullmatch(r"pooled|([1-9]\d*) sites?", text)
     if found is None:
         raise MethodError(f"{text!r} is no number of sites; write 'pooled', '1 site', '2 sites' and so on")

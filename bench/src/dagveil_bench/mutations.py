@@ -45,11 +45,7 @@ _EDITS: Final = (1, 1, 1, 2, 4)  # how many edits of one input: most readers sto
 
 
 def mutate_bytes(content: bytes, rng: random.Random) -> bytes:
-    """Flip bits, put pieces in, cut, repeat and move parts.
-
-    >>> mutate_bytes(b"a = 1", random.Random(1)) != b"a = 1"
-    True
-    """
+    """Flip bits, put pieces in, cut, repeat and move parts."""
     found = bytearray(content)
     for _ in range(rng.choice(_EDITS)):
         here = rng.randrange(len(found) + 1)
@@ -73,11 +69,7 @@ def mutate_bytes(content: bytes, rng: random.Random) -> bytes:
 
 
 def mutate_json(content: bytes, rng: random.Random) -> bytes:
-    """Edit values of a JSON document, and now and then its bytes.
-
-    >>> mutate_json(b'{"a": 1}', random.Random(2)) != b'{"a": 1}'
-    True
-    """
+    """Edit values of a JSON document, and now and then its bytes."""
     if rng.random() < 0.25:
         return mutate_bytes(content, rng)
     return json.dumps(_edit(json.loads(content), rng)).encode("utf-8", "replace")

@@ -32,12 +32,7 @@ FUNCTIONS: tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], ...] = (
 
 
 def sample_nonlinear(dag: Dag, n_rows: int, rng: np.random.Generator) -> dict[str, NDArray[np.float64]]:
-    """Draw a nonlinear model over a graph, and rows from it.
-
-    >>> dag = Dag(("x", "y"), frozenset({("x", "y")}))
-    >>> {name: column.shape for name, column in sample_nonlinear(dag, 4, np.random.default_rng(0)).items()}
-    {'x': (4,), 'y': (4,)}
-    """
+    """Draw a nonlinear model over a graph, and rows from it."""
     drawn: dict[str, NDArray[np.float64]] = {}
     for node in dag.order():
         function = FUNCTIONS[rng.integers(len(FUNCTIONS))]
@@ -72,11 +67,7 @@ def nonlinear_schema(columns: Mapping[str, NDArray[np.float64]], n_rows: int, de
 
 
 def nonlinear_dag(name: str) -> Dag:
-    """Return the graph of a network, or that of the cells of Sachs and others for "sachs-cells".
-
-    >>> len(nonlinear_dag("asia").edges)
-    8
-    """
+    """Return the graph of a network, or that of the cells of Sachs and others for "sachs-cells"."""
     return real_sachs()[1] if name == REAL_CELLS else load_network(name).dag()
 
 

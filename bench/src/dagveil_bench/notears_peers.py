@@ -108,11 +108,7 @@ def list_cases(
 
 
 def draw_weights(case: Case, rng: np.random.Generator) -> Floats:
-    """Draw a DAG with weights between 0.5 and 2 in size, of random sign, its nodes in random order.
-
-    >>> draw_weights(Case(Shape.SCALE_FREE, Error.GAUSSIAN, 6, 10), np.random.default_rng(0)).shape
-    (6, 6)
-    """
+    """Draw a DAG with weights between 0.5 and 2 in size, of random sign, its nodes in random order."""
     d, k = case.n_nodes, case.edges_per_node
     if d < 2 or k < 1:
         raise GraphError(f"a random graph needs 2 nodes and 1 edge per node at least, not {d} and {k}")
@@ -146,22 +142,13 @@ def draw_rows(weights: Floats, case: Case, rng: np.random.Generator) -> Floats:
 
 
 def count_differences(found: Bools, truth: Bools) -> int:
-    """Return the structural Hamming distance of two graphs; a turned edge counts once.
-
-    >>> count_differences(np.array([[False, True], [False, False]]), np.array([[False, False], [True, False]]))
-    1
-    """
+    """Return the structural Hamming distance of two graphs; a turned edge counts once."""
     differs = found != truth
     return int(np.triu(differs | differs.T).sum())
 
 
 def rate_arrows(found: Bools, truth: Bools) -> tuple[float, float]:
-    """Return the true positive rate and the false discovery rate of arrows; a turned edge is a false one.
-
-    >>> truth = np.array([[False, True, True], [False, False, False], [False, False, False]])
-    >>> rate_arrows(np.array([[False, True, False], [False, False, False], [True, False, False]]), truth)
-    (0.5, 0.5)
-    """
+    """Return the true positive rate and the false discovery rate of arrows; a turned edge is a false one."""
     hits = int((found & truth).sum())
     n_found, n_true = int(found.sum()), int(truth.sum())
     return (hits / n_true if n_true else 1.0), (1.0 - hits / n_found if n_found else 0.0)

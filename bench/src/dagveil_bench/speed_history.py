@@ -42,11 +42,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def list_ratios(runs: Sequence[Timing], loading: Sequence[Timing] = ()) -> dict[str, float]:
-    """Return every ratio of a report; more is faster.
-
-    >>> list_ratios([Timing("asia", "dagveil", 0.5), Timing("asia", "peer", 4.0)])
-    {'asia: peer / dagveil': 8.0}
-    """
+    """Return every ratio of a report; more is faster."""
     ratios = {
         f"{mine.case}: {peer.program} / {mine.program}": peer.seconds / mine.seconds
         for mine in runs

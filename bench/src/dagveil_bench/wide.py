@@ -93,11 +93,7 @@ class WideRun:
 
 
 def wide_schema(kind: WideKind, columns: int, rows: int) -> Schema:
-    """Declare so many columns.
-
-    >>> [column.n_levels for column in wide_schema(WideKind.LEVELS, 4, 100).columns.values()]
-    [2, 3, 4, 2]
-    """
+    """Declare so many columns."""
     declared: dict[str, Column] = {}
     for place in range(columns):
         if kind is WideKind.NUMBERS:
@@ -256,11 +252,7 @@ def _fits(runs: Sequence[WideRun]) -> list[str]:
 
 
 def fit_power(sizes: Sequence[float], seconds: Sequence[float]) -> float:
-    """Return the exponent of the power of size that fits the seconds best, by least squares of the logarithms.
-
-    >>> round(fit_power([1, 2, 4], [3.0, 12.0, 48.0]), 6)
-    2.0
-    """
+    """Return the exponent of the power of size that fits the seconds best, by least squares of the logarithms."""
     slope, _ = np.polyfit(np.log(np.asarray(sizes, dtype=float)), np.log(np.asarray(seconds, dtype=float)), 1)
     return float(slope)
 

@@ -188,11 +188,7 @@ def is_shown(role: Role, metric: Metric) -> bool:
 
 
 def write_number(value: float, digits: int) -> str:
-    """Write a number with so many digits after the point, and a very large one in short.
-
-    >>> write_number(0.125, 2), write_number(1.7e300, 2)
-    ('0.12', '1.7e+300')
-    """
+    """Write a number with so many digits after the point, and a very large one in short."""
     return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.3g}"
 
 

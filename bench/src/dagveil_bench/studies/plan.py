@@ -72,11 +72,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def title(self) -> str:
-        """Its label, or one made from the choices.
-
-        >>> Entry("pcd", calibration=Calibration.PAPER, settings={"level": 0.1}).title
-        'pcd, level=0.1, as published'
-        """
+        """Its label, or one made from the choices."""
         if self.label:
             return self.label
         words = [self.method, *(f"{name}={value}" for name, value in self.settings.items())]
@@ -125,15 +121,7 @@ class Printed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(1, len(self.budgets)) * max(1, len(self.rows))
 
     def at(self, data: str, epsilon: float, n_rows: int) -> float | None:
-        """Return the figure for a data set, budget and number of rows, if there is one.
-
-        >>> printed = Printed("pc", Metric.SHD, "table 1", {"asia": (3.0, math.nan)}, (0.1, 1.0))
-        >>> printed.at("asia", 0.1, 50), printed.at("asia", 1.0, 50), printed.at("child", 0.1, 50)
-        (3.0, None, None)
-        >>> printed = Printed("pc", Metric.SHD, "table 2", {"asia": (3.0, 2.0)}, rows=(50, 100))
-        >>> printed.at("asia", 0.1, 100), printed.at("asia", 0.1, 200)
-        (2.0, None)
-        """
+        """Return the figure for a data set, budget and number of rows, if there is one."""
         budgets = [math.isclose(budget, epsilon) for budget in self.budgets] or [True]
         rows = [number == n_rows for number in self.rows] or [True]
         places = [this and that for this in rows for that in budgets]

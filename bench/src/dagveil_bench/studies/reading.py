@@ -48,20 +48,7 @@ _PARTS: Final[Mapping[str, type[msgspec.Struct]]] = {
 
 
 def parse_study(text: str) -> Study:
-    """Read a study from TOML; every mistake is told with its place.
-
-    >>> study = parse_study('''
-    ... name = "mine"
-    ... title = "measure on Asia"
-    ... data = ["asia"]
-    ... budgets = [0.1, 1]
-    ... rows = [1000]
-    ... [[methods]]
-    ... method = "measure"
-    ... ''')
-    >>> study.repetitions, study.data_sets[0].title
-    (20, 'asia')
-    """
+    """Read a study from TOML; every mistake is told with its place."""
     content = parse_toml(text, MethodError, "the study")
     try:
         study = msgspec.convert(content, Study, strict=True)
@@ -215,11 +202,7 @@ def _mistake(place: str, what: str) -> MethodError:
 
 
 def _name_place(message: str) -> str:
-    """Put the place first.
-
-    >>> _name_place("Expected `int` >= 1 - at `$.rows[0]`")
-    'rows[0]: expected `int` >= 1'
-    """
+    """Put the place first."""
     found = re.fullmatch(r"(.*) - at `\$\.?([^`]*)`", message, flags=re.DOTALL)
     what, place = (found[1], found[2]) if found else (message, "")
     what = what[:1].lower() + what[1:] + _describe_choices(what, place)
@@ -227,13 +210,7 @@ def _name_place(message: str) -> str:
 
 
 def _describe_choices(what: str, place: str) -> str:
-    """Say what could stand where something unknown stands: the nearest name, or all of them.
-
-    >>> _describe_choices("Object contains unknown field `repetition`", "")
-    '; did you mean repetitions?'
-    >>> _describe_choices("Invalid enum value 'published'", "methods[0].calibration")
-    '; choose from sound, paper, program'
-    """
+    """Say what could stand where something unknown stands: the nearest name, or all of them."""
     names = re.findall(r"[a-z_]+", place)
     last = names[-1] if names else ""
     if what.startswith("Invalid enum value"):

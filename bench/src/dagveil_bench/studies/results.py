@@ -30,11 +30,7 @@ _SCHEMA = pa.schema(
 
 
 def results_beside(store: Path) -> Path:
-    """Return the Parquet file that belongs to a store; a store that has that name itself is refused.
-
-    >>> results_beside(Path("headline.sqlite")).name
-    'headline.parquet'
-    """
+    """Return the Parquet file that belongs to a store; a store that has that name itself is refused."""
     if store.suffix == PARQUET:
         raise DataError(
             f"{store} cannot be a store: runs are kept in SQLite while a study goes on, and in Parquet when it ends; "

@@ -20,12 +20,7 @@ CONFIDENCE = 0.95  # of the intervals
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean with its standard deviation, and the half-width of Student's interval around it.
-
-    >>> estimate = estimate_mean([1.0, 2.0, 3.0])
-    >>> estimate.mean, estimate.deviation, round(estimate.half_width, 2)
-    (2.0, 1.0, 2.48)
-    """
+    """A mean with its standard deviation, and the half-width of Student's interval around it."""
 
     runs: int
     mean: float
