@@ -105,10 +105,7 @@ def wide_schema(kind: WideKind, columns: int, rows: int) -> Schema:
 
 
 def run_wide(cases: Sequence[WideCase], told: Progress) -> list[WideRun]:
-    """Run each case in a process of its own.
-
-    `told` is told before and after each case.
-    """
+    """Run each case in a process of its own. `told` is told before and after each case."""
     found = []
     told("runs", 0, len(cases))
     for done, case in enumerate(cases, start=1):
@@ -305,10 +302,7 @@ class GrowthPoint:
 
 
 def measure_growth(sizes: Sizes, tries: int, told: Progress) -> list[GrowthPoint]:
-    """Time every stage at every size.
-
-    The fastest of so many tries is reported; `told` is told after each size.
-    """
+    """Time every stage at every size. The fastest of so many tries is reported; `told` is told after each size."""
     wanted = [(dimension, size) for dimension in Dimension for size in sizes.of(dimension)]
     points = []
     _time_stages(200, 5, 2, 1, moments=True)  # imports are nobody's

@@ -84,10 +84,7 @@ _FIXING_NAMES = ("epsilon", "method", "options", "sites", "tables", "redraws", "
 
 
 def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict[str, Any]) -> None:
-    """Explore, print what was found, and write it.
-
-    Curves go to the output: an SVG, HTML or JSON file.
-    """
+    """Explore, print what was found, and write it. Curves go to the output: an SVG, HTML or JSON file."""
     if output:
         check_ending(output)
     names = chosen.pop("methods")

@@ -82,10 +82,7 @@ class SyntheticTable:
 def make_synthetic(
     schema: Schema, knowledge: Knowledge, law: SyntheticLaw, n_rows: int, rng: np.random.Generator
 ) -> SyntheticTable:
-    """Draw a graph and rows.
-
-    Of the schema, levels and bounds are all that is used.
-    """
+    """Draw a graph and rows. Of the schema, levels and bounds are all that is used."""
     dag = draw_dag(schema, knowledge, law, rng)
     codes: dict[str, Codes] = {}
     values: dict[str, Floats] = {}

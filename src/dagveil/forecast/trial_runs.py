@@ -35,10 +35,7 @@ FEWEST_ROWS = 10_000  # rows below which synthetic tables are not cut
 
 @dataclass(frozen=True, slots=True)
 class TimeLimit:
-    """What is tried.
-
-    `seconds` are processor seconds that are foreseen; what is `left_out` would take too long.
-    """
+    """What is tried. `seconds` are processor seconds that are foreseen; what is `left_out` would take too long."""
 
     rows: int
     methods: tuple[str, ...]
@@ -100,10 +97,7 @@ STAGE = "trial runs on synthetic tables"  # what progress is told
 
 @dataclass(frozen=True, slots=True)
 class TrialRun:
-    """All runs on one synthetic table.
-
-    Every method runs at every budget, with the same seed of its noise.
-    """
+    """All runs on one synthetic table. Every method runs at every budget, with the same seed of its noise."""
 
     schema: Schema
     knowledge: Knowledge

@@ -65,10 +65,7 @@ def show_refusal(told: Refused, base: str) -> Response:
 
 
 def list_routes(service: StudioService, base: str) -> list[Route]:
-    """Return the pages.
-
-    The paths in their links begin with `base`.
-    """
+    """Return the pages. The paths in their links begin with `base`."""
     from starlette.responses import Response
     from starlette.routing import Route
 

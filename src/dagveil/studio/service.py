@@ -39,10 +39,7 @@ KEPT: Final = ("file", "tiers", "forbidden", "required")
 
 
 class StudioService:
-    """Everything that a visitor can ask for.
-
-    `shown` is the ledger's place without a password.
-    """
+    """Everything that a visitor can ask for. `shown` is the ledger's place without a password."""
 
     def __init__(self, folder: Folder, store: JobStore, runner: JobRunner, books: Ledger, shown: str) -> None:
         self.folder, self.store, self.runner, self.books, self.shown = folder, store, runner, books, shown

@@ -36,10 +36,7 @@ _FREE: Final = {
 
 
 def show_charge(job: Job, run: RunRecord | None, ledger: str) -> Charge:
-    """Tell what a job has cost according to the ledger.
-
-    `ledger` is the one that the studio uses now.
-    """
+    """Tell what a job has cost according to the ledger. `ledger` is the one that the studio uses now."""
     if job.order.kind is not JobKind.RUN:
         return _nothing(_FREE[job.order.kind])
     if job.order.ledger != ledger:
@@ -59,10 +56,7 @@ def _nothing(words: str) -> Charge:
 
 
 def show_job(job: Job, run: RunRecord | None, place: Path, ledger: str) -> responses.JobFacts:
-    """Show a job.
-
-    `place` is the folder of its files.
-    """
+    """Show a job. `place` is the folder of its files."""
     order = job.order
     return responses.JobFacts(
         id=job.id,
