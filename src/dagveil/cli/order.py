@@ -62,8 +62,7 @@ class Order:
     budget: Budget
     books: Ledger
     place: str
-    options: dict[str, Any]
-    """What every run takes: `RunOptions`."""
+    options: dict[str, Any]  # what every run takes: `RunOptions`
 
     def print_account(self) -> None:
         """Say what the data set has spent; a ledger that cannot be read now is no failure of a run."""

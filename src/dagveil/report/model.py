@@ -60,10 +60,8 @@ class EdgeRow:
     meaning: str
     target: str
     edge: Bar
-    ends: tuple[int, int]
-    """Positions of the two columns in the graph."""
-    joins: tuple[Bar, ...] = ()
-    """Shares of redraws with →, ←, — and no edge at all."""
+    ends: tuple[int, int]  # positions of the two columns in the graph
+    joins: tuple[Bar, ...] = ()  # shares of redraws with →, ←, — and no edge at all
 
 
 @dataclass(frozen=True, slots=True)

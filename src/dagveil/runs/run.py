@@ -138,8 +138,7 @@ class PreparedRun:
     method: Method
     accounting: Filter
     calibration: Calibration
-    plugin: str | None
-    """Package and version that bring the method, if dagveil does not."""
+    plugin: str | None  # package and version that bring the method, if dagveil does not
 
     def __repr__(self) -> str:
         return f"PreparedRun({self.schema.dataset!r}, {self.budget.words})"

@@ -97,8 +97,7 @@ class Job:
     created: str
     started: str | None = None
     ended: str | None = None
-    run: int | None = None
-    """Number of the run in the ledger, once it is reserved."""
+    run: int | None = None  # number of the run in the ledger, once it is reserved
     stage: str = ""
     done: int = 0
     total: int = 0
