@@ -47,13 +47,7 @@ class Margins(Protocol):
 
 
 def margins_of(counts: Floats) -> Margins:
-    """Return the margins of a table.
-
-    Examples
-    --------
-    >>> margins_of(np.array([[1.0, 2.0], [3.0, 4.0]])).of((0,)).tolist()
-    [3.0, 7.0]
-    """
+    """Return the margins of a table."""
     together = math.prod(levels + 1 for levels in counts.shape)
     return AllMargins(counts) if together <= CELLS_AT_ONCE else AskedMargins(counts)
 
@@ -209,13 +203,7 @@ def lay_out(questions: Questions, levels: Levels, margins: Margins) -> tuple[Flo
 
 
 def encode_questions(questions: Questions, d: int) -> Positions:
-    """Return one number for each question about d columns, which x and y may change places in.
-
-    Examples
-    --------
-    >>> encode_questions(Questions.of([(0, 1, (2, 3)), (1, 0, (3, 2))]), 10).tolist()
-    [123, 123]
-    """
+    """Return one number for each question about d columns, which x and y may change places in."""
     code = np.minimum(questions.x, questions.y) * d + np.maximum(questions.x, questions.y)
     for column in np.sort(questions.given, axis=1).T:
         code = code * d + column

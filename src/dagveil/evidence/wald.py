@@ -138,14 +138,6 @@ class Remainder:
 
         Without dependence the share is 0; with it, normal around EXPECTED_SHARE. What is known and lies below
         LEAST_REMAINDER has all odds against it.
-
-        Examples
-        --------
-        >>> left = Remainder(np.array([0.0, 0.1, 0.5]), np.array([0.0, 100.0, 100.0]), np.full(3, 0.8))
-        >>> left.odds(100_000.0).round(1).tolist()
-        [0.0, -1.5, 11.3]
-        >>> left.odds(1000.0).round(1).tolist()
-        [0.0, -inf, 11.3]
         """
         room = 1.0 + SHARE_SPREAD**2 * self.information
         fit = self.share**2 - (self.share - EXPECTED_SHARE) ** 2 / room

@@ -23,11 +23,6 @@ class ChiSquare:
     """χ² summed over strata, clipped at n₀·(fewest levels − 1), in steps of 2⁻¹⁰.
 
     One record can move it from 0 to the clip, so its sensitivity is its whole range: `refusal` says so.
-
-    Examples
-    --------
-    >>> int(ChiSquare(100).values(np.array([[[30, 20], [20, 30]]]))) / GRID
-    4.0
     """
 
     nominal_rows: int
@@ -59,14 +54,7 @@ class ChiSquare:
         return np.asarray(steps, dtype=np.int64)
 
     def sensitivity(self, relation: Relation, shape: TableShape) -> int:
-        """Return the whole range, in steps, under both relations.
-
-        Examples
-        --------
-        >>> from dagveil.statistics.statistic import TableShape
-        >>> ChiSquare(1000).sensitivity(Relation.ADD_REMOVE, TableShape(1, 2, 2)) // GRID
-        1000
-        """
+        """Return the whole range, in steps, under both relations."""
         return max(self._clip(shape.x_levels, shape.y_levels), 1)
 
     def critical_value(self, level: float, rows: float, shape: TableShape, ties: float = 1.0) -> float:

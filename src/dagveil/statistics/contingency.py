@@ -17,23 +17,12 @@ def counts_squared_sensitivity(relation: Relation, n_tables: int, lattice: int =
 
     A record stands in exactly one cell of each table: adding or removing it moves one cell by 1, replacing it moves at
     most two.
-
-    Examples
-    --------
-    >>> counts_squared_sensitivity(Relation.ADD_REMOVE, 28), counts_squared_sensitivity(Relation.REPLACE_ONE, 28)
-    (Fraction(28, 1), Fraction(56, 1))
     """
     return Fraction(changed_cells(relation, n_tables) * lattice**2)
 
 
 def counts_sensitivity(relation: Relation, n_tables: int) -> int:
-    """Return the L1 sensitivity of so many tables of counts: one record moves each of these cells by 1.
-
-    Examples
-    --------
-    >>> counts_sensitivity(Relation.ADD_REMOVE, 1), counts_sensitivity(Relation.REPLACE_ONE, 1)
-    (1, 2)
-    """
+    """Return the L1 sensitivity of so many tables of counts: one record moves each of these cells by 1."""
     return changed_cells(relation, n_tables)
 
 
@@ -46,11 +35,6 @@ def centre_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Multiply every axis of tables but the first, which holds the tables, by r I − J: what is left has no margins.
 
     Of a table of no columns, one number, nothing is taken away.
-
-    Examples
-    --------
-    >>> centre_counts(np.array([[[3, 0], [0, 1]]])).tolist(), centre_counts(np.array([[3, 1]])).tolist()
-    ([[[4, -4], [-4, 4]]], [[2, -2]])
     """
     for axis in range(1, counts.ndim):
         counts = counts.shape[axis] * counts - counts.sum(axis=axis, keepdims=True)
@@ -63,11 +47,6 @@ def margins_squared_sensitivity(relation: Relation, levels: Sequence[int]) -> Fr
     Exact (docs/proofs/counts.md). Where a record is replaced, the number of rows does not move.
 
     - `levels`: number of levels of each column.
-
-    Examples
-    --------
-    >>> [str(margins_squared_sensitivity(relation, [2, 2, 3])) for relation in Relation]
-    ['8/3', '6']
     """
     if relation is Relation.ADD_REMOVE:
         return 1 + sum((_length(count) for count in levels), Fraction(0))
@@ -84,12 +63,6 @@ def interactions_squared_sensitivity(
 
     - `pairs`: the columns of each table.
     - `levels`: number of levels by column.
-
-    Examples
-    --------
-    >>> pairs, levels = [("a", "b"), ("a", "c"), ("b", "c")], {"a": 2, "b": 2, "c": 2}
-    >>> [str(interactions_squared_sensitivity(relation, pairs, levels)) for relation in Relation]
-    ['3/4', '2']
     """
     if relation is Relation.ADD_REMOVE:
         shapes = Counter((levels[a], levels[b]) for a, b in pairs)
@@ -146,11 +119,6 @@ def split_cliques(partners: Mapping[str, int]) -> list[list[str]]:
     """Split pairs into groups, each being all pairs of some columns, greedily.
 
     - `partners`: for each column the columns that it is paired with, as bits: bit k for the k-th column of the mapping.
-
-    Examples
-    --------
-    >>> split_cliques({"c": 0b1110, "a": 0b0101, "b": 0b0011, "d": 0b0001})
-    [['c', 'a', 'b'], ['c', 'd']]
     """
     names, left = list(partners), list(partners.values())
     cliques = []

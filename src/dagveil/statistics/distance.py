@@ -29,12 +29,6 @@ class ExactDistance:
 
     - `level`: of the G test.
     - `otherwise`: the statistic for tables with more levels or strata.
-
-    Examples
-    --------
-    >>> from dagveil.statistics.kendall import Kendall
-    >>> ExactDistance(0.1, Kendall(100)).values(np.array([[[25, 25], [25, 25]]]))
-    array(4)
     """
 
     level: float
@@ -86,11 +80,6 @@ def exact_distance(table: NDArray[np.int64], critical: float) -> int:
     """Return how many records must be added or removed before G² crosses its critical value, at most REACH.
 
     Positive if the table looks independent (G² at most critical), negative if not.
-
-    Examples
-    --------
-    >>> exact_distance(np.array([[25, 25], [25, 25]]), 2.706), exact_distance(np.array([[30, 20], [20, 30]]), 2.706)
-    (13, -4)
     """
     sums = [*table.reshape(4).tolist(), *table.sum(axis=1).tolist(), *table.sum(axis=0).tolist(), int(table.sum())]
     steps, radii = _steps_around()

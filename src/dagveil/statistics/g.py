@@ -61,14 +61,7 @@ class EntropyTable:
 
 @lru_cache(maxsize=4)
 def tabulate_entropy(cap: int) -> EntropyTable:
-    """Return the table whose increments stop growing at this count.
-
-    Examples
-    --------
-    >>> table = tabulate_entropy(100)
-    >>> (table.look_up(np.array([1, 10, 100])) / GRID).round(3).tolist()
-    [0.0, 46.052, 921.034]
-    """
+    """Return the table whose increments stop growing at this count."""
     last = min(cap, DENSE_ROWS)
     increments = _round_increments(np.arange(last), 1, floor=0)
     dense = np.concatenate([[0], np.cumsum(increments)])
@@ -96,11 +89,6 @@ class G:
 
     F is 2 t ln t up to the nominal number of rows, and goes on as a straight line: that bounds what one record does,
     however many rows there are.
-
-    Examples
-    --------
-    >>> round(float(G(100).values(np.array([[[30, 20], [20, 30]]]))) / GRID, 3)
-    4.027
     """
 
     nominal_rows: int
@@ -133,14 +121,7 @@ class G:
         return np.asarray(np.maximum(plus - found[..., ends[0] : ends[2]].sum(axis=-1), 0))
 
     def sensitivity(self, relation: Relation, shape: TableShape) -> int:
-        """Return the sensitivity in steps: theorems 1 to 3 of docs/proofs/g.md.
-
-        Examples
-        --------
-        >>> from dagveil.statistics.statistic import TableShape
-        >>> [round(G(100_000).sensitivity(relation, TableShape(3, 2, 2)) / GRID, 2) for relation in Relation]
-        [25.03, 50.05]
-        """
+        """Return the sensitivity in steps: theorems 1 to 3 of docs/proofs/g.md."""
         fewest = min(shape.x_levels, shape.y_levels)
         if fewest < 2:
             return 1  # always 0; noise needs a positive scale all the same
@@ -161,28 +142,14 @@ class G:
 
 
 def chi_square_quantile(level: float, shape: TableShape) -> float:
-    """Return the quantile of χ² that a statistic of this declared shape exceeds with this probability.
-
-    Examples
-    --------
-    >>> from dagveil.statistics.statistic import TableShape
-    >>> round(chi_square_quantile(0.05, TableShape(1, 2, 2)), 3)
-    3.841
-    """
+    """Return the quantile of χ² that a statistic of this declared shape exceeds with this probability."""
     freedom = shape.strata * (shape.x_levels - 1) * (shape.y_levels - 1)
     return float(chdtri(freedom, level)) if freedom else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class MutualInformation:
-    """G/(2 n₀) in nats, with the public nominal number of rows n₀: the same integers as G.
-
-    Examples
-    --------
-    >>> statistic = MutualInformation(100)
-    >>> round(float(statistic.unit * statistic.values(np.array([[[50, 0], [0, 50]]]))), 4)
-    0.6931
-    """
+    """G/(2 n₀) in nats, with the public nominal number of rows n₀: the same integers as G."""
 
     nominal_rows: int
 

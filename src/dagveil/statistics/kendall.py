@@ -33,11 +33,6 @@ class Kendall:
 
     K is concordant minus discordant pairs of a stratum with m rows; ties count 0. V/(2¹⁰·1.5·√n₀) is close to
     standard normal in absolute value if x and y are independent without ties and there are n₀ rows.
-
-    Examples
-    --------
-    >>> Kendall(100).values(np.array([[[30, 20], [20, 30]]]))
-    array(22478)
     """
 
     nominal_rows: int
@@ -64,14 +59,7 @@ class Kendall:
         return divide_and_sum(count_concordance(tables), 9 * GRID, 2 * check_rows(rows) + 5)
 
     def sensitivity(self, relation: Relation, shape: TableShape) -> int:
-        """Return the sensitivity in steps: theorems 1 and 2 of docs/proofs/kendall.md.
-
-        Examples
-        --------
-        >>> from dagveil.statistics.statistic import TableShape
-        >>> [Kendall(100).sensitivity(relation, TableShape(3, 2, 2)) / GRID for relation in Relation]
-        [4.5, 9.0]
-        """
+        """Return the sensitivity in steps: theorems 1 and 2 of docs/proofs/kendall.md."""
         fewest, most = sorted((shape.x_levels, shape.y_levels))
         if fewest < 2:
             return 1  # always 0; noise needs a positive scale all the same
@@ -92,13 +80,7 @@ class Kendall:
 
 
 def count_concordance(tables: Tables) -> NDArray[np.int64]:
-    """Return concordant minus discordant pairs of each stratum; ties count 0.
-
-    Examples
-    --------
-    >>> count_concordance(np.array([[2, 0, 0], [0, 0, 3]]))
-    array(6)
-    """
+    """Return concordant minus discordant pairs of each stratum; ties count 0."""
     pairs: NDArray[np.int64]
     if tables.shape[-2:] == (2, 2):
         pairs = np.asarray(tables[..., 0, 0] * tables[..., 1, 1] - tables[..., 0, 1] * tables[..., 1, 0])
@@ -129,11 +111,5 @@ def check_rows(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def normal_quantile(level: float) -> float:
-    """Return the two-sided quantile of the standard normal.
-
-    Examples
-    --------
-    >>> round(normal_quantile(0.05), 3)
-    1.96
-    """
+    """Return the two-sided quantile of the standard normal."""
     return -float(ndtri(level / 2.0))

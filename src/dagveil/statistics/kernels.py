@@ -55,16 +55,7 @@ class KernelFeatures:
         return math.sqrt(float(self.weights @ self.frequencies**2)) * (1.0 + 1e-12)
 
     def map(self, values: Floats) -> Floats:
-        """Return φ of each value, one row each; what is not a number counts as 0.
-
-        Examples
-        --------
-        >>> features = kernel_features(0.5, 2.0).map(np.array([-1.0, 0.25, 1.0]))
-        >>> np.round(features @ features.T, 3)
-        array([[1.   , 0.044, 0.   ],
-               [0.044, 1.   , 0.325],
-               [0.   , 0.325, 1.   ]])
-        """
+        """Return φ of each value, one row each; what is not a number counts as 0."""
         half = self.reach / 2.0
         angles = np.outer(np.clip(np.nan_to_num(values, nan=0.0), -half, half), self.frequencies)
         lengths = np.sqrt(self.weights)
@@ -76,14 +67,7 @@ class KernelFeatures:
 
 
 def kernel_features(bandwidth: float, reach: float) -> KernelFeatures:
-    """Return features of the Gaussian kernel with an error below 1e-6 for all |u − u′| ≤ reach.
-
-    Examples
-    --------
-    >>> features = kernel_features(bandwidth=0.5, reach=2.0)
-    >>> 2 * len(features.frequencies) - 1, round(features.diameter**2, 3)
-    (19, 1.999)
-    """
+    """Return features of the Gaussian kernel with an error below 1e-6 for all |u − u′| ≤ reach."""
     check_bandwidth(bandwidth)
     if not (0.0 < reach < math.inf):
         raise EvidenceError(f"reach is {reach}, but must be positive: it is the largest distance of two values")
@@ -112,11 +96,6 @@ def median_bandwidth(values: Floats) -> float:
     """Return the median distance of two rows, the published bandwidth: it depends on the rows, so never for sound runs.
 
     Where it is 0 the median of the distances above 0 stands for it, and 1 if all rows are equal.
-
-    Examples
-    --------
-    >>> round(median_bandwidth(np.array([[0.0], [1.0], [3.0]])), 6)
-    2.0
     """
     if values.shape[1] == 1:
         return _median_of_numbers(np.sort(values[:, 0]))
@@ -129,14 +108,7 @@ def median_bandwidth(values: Floats) -> float:
 
 
 def gaussian_gram(values: Floats, bandwidth: float) -> Floats:
-    """Return the Gram matrix exp(−‖u − u′‖²/(2s²)) of the rows.
-
-    Examples
-    --------
-    >>> np.round(gaussian_gram(np.array([[0.0], [1.0]]), 1.0), 3)
-    array([[1.   , 0.607],
-           [0.607, 1.   ]])
-    """
+    """Return the Gram matrix exp(−‖u − u′‖²/(2s²)) of the rows."""
     check_bandwidth(bandwidth)
     squares = spatial.distance.pdist(values, "sqeuclidean")
     squares *= -0.5 / bandwidth**2
@@ -150,11 +122,6 @@ def factor_gram(values: Floats, bandwidth: float, most: int | None = None) -> Fl
 
     Pivoted Cholesky: each step takes the row that is represented worst. Which rows these are depends on all rows, so
     what is computed from a factor has no proved sensitivity; it is for exact tests.
-
-    Examples
-    --------
-    >>> factor_gram(np.linspace(-1, 1, 500)[:, None], 0.5).shape
-    (500, 14)
     """
     check_bandwidth(bandwidth)
     n_rows = len(values)

@@ -16,12 +16,6 @@ def moments_squared_sensitivity(relation: Relation, query: OuterProducts) -> Fra
     Diagonal entries get noise of twice the variance, so they weigh half: Σ_{i<j} M_ij² + ½ Σ M_ii² = ½ ‖M‖² for the
     symmetric change M. One record more is M = q qᵀ with ‖M‖ = ‖q‖² ≤ c; one record replaced is M = q qᵀ − q′ q′ᵀ with
     ‖M‖² = ‖q‖⁴ + ‖q′‖⁴ − 2 (q·q′)² ≤ 2 c².
-
-    Examples
-    --------
-    >>> plan = MomentPlan(columns=("x",), centers=(0.0,), spreads=(1.0,), radius_squared=3.0, constant=1.0, bits=0)
-    >>> moments_squared_sensitivity(Relation.ADD_REMOVE, plan), moments_squared_sensitivity(Relation.REPLACE_ONE, plan)
-    (Fraction(8, 1), Fraction(16, 1))
     """
     cap = query.rows.norm_squared_bound()
     return Fraction(cap**2, 2 if relation is Relation.ADD_REMOVE else 1)

@@ -42,11 +42,6 @@ def part_p_values(tables_by_part: NDArray[np.int64], test: PartTest) -> NDArray[
 
     - `tables_by_part`: counts of shape (parts, strata, levels of x, levels of y).
     - `test`: the test of each part.
-
-    Examples
-    --------
-    >>> part_p_values(np.array([[[[30, 10], [10, 30]]], [[[0, 0], [0, 5]]]]), PartTest.CHI_SQUARE).round(6).tolist()
-    [8e-06, 1.0]
     """
     observed = _checked(tables_by_part).astype(np.float64)
     across, down = observed.sum(axis=3, keepdims=True), observed.sum(axis=2, keepdims=True)
@@ -66,25 +61,13 @@ def part_p_values(tables_by_part: NDArray[np.int64], test: PartTest) -> NDArray[
 
 
 def votes(tables_by_part: NDArray[np.int64], test: PartTest, level: float) -> int:
-    """Count the parts whose test rejects independence at the level: those with a p-value of at most the level.
-
-    Examples
-    --------
-    >>> votes(np.array([[[[30, 10], [10, 30]]], [[[20, 20], [20, 20]]]]), PartTest.G, 0.01)
-    1
-    """
+    """Count the parts whose test rejects independence at the level: those with a p-value of at most the level."""
     _check_level(level)
     return int((part_p_values(tables_by_part, test) <= level).sum())
 
 
 def part_statistics(tables_by_part: NDArray[np.int64], test: PartTest) -> NDArray[np.int64]:
-    """Return the p-value of each part as an integer from 0 to GRID, rounded to the nearest multiple of 1/GRID.
-
-    Examples
-    --------
-    >>> part_statistics(np.array([[[[20, 20], [20, 20]]], [[[40, 0], [0, 40]]]]), PartTest.G).tolist()
-    [1048576, 0]
-    """
+    """Return the p-value of each part as an integer from 0 to GRID, rounded to the nearest multiple of 1/GRID."""
     return np.rint(part_p_values(tables_by_part, test) * GRID).astype(np.int64)
 
 
@@ -95,11 +78,6 @@ class Reconciled:
     - `test`: the test of each part.
     - `parts`: number of parts, public.
     - `part_level`: level of the test of each part.
-
-    Examples
-    --------
-    >>> Reconciled(PartTest.G, 40).name
-    'reconciled-g'
     """
 
     test: PartTest
@@ -135,11 +113,6 @@ class Reconciled:
         """Return the number of votes above which independence is rejected at this level: a binomial quantile.
 
         Half a vote is added, so that noise of either sign has the same way to go.
-
-        Examples
-        --------
-        >>> Reconciled(PartTest.G, 40).critical_value(0.01, 10_000, None)
-        6.5
         """
         _check_level(level)
         chances = bdtrc(np.arange(self.parts + 1), self.parts, self.part_level)  # of more than so many votes

@@ -34,12 +34,6 @@ def ridge_residuals(given: Floats, target: Floats, penalty: float, bandwidth: fl
     - `target`: one column, or several at once.
     - `penalty`: λ, which weighs the length of the function against the mean square.
     - `bandwidth`: of the Gaussian kernel.
-
-    Examples
-    --------
-    >>> rows = np.linspace(-1, 1, 50)
-    >>> float(np.abs(ridge_residuals(rows[:, None], np.sin(3 * rows), 1e-4, 0.5)).max()) < 0.05
-    True
     """
     ridge = _ridge(len(given), penalty)
     gram = gaussian_gram(given, bandwidth)
@@ -52,12 +46,6 @@ def ridge_residuals_by_features(given: Floats, target: Floats, penalty: float, b
     """Return residuals of the same regression with public Fourier features: linear in the rows.
 
     This is kernel ridge regression with another kernel, whose features have length 1 too: the same sensitivity.
-
-    Examples
-    --------
-    >>> rows = np.linspace(-1, 1, 50)
-    >>> float(np.abs(ridge_residuals_by_features(rows[:, None], np.sin(3 * rows), 1e-4, 0.5)).max()) < 0.05
-    True
     """
     return residuals_of_features(fourier_features(given, bandwidth), target, penalty)
 
@@ -99,11 +87,6 @@ def residual_sensitivity(slots: int, penalty: float) -> float:
     """Return how far one changed slot moves the residual of any *other* slot: min(2, 4(1 + W)/(mλ + 4)).
 
     W = √((m − 1)/(2mλ)) bounds what the other slots predict. The changed slot's own residual moves by up to 4.
-
-    Examples
-    --------
-    >>> round(residual_sensitivity(1000, 1.0), 5)
-    0.0068
     """
     _ridge(slots, penalty)
     largest = math.sqrt((slots - 1) / (2.0 * slots * penalty))
@@ -128,11 +111,6 @@ def residual_rank_score(column: Floats, residuals: Floats) -> float:
     """Return |ρ(c, |r|)| + |ρ(|c|, |r|)|: how the size of residuals goes with the column, and with its distance from 0.
 
     ρ is 12/m³ Σ (R − (m+1)/2)(S − (m+1)/2) with midranks R and S: Spearman's, where no values are tied.
-
-    Examples
-    --------
-    >>> residual_rank_score(np.array([-1.0, -0.5, 0.5, 1.0]), np.zeros(4))
-    0.0
     """
     sizes = np.abs(residuals)
     return abs(_rank_correlation(column, sizes)) + abs(_rank_correlation(np.abs(column), sizes))
@@ -142,11 +120,6 @@ def residual_rank_sensitivity(slots: int) -> float:
     """Return 12 (m − 1)/m²: what one slot moves `residual_rank_score` by if it moves no other residual, at most.
 
     Attained; the proof is in docs/proofs/rank-score.md.
-
-    Examples
-    --------
-    >>> residual_rank_sensitivity(1000)
-    0.011988
     """
     return 12.0 * (slots - 1) / slots**2
 
@@ -158,13 +131,7 @@ def _rank_correlation(first: Floats, second: Floats) -> float:
 
 
 def find_midranks(values: Floats) -> Floats:
-    """Return ranks from 1; equal values share the mean of their ranks.
-
-    Examples
-    --------
-    >>> find_midranks(np.array([0.5, 0.1, 0.5])).tolist()
-    [2.5, 1.0, 2.5]
-    """
+    """Return ranks from 1; equal values share the mean of their ranks."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     midranks: Floats = np.cumsum(counts) - (counts - 1) / 2.0
     return midranks[place]

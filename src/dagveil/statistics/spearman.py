@@ -25,11 +25,6 @@ class Spearman:
 
     Q is the sum over the rows of a stratum of A·B, where A is the number of rows with a smaller x minus the number
     with a larger x, and B the same for y. Without ties 3Q/(m(m+1)) is (m − 1)·ρ.
-
-    Examples
-    --------
-    >>> int(Spearman(100).values(np.array([[[1, 0, 0], [0, 1, 0], [0, 0, 1]]]))) / GRID
-    2.0
     """
 
     nominal_rows: int
@@ -63,14 +58,7 @@ class Spearman:
         return divide_and_sum(sum_rank_products(tables.astype(object)), 3 * GRID, bottoms).astype(np.int64)
 
     def sensitivity(self, relation: Relation, shape: TableShape) -> int:
-        """Return the sensitivity in steps: theorems 1 and 2 of docs/proofs/spearman.md.
-
-        Examples
-        --------
-        >>> from dagveil.statistics.statistic import TableShape
-        >>> [Spearman(100).sensitivity(relation, TableShape(3, 4, 4)) // GRID for relation in Relation]
-        [5, 10]
-        """
+        """Return the sensitivity in steps: theorems 1 and 2 of docs/proofs/spearman.md."""
         fewest, most = sorted((shape.x_levels, shape.y_levels))
         if fewest < 2:
             return 1  # always 0; noise needs a positive scale all the same
@@ -90,13 +78,7 @@ class Spearman:
 
 
 def sum_rank_products(tables: Tables) -> NDArray[np.int64]:
-    """Return Q of each stratum: the sum over its rows of (smaller − larger x)·(smaller − larger y).
-
-    Examples
-    --------
-    >>> sum_rank_products(np.array([[2, 0], [0, 3]]))
-    array(30)
-    """
+    """Return Q of each stratum: the sum over its rows of (smaller − larger x)·(smaller − larger y)."""
     x_counts, y_counts = tables.sum(axis=-1), tables.sum(axis=-2)
     rows = x_counts.sum(axis=-1, keepdims=True)
     x_ranks = 2 * x_counts.cumsum(axis=-1) - x_counts - rows

@@ -21,13 +21,7 @@ Tables: TypeAlias = NDArray[np.int64]
 
 
 class TableShape(NamedTuple):
-    """The declared shape of one question: public, never read from the rows.
-
-    Examples
-    --------
-    >>> TableShape(strata=4, x_levels=2, y_levels=3)
-    TableShape(strata=4, x_levels=2, y_levels=3)
-    """
+    """The declared shape of one question: public, never read from the rows."""
 
     strata: int
     x_levels: int
@@ -84,13 +78,7 @@ STATISTIC_NAMES: Final[tuple[str, ...]] = tuple(_MAKERS)
 
 
 def statistic_named(name: str, nominal_rows: int) -> Statistic:
-    """Return the statistic of this name for a public nominal number of rows.
-
-    Examples
-    --------
-    >>> statistic_named("kendall", 1000)
-    Kendall(nominal_rows=1000)
-    """
+    """Return the statistic of this name for a public nominal number of rows."""
     if name not in _MAKERS:
         raise EvidenceError(f"no statistic is called {name!r}; choose one of {', '.join(STATISTIC_NAMES)}")
     if nominal_rows < 1:
@@ -99,11 +87,5 @@ def statistic_named(name: str, nominal_rows: int) -> Statistic:
 
 
 def one_sided_p_value_slope() -> float:
-    """Return the Lipschitz constant of the p-value sf(|T|) in T: 1/√(2π), the density at 0 (docs/proofs/kendall.md).
-
-    Examples
-    --------
-    >>> round(one_sided_p_value_slope(), 4)
-    0.3989
-    """
+    """Return the Lipschitz constant of the p-value sf(|T|) in T: 1/√(2π), the density at 0 (docs/proofs/kendall.md)."""
     return math.nextafter(1.0 / math.sqrt(2.0 * math.pi), 1.0)

@@ -124,12 +124,6 @@ def prune(
     - `traversal`: in which order pairs and sets come.
     - `start_order`: told before each order; returns whether to go on.
     - `progress`: told before each pair.
-
-    Examples
-    --------
-    >>> sweep = prune("abc", lambda question: question[:2] == ("a", "c"), 1, Knowledge.none())
-    >>> sweep.skeleton.edges(), sweep.asked
-    ([(0, 1), (1, 2)], (5, 2))
     """
     graph = Pruning(columns, knowledge)
     asked: list[int] = []

@@ -87,13 +87,7 @@ class Skeleton:
 
 
 def list_neighbours(adjacency: Bools) -> list[list[int]]:
-    """Return the neighbours of each node, in ascending order.
-
-    Examples
-    --------
-    >>> list_neighbours(np.array([[False, True], [True, False]]))
-    [[1], [0]]
-    """
+    """Return the neighbours of each node, in ascending order."""
     neighbours: list[list[int]] = [[] for _ in adjacency]
     first, second = np.nonzero(adjacency)
     for x, y in zip(first.tolist(), second.tolist(), strict=True):
@@ -102,13 +96,7 @@ def list_neighbours(adjacency: Bools) -> list[list[int]]:
 
 
 def list_bits(mask: int) -> list[int]:
-    """Return the positions of the bits of a mask, in ascending order.
-
-    Examples
-    --------
-    >>> list_bits(0b1101)
-    [0, 2, 3]
-    """
+    """Return the positions of the bits of a mask, in ascending order."""
     bits = []
     while mask:
         bits.append((mask & -mask).bit_length() - 1)
@@ -201,13 +189,7 @@ def screening_level(settings: SkeletonSettings, p_values: NDArray[np.float64]) -
 
 
 def count_discoveries(p_values: NDArray[np.float64], share: float) -> NDArray[np.intp]:
-    """Return how many of these p-values, ascending in each row, Benjamini and Hochberg's rule takes.
-
-    Examples
-    --------
-    >>> count_discoveries(np.array([[0.001, 0.2, 0.9]]), 0.1).tolist()
-    [1]
-    """
+    """Return how many of these p-values, ascending in each row, Benjamini and Hochberg's rule takes."""
     rank = np.arange(1, p_values.shape[1] + 1)
     passes = p_values <= share * rank / max(p_values.shape[1], 1)
     counts: NDArray[np.intp] = np.where(passes, rank, 0).max(axis=1, initial=0)

@@ -122,19 +122,11 @@ def key_of(family: Family) -> Family:
 
 
 def places_of(mask: int, size: int) -> Places:
-    """Return the members of a set of nodes as an array.
-
-    >>> places_of(0b1010, 4).tolist()
-    [1, 3]
-    """
+    """Return the members of a set of nodes as an array."""
     packed = np.frombuffer(mask.to_bytes((size + 7) // 8, "little"), dtype=np.uint8)
     return np.flatnonzero(np.unpackbits(packed, bitorder="little"))
 
 
 def mask_of(members: NDArray[np.bool_]) -> int:
-    """Return a set of nodes as a mask.
-
-    >>> mask_of(np.array([False, True, False, True]))
-    10
-    """
+    """Return a set of nodes as a mask."""
     return int.from_bytes(np.packbits(members, bitorder="little").tobytes(), "little")

@@ -36,13 +36,6 @@ class LinearScore:
 
     - `noisy`: from a released moment matrix.
     - `slack`: share of an explained dependence that may be left behind, for each pair of columns, shape (d, d).
-
-    Examples
-    --------
-    >>> noisy = NoisyCovariance(("a", "b"), np.array([[1.0, 0.5], [0.5, 1.0]]), 0.0, 1000.0, 0.0, np.zeros(2))
-    >>> score = LinearScore(noisy, np.zeros((2, 2)))
-    >>> round(score.local(1, frozenset({0}))), round(score.local(0, frozenset({1})))
-    (140, 140)
     """
 
     def __init__(self, noisy: NoisyCovariance, slack: Floats) -> None:
@@ -125,13 +118,7 @@ class LinearScore:
 
 
 def parents_of(adjacency: Bools, node: int) -> frozenset[int]:
-    """Return the parents of a node.
-
-    Examples
-    --------
-    >>> parents_of(np.array([[False, True], [False, False]]), 1)
-    frozenset({0})
-    """
+    """Return the parents of a node."""
     return frozenset(np.flatnonzero(adjacency[:, node]).tolist())
 
 
@@ -158,14 +145,6 @@ def polish(start: Bools, score: LinearScore, room: Bools, fixed: Bools) -> Bools
     - `score`: what graphs are worth; it never falls.
     - `room`: where edges may be added; an edge is turned only into this room.
     - `fixed`: edges that stay as they are.
-
-    Examples
-    --------
-    >>> from dagveil.evidence.moments import NoisyCovariance
-    >>> noisy = NoisyCovariance(("a", "b"), np.array([[1.0, 0.5], [0.5, 1.0]]), 0.0, 1000.0, 0.0, np.zeros(2))
-    >>> nothing = np.zeros((2, 2), dtype=bool)
-    >>> polish(nothing, LinearScore(noisy, np.zeros((2, 2))), ~np.eye(2, dtype=bool), nothing).sum()
-    np.int64(1)
     """
     d = len(start)
     graph = start.copy()
@@ -196,13 +175,7 @@ def polish(start: Bools, score: LinearScore, room: Bools, fixed: Bools) -> Bools
 
 
 def reachable(graph: Bools) -> Bools:
-    """Return which nodes a path leads to, from each node, itself included.
-
-    Examples
-    --------
-    >>> reachable(np.array([[False, True, False], [False, False, True], [False, False, False]]))[0].tolist()
-    [True, True, True]
-    """
+    """Return which nodes a path leads to, from each node, itself included."""
     reach = graph | np.eye(len(graph), dtype=np.bool_)
     while True:
         further = (reach.astype(np.float64) @ reach.astype(np.float64)) > 0.0

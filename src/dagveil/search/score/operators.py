@@ -47,11 +47,6 @@ class Pattern:
         """Return the class of a DAG that is given by the parents of each node.
 
         Arrows of unshielded colliders are compelled, and so is what Meek's rules 1 to 3 derive from them.
-
-        >>> Pattern.of_parents([0, 0b1, 0b10]).flat
-        (2, 5, 2)
-        >>> Pattern.of_parents([0, 0, 0b11]).into
-        (0, 0, 3)
         """
         size = len(parents)
         near = list(parents)
@@ -122,9 +117,6 @@ def find_parents(into: Sequence[int], flat: Sequence[int]) -> list[int] | None:
     """Direct undirected edges without a cycle and without a new unshielded collider, by Dor and Tarsi's algorithm.
 
     Returns the parents of each node, or None where no such DAG exists.
-
-    >>> find_parents([0, 0b1, 0], [0, 0b100, 0b10])
-    [0, 1, 2]
     """
     size = len(into)
     parents, undirected = list(into), list(flat)

@@ -80,11 +80,6 @@ def weights_to_dag(
     - `threshold`: weights up to this size are no edges in any case.
     - `scales`: spread of each column: an effect then counts in spreads per spread.
     - `required`: edges that stay whatever their weight.
-
-    Examples
-    --------
-    >>> weights_to_dag(np.array([[0.0, 0.9, 0.0], [0.4, 0.0, 0.5], [0.0, 0.2, 0.0]]), 0.3)
-    [(0, 1), (1, 2)]
     """
     matrix = weights.matrix if isinstance(weights, Weights) else weights
     size = np.abs(matrix)
@@ -98,13 +93,7 @@ def weights_to_dag(
 
 
 def acyclic_threshold(size: Floats, threshold: float, kept: Bools) -> float:
-    """Return the smallest number, `threshold` or more, above which entries of `size` and those `kept` form a DAG.
-
-    Examples
-    --------
-    >>> acyclic_threshold(np.array([[0.0, 0.9], [0.4, 0.0]]), 0.3, np.zeros((2, 2), dtype=bool))
-    0.4
-    """
+    """Return the smallest number, `threshold` or more, above which entries of `size` and those `kept` form a DAG."""
     if not is_acyclic(kept):
         raise GraphError(f"the {int(kept.sum())} required edges run in a circle; remove or turn one of them")
     steps = [threshold, *np.unique(size[size > threshold]).tolist()]
@@ -119,13 +108,7 @@ def acyclic_threshold(size: Floats, threshold: float, kept: Bools) -> float:
 
 
 def is_acyclic(adjacency: Bools) -> bool:
-    """Return whether a directed graph has no cycle: nodes without parents can be taken away until none is left.
-
-    Examples
-    --------
-    >>> is_acyclic(np.array([[False, True], [True, False]]))
-    False
-    """
+    """Return whether a directed graph has no cycle: nodes without parents can be taken away until none is left."""
     left = adjacency
     while len(left):
         inner = left.any(axis=0)
@@ -142,15 +125,7 @@ def read_moments(release: NoisyMoments, units: Units = Units.ORIGINAL) -> NoisyP
 
 
 def pose(noisy: NoisyCovariance, scales: Floats) -> NoisyProblem:
-    """Return the problem that a noisy covariance poses when its columns get these spreads.
-
-    Examples
-    --------
-    >>> noisy = NoisyCovariance(("a", "b"), np.eye(2), 0.01, 1000.0, 0.0, np.zeros(2))
-    >>> problem = pose(noisy, np.ones(2))
-    >>> round(problem.penalty, 3), round(problem.threshold, 3)
-    (0.078, 0.05)
-    """
+    """Return the problem that a noisy covariance poses when its columns get these spreads."""
     d = len(scales)
     noise, n_rows = noisy.deviation, noisy.n_rows
     scaled = raise_eigenvalues(noisy.matrix, max(noise * math.sqrt(d), SMALLEST_EIGENVALUE))
