@@ -22,6 +22,13 @@ def test_every_room_is_on_the_page_and_every_room_of_the_page_exists() -> None:
     assert named == rooms | leaves
 
 
+def test_every_file_that_the_page_names_exists() -> None:
+    files = {path.name for path in SOURCE.rglob("*.*")}
+    named = re.findall(r"`(?:[a-z_]+/)*([a-z_0-9]+\.(?:py|sql))`", PAGE)
+    assert len(named) > 20
+    assert [name for name in named if name not in files] == []
+
+
 def test_the_layers_of_the_page_are_those_that_are_checked() -> None:
     block = PAGE[PAGE.index("do not import each other.") : PAGE.index("Three more contracts")]
     layers = [line.strip() for line in block.split("\n") if line.startswith("    ")]
