@@ -15,7 +15,7 @@ from dagveil.errors import MethodError, MissingExtraError
 from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.graphs.dag import Dag
 from dagveil_bench import local_data, local_pairs
-from dagveil_bench.local_algorithms import COMPARISONS, GRAPH_SEARCHES, Records
+from dagveil_bench.local_algorithms import COMPARISONS, GRAPH_SEARCHES, Records, search_named
 from dagveil_bench.local_data import load_study_data, real_sachs
 from dagveil_bench.local_pairs import SOURCES, load_pairs, published_number, published_weight
 from dagveil_bench.local_source import Mechanism, count_wrong_edges, make_channel
@@ -39,6 +39,20 @@ def test_every_algorithm_finds_a_collider(name: str) -> None:
     assert skeleton_f1(found, truth) >= 0.8
     if name in ("pc-fisher-0.001", "ges-bic-1", "order-mcmc-bge"):
         assert count_wrong_edges(found, truth) == 0
+
+
+@pytest.mark.parametrize(("discount", "joined"), [(0.8, True), (1.0, True), (1.5, False), (2.0, False)])
+def test_a_discount_of_1_is_bic(discount: float, joined: bool) -> None:
+    """An edge must gain half of ln n times the discount; this one gains 1.2 times that."""
+    pytest.importorskip("causallearn")
+    rows, half = 1000, 0.5 * math.log(1000)
+    # squared correlation r² gains −n/2 ln(1 − r²): two levels each, and counts that make the correlation exact
+    correlation = math.sqrt(1.0 - math.exp(-2.4 * half / rows))
+    same = round(rows * (1.0 + correlation) / 4.0)
+    cells = [(0, 0)] * same + [(1, 1)] * same + [(0, 1)] * (rows // 2 - same) + [(1, 0)] * (rows // 2 - same)
+    records = Records(("x", "y"), (2, 2), np.array(cells))
+    found = search_named(f"ges-bic-{discount}")(records, np.random.default_rng(0))
+    assert bool(found.edges) is joined
 
 
 def test_a_constant_column_is_left_alone() -> None:

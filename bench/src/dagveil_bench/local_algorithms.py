@@ -83,11 +83,12 @@ def run_fci(test: str, level: float) -> GraphSearch:
 
 
 def run_ges(discount: float) -> GraphSearch:
-    """Return GES with BIC; the discount multiplies its penalty."""
+    """Return GES with BIC; the discount multiplies its penalty, as Tetrad's does."""
 
     def search(records: Records, rng: np.random.Generator) -> MixedGraph:
         ges = import_peer("causallearn.search.ScoreBased.GES").ges
-        settings = {"lambda_value": discount}
+        # from 0.1.4.5 on causal-learn's penalty is λ k ln n, so BIC itself, discount 1, is λ = ½
+        settings = {"lambda_value": discount / 2}
         return _search_moving(records, lambda rows: ges(rows, "local_score_BIC_from_cov", parameters=settings)["G"])
 
     return search
