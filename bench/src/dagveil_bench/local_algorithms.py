@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from dagveil.errors import MethodError
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.graphs.mixed import Edge, Mark, MixedGraph
+from dagveil.local.pairwise import compare_conditionals, compare_entropies, compare_regression_errors, compare_residuals
 from dagveil.local.reports import Reports
+from dagveil.search.score.mmhc import MmhcSettings, search_max_min
+from dagveil.search.score.order_mcmc import OrderSettings, sample_orders
 from dagveil_bench.bayesian_scores import BdeuScore, bge_of_rows
-from dagveil_bench.mmhc import MmhcSettings, search_max_min
-from dagveil_bench.order_mcmc import OrderSettings, sample_orders
-from dagveil_bench.pairwise import compare_conditionals, compare_entropies, compare_regression_errors, compare_residuals
 from dagveil_bench.peers import import_peer, missing_peer
 
 Floats = NDArray[np.float64]

@@ -10,10 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special
 
-from dagveil.statistics.hsic import exact_hsic
-from dagveil.statistics.kernels import gaussian_gram, median_bandwidth
-from dagveil.statistics.residuals import ridge_residuals
-from dagveil_bench.pairwise import (
+from dagveil.local.pairwise import (
     BANDWIDTH,
     PENALTY,
     compare_conditionals,
@@ -27,6 +24,9 @@ from dagveil_bench.pairwise import (
     scale_to_unit,
     spacing_entropy,
 )
+from dagveil.statistics.hsic import exact_hsic
+from dagveil.statistics.kernels import gaussian_gram, median_bandwidth
+from dagveil.statistics.residuals import ridge_residuals
 
 RULES = [compare_regression_errors, compare_entropies, compare_conditionals, compare_residuals]
 
