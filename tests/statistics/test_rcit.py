@@ -12,11 +12,17 @@ from scipy.stats import binom
 
 from dagveil.errors import EvidenceError
 from dagveil.papers import zhang2023 as module
+from dagveil.papers.common import published_p_values
 from dagveil.papers.zhang2023 import (
+    PcdPublished,
+    PublishedDecision,
     Rcit,
+    RcitForm,
+    RcitScale,
     RcitSettings,
     exact_rcit,
     feature_rcit,
+    kendall_p_value,
     published_hsic_bound,
     published_p_value_range,
     published_residual_hsic_bound,
@@ -24,6 +30,7 @@ from dagveil.papers.zhang2023 import (
 from dagveil.statistics.hsic import draw_permutations, exact_hsic
 from dagveil.statistics.kernels import gaussian_gram, median_bandwidth
 from dagveil.statistics.residuals import ridge_residuals
+from dagveil_bench.levels import Design, draw_design
 
 LEVEL = 0.05
 
@@ -32,7 +39,7 @@ def slow_rcit(x: np.ndarray, y: np.ndarray, z: np.ndarray | None, chosen: RcitSe
     """Whole Gram matrices, permuted one by one."""
     if z is not None:
         width = chosen.bandwidth or median_bandwidth(z)
-        ridge = 0.5 * len(x) * chosen.penalty
+        ridge = chosen.penalty * (0.5 * len(x) if chosen.scale is RcitScale.EQUATIONS else 1.0)
         system = gaussian_gram(z, width) + ridge * np.eye(len(x))
         x, y = (w - np.clip(w - ridge * np.linalg.solve(system, w), -1, 1) for w in (x, y))
     widths = [chosen.bandwidth or median_bandwidth(w[:, None]) for w in (x, y)]
@@ -42,18 +49,29 @@ def slow_rcit(x: np.ndarray, y: np.ndarray, z: np.ndarray | None, chosen: RcitSe
     for order in draw_permutations(chosen.permutations, len(x), np.random.default_rng(seed)):
         permuted.append(exact_hsic(np.array([[K[i, j] for j in order] for i in order]), L))
     p_value = sum(score < other for other in permuted) / len(permuted)
-    return Rcit(p_value, score, np.array(permuted), widths[0], widths[1], 0 if z is None else z.shape[1])
+    factor = 1.0 if chosen.scale is RcitScale.EQUATIONS else float(len(x))
+    return Rcit(
+        p_value, factor * score, factor * np.array(permuted), widths[0], widths[1], 0 if z is None else z.shape[1]
+    )
 
 
-@given(st.integers(0, 4), st.sampled_from([None, 0.4]), st.sampled_from([1.0, 0.05]), st.integers(0, 1000))
-@settings(max_examples=25, deadline=None)
-def test_exact_rcit_is_its_slow_twin(width: int, bandwidth: float | None, penalty: float, seed: int) -> None:
+@given(
+    st.integers(0, 4),
+    st.sampled_from([None, 0.4]),
+    st.sampled_from([1.0, 0.05]),
+    st.sampled_from(RcitScale),
+    st.integers(0, 1000),
+)
+@settings(max_examples=30, deadline=None)
+def test_exact_rcit_is_its_slow_twin(
+    width: int, bandwidth: float | None, penalty: float, scale: RcitScale, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     m = 25
     z = rng.uniform(-1, 1, (m, width)) if width else None
     x = rng.uniform(-1, 1, m)
     y = np.clip(0.5 * x + 0.5 * rng.uniform(-1, 1, m), -1, 1)
-    chosen = RcitSettings(penalty, 20, bandwidth)
+    chosen = RcitSettings(penalty, 20, bandwidth, scale)
     fast = exact_rcit(x, y, z, chosen, np.random.default_rng(seed))
     slow = slow_rcit(x, y, z, chosen, seed)
     assert fast.score == pytest.approx(slow.score, abs=1e-8)
@@ -195,3 +213,39 @@ def test_residuals_of_the_publication_underfit() -> None:
     assert exact_rcit(x, y, z, RcitSettings(), rng).p_value == 0.0
     assert exact_rcit(x, y, z, RcitSettings(penalty=1e-3), rng).p_value > LEVEL
     assert np.var(ridge_residuals(z[:, None], x, 1e-3, 0.5)) < 0.1 * np.var(ridge_residuals(z[:, None], x, 1.0, 0.5))
+
+
+def test_kendall_within_the_algorithm_is_the_published_p_value() -> None:
+    rng = np.random.default_rng(4)
+    x, y, z = (rng.integers(0, 3, 90) for _ in range(3))
+    counts = np.zeros((3, 3, 3), dtype=np.int64)
+    np.add.at(counts, (z, x, y), 1)
+    found = kendall_p_value(x.astype(float), y.astype(float), z[:, None].astype(float))
+    assert found == pytest.approx(float(published_p_values(counts)), abs=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 8.0])
+def test_kendall_within_the_algorithm_rejects_whatever_is_asked_given_numbers(epsilon: float) -> None:
+    """Every value of Z is its own block, and no answer gets noise: the publication's type II error is 0."""
+    rng = np.random.default_rng(5)
+    rows = {name: rng.uniform(-1, 1, 60) for name in "xyz"}
+    decision = PublishedDecision(rows, epsilon, PcdPublished(statistic=RcitForm.KENDALL), rng)
+    assert not any(decision.is_independent(("x", "y", ("z",))) for _ in range(50))
+    assert decision.noisy_answers == 0
+    assert any(decision.is_independent(("x", "y", ())) for _ in range(50))
+
+
+def test_the_customary_scale_has_the_level_and_power_that_are_printed() -> None:
+    """500 rows: type I error falls far below ½ and power is 1; in the scale of the equations neither holds."""
+    errors, powers = {}, {}
+    for scale in RcitScale:
+        chosen = PcdPublished(scale=scale)
+        samples = [draw_design(500, np.random.default_rng(seed)) for seed in range(12)]
+        for found, design in ((errors, Design.CONDITIONAL_NULL), (powers, Design.MARGINAL_POWER)):
+            rejected = [
+                not PublishedDecision(rows, 8.0, chosen, np.random.default_rng(seed)).is_independent(design.question)
+                for seed, rows in enumerate(samples)
+            ]
+            found[scale] = np.mean(rejected)
+    assert errors[RcitScale.CUSTOMARY] < 0.35 < 0.9 < errors[RcitScale.EQUATIONS]
+    assert powers[RcitScale.CUSTOMARY] == 1.0

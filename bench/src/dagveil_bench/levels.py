@@ -24,7 +24,7 @@ from dagveil.graphs.knowledge import NO_KNOWLEDGE
 from dagveil.methods import measure_features, pcd
 from dagveil.methods.asking import Needs, ThresholdedQuestions, asking_filter
 from dagveil.methods.regressions import release_functions
-from dagveil.papers.zhang2023 import PcdPublished, PublishedDecision, RcitSettings, exact_rcit
+from dagveil.papers.zhang2023 import PcdPublished, PublishedDecision, RcitForm, RcitScale, RcitSettings, exact_rcit
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
 from dagveil.privacy.filter import Filter
@@ -41,7 +41,7 @@ Test = Callable[[Columns, Question, Budget, np.random.Generator], bool]
 LEVEL = 0.05
 CAUSES = ("z1", "z2", "z3", "z4", "z5")
 
-PUBLISHED = "PCD as published"  # test without a proof: its budget is the price of a noisy answer
+PUBLISHED = "PCD as published"  # begins the names of tests without a proof: a budget is the price of a noisy answer
 
 
 class Design(enum.Enum):
@@ -157,17 +157,22 @@ def _ask_kendall(columns: Columns, question: Question, budget: Budget, rng: np.r
     return score > threshold
 
 
-def _ask_as_published(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
-    """Run lines 3-17 of the published algorithm for one question."""
-    return not PublishedDecision(columns, float(budget.epsilon), PcdPublished(), rng).is_independent(question)
+def _ask_as_published(settings: PcdPublished) -> Test:
+    """Return lines 3-17 of the published algorithm for one question."""
+
+    def ask(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
+        return not PublishedDecision(columns, float(budget.epsilon), settings, rng).is_independent(question)
+
+    return ask
 
 
-def _ask_exactly(penalty: float | None) -> Test:
+def _ask_exactly(penalty: float | None, scale: RcitScale = RcitScale.EQUATIONS) -> Test:
     def ask(columns: Columns, question: Question, budget: Budget, rng: np.random.Generator) -> bool:
         x, y, given = question
         conditions = np.stack([columns[name] for name in given], axis=1) if given else None
         chosen = pcd.default_penalty(len(columns["x"])) if penalty is None else penalty
-        return bool(exact_rcit(columns[x], columns[y], conditions, RcitSettings(penalty=chosen), rng).p_value <= LEVEL)
+        settings = RcitSettings(penalty=chosen, scale=scale)
+        return bool(exact_rcit(columns[x], columns[y], conditions, settings, rng).p_value <= LEVEL)
 
     return ask
 
@@ -180,8 +185,11 @@ TESTS: Mapping[str, Test] = {
     "dpHSIC, ridge": _ask_kernel(pcd.PcdSettings(test=pcd.ResidualTest.HSIC, regression=pcd.RegressionRule.RIDGE)),
     "feature moments, linear side": _ask_features,
     "conditional Kendall's τ, public bins": _ask_kendall,
-    PUBLISHED: _ask_as_published,
+    PUBLISHED: _ask_as_published(PcdPublished()),
+    f"{PUBLISHED}, K + I and m·HSIC": _ask_as_published(PcdPublished(scale=RcitScale.CUSTOMARY)),
+    f"{PUBLISHED}, Kendall's τ": _ask_as_published(PcdPublished(statistic=RcitForm.KENDALL)),
     "exact RCIT as published (λ = 1)": _ask_exactly(1.0),
+    "exact RCIT as published (K + I)": _ask_exactly(1.0, RcitScale.CUSTOMARY),
     "exact RCIT, smaller λ": _ask_exactly(None),
 }
 EXACT_TESTS = frozenset(name for name in TESTS if name.startswith("exact"))  # tests without noise, whatever the budget

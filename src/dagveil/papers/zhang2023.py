@@ -11,12 +11,13 @@ from typing import Final
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special, stats
 
 from dagveil.curator import Question
 from dagveil.errors import EvidenceError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Positive
-from dagveil.papers.common import describe_published
+from dagveil.papers.common import describe_published, published_p_value_sensitivity
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
@@ -39,6 +40,16 @@ NARROWEST: Final = 200.0
 """Range over bandwidth of the narrowest kernel of the linear form."""
 
 
+class RcitScale(enum.Enum):
+    """What λ = 1 and the score of HSIC are measured in: two readings of the text, which says "normal settings"."""
+
+    EQUATIONS = "equations"
+    """λ as in equation 2, so that mλ/2 joins the diagonal of the Gram matrix K, and HSIC as in definition 4."""
+
+    CUSTOMARY = "customary"
+    """As kernel programs usually have them: K + λI, and m·HSIC, which the bounds of equations 3 and 4 then meet."""
+
+
 @dataclass(frozen=True, slots=True)
 class RcitSettings:
     """Settings of RCIT; the defaults are those of the publication.
@@ -46,22 +57,29 @@ class RcitSettings:
     Attributes
     ----------
     penalty
-        λ of the regressions.
+        λ of the regressions, and of the bounds.
     permutations
         How many permuted scores the score is compared with.
     bandwidth
         Of all kernels; None for median distances, which depend on the rows.
+    scale
+        What λ and the score are measured in.
     """
 
     penalty: float = 1.0
     permutations: int = 100
     bandwidth: float | None = None
+    scale: RcitScale = RcitScale.EQUATIONS
 
     def __post_init__(self) -> None:
         if self.permutations < 1:
             raise EvidenceError(
                 f"{self.permutations} permutations leave nothing to compare with; the published are 100"
             )
+
+    def regression_penalty(self, slots: int) -> float:
+        """Return λ in the scale of equation 2."""
+        return self.penalty if self.scale is RcitScale.EQUATIONS else 2.0 * self.penalty / slots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +91,7 @@ class Rcit:
     p_value
         Share of the permuted scores above the score.
     score
-        HSIC of the residuals, tr(K H L H)/(m − 1)².
+        HSIC of the residuals, tr(K H L H)/(m − 1)², in the scale of the settings.
     permuted
         The same for each permutation.
     bandwidth_u, bandwidth_v
@@ -126,7 +144,9 @@ def feature_rcit(x: Floats, y: Floats, given: Floats | None, settings: RcitSetti
     u, v = x, y
     if columns is not None:
         width = max(_bandwidth(columns[:: _stride(columns)], settings), 2.0 / NARROWEST)
-        u, v = ridge_residuals_by_features(columns, np.column_stack([x, y]), settings.penalty, width).T
+        u, v = ridge_residuals_by_features(
+            columns, np.column_stack([x, y]), settings.regression_penalty(len(x)), width
+        ).T
     bandwidths, features = [], []
     for values in (u, v):
         reach = 2.0 * float(np.abs(values).max(initial=0.0)) or 1.0
@@ -137,12 +157,12 @@ def feature_rcit(x: Floats, y: Floats, given: Floats | None, settings: RcitSetti
 
 def _residuals(columns: Floats, targets: Floats, settings: RcitSettings) -> Floats:
     """Return exact residuals, by a factor of the Gram matrix where its rank is low."""
-    width = _bandwidth(columns, settings)
+    width, penalty = _bandwidth(columns, settings), settings.regression_penalty(len(columns))
     if columns.shape[1] <= FEW_COLUMNS:
         factor = factor_gram(columns, width, most=LOW_RANK)
         if factor.shape[1] < LOW_RANK:
-            return residuals_of_features(factor, targets, settings.penalty)
-    return ridge_residuals(columns, targets, settings.penalty, width)
+            return residuals_of_features(factor, targets, penalty)
+    return ridge_residuals(columns, targets, penalty, width)
 
 
 def _compare(
@@ -154,6 +174,8 @@ def _compare(
         raise EvidenceError(f"{slots} rows are too few to test independence; 2 are needed")
     permutations = draw_permutations(settings.permutations, slots, rng)
     scores = (root_hsic(factors[0], factors[1], permutations) * (slots / (slots - 1))) ** 2
+    if settings.scale is RcitScale.CUSTOMARY:
+        scores = scores * slots
     n_given = 0 if columns is None else columns.shape[1]
     share = float(np.mean(scores[1:] > scores[0]))
     return Rcit(share, float(scores[0]), scores[1:], widths[0], widths[1], n_given)
@@ -242,6 +264,9 @@ class RcitForm(enum.Enum):
     FEATURES = "features"
     """By Fourier features: linear in the rows."""
 
+    KENDALL = "kendall"
+    """The publication's other test in its place: conditional Kendall's τ with Priv-PC's sensitivity."""
+
 
 class PcdPublished(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the publication.
@@ -257,7 +282,9 @@ class PcdPublished(msgspec.Struct, frozen=True, kw_only=True):
     largest_order
         Size of the largest conditioning set; None goes on while there are neighbours.
     statistic
-        exact, or features for speed.
+        exact, or features for speed; kendall for conditional Kendall's τ in place of RCIT.
+    scale
+        equations: λ and HSIC in the scale of equation 2 and definition 4. customary: K + λI and m·HSIC.
     question_epsilon
         ε of every noisy answer. None takes the run's epsilon.
     """
@@ -267,11 +294,12 @@ class PcdPublished(msgspec.Struct, frozen=True, kw_only=True):
     penalty: Positive = 1.0
     largest_order: Order | None = None
     statistic: RcitForm = RcitForm.EXACT
+    scale: RcitScale = RcitScale.EQUATIONS
     question_epsilon: Positive | None = None
 
 
 class PublishedDecision:
-    """Lines 3-17 of Algorithm 1 as printed, for one question at a time.
+    """Lines 3-17 of Algorithm 1 as printed, for one question at a time, asked in any of the forms.
 
     Parameters
     ----------
@@ -296,18 +324,14 @@ class PublishedDecision:
         self._n_rows = len(next(iter(rows.values())))
         self._epsilon = epsilon
         self._level = settings.level
-        self._test = exact_rcit if settings.statistic is RcitForm.EXACT else feature_rcit
-        self._constants = RcitSettings(settings.penalty, settings.permutations)
+        self._form = settings.statistic
+        self._constants = RcitSettings(settings.penalty, settings.permutations, scale=settings.scale)
         self._rng = rng
         self.noisy_answers = 0
 
     def is_independent(self, question: Question) -> bool:
         """Decide a question; most answers get no noise at all."""
-        x, y, given = question
-        conditions = np.stack([self._rows[name] for name in given], axis=1) if given else None
-        rcit = self._test(self._rows[x], self._rows[y], conditions, self._constants, self._rng)
-        lowest, highest = published_p_value_range(rcit, self._n_rows, self._constants)
-        p_value = rcit.p_value
+        p_value, lowest, highest = self._ask(question)
         if p_value > self._level:  # lines 4-11
             if lowest > self._level:
                 return True
@@ -319,6 +343,48 @@ class PublishedDecision:
         self.noisy_answers += 1
         noisy = p_value + self._rng.laplace(0.0, 4.0 * sensitivity / self._epsilon)
         return bool(noisy >= self._level + self._rng.laplace(0.0, 2.0 * sensitivity / self._epsilon))
+
+    def _ask(self, question: Question) -> tuple[float, float, float]:
+        """Return r(ij | Z), and how small and how large a neighbour's is said to be."""
+        x, y, given = question
+        conditions = np.stack([self._rows[name] for name in given], axis=1) if given else None
+        if self._form is RcitForm.KENDALL:
+            p_value = kendall_p_value(self._rows[x], self._rows[y], conditions)
+            if p_value is None:
+                return 0.0, 0.0, 0.0
+            step = published_p_value_sensitivity(self._n_rows)
+            return p_value, p_value - step, p_value + step
+        test = exact_rcit if self._form is RcitForm.EXACT else feature_rcit
+        rcit = test(self._rows[x], self._rows[y], conditions, self._constants, self._rng)
+        return rcit.p_value, *published_p_value_range(rcit, self._n_rows, self._constants)
+
+
+def kendall_p_value(x: Floats, y: Floats, given: Floats | None) -> float | None:
+    """Return the one-sided p-value of conditional Kendall's τ as Priv-PC has it: each value of Z is a block.
+
+    Where all values of Z differ, as those of numbers do, no block is left, and there is none: the publication "directly
+    treats all cases as being not conditional independent" then.
+
+    Examples
+    --------
+    >>> numbers = np.arange(9.0)
+    >>> round(kendall_p_value(numbers, -numbers, None), 6), kendall_p_value(numbers, numbers, numbers)
+    (8.7e-05, None)
+    """
+    blocks = np.zeros(len(x), dtype=np.intp)
+    if given is not None:
+        blocks = np.unique(given, axis=0, return_inverse=True)[1].reshape(-1)
+    total = weights = 0.0
+    for block in np.flatnonzero(np.bincount(blocks) > 2):
+        left, right = x[blocks == block], y[blocks == block]
+        tied = [(counts := np.unique(side, return_counts=True)[1]) @ (counts - 1) / 2.0 for side in (left, right)]
+        m = len(left)
+        pairs = m * (m - 1) / 2.0
+        if max(tied) < pairs:  # a constant column is left out
+            correlation = stats.kendalltau(left, right).statistic * math.sqrt(math.prod(1.0 - t / pairs for t in tied))
+            weight = 9.0 * m * (m - 1) / (4.0 * m + 10.0)
+            total, weights = total + weight * correlation, weights + weight
+    return float(special.ndtr(-abs(total) / math.sqrt(weights))) if weights else None
 
 
 def publish_pcd(

@@ -293,8 +293,8 @@ def _check_test(entry: Entry) -> None:
     _refuse_settings(entry, "a test")
     if entry.method in EXACT_TESTS and entry.role is not Role.CEILING:
         raise MethodError('role: an exact test has no budget; write role = "ceiling"')
-    if (entry.method == PUBLISHED) is not (entry.calibration is Calibration.PAPER):
-        raise MethodError(f'calibration: "paper" is for the test {PUBLISHED!r}, and for no other')
+    if entry.method.startswith(PUBLISHED) is not (entry.calibration is Calibration.PAPER):
+        raise MethodError(f'calibration: "paper" is for tests called {PUBLISHED!r}, and for no others')
 
 
 def _refuse_choices(entry: Entry, what: str) -> None:
