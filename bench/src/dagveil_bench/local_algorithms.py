@@ -27,6 +27,7 @@ from dagveil.local.reports import Reports
 from dagveil.search.score.mmhc import MmhcSettings, search_max_min
 from dagveil.search.score.order_mcmc import OrderSettings, sample_orders
 from dagveil_bench.bayesian_scores import BdeuScore, bge_of_rows
+from dagveil_bench.cdt_rules import compare_aligned_conditionals, compare_cubes, compare_gaussian_processes
 from dagveil_bench.peers import import_peer, missing_peer
 
 Floats = NDArray[np.float64]
@@ -36,7 +37,7 @@ MARKS: Final = {-1: Mark.TAIL, 1: Mark.ARROW, 2: Mark.CIRCLE}
 """How causal-learn writes the end of an edge."""
 
 LARGEST_SET: Final = 2
-"""Columns that a χ² test of PC conditions on at most."""
+"""Columns that a χ² test of PC and FCI conditions on at most."""
 
 LARGEST_TABLE: Final = 100_000
 """Cells of a table beyond which a χ² test is not tried."""
@@ -77,7 +78,10 @@ def run_fci(test: str, level: float) -> GraphSearch:
 
     def search(records: Records, rng: np.random.Generator) -> MixedGraph:
         fci = import_peer("causallearn.search.ConstraintBased.FCI").fci
-        return _search_moving(records, lambda rows: fci(rows, test, level, verbose=False, show_progress=False)[0])
+        largest = LARGEST_SET if test == "chisq" else -1
+        return _search_moving(
+            records, lambda rows: fci(rows, test, level, depth=largest, verbose=False, show_progress=False)[0]
+        )
 
     return search
 
@@ -105,9 +109,11 @@ def run_mmhc(level: float) -> GraphSearch:
     return search
 
 
-def run_order_mcmc(discount: float) -> GraphSearch:
-    """Return iterative MCMC over orders with BGe, which starts from the skeleton of GES."""
-    start = run_ges(discount)
+def run_order_mcmc(start: GraphSearch) -> GraphSearch:
+    """Return iterative MCMC over orders with BGe, which starts from a skeleton.
+
+    Appendix C starts from GES; a level, as Table 2 has it, is that of PC, with which the authors' program starts.
+    """
 
     def search(records: Records, rng: np.random.Generator) -> MixedGraph:
         place = {name: i for i, name in enumerate(records.columns)}
@@ -126,9 +132,11 @@ GRAPH_SEARCHES: Final[Mapping[str, GraphSearch]] = MappingProxyType(
         **{f"pc-fisher-{level:g}": run_pc("fisherz", level) for level in (0.001, 0.05, 0.1)},
         **{f"pc-chi2-{level:g}": run_pc("chisq", level) for level in (0.001, 0.05, 0.1)},
         **{f"fci-fisher-{level:g}": run_fci("fisherz", level) for level in (0.01, 0.05, 0.1)},
+        **{f"fci-chi2-{level:g}": run_fci("chisq", level) for level in (0.01, 0.05, 0.1)},
         **{f"ges-bic-{discount:g}": run_ges(discount) for discount in (0.75, 0.8, 1.0, 1.5)},
         **{f"mmhc-bdeu-{level:g}": run_mmhc(level) for level in (0.01, 0.05, 0.1)},
-        "order-mcmc-bge": run_order_mcmc(1.0),
+        "order-mcmc-bge": run_order_mcmc(run_ges(1.0)),
+        **{f"order-mcmc-bge-{level:g}": run_order_mcmc(run_pc("fisherz", level)) for level in (0.001, 0.01, 0.1)},
     }
 )
 """Algorithms for more than two columns, with the constants of Table 2 of the publication."""
@@ -138,6 +146,7 @@ FAMILIES: Final[Mapping[str, Callable[[float], GraphSearch]]] = MappingProxyType
         "pc-fisher": partial(run_pc, "fisherz"),
         "pc-chi2": partial(run_pc, "chisq"),
         "fci-fisher": partial(run_fci, "fisherz"),
+        "fci-chi2": partial(run_fci, "chisq"),
         "ges-bic": run_ges,
         "mmhc-bdeu": run_mmhc,
     }
@@ -168,9 +177,12 @@ COMPARISONS: Final[Mapping[str, Comparison]] = MappingProxyType(
         "igci": compare_entropies,
         "cds": compare_conditionals,
         "anm": compare_residuals,
+        "reci-cdt": compare_cubes,
+        "cds-cdt": compare_aligned_conditionals,
+        "anm-gp": compare_gaussian_processes,
     }
 )
-"""Rules for one pair: above 0 if the first column is the cause."""
+"""Rules for one pair: above 0 if the first column is the cause. ANM's words are those of `anm-gp`."""
 
 
 def check_peers(name: str) -> None:

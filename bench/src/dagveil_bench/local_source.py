@@ -1,5 +1,8 @@
 """Randomised records as a data set of studies: "sachs geometric-columns", or with bins "pairs response-combined 20".
 
+With the word "ibu" at its end, as in "galton geometric-columns ibu", records are drawn from the law that the iterative
+Bayesian update finds behind the reports, as many as there are reports.
+
 p_max is the probability that the true *record* is reported, so an attacker without prior knowledge guesses a record
 equally well whatever the mechanism (section 4 of the publication). That is not an equal ε of local privacy: the exact
 one stands beside each outcome, and one mechanism more is geometric noise at the ε of randomised response.
@@ -21,6 +24,7 @@ from dagveil.evaluation.comparison import check_same_nodes, skeleton_f1
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.mixed import Mark, MixedGraph
 from dagveil.local.combined_geometric import CombinedGeometric
+from dagveil.local.law import update_reports
 from dagveil.local.record import (
     Integers,
     Norm,
@@ -31,6 +35,7 @@ from dagveil.local.record import (
     geometric_of_truth,
     response_of_truth,
 )
+from dagveil.local.reports import Reports
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil_bench.local_algorithms import COMPARISONS, Records, search_named
 from dagveil_bench.local_data import DATA_SETS, SEED, StudyData, check_installed, load_study_data
@@ -73,11 +78,12 @@ class Mechanism(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class LocalSource:
-    """What is randomised, and how; bins are for pairs only."""
+    """What is randomised, and how; bins are for pairs only, the update is for data sets of few cells only."""
 
     data: str
     mechanism: Mechanism
     bins: int = MOST_BINS
+    is_updated: bool = False
 
     @property
     def is_pairs(self) -> bool:
@@ -123,12 +129,12 @@ def read_source(text: str) -> LocalSource:
         raise MethodError(f"no data set is called {data!r}; there are: {', '.join((*DATA_SETS, *PAIR_SETS))}")
     if mechanism not in known:
         raise MethodError(f"{text!r} needs a mechanism after the data set; there are: {', '.join(known)}")
-    if not rest:
-        return LocalSource(data, known[mechanism])
+    if not rest or (rest == ["ibu"] and data not in PAIR_SETS):
+        return LocalSource(data, known[mechanism], is_updated=bool(rest))
     if data not in PAIR_SETS or len(rest) > 1 or not rest[0].isdecimal() or not 2 <= int(rest[0]) <= 100:
         raise MethodError(
             f"{text!r} has words that nothing reads; pairs may have a number of bins between 2 and 100, such as "
-            f"'pairs {mechanism} 20'"
+            f"'pairs {mechanism} 20', and other data sets the word ibu"
         )
     return LocalSource(data, known[mechanism], int(rest[0]))
 
@@ -173,12 +179,21 @@ def randomise(source: LocalSource, truth: float | None, n_rows: int, seed: int) 
     if not source.is_pairs:
         data = load_records(source.data, n_rows)
         epsilon, codes = _report(source.mechanism, truth, data.levels, data.codes, seed, 0)
+        if source.is_updated and truth is not None:
+            codes = draw_updated(codes, _make_channel(source.mechanism, data.levels, truth), seed)
         return (Reported(Records(data.truth.nodes, data.levels, codes), epsilon, data.truth),)
     found = []
     for number, pair in enumerate(_pairs_of(source.data, n_rows, source.bins)):
         epsilon, codes = _report(source.mechanism, truth, pair.levels, pair.codes, seed, number)
         found.append(Reported(Records(("cause", "effect"), pair.levels, codes), epsilon, weight=pair.weight))
     return tuple(found)
+
+
+def draw_updated(codes: Integers, channel: RecordChannel, seed: int) -> Integers:
+    """Draw as many records as there are reports from the likeliest law behind them."""
+    law = update_reports(Reports.of(codes), channel, range(len(channel.levels)))
+    cells = np.random.default_rng([seed, 1]).choice(law.size, len(codes), p=law.reshape(-1) / law.sum())
+    return np.stack(np.unravel_index(cells, law.shape), axis=1).astype(np.int64)
 
 
 def search_reports(algorithm: str, reports: Sequence[Reported], seed: int) -> LocalScores:

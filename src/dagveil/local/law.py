@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dagveil.errors import BudgetError, DataError, EvidenceError
 from dagveil.local.combined_geometric import MOST_WRITTEN_OUT, CombinedGeometric
 from dagveil.local.protocol import Protocol
-from dagveil.local.record import ComponentWise, Undo, join
+from dagveil.local.record import ComponentWise, RecordChannel, Undo, join
 from dagveil.local.reports import Reports
 from dagveil.local.store import read_reports
 
@@ -211,9 +211,9 @@ def recover_law(
         recovered = invert_reports(reports.table(places, protocol.levels), undo, places)
         errors = np.sqrt(np.maximum(np.diag(recovered.covariance), 0.0)).reshape(recovered.shares.shape)
         return Law(tuple(columns), labels, recovered.shares, errors, int(reports.n_records))
-    shares = _update(reports, protocol, places)
+    shares = update_reports(reports, protocol.channel, places)
     rng = np.random.default_rng(seed)
-    again = [_update(reports.redraw(rng), protocol, places) for _ in range(redraws)]
+    again = [update_reports(reports.redraw(rng), protocol.channel, places) for _ in range(redraws)]
     errors = np.std(again, axis=0, ddof=1) if redraws > 1 else np.full(shares.shape, np.nan)
     return Law(tuple(columns), labels, shares, np.asarray(errors, dtype=np.float64), int(reports.n_records))
 
@@ -227,22 +227,22 @@ def _find_places(protocol: Protocol, columns: Sequence[str]) -> list[int]:
     return [protocol.names.index(name) for name in columns]
 
 
-def _update(reports: Reports, protocol: Protocol, places: Sequence[int]) -> Floats:
-    channel = protocol.channel
+def update_reports(reports: Reports, channel: RecordChannel, places: Sequence[int]) -> Floats:
+    """Return the likeliest law of the columns at some places, by iterative Bayesian update."""
     if isinstance(channel, ComponentWise):
         matrices = [channel.channels[place].matrix for place in places]
-        return update_by_bayes(reports.table(places, protocol.levels), matrices)
+        return update_by_bayes(reports.table(places, channel.levels), matrices)
     if not isinstance(channel, CombinedGeometric):
         undo = channel.undo()
         matrices = [undo.inverses[place] for place in places]  # what is kept is kept as it is: identities
-        return update_by_bayes(reports.table(places, protocol.levels), matrices, kept=undo.kept)
+        return update_by_bayes(reports.table(places, channel.levels), matrices, kept=undo.kept)
     if channel.size > MOST_WRITTEN_OUT:
         raise EvidenceError(
             f"combined geometric noise over {channel.size} records cannot be undone: the limit is {MOST_WRITTEN_OUT}; "
             "collect with component-wise noise"
         )
     # a column's report depends on all true values: recover whole records, then add up
-    everything = reports.table(range(len(protocol.levels)), protocol.levels)
+    everything = reports.table(range(len(channel.levels)), channel.levels)
     law = update_by_bayes(everything.reshape(-1), [channel.write_out().matrix]).reshape(everything.shape)
     others = tuple(place for place in range(law.ndim) if place not in places)
     kept = sorted(places)
