@@ -29,6 +29,7 @@ SHIPPED = tuple(
             "local-aware",
             "local-aware-size",
             *(f"local-fig{number}" for number in (1, 2, 3, 4, 5)),
+            "local-ibu",
             "nonlinear",
             "numeric",
             *(f"pcd-fig{number}" for number in (1, 2, 3)),
