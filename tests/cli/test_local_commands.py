@@ -57,7 +57,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
         done = CliRunner().invoke(group, arguments)
         assert done.exit_code == 0, f"{line}\n{done.output}"
         outputs[line] = done.output
-    assert len(outputs) == 9
+    assert len(outputs) == 11
     shown = next(text for line, text in outputs.items() if " show " in line)
     assert "One report has epsilon 16 and delta 0" in shown
     results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("out", "by-score", "blind")]
@@ -114,7 +114,7 @@ def test_a_law_is_printed_and_written(desk: Desk) -> None:
     path = plan(desk, "--epsilon", "12")
     reports = desk.write("reports.csv", randomise(desk, path, "a,b\n" + "yes,5\n" * 300 + "no,25\n" * 100))
     words = ("local", "recover", reports, "--protocol", path, "--columns")
-    for rule in ("inverse", "bayes"):
+    for rule in ("inverse", "ibu"):
         law = desk.path(f"{rule}.csv")
         done = desk.run(*words, "a,b", "--by", rule, "-o", law)
         assert "400 reports" in done.stdout
@@ -124,6 +124,42 @@ def test_a_law_is_printed_and_written(desk: Desk) -> None:
         assert cells["no", "[20, 30]"] == pytest.approx(0.25, abs=0.1)
     desk.check_refused(desk.run(*words, "a,q"), "no column 'q'", "it has a, b")
     desk.check_refused(desk.run(*words, "a", "-o", path.parent), "cannot write", "another place")
+
+
+def test_algorithms_pairs_and_ways_to_undo_the_channel(desk: Desk) -> None:
+    path = plan(desk, "--epsilon", "12")
+    reports = desk.write("reports.csv", randomise(desk, path, "a,b\n" + "yes,5\n" * 300 + "no,25\n" * 300))
+    words = ("local", "discover", reports, "--protocol", path, "--redraws", 0)
+    for algorithm in ("pc", "ges", "mmhc", "mcmc"):
+        for how in ((), ("--by", "ibu"), ("--blind",)):
+            done = desk.run(*words, "--algorithm", algorithm, *how, "-o", desk.out)
+            assert done.exit_code == 0, done.output
+            saved = json.loads(desk.out.joinpath("result.json").read_text())
+            assert saved["method"]["settings"]["algorithm"] == algorithm
+            assert [(edge["source"], edge["target"]) for edge in saved["graph"]["edges"]] == [("a", "b")]
+    pag = desk.run(*words, "--algorithm", "fci", "-o", desk.path("pag"))
+    assert "1. a o-o b" in desk.path("pag").joinpath("graph.txt").read_text()
+    assert "Partial ancestral graph" in pag.stdout
+    pairs = desk.run(*words[:-2], "--pairs", "cds", "-o", desk.path("pairs"))
+    assert "Directions by cds" in pairs.stdout
+    (pair,) = json.loads(desk.path("pairs").joinpath("result.json").read_text())["pairs"]
+    assert {pair["first"], pair["second"]} == {"a", "b"}
+
+
+def test_options_of_a_search_that_contradict_each_other_are_refused(desk: Desk) -> None:
+    path = plan(desk, "--epsilon", "12")
+    reports = desk.write("reports.csv", randomise(desk, path, "a,b\nyes,5\n"))
+    words = ("local", "discover", reports, "--protocol", path)
+    desk.check_refused(desk.run(*words, "--blind", "--by", "ibu"), "--blind ignores the channel", "one of the two")
+    desk.check_refused(
+        desk.run(*words, "--pairs", "reci", "--redraws", 3), "rules for pairs have no levels", "leave out"
+    )
+    desk.check_refused(
+        desk.run(*words, "--algorithm", "fci", "--knowledge", "k.toml"), "no background knowledge", "leave out"
+    )
+    desk.check_refused(
+        desk.run(*words, "--pairs", "reci", "--by", "inverse"), "rules for pairs read records", "choose ibu"
+    )
 
 
 def test_streams_of_csv_and_json(desk: Desk) -> None:
@@ -229,7 +265,6 @@ def test_send_and_discover_refuse_with_a_next_step(desk: Desk) -> None:
     desk.check_refused(desk.run(*words, desk.path("none.db")), "there is no store", "collect --store")
     raw = desk.write("raw.csv", f"a,b\nyes,{SECRET}\n")
     desk.check_refused(desk.run(*words, raw), "1 of 1 reports hold no label", "local randomise")
-    desk.check_refused(desk.run(*words, reports, "--search", "notears"), "by tests or by score", "choose")
 
 
 @pytest.mark.parametrize("bad", [b'yes,"3', b"yes,\r3", b"y\x00es,3", b"\xff,3", b"", b"y" * 2_000_000])

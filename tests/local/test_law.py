@@ -58,7 +58,7 @@ def test_the_law_is_recovered(mechanism: Mechanism, form: Form, rule: Rule) -> N
     people = draw_people(100_000, np.random.default_rng(3))
     reports = label_reports(protocol.channel.report(people, noise_source(NoiseKind.SEEDED, seed=4)), protocol)
     if (mechanism, form, rule) == (Mechanism.GEOMETRIC, Form.COMBINED, Rule.INVERSE):
-        with pytest.raises(EvidenceError, match="bayes"):
+        with pytest.raises(EvidenceError, match="ibu"):
             recover_law(reports, protocol, ["c", "a"], rule)
         return
     law = recover_law(reports, protocol, ["c", "a"], rule, redraws=20)
@@ -70,7 +70,7 @@ def test_the_law_is_recovered(mechanism: Mechanism, form: Form, rule: Rule) -> N
     assert (np.abs(law.shares - truth) < 5.0 * law.errors).all()
     plain = recover_law(reports, protocol, ["b"], rule, redraws=0)
     assert plain.shares.shape == (3,)
-    assert np.isnan(plain.errors).all() == (rule is Rule.BAYES)
+    assert np.isnan(plain.errors).all() == (rule is Rule.IBU)
 
 
 @pytest.mark.parametrize(("mechanism", "form"), KINDS)
@@ -78,8 +78,8 @@ def test_columns_come_in_the_order_asked_for(mechanism: Mechanism, form: Form) -
     protocol = plan(mechanism, form)
     people = draw_people(2000, np.random.default_rng(5))
     reports = label_reports(protocol.channel.report(people, noise_source(NoiseKind.SEEDED, seed=6)), protocol)
-    one = recover_law(reports, protocol, ["a", "b"], Rule.BAYES, redraws=0)
-    other = recover_law(reports, protocol, ["b", "a"], Rule.BAYES, redraws=0)
+    one = recover_law(reports, protocol, ["a", "b"], Rule.IBU, redraws=0)
+    other = recover_law(reports, protocol, ["b", "a"], Rule.IBU, redraws=0)
     assert one.shares == pytest.approx(other.shares.T, abs=1e-9)
     assert one.labels == (("false", "true"), ("x", "y", "z"))
     lines = one.to_table().to_pylist()
@@ -115,7 +115,7 @@ def test_what_cannot_be_recovered() -> None:
         reports = label_reports(np.zeros((5, 13), np.int64), large)
         names = [f"c{i}" for i in range(13)] if form is Form.COMPONENT_WISE else ["c0"]
         with pytest.raises(EvidenceError, match="8192"):
-            recover_law(reports, large, names, Rule.BAYES)
+            recover_law(reports, large, names, Rule.IBU)
 
 
 @pytest.mark.parametrize(("mechanism", "form"), KINDS)

@@ -120,7 +120,7 @@ def process_residuals(given: Floats, target: Floats) -> Floats:
     eigenvalues, vectors = np.linalg.eigh(scaled)
     kept = np.maximum(eigenvalues, 0.0)
     fitted = vectors @ (kept / (kept + JITTER) * (vectors.T @ (roots * means))) / roots
-    return target - fitted[places]
+    return np.asarray(target - fitted[places])
 
 
 def few_point_hsic(u: Floats, v: Floats) -> float:

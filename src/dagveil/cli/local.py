@@ -16,19 +16,32 @@ from rich.table import Table
 
 from dagveil.cli.device import collect, export, randomise, send
 from dagveil.cli.failure import PlainGroup
-from dagveil.cli.options import require_schema, search_options, search_settings
+from dagveil.cli.options import SEARCH_NAMES, level_options, refuse_given, require_schema, search_settings
 from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.terminal import count, open_console, print_result, print_written, show_progress
+from dagveil.cli.terminal import count, open_console, print_receipt, print_result, print_written, show_progress
 from dagveil.errors import DataError
+from dagveil.graphs.exchange.causal_learn import to_tetrad, write_marks
+from dagveil.graphs.mixed import Mark
 from dagveil.local.law import REDRAWS, Rule, recover_law
+from dagveil.local.pairwise import PairRule
 from dagveil.local.planning import load_priors, plan_protocol
 from dagveil.local.protocol import Figures, Form, Mechanism, Protocol, load_protocol, success_with_priors
 from dagveil.local.record import ComponentWise, Norm, Split
 from dagveil.local.reports import LineFormat, check_labels
 from dagveil.privacy.budget import exact, round_up
+from dagveil.privacy.receipt import Receipt
 from dagveil.report.html import render_report, render_svg
 from dagveil.report.model import build_model
-from dagveil.runs.local import ReportTests, Sight, discover_reports
+from dagveil.runs.local import (
+    Algorithm,
+    ReportDirections,
+    ReportPag,
+    ReportTests,
+    Sight,
+    direct_report_pairs,
+    discover_reports,
+    find_report_pag,
+)
 from dagveil.runs.run import check_reviewed, load_knowledge
 from dagveil.text import clean_text
 
@@ -149,9 +162,15 @@ local.add_command(export)
     "--by",
     type=click.Choice([rule.value for rule in Rule]),
     default=Rule.INVERSE.value,
-    help="Inverse of the channel: no bias, exact variance. Bayes: the likeliest law, never negative.",
+    help="Inverse of the channel: no bias, exact variance. IBU (iterative Bayesian update): the likeliest law, never "
+    "negative.",
 )
-@click.option("--redraws", type=click.IntRange(0), default=REDRAWS, help="Redraws behind the standard errors of bayes.")
+@click.option(
+    "--redraws",
+    type=click.IntRange(0),
+    default=REDRAWS,
+    help="Redraws behind the standard errors of ibu.",
+)
 @click.option("-o", "--output", metavar="FILE.csv", help="Also write the law to this file.")
 def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: int, output: str | None) -> None:
     """Recover how true values are distributed behind REPORTS: a collector's store (.db), or labels (.parquet, .csv).
@@ -193,45 +212,135 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
 @click.argument("reports", metavar="REPORTS")
 @click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="With which the reports were made.")
 @click.option(
+    "--algorithm",
+    type=click.Choice([algorithm.value for algorithm in Algorithm]),
+    default=Algorithm.PC.value,
+    help="PC, FCI (allows for hidden common causes; the graph is a PAG), greedy equivalence search, max-min hill "
+    "climbing, or MCMC over orders.",
+)
+@click.option(
+    "--pairs",
+    type=click.Choice([rule.value for rule in PairRule]),
+    help="Tell the direction of each pair of columns by this rule, in place of a graph.",
+)
+@click.option(
     "--tests",
     type=click.Choice([tests.value for tests in ReportTests]),
     default=ReportTests.TABLES.value,
     help="Tests on tables of levels, or on partial correlations of the levels' scores.",
 )
-@click.option("--blind", is_flag=True, help="Ignore the channel, for comparison: the tests are then wrong.")
-@search_options
 @click.option(
-    "-o", "--output", metavar="FOLDER", default="dagveil-out", help="Folder for result.json, graph.svg and report.html."
+    "--by",
+    type=click.Choice([rule.value for rule in Rule]),
+    help="How the channel is undone: in every test (inverse), or once, by the iterative Bayesian update of the law "
+    "(ibu).  [default: inverse; for --pairs ibu]",
+)
+@click.option("--blind", is_flag=True, help="Ignore the channel, for comparison: the answers are then wrong.")
+@level_options
+@click.option(
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    default="dagveil-out",
+    help="Folder for result.json, graph.svg and report.html; of FCI result.json and graph.txt, of pairs result.json.",
 )
 def discover(
-    reports: str, protocol_path: str, tests: str, blind: bool, knowledge_path: str | None, output: str, **search: Any
+    reports: str,
+    protocol_path: str,
+    algorithm: str,
+    pairs: str | None,
+    tests: str,
+    by: str | None,
+    blind: bool,
+    knowledge_path: str | None,
+    output: str,
+    **search: Any,
 ) -> None:
     """Discover the causal graph behind REPORTS: a collector's store (.db), or labels (.parquet, .csv).
 
-    The tests know the channel. Nothing is spent: every report has been paid for by whoever sent it.
+    Tests and scores know the channel. Nothing is spent: every report has been paid for by whoever sent it.
     """
+    if blind and by:
+        raise click.UsageError("--blind ignores the channel, and --by says how it is undone; give one of the two")
+    chosen = Algorithm(algorithm)
+    if (pairs or chosen is Algorithm.FCI) and knowledge_path:
+        raise click.UsageError("rules for pairs and FCI take no background knowledge: leave out --knowledge")
+    if pairs:
+        why = "rules for pairs have no levels and draw nothing again: leave out {}"
+        refuse_given(click.get_current_context(), SEARCH_NAMES, why)
+    sight = Sight.BLIND if blind else Sight.UPDATED if by == Rule.IBU.value or (pairs and not by) else Sight.AWARE
+    folder = Path(output)
+    written = [folder / "result.json"]
+    if not pairs:
+        others = ("graph.txt",) if chosen is Algorithm.FCI else ("graph.svg", "report.html")
+        written += [folder / name for name in others]
     settings = search_settings(search)
     knowledge = load_knowledge(knowledge_path) if knowledge_path else None
-    folder = Path(output)
-    written = [folder / "result.json", folder / "graph.svg", folder / "report.html"]
     protocol = load_protocol(protocol_path)
     check_writable(*written, reads=(reports, protocol_path, knowledge_path))
+    options: dict[str, Any] = {"tests": ReportTests(tests), "sight": sight}
     with show_progress() as progress:
-        result = discover_reports(
-            reports,
-            protocol,
-            settings,
-            tests=ReportTests(tests),
-            sight=Sight.BLIND if blind else Sight.AWARE,
-            knowledge=knowledge,
-            progress=progress,
+        if pairs:
+            directions = direct_report_pairs(reports, protocol, PairRule(pairs), sight=sight, progress=progress)
+        elif chosen is Algorithm.FCI:
+            pag = find_report_pag(reports, protocol, settings, **options, progress=progress)
+        else:
+            result = discover_reports(
+                *(reports, protocol, settings), **options, algorithm=chosen, knowledge=knowledge, progress=progress
+            )
+    if pairs:
+        write_output(written[0], directions.save)
+        _print_answer(f"Directions by {pairs}", _direction_table(directions), directions.findings, directions.receipt)
+        print_written(written, "Every pair has a direction: a rule that is wrong is wrong without saying so.")
+    elif chosen is Algorithm.FCI:
+        write_output(written[0], pag.save)
+        write_output(written[1], to_tetrad(pag.graph).encode())
+        _print_answer(
+            "Partial ancestral graph; o may be an arrowhead or a tail", _pag_table(pag), pag.findings, pag.receipt
         )
-    write_output(written[0], result.save)
-    model = build_model(result)
-    write_output(written[1], f"{render_svg(model)}\n".encode())
-    write_output(written[2], render_report(model).encode())
-    print_result(result)
-    print_written(written, f"Next: open {written[2]} in a browser.")
+        print_written(written, f"{written[1]} is Tetrad's text, which causal-learn reads too.")
+    else:
+        write_output(written[0], result.save)
+        model = build_model(result)
+        write_output(written[1], f"{render_svg(model)}\n".encode())
+        write_output(written[2], render_report(model).encode())
+        print_result(result)
+        print_written(written, f"Next: open {written[2]} in a browser.")
+
+
+def _print_answer(title: str, table: Table, findings: Sequence[str], receipt: Receipt) -> None:
+    console = open_console()
+    console.print(title)
+    console.print(table)
+    for finding in findings:
+        console.print(clean_text(finding))
+    console.print()
+    print_receipt(receipt)
+
+
+def _direction_table(found: ReportDirections) -> Table:
+    table = Table()
+    for heading in ("cause", "", "effect"):
+        table.add_column(heading)
+    table.add_column("score", justify="right")
+    for pair in found.pairs:
+        ends = (pair.first, pair.second) if pair.cause in (pair.first, None) else (pair.second, pair.first)
+        sign = "→" if pair.cause else "?"
+        table.add_row(clean_text(ends[0]), sign, clean_text(ends[1]), f"{abs(pair.score):.4g}")
+    return table
+
+
+def _pag_table(found: ReportPag) -> Table:
+    table = Table()
+    for heading in ("from", "", "to"):
+        table.add_column(heading)
+    if found.confidence:
+        table.add_column("edge confidence", justify="right")
+    for place, edge in enumerate(found.edges):
+        edge = edge.turned() if edge.mark_at_second is Mark.TAIL else edge
+        shares = [f"{found.confidence[place]:.0%}"] if found.confidence else []
+        table.add_row(clean_text(edge.first), write_marks(edge), clean_text(edge.second), *shares)
+    return table
 
 
 def print_protocol(protocol: Protocol, priors: Sequence[NDArray[np.float64]] | None = None) -> None:

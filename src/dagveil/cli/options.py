@@ -120,8 +120,14 @@ RUN_NAMES = (
     *("schema_path", "epsilon", "delta", "ledger", "noise", "seed", "engine", "memory_limit", "table"),
     *("accept_draft", "accept_no_guarantee", "method", "calibration", "options"),
 )
+_SEARCH_RULE = click.option(
+    "--search",
+    type=click.Choice([rule.value for rule in SearchRule]),
+    help="Search strategy: independence tests (PC), a noise-aware score (GES), or NOTEARS, for moments "
+    "only.  [default: by method]",
+)
 # they cost nothing
-search_options = option_group(
+_LEVEL_OPTIONS = (
     click.option(
         "--marginal-level",
         type=float,
@@ -147,12 +153,6 @@ search_options = option_group(
         help="How arrows are found.",
     ),
     click.option(
-        "--search",
-        type=click.Choice([rule.value for rule in SearchRule]),
-        help="Search strategy: independence tests (PC), a noise-aware score (GES), or NOTEARS, for moments "
-        "only.  [default: by method]",
-    ),
-    click.option(
         "--false-edges",
         type=float,
         default=SearchSettings().false_edges,
@@ -173,6 +173,8 @@ search_options = option_group(
         help="Background knowledge (tiers, forbidden, required) in place of the schema's.",
     ),
 )
+level_options = option_group(*_LEVEL_OPTIONS)  # of a search whose strategy is chosen otherwise
+search_options = option_group(_SEARCH_RULE, *_LEVEL_OPTIONS)
 
 
 def list_given(context: click.Context, names: Container[str]) -> list[str]:
@@ -206,8 +208,8 @@ def read_options(options: tuple[str, ...]) -> dict[str, Any]:
 
 def search_settings(chosen: dict[str, Any]) -> SearchSettings:
     """Take the options of the search out of all that were chosen."""
-    given = {name: chosen.pop(name) for name in SEARCH_NAMES}
-    rule = None if given["search"] is None else SearchRule(given["search"])
+    given = {name: chosen.pop(name) for name in SEARCH_NAMES if name in chosen}
+    rule = None if given.get("search") is None else SearchRule(given["search"])
     return SearchSettings(**given | {"arrows": ArrowRule(given["arrows"]), "search": rule})
 
 

@@ -110,6 +110,20 @@ def invert_reports(counts: Floats, undo: Undo, columns: Sequence[int]) -> Recove
     return Recovered(shares, covariance)
 
 
+def round_counts(counts: Floats) -> NDArray[np.int64]:
+    """Return whole counts with the same total, by largest remainders.
+
+    Examples
+    --------
+    >>> round_counts(np.array([1.6, 0.7, 0.7])).tolist()
+    [1, 1, 1]
+    """
+    whole = np.floor(counts).astype(np.int64)
+    short = round(float(counts.sum())) - int(whole.sum())
+    whole[np.argsort(whole - counts, kind="stable")[:short]] += 1
+    return whole
+
+
 def apply_to_axes(table: Floats, matrices: Sequence[Floats]) -> Floats:
     """Multiply each axis of a table by a matrix from the left: Σ_x table[x, …] matrix[x, y].
 
@@ -133,7 +147,7 @@ class Rule(enum.Enum):
     INVERSE = "inverse"
     """By the inverse of the channel: without bias, and with an exact variance; shares may be negative."""
 
-    BAYES = "bayes"
+    IBU = "ibu"
     """By iterative Bayesian update: the likeliest law, never negative; biased where shares are near 0."""
 
 
@@ -190,10 +204,10 @@ def recover_law(
     columns
         Names.
     rule
-        How it is recovered. Combined geometric noise needs BAYES, and a product of columns small enough to be written
+        How it is recovered. Combined geometric noise needs IBU, and a product of columns small enough to be written
         out.
     redraws, seed
-        BAYES takes standard errors from reports that are drawn again; with no redraws there are none.
+        IBU takes standard errors from reports that are drawn again; with no redraws there are none.
     """
     places = _find_places(protocol, columns)
     reports = Reports.of(read_reports(source, protocol).codes)
@@ -207,7 +221,7 @@ def recover_law(
         try:
             undo = protocol.channel.undo()
         except BudgetError as error:
-            raise EvidenceError(f"{error}; or recover the law by {Rule.BAYES.value}") from None
+            raise EvidenceError(f"{error}; or recover the law by {Rule.IBU.value}") from None
         recovered = invert_reports(reports.table(places, protocol.levels), undo, places)
         errors = np.sqrt(np.maximum(np.diag(recovered.covariance), 0.0)).reshape(recovered.shares.shape)
         return Law(tuple(columns), labels, recovered.shares, errors, int(reports.n_records))

@@ -1,4 +1,4 @@
-"""Which of two columns is the cause: four published rules.
+"""Which of two columns is the cause: four published rules (docs/local.md names them).
 
 They read columns of numbers, so they are for rows that are public or that a local channel has randomised already. Each
 gives a number that is above 0 if the first column is the cause.
@@ -6,6 +6,7 @@ gives a number that is above 0 if the first column is the cause.
 
 from __future__ import annotations
 
+import enum
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,42 @@ from dagveil.statistics.kernels import kernel_features, median_bandwidth
 from dagveil.statistics.residuals import ridge_residuals_by_features
 
 Floats = NDArray[np.float64]
+
+
+class PairRule(enum.Enum):
+    """How the direction of a pair is found."""
+
+    RECI = "reci"
+    """The cause predicts the effect with the smaller error: a polynomial of degree 3, columns on [0, 1]."""
+
+    IGCI = "igci"
+    """The cause has the larger entropy: 1-spacings, Gaussian reference."""
+
+    CDS = "cds"
+    """The law of the effect varies less with the cause, once its mean and spread are taken away."""
+
+    ANM = "anm"
+    """What kernel ridge regression leaves of the effect depends less on the cause."""
+
+
+def compare_pair(rule: PairRule, first: Floats, second: Floats) -> float:
+    """Return a number that is above 0 if a rule takes the first column for the cause.
+
+    Examples
+    --------
+    >>> cause = np.linspace(0.0, 1.0, 200)
+    >>> compare_pair(PairRule.RECI, cause, (cause - 0.5) ** 2) > 0
+    True
+    """
+    match rule:
+        case PairRule.RECI:
+            return compare_regression_errors(first, second)
+        case PairRule.IGCI:
+            return compare_entropies(first, second)
+        case PairRule.CDS:
+            return compare_conditionals(first, second)
+        case PairRule.ANM:
+            return compare_residuals(first, second)
 
 
 def compare_entropies(first: Floats, second: Floats) -> float:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import enum
+import math
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
+from itertools import combinations
 from pathlib import Path
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -15,9 +20,13 @@ from dagveil._version import __version__
 from dagveil.data.column import OWN_LEVEL, Column, Numeric
 from dagveil.errors import BudgetError, DataError, MethodError
 from dagveil.evidence.questions import Independence
+from dagveil.files import encode_json
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.graphs.mixed import Edge, MixedGraph
+from dagveil.local.law import round_counts, update_reports
 from dagveil.local.linear_reports import LinearReportEvidence, report_score
+from dagveil.local.pairwise import PairRule, compare_pair
 from dagveil.local.protocol import Protocol, load_protocol
 from dagveil.local.record import Undo
 from dagveil.local.reports import ReportEvidence, Reports
@@ -32,8 +41,11 @@ from dagveil.runs import result as results
 from dagveil.runs.run import schema_knowledge
 from dagveil.runs.search import search_by, vary_levels
 from dagveil.search.confidence import agree, redraw_graphs
-from dagveil.search.constraint.skeleton import SkeletonSettings, bound_false_edges
+from dagveil.search.constraint.fci import find_pag
+from dagveil.search.constraint.skeleton import SkeletonSettings, bound_false_edges, find_skeleton
 from dagveil.search.score.ges import greedy_equivalence_search
+from dagveil.search.score.mmhc import MmhcSettings, search_max_min
+from dagveil.search.score.order_mcmc import OrderSettings, sample_orders
 from dagveil.search.settings import SearchRule, SearchSettings
 
 # search constants for reports: their tests are calibrated, and noise grows with the size of a conditioning set
@@ -49,6 +61,12 @@ BLIND = (
 )
 
 
+UPDATED = (
+    "What was searched is the likeliest law behind the reports, as if records had that law. It is less certain than as "
+    "many records are, and tests do not know that: they join too many columns. For comparison with what is published."
+)
+
+
 class ReportTests(enum.Enum):
     """How independence is tested on reports."""
 
@@ -57,10 +75,39 @@ class ReportTests(enum.Enum):
 
 
 class Sight(enum.Enum):
-    """Whether the tests know the channel."""
+    """What an algorithm takes reports for."""
 
     AWARE = "aware"
-    BLIND = "blind"  # they take reports for records: for comparison
+    """Its tests and scores know the channel."""
+
+    UPDATED = "updated"
+    """It searches the law that the iterative Bayesian update finds, as if that were the law of records."""
+
+    BLIND = "blind"
+    """It takes reports for records: for comparison."""
+
+
+class Algorithm(enum.Enum):
+    """How a graph is found behind reports."""
+
+    PC = "pc"
+    FCI = "fci"
+    """Allows for hidden common causes: its graph is a PAG, see `find_report_pag`."""
+
+    GES = "ges"
+    MMHC = "mmhc"
+    """Max-min hill climbing."""
+
+    MCMC = "mcmc"
+    """Chains over orders, from the skeleton of the tests: the graph with the largest score that was visited."""
+
+
+CHAINS = OrderSettings(steps=600, most_rounds=3, most_parents=3)
+SEED: Final = 0
+"""Of the chains: reports are what they are, so the same graph is found again."""
+
+MOST_UPDATED: Final = 100_000
+"""Records that a protocol may tell apart if their law is to be updated."""
 
 
 def discover_reports(
@@ -68,6 +115,7 @@ def discover_reports(
     protocol: Protocol | str | Path,
     settings: SearchSettings | None = None,
     *,
+    algorithm: Algorithm = Algorithm.PC,
     tests: ReportTests = ReportTests.TABLES,
     sight: Sight = Sight.AWARE,
     knowledge: Knowledge | None = None,
@@ -83,46 +131,54 @@ def discover_reports(
         With which they were randomised, or its path.
     settings
         Thresholds and rules; None takes the defaults for reports.
+    algorithm
+        How the graph is found. MMHC and MCMC take no background knowledge.
     tests
-        How independence is tested.
+        How independence is tested, and what scores are computed from.
     sight
-        Whether the tests know the channel.
+        What the algorithm takes reports for.
     knowledge
         Background knowledge; None takes the schema's.
     progress
         Told what is being done.
     """
     settings, tests, sight = settings or SearchSettings(), ReportTests(tests), Sight(sight)
+    algorithm = Algorithm(algorithm)
     if not isinstance(protocol, Protocol):
         protocol = load_protocol(protocol)
-    rule = settings.search or SearchRule.TESTS
-    if rule is SearchRule.NOTEARS:
-        raise MethodError("reports are searched by tests or by score; choose --search tests or --search score")
-    undo = choose_undo(protocol, sight)
+    if algorithm is Algorithm.FCI:
+        raise MethodError("FCI finds a PAG, which no result of this kind can hold; call find_report_pag")
+    if settings.search is not None:
+        raise MethodError("reports are searched by an algorithm; give that, and leave search out")
     own = schema_knowledge(protocol.schema)
     replaced = knowledge is not None and knowledge != own
     knowledge = own if knowledge is None else knowledge
     knowledge.check(protocol.names)
+    if algorithm not in (Algorithm.PC, Algorithm.GES):
+        refuse_knowledge(algorithm, knowledge)
     collected = read_reports(reports, protocol)
-    evidence = report_evidence(collected, protocol, undo, tests)
+    evidence = report_evidence(collected, protocol, sight, tests)
     skeleton_settings, false_edges = bound_false_edges(evidence, settings.skeleton(REPORT_SEARCH), settings.false_edges)
     progress("searching", 0, 1)
-    find = search_by(protocol.names, settings, rule, knowledge, skeleton_settings, _search_reports)
+
+    def search_at(levels: SkeletonSettings) -> Callable[[Independence], Cpdag]:
+        if algorithm is Algorithm.MMHC:
+            return partial(_climb_reports, levels)
+        if algorithm is Algorithm.MCMC:
+            return partial(_sample_reports, levels)
+        rule = SearchRule.TESTS if algorithm is Algorithm.PC else SearchRule.SCORE
+        return search_by(protocol.names, settings, rule, knowledge, levels, _search_reports)
+
+    find = search_at(skeleton_settings)
     found = find(evidence)
     shares = redraw_graphs(evidence, find, settings.redraws, progress)
     graph = agree(found, shares, knowledge)
-
-    def search_at(levels: SkeletonSettings) -> Cpdag:
-        return search_by(protocol.names, settings, rule, knowledge, levels, _search_reports)(evidence)
-
-    variations = vary_levels(found, skeleton_settings, search_at, progress) if settings.redraws else ()
+    variations: tuple[results.Variation, ...] = ()
+    if settings.redraws and algorithm is not Algorithm.MCMC:  # whose levels only choose where it starts
+        variations = vary_levels(found, skeleton_settings, lambda levels: search_at(levels)(evidence), progress)
     progress("searching", 1, 1)
     drawn, misses = results.assemble_graph(graph, shares, knowledge), results.near_misses(graph, shares, found)
-    findings = [] if sight is Sight.AWARE else [BLIND]
-    findings.append(
-        f"{len(collected.codes)} reports, {protocol.mechanism.value} noise, {protocol.form.value}: a report is the "
-        f"true record with probability {protocol.channel.truth():.3g}."
-    )
+    findings = _tell_reports(protocol, sight, len(collected.codes))
     if replaced:
         findings.append("The search used this background knowledge in place of the schema's; it is public.")
     return results.Result(
@@ -130,21 +186,7 @@ def discover_reports(
         version=results.RESULT_VERSION,
         software=__version__,
         created=results.now(),
-        method=results.MethodUsed(
-            name="local" if sight is Sight.AWARE else "local, blind",
-            calibration=Calibration.SOUND.value,
-            settings={
-                **msgspec.to_builtins(skeleton_settings),
-                "arrows": settings.arrows.value,
-                "search": rule.value,
-                "redraws": settings.redraws,
-                "tests": tests.value,
-                "channel": "known" if sight is Sight.AWARE else "ignored",
-                "mechanism": protocol.mechanism.value,
-                "form": protocol.form.value,
-                "protocol": protocol.digest(),
-            },
-        ),
+        method=_name_method(protocol, algorithm.value, sight, settings, skeleton_settings, tests),
         graph=drawn,
         near_misses=misses,
         confidence=results.Confidence(shares.redraws, MEANING),
@@ -158,25 +200,204 @@ def discover_reports(
     )
 
 
+class ReportPag(msgspec.Struct, frozen=True):
+    """A partial ancestral graph behind reports, with its receipt.
+
+    `confidence` has the share of redraws, for each edge in the order of the edges, in which its ends were adjacent
+    again; it is empty if nothing was redrawn.
+    """
+
+    format: Literal["dagveil-pag"]
+    version: int
+    software: str
+    created: str
+    method: results.MethodUsed
+    nodes: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    confidence: tuple[float, ...]
+    schema: results.SchemaSummary
+    findings: tuple[str, ...]
+    receipt: Receipt
+
+    @property
+    def graph(self) -> MixedGraph:
+        """The graph."""
+        return MixedGraph(self.nodes, frozenset(self.edges))
+
+    def save(self, path: str | Path) -> None:
+        """Write the graph and its receipt to a file."""
+        Path(path).write_bytes(msgspec.json.format(encode_json(self), indent=2) + b"\n")
+
+
+def find_report_pag(
+    reports: str | Path | pa.Table,
+    protocol: Protocol | str | Path,
+    settings: SearchSettings | None = None,
+    *,
+    tests: ReportTests = ReportTests.TABLES,
+    sight: Sight = Sight.AWARE,
+    progress: Progress = silent,
+) -> ReportPag:
+    """Find the partial ancestral graph behind reports by FCI: it allows for hidden common causes.
+
+    Parameters are those of `discover_reports`. It takes no background knowledge, and refuses a schema that has some.
+    """
+    settings, tests, sight = settings or SearchSettings(), ReportTests(tests), Sight(sight)
+    if not isinstance(protocol, Protocol):
+        protocol = load_protocol(protocol)
+    refuse_knowledge(Algorithm.FCI, schema_knowledge(protocol.schema))
+    collected = read_reports(reports, protocol)
+    evidence = report_evidence(collected, protocol, sight, tests)
+    levels, _ = bound_false_edges(evidence, settings.skeleton(REPORT_SEARCH), settings.false_edges)
+    progress("searching", 0, 1)
+    found = find_pag(evidence, levels)
+
+    def join(again: Independence) -> Cpdag:
+        return Cpdag(protocol.names, frozenset(), find_pag(again, levels).skeleton())
+
+    shares = redraw_graphs(evidence, join, settings.redraws, progress)
+    progress("searching", 1, 1)
+    edges = tuple(sorted(found.edges, key=lambda edge: (edge.first, edge.second)))
+    confidence = [shares.of_pair(frozenset((edge.first, edge.second))) for edge in edges]
+    return ReportPag(
+        format="dagveil-pag",
+        version=1,
+        software=__version__,
+        created=results.now(),
+        method=_name_method(protocol, Algorithm.FCI.value, sight, settings, levels, tests),
+        nodes=protocol.names,
+        edges=edges,
+        confidence=tuple(share for share in confidence if share is not None),
+        schema=results.summarise(protocol.schema),
+        findings=tuple(_tell_reports(protocol, sight, len(collected.codes))),
+        receipt=local_receipt(protocol, collected, Knowledge.none()),
+    )
+
+
+class PairDirection(msgspec.Struct, frozen=True):
+    """Which of two columns a rule takes for the cause, and by how much; None if it does not decide."""
+
+    first: str
+    second: str
+    cause: str | None
+    score: float
+
+
+class ReportDirections(msgspec.Struct, frozen=True):
+    """Directions of all pairs of columns behind reports, with their receipt."""
+
+    format: Literal["dagveil-directions"]
+    version: int
+    software: str
+    created: str
+    method: results.MethodUsed
+    pairs: tuple[PairDirection, ...]
+    schema: results.SchemaSummary
+    findings: tuple[str, ...]
+    receipt: Receipt
+
+    def save(self, path: str | Path) -> None:
+        """Write the directions and their receipt to a file."""
+        Path(path).write_bytes(msgspec.json.format(encode_json(self), indent=2) + b"\n")
+
+
+def direct_report_pairs(
+    reports: str | Path | pa.Table,
+    protocol: Protocol | str | Path,
+    rule: PairRule,
+    *,
+    sight: Sight = Sight.UPDATED,
+    progress: Progress = silent,
+) -> ReportDirections:
+    """Tell for each pair of columns which one a rule takes for the cause. It costs nothing.
+
+    Parameters
+    ----------
+    reports, protocol, progress
+        As for `discover_reports`.
+    rule
+        How directions are found.
+    sight
+        UPDATED reads the law of a pair that the iterative Bayesian update finds, BLIND the reports themselves. Rules
+        read records, so there is no other way to know the channel.
+    """
+    rule, sight = PairRule(rule), Sight(sight)
+    if sight is Sight.AWARE:
+        raise MethodError("rules for pairs read records, so the channel is undone before: choose ibu, or --blind")
+    if not isinstance(protocol, Protocol):
+        protocol = load_protocol(protocol)
+    collected = read_reports(reports, protocol)
+    if not len(collected.codes):
+        raise DataError("there are no reports; collect some first")
+    counted = Reports.of(collected.codes)
+    scores = [level_scores(column) for column in protocol.schema.columns.values()]
+    places = list(combinations(range(len(scores)), 2))
+    found = []
+    for done, (x, y) in enumerate(places):
+        progress("comparing pairs", done, len(places))
+        if sight is Sight.BLIND:
+            table = counted.table((x, y), protocol.levels)
+        else:
+            table = counted.n_records * update_reports(counted, protocol.channel, (x, y))
+        cells = np.repeat(np.arange(table.size), round_counts(table.reshape(-1)))
+        codes = np.unravel_index(cells, table.shape)
+        score = compare_pair(rule, scores[x][codes[0]], scores[y][codes[1]])
+        names = protocol.names[x], protocol.names[y]
+        found.append(PairDirection(*names, names[score < 0.0] if score else None, score))
+    progress("comparing pairs", len(places), len(places))
+    return ReportDirections(
+        format="dagveil-directions",
+        version=1,
+        software=__version__,
+        created=results.now(),
+        method=_name_method(protocol, rule.value, sight),
+        pairs=tuple(found),
+        schema=results.summarise(protocol.schema),
+        findings=tuple(_tell_reports(protocol, sight, len(collected.codes))),
+        receipt=local_receipt(protocol, collected, Knowledge.none()),
+    )
+
+
+def refuse_knowledge(algorithm: Algorithm, knowledge: Knowledge) -> None:
+    """Refuse background knowledge where an algorithm cannot read it."""
+    if knowledge != Knowledge.none():
+        raise MethodError(
+            f"{algorithm.value} takes no background knowledge; choose pc or ges, or leave the knowledge out of schema "
+            "and command"
+        )
+
+
 def choose_undo(protocol: Protocol, sight: Sight) -> Undo:
-    """Return how the tests undo the channel; nothing is undone blindly."""
-    if sight is Sight.BLIND:
+    """Return how the tests undo the channel; nothing is undone of what is taken for records."""
+    if sight is not Sight.AWARE:
         return Undo(tuple(np.eye(k) for k in protocol.levels))
     try:
         return protocol.channel.undo()
     except BudgetError as error:
         raise MethodError(
-            f"{error}. Collect with another protocol; --blind ignores the channel, for comparison"
+            f"{error}. Collect with another protocol, or search the updated law (--by ibu); --blind ignores the "
+            "channel, for comparison"
         ) from None
 
 
 def report_evidence(
-    collected: Collected, protocol: Protocol, undo: Undo, tests: ReportTests
+    collected: Collected, protocol: Protocol, sight: Sight, tests: ReportTests
 ) -> ReportEvidence | LinearReportEvidence:
-    """Return tests on reports."""
+    """Return tests on reports, or on the updated law behind them."""
+    undo = choose_undo(protocol, sight)
     if not len(collected.codes):
         raise DataError("there are no reports; collect some first")
     reports = Reports.of(collected.codes)
+    if sight is Sight.UPDATED:
+        cells = math.prod(protocol.levels)
+        if cells > MOST_UPDATED:
+            raise MethodError(
+                f"{cells} different records are too many for the update of their law; the limit is {MOST_UPDATED}. "
+                "Leave --by out, or collect fewer columns or levels"
+            )
+        law = reports.n_records * update_reports(reports, protocol.channel, range(len(protocol.levels)))
+        counts = round_counts(law.reshape(-1))
+        reports = Reports(np.argwhere(counts.reshape(law.shape)), counts[counts > 0].astype(np.float64))
     if tests is ReportTests.TABLES:
         return ReportEvidence(protocol.names, protocol.levels, reports, undo)
     scores = tuple(level_scores(column) for column in protocol.schema.columns.values())
@@ -235,3 +456,41 @@ def local_receipt(protocol: Protocol, collected: Collected, knowledge: Knowledge
 def _search_reports(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:
     assert isinstance(tests, ReportEvidence | LinearReportEvidence)
     return greedy_equivalence_search(report_score(tests), tests.columns, knowledge)
+
+
+def _climb_reports(levels: SkeletonSettings, tests: Independence) -> Cpdag:
+    assert isinstance(tests, ReportEvidence | LinearReportEvidence)
+    settings = MmhcSettings(levels.conditional_level, min(levels.largest_order, 2))
+    return search_max_min(tests, report_score(tests), settings).cpdag()
+
+
+def _sample_reports(levels: SkeletonSettings, tests: Independence) -> Cpdag:
+    assert isinstance(tests, ReportEvidence | LinearReportEvidence)
+    within = find_skeleton(tests, levels, Knowledge.none()).adjacency
+    return sample_orders(report_score(tests), within, np.random.default_rng(SEED), CHAINS).best.cpdag()
+
+
+def _name_method(
+    protocol: Protocol,
+    algorithm: str,
+    sight: Sight,
+    settings: SearchSettings | None = None,
+    levels: SkeletonSettings | None = None,
+    tests: ReportTests | None = None,
+) -> results.MethodUsed:
+    channel = {Sight.AWARE: "known", Sight.UPDATED: "undone by IBU", Sight.BLIND: "ignored"}[sight]
+    used: dict[str, Any] = {"algorithm": algorithm, "channel": channel}
+    if settings is not None and levels is not None and tests is not None:
+        used |= {**msgspec.to_builtins(levels), "arrows": settings.arrows.value, "redraws": settings.redraws}
+        used["tests"] = tests.value
+    used |= {"mechanism": protocol.mechanism.value, "form": protocol.form.value, "protocol": protocol.digest()}
+    return results.MethodUsed("local, blind" if sight is Sight.BLIND else "local", Calibration.SOUND.value, used)
+
+
+def _tell_reports(protocol: Protocol, sight: Sight, n_reports: int) -> list[str]:
+    told = {Sight.AWARE: [], Sight.UPDATED: [UPDATED], Sight.BLIND: [BLIND]}[sight]
+    return [
+        *told,
+        f"{n_reports} reports, {protocol.mechanism.value} noise, {protocol.form.value}: a report is the true record "
+        f"with probability {protocol.channel.truth():.3g}.",
+    ]

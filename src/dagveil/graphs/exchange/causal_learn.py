@@ -36,8 +36,19 @@ def to_tetrad(graph: Dag | Cpdag | MixedGraph) -> str:
     for number, edge in enumerate(list_edges(MixedGraph.of(graph)), start=1):
         # arrows point to the right, as everywhere
         edge = edge.turned() if edge.mark_at_second is Mark.TAIL else edge
-        lines.append(f"{number}. {edge.first} {_LEFT[edge.mark_at_first]}-{_RIGHT[edge.mark_at_second]} {edge.second}")
+        lines.append(f"{number}. {edge.first} {write_marks(edge)} {edge.second}")
     return "\n".join([*lines, ""])
+
+
+def write_marks(edge: Edge) -> str:
+    """Return an edge's marks as three characters.
+
+    Examples
+    --------
+    >>> write_marks(Edge("a", "b", Mark.CIRCLE, Mark.ARROW))
+    'o->'
+    """
+    return f"{_LEFT[edge.mark_at_first]}-{_RIGHT[edge.mark_at_second]}"
 
 
 def from_tetrad(text: str) -> Dag | Cpdag | MixedGraph:

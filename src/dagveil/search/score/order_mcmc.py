@@ -165,7 +165,9 @@ def _list_choices(score: LocalScore, node: int, skeleton: Bools, settings: Order
     sets = inner + [(*chosen, one) for chosen in inner if len(chosen) < settings.most_parents for one in far]
     masks = np.array([sum(1 << parent for parent in chosen) for chosen in sets], dtype=np.int64)
     holds = (masks[:, None] >> np.arange(d)[None, :] & 1).astype(np.float64)
-    return _Choices(masks, np.array([score.score(node, chosen) for chosen in sets]), holds)
+    scores = np.array([score.score(node, chosen) for chosen in sets])
+    # what cannot be scored is not chosen
+    return _Choices(masks, np.where(np.isnan(scores), -np.inf, scores), holds)
 
 
 def _run_chain(
