@@ -19,7 +19,7 @@ from dagveil.local.record import (
     component_wise_response,
     join,
 )
-from dagveil.local.reports import ReportEvidence, Reports
+from dagveil.local.reports import ReportEvidence, Reports, score_table
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 
 LEVELS = (3, 3, 3)
@@ -212,3 +212,9 @@ def test_reports_drawn_again_do_not_look_dependent() -> None:
             found += [evidence.redraw(rng).test(asked).statistic.mean() / aimed for _ in range(5)]
     assert np.mean(tables) == pytest.approx(1.0, abs=0.1)
     assert np.mean(lines) == pytest.approx(1.0, abs=0.2)
+
+
+def test_columns_that_always_agree_depend_on_each_other() -> None:
+    """Every product of deviations is the same then, so that no variance is left."""
+    statistic, _ = score_table(np.eye(2)[..., None] / 2, np.eye(2), np.eye(2), np.ones((1, 1)), 1.0, 600.0)
+    assert statistic > 1e3

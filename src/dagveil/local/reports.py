@@ -428,6 +428,8 @@ def score_table(
     dependence = (mean - blind * flat.sum(axis=0)) / kept
     covariance = ((flat * weights[:, None]).T @ flat - np.outer(mean, mean)) / (n_records * kept**2)
     values, vectors = np.linalg.eigh(covariance)
-    seen = values > max(float(values.max()), 1e-300) * 1e-9
-    along = dependence @ vectors[:, seen]
-    return float((along**2 / values[seen]).sum()), float(seen.sum())
+    along = dependence @ vectors
+    # a direction that never varies says nothing, unless all reports agree that there is dependence along it
+    smallest = max(float(values.max()), float(mean @ mean) / n_records, 1e-300) * 1e-9
+    seen = (values > smallest) | (along**2 > smallest)
+    return float((along[seen] ** 2 / np.maximum(values[seen], smallest)).sum()), float(seen.sum())
