@@ -404,6 +404,6 @@ def publish_pcd(
 
 PUBLICATIONS = {
     "pcd": Publication(
-        {Calibration.PAPER: Reading(PcdPublished, publish_pcd, PCD_FLAW)}, "its authors released no program"
+        {Calibration.PAPER: Reading(PcdPublished, publish_pcd, PCD_FLAW)}, "no copy of the program that its paper names was found"
     ),
 }
