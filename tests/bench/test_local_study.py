@@ -14,11 +14,12 @@ import pytest
 from dagveil.errors import MethodError, MissingExtraError
 from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.graphs.dag import Dag
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil_bench import local_data, local_pairs
 from dagveil_bench.local_algorithms import COMPARISONS, GRAPH_SEARCHES, Records, search_named
 from dagveil_bench.local_data import load_study_data, real_sachs
 from dagveil_bench.local_pairs import SOURCES, load_pairs, published_number, published_weight
-from dagveil_bench.local_source import Mechanism, count_wrong_edges, make_channel
+from dagveil_bench.local_source import Mechanism, count_wrong_edges, draw_updated, make_channel, read_source
 
 
 def collider(n: int, seed: int) -> Records:
@@ -156,3 +157,21 @@ def test_real_causes_come_first_in_simulated_pairs_and_are_found() -> None:
     pairs = load_pairs("pairs-simulated", most_rows=400, most_bins=20)
     right = [COMPARISONS["anm"](*pair.codes.T.astype(float)) > 0.0 for pair in pairs]
     assert np.mean(right) > 0.7
+
+
+def test_records_are_drawn_from_the_updated_law() -> None:
+    """Reports tell little of two columns that agree; the update sees that they do."""
+    rng = np.random.default_rng(1)
+    codes = np.repeat(rng.integers(0, 4, (4000, 1)), 2, axis=1)
+    channel = make_channel(Mechanism.RESPONSE_COMBINED, (4, 4), 0.3)
+    reports = channel.report(codes, noise_source(NoiseKind.SEEDED, 1))
+    drawn = draw_updated(reports, channel, seed=1)
+    assert drawn.shape == reports.shape
+    assert np.mean(reports[:, 0] == reports[:, 1]) < 0.5 < 0.8 < np.mean(drawn[:, 0] == drawn[:, 1])
+
+
+def test_the_update_is_a_word_of_the_source() -> None:
+    assert read_source("galton response-combined ibu").is_updated
+    assert not read_source("galton response-combined").is_updated
+    with pytest.raises(MethodError, match="words that nothing reads"):
+        read_source("pairs response-combined ibu")
