@@ -404,6 +404,7 @@ def publish_pcd(
 
 PUBLICATIONS = {
     "pcd": Publication(
-        {Calibration.PAPER: Reading(PcdPublished, publish_pcd, PCD_FLAW)}, "no copy of the program that its paper names was found"
+        {Calibration.PAPER: Reading(PcdPublished, publish_pcd, PCD_FLAW)},
+        "no copy of the program that its paper names was found",
     ),
 }
