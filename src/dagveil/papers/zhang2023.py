@@ -372,8 +372,11 @@ def kendall_p_value(x: Floats, y: Floats, given: Floats | None) -> float | None:
     (8.7e-05, None)
     """
     blocks = np.zeros(len(x), dtype=np.intp)
-    if given is not None:
-        blocks = np.unique(given, axis=0, return_inverse=True)[1].reshape(-1)
+    for column in () if given is None else given.T:
+        values, codes = np.unique(column, return_inverse=True)
+        blocks = np.unique(blocks * len(values) + codes, return_inverse=True)[1]
+        if np.bincount(blocks).max() <= 2:
+            return None
     total = weights = 0.0
     for block in np.flatnonzero(np.bincount(blocks) > 2):
         left, right = x[blocks == block], y[blocks == block]
