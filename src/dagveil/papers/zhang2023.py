@@ -372,7 +372,8 @@ def kendall_p_value(x: Floats, y: Floats, given: Floats | None) -> float | None:
     (8.7e-05, None)
     """
     blocks = np.zeros(len(x), dtype=np.intp)
-    for column in () if given is None else given.T:
+    columns = _columns(given)
+    for column in () if columns is None else columns.T:
         values, codes = np.unique(column, return_inverse=True)
         blocks = np.unique(blocks * len(values) + codes, return_inverse=True)[1]
         if np.bincount(blocks).max() <= 2:
