@@ -29,16 +29,7 @@ _BLOCK: Final = 2**22
 class Channel:
     """Weights of reports for each true value.
 
-    Parameters
-    ----------
-    weights
-        Whole numbers in the shape (values, reports); each row adds up to 2⁵³.
-
-    Examples
-    --------
-    >>> channel = Channel(np.array([[3, 1], [1, 3]], dtype=np.int64) * 2**51)
-    >>> channel.matrix.tolist(), round(channel.epsilon(), 6) == round(math.log(3), 6)
-    ([[0.75, 0.25], [0.25, 0.75]], True)
+    - `weights`: whole numbers in the shape (values, reports); each row adds up to 2⁵³.
     """
 
     weights: Integers
@@ -69,10 +60,7 @@ class Channel:
     def metric_parameter(self, distances: Floats) -> float:
         """Return the parameter of metric privacy, rounded up: the largest log-ratio per unit of distance.
 
-        Parameters
-        ----------
-        distances
-            Between true values, in the shape (values, values); values at distance 0 are not compared.
+        - `distances`: between true values, in the shape (values, values); values at distance 0 are not compared.
         """
         if distances.shape != (self.n_values, self.n_values):
             raise BudgetError(f"{self.n_values} values need {self.n_values} × {self.n_values} distances")
@@ -96,10 +84,7 @@ class Channel:
     def success(self, prior: Floats | None = None) -> float:
         """Return how often an attacker guesses the truth from the report, at best.
 
-        Parameters
-        ----------
-        prior
-            What the attacker knows before; None takes every value for equally likely.
+        - `prior`: what the attacker knows before; None takes every value for equally likely.
         """
         shares = np.full(self.n_values, 1.0 / self.n_values) if prior is None else np.asarray(prior, dtype=np.float64)
         if shares.shape != (self.n_values,) or (shares < 0.0).any() or not math.isclose(float(shares.sum()), 1.0):
@@ -124,11 +109,6 @@ def channel_from_weights(raw: Floats) -> Channel:
     """Return the channel whose probabilities are nearest to these, none of them zero.
 
     What rounding leaves over goes to each row's largest entry.
-
-    Examples
-    --------
-    >>> channel_from_weights(np.array([[2.0, 1.0, 1.0]])).matrix.tolist()
-    [[0.5, 0.25, 0.25]]
     """
     shares = raw / raw.sum(axis=1, keepdims=True)
     weights = np.maximum(np.rint(shares * WHOLE).astype(np.int64), 1)
@@ -138,13 +118,7 @@ def channel_from_weights(raw: Floats) -> Channel:
 
 
 def widest_gaps(channel: Channel, farthest: int | None = None) -> Floats:
-    """Return for each distance 0, 1, … of two values, up to the farthest, their largest log-ratio, rounded up.
-
-    Examples
-    --------
-    >>> widest_gaps(channel_from_weights(np.ones((3, 4)))).tolist()
-    [0.0, 0.0, 0.0]
-    """
+    """Return for each distance 0, 1, … of two values, up to the farthest, their largest log-ratio, rounded up."""
     weights, logs = channel.weights, _log(channel.weights)
     # one distance at a time: all pairs of a thousand values with all their reports would take gigabytes
     steps = range(1, channel.n_values if farthest is None else min(farthest + 1, channel.n_values))
@@ -152,25 +126,13 @@ def widest_gaps(channel: Channel, farthest: int | None = None) -> Floats:
 
 
 def distances_on_line(n_values: int) -> Floats:
-    """Return |x − x′| between the positions of values.
-
-    Examples
-    --------
-    >>> distances_on_line(2).tolist()
-    [[0.0, 1.0], [1.0, 0.0]]
-    """
+    """Return |x − x′| between the positions of values."""
     places = np.arange(n_values, dtype=np.float64)
     return np.abs(places[:, None] - places[None, :])
 
 
 def round_up(value: float) -> float:
-    """Return a difference of logarithms with more on top than rounding can have taken from it.
-
-    Examples
-    --------
-    >>> round_up(0.0)
-    1e-13
-    """
+    """Return a difference of logarithms with more on top than rounding can have taken from it."""
     return value * (1.0 + LOG_ERROR) + LOG_ERROR
 
 
@@ -198,14 +160,7 @@ HAIR: Final = 2.0**-49
 
 
 def randomised_response(n_values: int, epsilon: float) -> Channel:
-    """Return randomised response over so many values with at most this ε.
-
-    Examples
-    --------
-    >>> channel = randomised_response(4, math.log(3))
-    >>> [round(float(p), 6) for p in channel.matrix[0]], channel.epsilon() <= math.log(3)
-    ([0.5, 0.166667, 0.166667, 0.166667], True)
-    """
+    """Return randomised response over so many values with at most this ε."""
     if not epsilon >= 0.0 or not math.isfinite(epsilon):
         raise BudgetError(f"the epsilon of randomised response is {epsilon:g}; choose a finite number of 0 or more")
     _check_values(n_values)
@@ -215,48 +170,24 @@ def randomised_response(n_values: int, epsilon: float) -> Channel:
 
 
 def response_with_truth(n_values: int, truth: float) -> Channel:
-    """Return randomised response that tells the truth with at most this probability.
-
-    Examples
-    --------
-    >>> response_with_truth(2, 0.75).matrix.tolist()
-    [[0.75, 0.25], [0.25, 0.75]]
-    """
+    """Return randomised response that tells the truth with at most this probability."""
     check_truth(n_values, truth)
     return _response(n_values, math.ceil((1.0 - truth) * WHOLE / max(n_values - 1, 1)))
 
 
 def truth_of_response(n_values: int, epsilon: float) -> float:
-    """Return e^ε / (k − 1 + e^ε): how often randomised response tells the truth.
-
-    Examples
-    --------
-    >>> truth_of_response(2, 0.0)
-    0.5
-    """
+    """Return e^ε / (k − 1 + e^ε): how often randomised response tells the truth."""
     return 1.0 / (1.0 + (n_values - 1) * math.exp(-epsilon))
 
 
 def epsilon_of_response(n_values: int, truth: float) -> float:
-    """Return the ε at which randomised response tells the truth so often.
-
-    Examples
-    --------
-    >>> round(epsilon_of_response(4, 0.5), 6) == round(math.log(3), 6)
-    True
-    """
+    """Return the ε at which randomised response tells the truth so often."""
     check_truth(n_values, truth)
     return math.log(truth * (n_values - 1) / (1.0 - truth)) if n_values > 1 else 0.0
 
 
 def lower(epsilon: float) -> float:
-    """Return a hair less than this ε, so that the exact one, which is rounded up, is never above what was asked for.
-
-    Examples
-    --------
-    >>> lower(0.0), 1.0 - 1e-11 < lower(1.0) < 1.0
-    (0.0, True)
-    """
+    """Return a hair less than this ε, so that the exact one, which is rounded up, is never above what was asked for."""
     return max(epsilon * (1.0 - 1e-12) - 4.0 * LOG_ERROR, 0.0)
 
 
@@ -274,13 +205,7 @@ def check_truth(n_values: int, truth: float) -> None:
 
 
 def write_size(size: int) -> str:
-    """Write a number of values or records, a very large one as a power of 2.
-
-    Examples
-    --------
-    >>> write_size(45), write_size(2**1200)
-    ('45', '(about 2**1200)')
-    """
+    """Write a number of values or records, a very large one as a power of 2."""
     return str(size) if size <= WHOLE else f"(about 2**{math.log2(size):.0f})"
 
 
@@ -300,13 +225,7 @@ def _response(n_values: int, other: int) -> Channel:
 
 
 def bounded_geometric(n_values: int, truth: float) -> Channel:
-    """Return the bounded geometric mechanism on so many values in a row.
-
-    Examples
-    --------
-    >>> bounded_geometric(3, 0.5).matrix.round(3).tolist()
-    [[0.5, 0.309, 0.191], [0.25, 0.5, 0.25], [0.191, 0.309, 0.5]]
-    """
+    """Return the bounded geometric mechanism on so many values in a row."""
     check_truth(n_values, truth)
     distances = distances_on_line(n_values)
     rates = np.array([find_rate(row, np.ones(n_values), truth) for row in distances])
@@ -316,19 +235,9 @@ def bounded_geometric(n_values: int, truth: float) -> Channel:
 def find_rate(distances: Floats, counts: Floats, truth: float) -> float:
     """Return the ε_x ≥ 0 with Σ counts · exp(−ε_x · distances) = 1 / truth, by bisection.
 
-    Parameters
-    ----------
-    distances
-        From the true value; the truth itself has distance 0 and is counted once.
-    counts
-        How many values lie at each distance.
-    truth
-        Probability that the truth is reported.
-
-    Examples
-    --------
-    >>> round(find_rate(np.array([0.0, 1.0]), np.ones(2), 0.75), 6) == round(math.log(3), 6)
-    True
+    - `distances`: from the true value; the truth itself has distance 0 and is counted once.
+    - `counts`: how many values lie at each distance.
+    - `truth`: probability that the truth is reported.
     """
     wanted = 1.0 / truth
     if float(counts.sum()) <= wanted:
@@ -350,25 +259,13 @@ def published_parameter(n_values: int, truth: float) -> float:
     """Return the largest ε_x, which the publication takes for the parameter of metric privacy.
 
     It understates: docs/proofs/channels.md has the exact one, up to 2.16 times larger.
-
-    Examples
-    --------
-    >>> channel = bounded_geometric(100, 0.05)
-    >>> round(channel.metric_parameter(distances_on_line(100)) / published_parameter(100, 0.05), 2)
-    2.16
     """
     distances = distances_on_line(n_values)
     return max(find_rate(row, np.ones(n_values), truth) for row in distances)
 
 
 def geometric_with_epsilon(n_values: int, epsilon: float) -> Channel:
-    """Return the bounded geometric mechanism whose exact ε of local privacy is at most this, by bisection.
-
-    Examples
-    --------
-    >>> geometric_with_epsilon(5, 2.0).epsilon() <= 2.0
-    True
-    """
+    """Return the bounded geometric mechanism whose exact ε of local privacy is at most this, by bisection."""
     low, high = 1.0 / n_values, 1.0 - 2.0**-40
     for _ in range(40):
         middle = (low + high) / 2.0

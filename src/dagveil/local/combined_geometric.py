@@ -38,12 +38,9 @@ MOST_WRITTEN_OUT: Final = 4096
 class ChannelLaw:
     """The law of distances from one record.
 
-    Attributes
-    ----------
-    weights
-        Of each distance, in units of 2⁻⁵³.
-    counts
-        How many records lie at each distance, after the first columns, after one more, …; the last is of all columns.
+    - `weights`: of each distance, in units of 2⁻⁵³.
+    - `counts`: how many records lie at each distance, after the first columns, after one more, …; the last is of all
+      columns.
     """
 
     weights: Integers
@@ -54,20 +51,9 @@ class ChannelLaw:
 class CombinedGeometric:
     """P(y | x) = p exp(−ε_x ‖y − x‖) over the product of all columns.
 
-    Parameters
-    ----------
-    levels
-        Levels of each column.
-    truth_probability
-        p, the probability of the true record.
-    norm
-        Of the distance between records, in steps of their codes.
-
-    Examples
-    --------
-    >>> channel = CombinedGeometric((3, 3), 0.5, Norm.MANHATTAN)
-    >>> round(channel.truth(), 6), channel.epsilon() > 1.0
-    (0.5, True)
+    - `levels`: levels of each column.
+    - `truth_probability`: p, the probability of the true record.
+    - `norm`: of the distance between records, in steps of their codes.
     """
 
     levels: tuple[int, ...]
@@ -244,13 +230,7 @@ class CombinedGeometric:
 
 
 def distances_between(records: Integers, others: Integers, norm: Norm) -> Floats:
-    """Return the distances of all pairs.
-
-    Examples
-    --------
-    >>> distances_between(np.array([[0, 0]]), np.array([[3, 4]]), Norm.EUCLIDEAN).tolist()
-    [[5.0]]
-    """
+    """Return the distances of all pairs."""
     steps = _steps(np.abs(records[:, None, :] - others[None, :, :]), norm).astype(np.float64)
     return np.sqrt(steps) if norm is Norm.EUCLIDEAN else steps
 

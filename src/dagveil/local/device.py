@@ -34,23 +34,8 @@ class Device:
 
     A column that a record lacks counts as missing, and every value goes where the schema says, as in all of dagveil.
 
-    Parameters
-    ----------
-    protocol
-        Of the collection.
-    noise
-        Where randomness comes from; the system's secure generator unless given.
-
-    Examples
-    --------
-    >>> from dagveil.data.column import Boolean
-    >>> from dagveil.data.schema import Schema
-    >>> from dagveil.local.planning import plan_protocol
-    >>> from dagveil.local.protocol import Mechanism
-    >>> schema = Schema(dataset="demo", columns={"smokes": Boolean("false"), "fit": Boolean("false")})
-    >>> device = Device(plan_protocol(schema, Mechanism.RESPONSE, epsilon=2.0))
-    >>> sorted(device.randomise({"smokes": True, "fit": False}))
-    ['fit', 'smokes']
+    - `protocol`: of the collection.
+    - `noise`: where randomness comes from; the system's secure generator unless given.
     """
 
     def __init__(self, protocol: Protocol, noise: NoiseSource | None = None) -> None:
@@ -116,14 +101,9 @@ class Sender:
 
     A batch keeps its id over all tries, so the collector stores it once however often it arrives.
 
-    Parameters
-    ----------
-    url
-        Of the collector, such as http://127.0.0.1:8765.
-    tries
-        Of one batch, before giving up.
-    wait
-        Called with the seconds to wait between tries.
+    - `url`: of the collector, such as http://127.0.0.1:8765.
+    - `tries`: of one batch, before giving up.
+    - `wait`: called with the seconds to wait between tries.
     """
 
     def __init__(self, url: str, tries: int = MOST_TRIES, wait: Callable[[float], None] = time.sleep) -> None:
@@ -145,14 +125,9 @@ class Sender:
     def send(self, codes: NDArray[np.int64] | list[list[int]], digest: str, batch: UUID | None = None) -> UUID:
         """Send one batch and return its id once it is acknowledged.
 
-        Parameters
-        ----------
-        codes
-            Reports, in the shape (reports, columns).
-        digest
-            Of their protocol.
-        batch
-            Id of the batch; None makes a new one.
+        - `codes`: reports, in the shape (reports, columns).
+        - `digest`: of their protocol.
+        - `batch`: id of the batch; None makes a new one.
         """
         batch = batch or uuid4()
         reports = codes.tolist() if isinstance(codes, np.ndarray) else codes

@@ -46,24 +46,11 @@ def update_by_bayes(
     Each round asks with which share each true value is behind the reports, given the law so far. It never lowers the
     likelihood, and shares never leave [0, 1].
 
-    Parameters
-    ----------
-    counts
-        Reports by the codes of the columns.
-    matrices
-        Channel of each column, in the shape (values, reports).
-    tolerance
-        The update ends when a round gains less than this per report in log-likelihood.
-    most_rounds
-        It also ends after so many.
-    kept
-        Probability that a report has to do with the record; otherwise it is any, all equally likely.
-
-    Examples
-    --------
-    >>> matrix = np.array([[0.75, 0.25], [0.25, 0.75]])
-    >>> update_by_bayes(np.array([60.0, 40.0]), [matrix]).round(3).tolist()
-    [0.7, 0.3]
+    - `counts`: reports by the codes of the columns.
+    - `matrices`: channel of each column, in the shape (values, reports).
+    - `tolerance`: the update ends when a round gains less than this per report in log-likelihood.
+    - `most_rounds`: it also ends after so many.
+    - `kept`: probability that a report has to do with the record; otherwise it is any, all equally likely.
     """
     observed = counts / counts.sum()
     law = np.full(counts.shape, 1.0 / counts.size)
@@ -83,20 +70,9 @@ def update_by_bayes(
 def invert_reports(counts: Floats, undo: Undo, columns: Sequence[int]) -> Recovered:
     """Return unbiased estimates of the shares of true values, with their covariance; some may be negative.
 
-    Parameters
-    ----------
-    counts
-        Reports by the codes of the columns.
-    undo
-        Of the channel.
-    columns
-        Positions of the table's axes among the channel's columns.
-
-    Examples
-    --------
-    >>> undo = Undo((np.linalg.inv(np.array([[0.75, 0.25], [0.25, 0.75]])),))
-    >>> invert_reports(np.array([60.0, 40.0]), undo, [0]).shares.round(3).tolist()
-    [0.7, 0.3]
+    - `counts`: reports by the codes of the columns.
+    - `undo`: of the channel.
+    - `columns`: positions of the table's axes among the channel's columns.
     """
     if counts.size > MOST_CELLS:
         raise EvidenceError(f"a table of {counts.size} cells is too large to be inverted; the limit is {MOST_CELLS}")
@@ -111,13 +87,7 @@ def invert_reports(counts: Floats, undo: Undo, columns: Sequence[int]) -> Recove
 
 
 def round_counts(counts: Floats) -> NDArray[np.int64]:
-    """Return whole counts with the same total, by largest remainders.
-
-    Examples
-    --------
-    >>> round_counts(np.array([1.6, 0.7, 0.7])).tolist()
-    [1, 1, 1]
-    """
+    """Return whole counts with the same total, by largest remainders."""
     whole = np.floor(counts).astype(np.int64)
     short = round(float(counts.sum())) - int(whole.sum())
     whole[np.argsort(whole - counts, kind="stable")[:short]] += 1
@@ -125,13 +95,7 @@ def round_counts(counts: Floats) -> NDArray[np.int64]:
 
 
 def apply_to_axes(table: Floats, matrices: Sequence[Floats]) -> Floats:
-    """Multiply each axis of a table by a matrix from the left: Σ_x table[x, …] matrix[x, y].
-
-    Examples
-    --------
-    >>> apply_to_axes(np.eye(2), [np.eye(2), np.array([[0.0, 1.0], [1.0, 0.0]])]).tolist()
-    [[0.0, 1.0], [1.0, 0.0]]
-    """
+    """Multiply each axis of a table by a matrix from the left: Σ_x table[x, …] matrix[x, y]."""
     for axis, matrix in enumerate(matrices):
         table = np.moveaxis(np.tensordot(table, matrix, axes=(axis, 0)), -1, axis)
     return table
@@ -155,14 +119,9 @@ class Rule(enum.Enum):
 class Law:
     """Shares of true values.
 
-    Attributes
-    ----------
-    columns, labels
-        Names of the axes, and the labels along each.
-    shares, errors
-        In the shape of the labels; errors are standard errors, NaN where none were asked for.
-    n_reports
-        Reports behind them.
+    - `columns`, `labels`: names of the axes, and the labels along each.
+    - `shares`, `errors`: in the shape of the labels; errors are standard errors, NaN where none were asked for.
+    - `n_reports`: reports behind them.
     """
 
     columns: tuple[str, ...]
@@ -195,19 +154,11 @@ def recover_law(
 ) -> Law:
     """Recover the joint law of some columns. Nothing is spent: it is computed from reports.
 
-    Parameters
-    ----------
-    source
-        Reports, as for `dagveil.local.collected.read_reports`.
-    protocol
-        Of the reports.
-    columns
-        Names.
-    rule
-        How it is recovered. Combined geometric noise needs IBU, and a product of columns small enough to be written
-        out.
-    redraws, seed
-        IBU takes standard errors from reports that are drawn again; with no redraws there are none.
+    - `source`: reports, as for `dagveil.local.collected.read_reports`.
+    - `protocol`: of the reports.
+    - `rule`: how it is recovered. Combined geometric noise needs IBU, and a product of columns small enough to be
+      written out.
+    - `redraws`, `seed`: IBU takes standard errors from reports that are drawn again; with no redraws there are none.
     """
     places = _find_places(protocol, columns)
     reports = Reports.of(read_reports(source, protocol).codes)

@@ -29,18 +29,10 @@ SMALLEST_EIGENVALUE: Final = 1e-3
 class LinearReportEvidence:
     """Linear independence of true scores, tested on reports.
 
-    Parameters
-    ----------
-    columns
-        Names.
-    reports
-        What was collected.
-    undo
-        Of the channel.
-    scores
-        Public score of each level, for each column.
-    source
-        Evidence that the reports were drawn again from.
+    - `reports`: what was collected.
+    - `undo`: of the channel.
+    - `scores`: public score of each level, for each column.
+    - `source`: evidence that the reports were drawn again from.
     """
 
     columns: tuple[str, ...]

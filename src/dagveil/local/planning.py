@@ -46,12 +46,8 @@ from dagveil.local.record import (
 def load_priors(path: str | Path, protocol: Protocol) -> tuple[Floats, ...]:
     """Read shares by column and label; labels that are left out have none, columns that are left out are even.
 
-    Parameters
-    ----------
-    path
-        A TOML file with one table for each column, such as `[smokes]` with `true = 0.2` and `false = 0.8`.
-    protocol
-        Has the columns and labels.
+    - `path`: a TOML file with one table for each column, such as `[smokes]` with `true = 0.2` and `false = 0.8`.
+    - `protocol`: has the columns and labels.
     """
     hint = "give the path of a file with one table of shares for each column"
     document = load_toml(path, DataError, "the file of priors", hint)
@@ -105,27 +101,12 @@ def plan_protocol(
 ) -> Protocol:
     """Plan a collection.
 
-    Parameters
-    ----------
-    schema
-        What is public about the records.
-    mechanism, form
-        How records are randomised.
-    epsilon
-        The largest ε of local privacy of a record; give this or `truth`.
-    truth
-        Probability that the true record is reported, as the publication fixes it.
-    split
-        How columns share the ε of a record; for the component-wise form.
-    norm
-        Distance between records, in steps of codes: of the combined geometric mechanism, and of metric privacy.
-
-    Examples
-    --------
-    >>> from dagveil.data.column import Boolean
-    >>> schema = Schema(dataset="demo", columns={"a": Boolean("false"), "b": Boolean("false")})
-    >>> plan_protocol(schema, Mechanism.RESPONSE, epsilon=2.0).epsilon <= 2.0
-    True
+    - `schema`: what is public about the records.
+    - `mechanism`, `form`: how records are randomised.
+    - `epsilon`: the largest ε of local privacy of a record; give this or `truth`.
+    - `truth`: probability that the true record is reported, as the publication fixes it.
+    - `split`: how columns share the ε of a record; for the component-wise form.
+    - `norm`: distance between records, in steps of codes: of the combined geometric mechanism, and of metric privacy.
     """
     if (epsilon is None) == (truth is None):
         raise BudgetError("give either epsilon or the probability of the truth, one of the two")

@@ -37,11 +37,7 @@ class ResponseWeights(msgspec.Struct, frozen=True, tag_field="kind", tag="respon
 
     @classmethod
     def of(cls, channel: Channel) -> ResponseWeights:
-        """Write the weights of randomised response.
-
-        >>> ResponseWeights.of(Channel(np.array([[WHOLE]], dtype=np.int64))).other
-        0
-        """
+        """Write the weights of randomised response."""
         other = int(channel.weights[0, 1]) if channel.n_values > 1 else 0
         return cls(int(channel.weights[0, 0]), other)
 
@@ -118,20 +114,12 @@ class PlannedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
     """How records are randomised; public.
 
-    Attributes
-    ----------
-    schema, schema_digest
-        What is public about the records, and its SHA-256.
-    mechanism, form, split, norm
-        As asked for; columns of a combined channel split nothing.
-    truth_weight
-        Of combined randomised response: probability of the true record in units of 2⁻⁶².
-    truth_probability
-        Of the combined geometric mechanism.
-    columns
-        Labels, weights and figures.
-    record
-        Figures of a whole record.
+    - `schema`, `schema_digest`: what is public about the records, and its SHA-256.
+    - `mechanism`, `form`, `split`, `norm`: as asked for; columns of a combined channel split nothing.
+    - `truth_weight`: of combined randomised response: probability of the true record in units of 2⁻⁶².
+    - `truth_probability`: of the combined geometric mechanism.
+    - `columns`: labels, weights and figures.
+    - `record`: figures of a whole record.
     """
 
     format: Literal["dagveil-protocol"]
@@ -278,16 +266,10 @@ _WORDS: Final = {
 class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a channel promises.
 
-    Attributes
-    ----------
-    epsilon
-        The exact ε of local privacy, rounded up. A column of a combined channel has none of its own.
-    success
-        How often an attacker who takes every value for equally likely guesses right, at best.
-    metric
-        The exact parameter of metric privacy, rounded up; None where too many pairs would have to be compared.
-    published
-        What the publication takes for that parameter, for geometric noise.
+    - `epsilon`: the exact ε of local privacy, rounded up. A column of a combined channel has none of its own.
+    - `success`: how often an attacker who takes every value for equally likely guesses right, at best.
+    - `metric`: the exact parameter of metric privacy, rounded up; None where too many pairs would have to be compared.
+    - `published`: what the publication takes for that parameter, for geometric noise.
     """
 
     epsilon: float | None
@@ -301,10 +283,7 @@ class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.metric / self.published if self.metric and self.published else None
 
     def check(self, computed: Figures, what: str) -> None:
-        """Refuse figures that promise more than those computed from the weights.
-
-        >>> Figures(1.0, 0.7, 1.0).check(Figures(0.9, 0.7, 0.9), "a record")
-        """
+        """Refuse figures that promise more than those computed from the weights."""
         for name, word in _WORDS.items():
             said, found = getattr(self, name), getattr(computed, name)
             if said is None and found is None:
@@ -345,18 +324,8 @@ def record_figures(channel: RecordChannel, norm: Norm, columns: Sequence[Figures
 def success_with_priors(channel: RecordChannel, priors: Sequence[Floats]) -> float:
     """Return how often an attacker guesses the whole record from its report, at best.
 
-    Parameters
-    ----------
-    channel
-        Of records.
-    priors
-        What the attacker knows before about each column; columns are independent in that knowledge.
-
-    Examples
-    --------
-    >>> from dagveil.local.record import combined_response
-    >>> round(success_with_priors(combined_response((2,), 0.75), [np.array([0.9, 0.1])]), 4)
-    0.9
+    - `channel`: of records.
+    - `priors`: what the attacker knows before about each column; columns are independent in that knowledge.
     """
     if isinstance(channel, ComponentWise):
         return math.prod(one.success(prior) for one, prior in zip(channel.channels, priors, strict=True))

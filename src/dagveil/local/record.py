@@ -63,12 +63,8 @@ class Undo:
     A report is, with probability `kept`, what a channel for each column made of the record, and otherwise any record at
     all, all of them equally likely.
 
-    Attributes
-    ----------
-    inverses
-        Inverse of each column's matrix, in the shape (reports, values).
-    kept
-        Probability that the report has to do with the record.
+    - `inverses`: inverse of each column's matrix, in the shape (reports, values).
+    - `kept`: probability that the report has to do with the record.
     """
 
     inverses: tuple[Floats, ...]
@@ -106,14 +102,7 @@ class RecordChannel(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComponentWise:
-    """One channel for each column, with independent noise.
-
-    Examples
-    --------
-    >>> channel = ComponentWise((response_with_truth(2, 0.75), response_with_truth(2, 0.75)))
-    >>> round(channel.epsilon(), 4) == round(2 * math.log(3), 4), channel.truth()
-    (True, 0.5625)
-    """
+    """One channel for each column, with independent noise."""
 
     channels: tuple[Channel, ...]
 
@@ -162,17 +151,8 @@ class ComponentWise:
 class CombinedResponse:
     """Randomised response over the product of all columns, never written out: the truth, or any other record.
 
-    Parameters
-    ----------
-    levels
-        Levels of each column.
-    truth_weight
-        Probability of the true record in units of 2⁻⁶².
-
-    Examples
-    --------
-    >>> combined_response((2, 3), 0.5).epsilon() > math.log(5) - 1e-9
-    True
+    - `levels`: levels of each column.
+    - `truth_weight`: probability of the true record in units of 2⁻⁶².
     """
 
     levels: tuple[int, ...]
@@ -241,13 +221,7 @@ def combined_response(levels: Sequence[int], truth: float) -> CombinedResponse:
 
 
 def combined_response_with_epsilon(levels: Sequence[int], epsilon: float) -> CombinedResponse:
-    """Return randomised response over the product of columns with at most this ε.
-
-    Examples
-    --------
-    >>> 2.9 < combined_response_with_epsilon((2, 3), 3.0).epsilon() <= 3.0
-    True
-    """
+    """Return randomised response over the product of columns with at most this ε."""
     size = check_product(levels)
     shrink = math.exp(-lower(epsilon))
     others = (size - 1) * shrink
@@ -276,13 +250,7 @@ def _combined_response(levels: Sequence[int], truth_weight: int) -> CombinedResp
 
 
 def component_wise_response(levels: Sequence[int], epsilon: float, split: Split) -> ComponentWise:
-    """Return randomised response for each column; the shares of ε follow the split.
-
-    Examples
-    --------
-    >>> component_wise_response((2, 4), 3.0, Split.BY_LEVELS).epsilon() <= 3.0 + 1e-9
-    True
-    """
+    """Return randomised response for each column; the shares of ε follow the split."""
     shares = split_epsilon(levels, epsilon, split)
     return ComponentWise(tuple(randomised_response(k, share) for k, share in zip(levels, shares, strict=True)))
 
@@ -294,13 +262,7 @@ def component_wise_geometric(levels: Sequence[int], epsilon: float, split: Split
 
 
 def split_epsilon(levels: Sequence[int], epsilon: float, split: Split) -> list[float]:
-    """Divide ε among columns.
-
-    Examples
-    --------
-    >>> split_epsilon((2, 6), 4.0, Split.BY_LEVELS)
-    [1.0, 3.0]
-    """
+    """Divide ε among columns."""
     weights = [1 if split is Split.UNIFORM else k for k in levels]
     return [epsilon * weight / sum(weights) for weight in weights]
 
@@ -309,11 +271,6 @@ def truths_of_columns(levels: Sequence[int], truth: float, split: Split) -> list
     """Return with which probability each column tells the truth, so that the record is true with this probability.
 
     The columns are those of randomised response whose ε is divided by the split (section 4 of the publication, `Priv`).
-
-    Examples
-    --------
-    >>> [round(p, 4) for p in truths_of_columns((2, 2), 0.64, Split.UNIFORM)]
-    [0.8, 0.8]
     """
     check_truth(math.prod(levels), truth)
     low, high = 0.0, 1.0
@@ -352,13 +309,7 @@ def invert(matrix: Floats) -> Floats:
 
 
 def join(matrices: Sequence[Floats]) -> Floats:
-    """Return the matrix of several independent channels together, codes in row-major order.
-
-    Examples
-    --------
-    >>> join([np.eye(2), np.ones((1, 1))]).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    """
+    """Return the matrix of several independent channels together, codes in row-major order."""
     return reduce(lambda left, right: np.kron(left, right).astype(np.float64), matrices, np.ones((1, 1)))
 
 

@@ -40,11 +40,6 @@ def split_lines(stream: TextIO) -> Iterator[str]:
     r"""Yield lines as they come, without what ends them: a line feed, and a carriage return before it.
 
     Of a line that is too long to be a record only the beginning is held and yielded.
-
-    Examples
-    --------
-    >>> list(split_lines(io.StringIO("a,b\r\n1,\"2\n3", newline="\n")))
-    ['a,b', '1,"2', '3']
     """
     while piece := stream.readline(LONGEST_LINE + 1):
         rest = piece
@@ -54,13 +49,7 @@ def split_lines(stream: TextIO) -> Iterator[str]:
 
 
 def guess_format(lines: Iterable[str]) -> tuple[LineFormat, Iterator[str]]:
-    """Look at the first line that is not blank; return the format, and all lines.
-
-    Examples
-    --------
-    >>> guess_format(["a,b"])[0].value, guess_format(['{"a": 1}'])[0].value
-    ('csv', 'jsonl')
-    """
+    """Look at the first line that is not blank; return the format, and all lines."""
     source = iter(lines)
     seen = []
     for line in source:
@@ -76,21 +65,10 @@ def read_records(
 ) -> Iterator[dict[str, Any]]:
     """Read records, one by one as lines come.
 
-    Parameters
-    ----------
-    lines
-        Of text; each is one record, but for a CSV's first line of names.
-    form
-        How they are written.
-    columns
-        Names that the first line of a CSV must have; of a JSON object, missing ones are missing values.
-    extra
-        Names that are read if they are there.
-
-    Examples
-    --------
-    >>> list(read_records(["a,b", "1,", "broken"], LineFormat.CSV, ["a", "b"]))
-    [{'a': '1', 'b': None}, {'a': None, 'b': None}]
+    - `lines`: of text; each is one record, but for a CSV's first line of names.
+    - `form`: how they are written.
+    - `columns`: names that the first line of a CSV must have; of a JSON object, missing ones are missing values.
+    - `extra`: names that are read if they are there.
     """
     wanted = (*columns, *extra)
     return _read_json(lines, wanted) if form is LineFormat.JSON else _read_csv(lines, columns, wanted)
@@ -101,10 +79,6 @@ def check_labels(form: LineFormat, labels: Mapping[str, Sequence[str]]) -> None:
 
     With a line feed a record would not be one line. A spreadsheet computes a text that begins like a formula, and some
     start programs; a mark before it would be another label, so that nobody could read the reports any more.
-
-    Examples
-    --------
-    >>> check_labels(LineFormat.CSV, {"a": ["no", "yes"]})
     """
     split = [name for name, texts in labels.items() if any("\n" in text for text in (name, *texts))]
     if split and form is LineFormat.CSV:
@@ -213,12 +187,8 @@ SURE_STRATA: Final = 4.0
 class Reports:
     """Distinct reports and how often each came.
 
-    Attributes
-    ----------
-    codes
-        In the shape (distinct reports, columns).
-    counts
-        Of each.
+    - `codes`: in the shape (distinct reports, columns).
+    - `counts`: of each.
     """
 
     codes: Integers
@@ -226,11 +196,7 @@ class Reports:
 
     @classmethod
     def of(cls, codes: Integers) -> Reports:
-        """Count equal reports.
-
-        >>> Reports.of(np.array([[0, 1], [0, 1], [1, 1]])).counts.tolist()
-        [2.0, 1.0]
-        """
+        """Count equal reports."""
         distinct, counts = np.unique(codes, axis=0, return_counts=True)
         return cls(distinct, counts.astype(np.float64))
 
@@ -267,18 +233,10 @@ def share_of_redraws(statistic: float, freedom: float) -> float:
 class ReportEvidence:
     """Independence of true values, tested on reports.
 
-    Parameters
-    ----------
-    columns
-        Names.
-    levels
-        Levels of each column.
-    reports
-        What was collected.
-    undo
-        Of the channel.
-    source
-        Evidence that the reports were drawn again from.
+    - `levels`: levels of each column.
+    - `reports`: what was collected.
+    - `undo`: of the channel.
+    - `source`: evidence that the reports were drawn again from.
     """
 
     columns: tuple[str, ...]
@@ -382,23 +340,10 @@ def score_table(
 ) -> tuple[float, float]:
     """Return the pooled χ² of true values and its degrees of freedom.
 
-    Parameters
-    ----------
-    shares
-        Of reports, in the shape (reports of x, of y, of the strata).
-    inverse_x, inverse_y, strata
-        Images of reports, in the shape (reports, values).
-    kept
-        Probability that a report has to do with its record.
-    n_records
-        How many records reported.
-
-    Examples
-    --------
-    >>> shares = np.array([[[0.4], [0.1]], [[0.1], [0.4]]])
-    >>> statistic, freedom = score_table(shares, np.eye(2), np.eye(2), np.ones((1, 1)), 1.0, 100.0)
-    >>> round(statistic, 2), freedom
-    (56.25, 1.0)
+    - `shares`: of reports, in the shape (reports of x, of y, of the strata).
+    - `inverse_x`, `inverse_y`, `strata`: images of reports, in the shape (reports, values).
+    - `kept`: probability that a report has to do with its record.
+    - `n_records`: how many records reported.
     """
     blind = (1.0 - kept) / shares.size
     of_strata = shares.sum(axis=(0, 1))

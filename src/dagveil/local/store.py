@@ -56,22 +56,7 @@ class Totals:
 
 
 class ReportStore:
-    """Reports of one protocol in one file.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from dagveil.data.column import Boolean
-    >>> from dagveil.data.schema import Schema
-    >>> from dagveil.local.planning import plan_protocol
-    >>> from dagveil.local.protocol import Mechanism
-    >>> schema = Schema(dataset="demo", columns={"a": Boolean("false"), "b": Boolean("false")})
-    >>> protocol = plan_protocol(schema, Mechanism.RESPONSE, epsilon=2.0)
-    >>> with tempfile.TemporaryDirectory() as folder, ReportStore.open(folder + "/r.db", protocol) as store:
-    ...     batch = store.pack(UUID(int=1), [[0, 1], [1, 1]])
-    ...     store.append([batch]), store.append([batch]), store.totals().reports
-    ([True], [True], 2)
-    """
+    """Reports of one protocol in one file."""
 
     def __init__(self, connection: sqlite3.Connection, protocol: Protocol) -> None:
         self._connection = connection
@@ -82,12 +67,8 @@ class ReportStore:
     def open(cls, path: str | Path, protocol: Protocol | None = None) -> ReportStore:
         """Open a store; with a protocol it is made if it does not exist, without one it must.
 
-        Parameters
-        ----------
-        path
-            Of the SQLite file.
-        protocol
-            Of the reports; a store holds those of one protocol only.
+        - `path`: of the SQLite file.
+        - `protocol`: of the reports; a store holds those of one protocol only.
         """
         if protocol is None and not Path(path).is_file():
             raise DataError(f"there is no store {path}; give the file that `dagveil local collect --store` writes")
@@ -114,9 +95,8 @@ class ReportStore:
 
         Returns
         -------
-        list of bool
-            For each batch, whether it is stored now. A batch that is stored already counts as stored, and is not
-            stored again; false means that its id belongs to a batch with other reports.
+        - `list of bool`: for each batch, whether it is stored now. A batch that is stored already counts as stored, and
+          is not stored again; false means that its id belongs to a batch with other reports.
         """
         run = self._connection.execute
         kept = []
@@ -220,18 +200,7 @@ class Collected:
 
 
 class LabelReader:
-    """Turns labels into codes: exactly those of the protocol, since a report has no other.
-
-    Examples
-    --------
-    >>> from dagveil.data.column import Boolean
-    >>> from dagveil.data.schema import Schema
-    >>> from dagveil.local.planning import plan_protocol
-    >>> from dagveil.local.protocol import Mechanism
-    >>> schema = Schema(dataset="demo", columns={"a": Boolean("false"), "b": Boolean("false")})
-    >>> LabelReader(plan_protocol(schema, Mechanism.RESPONSE, epsilon=2.0)).read({"a": "true", "b": "false"}, 1)
-    [1, 0]
-    """
+    """Turns labels into codes: exactly those of the protocol, since a report has no other."""
 
     def __init__(self, protocol: Protocol) -> None:
         self._codes = {
@@ -256,13 +225,9 @@ class LabelReader:
 def read_reports(source: str | Path | pa.Table, protocol: Protocol) -> Collected:
     """Read collected reports.
 
-    Parameters
-    ----------
-    source
-        A collector's store (.db, .sqlite), a file of labels (.parquet, .csv and the others that tables come in), or a
-        table of labels.
-    protocol
-        Of the reports.
+    - `source`: a collector's store (.db, .sqlite), a file of labels (.parquet, .csv and the others that tables come
+      in), or a table of labels.
+    - `protocol`: of the reports.
     """
     if isinstance(source, str | Path) and Path(source).suffix.lower() in STORE_ENDINGS:
         with ReportStore.open(source) as store:

@@ -26,12 +26,8 @@ MARKS: Final = {CIRCLE: Mark.CIRCLE, ARROW: Mark.ARROW, TAIL: Mark.TAIL}
 def find_pag(evidence: Independence, settings: SkeletonSettings) -> MixedGraph:
     """Find the partial ancestral graph that tests leave.
 
-    Parameters
-    ----------
-    evidence
-        Answers questions for free.
-    settings
-        Constants of the search; the size of sets also bounds those among possibly d-separating nodes.
+    - `evidence`: answers questions for free.
+    - `settings`: constants of the search; the size of sets also bounds those among possibly d-separating nodes.
     """
     first = find_skeleton(evidence, settings, NO_KNOWLEDGE)
     skeleton = _separate_further(evidence, settings, first)

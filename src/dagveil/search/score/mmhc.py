@@ -42,14 +42,9 @@ class Asked(Protocol):
 class MmhcSettings:
     """Constants of both halves.
 
-    Parameters
-    ----------
-    level
-        A set separates if its p-value is above this.
-    largest_order
-        Size of the largest conditioning set.
-    most_parents
-        A node gets no more parents than this.
+    - `level`: a set separates if its p-value is above this.
+    - `largest_order`: size of the largest conditioning set.
+    - `most_parents`: a node gets no more parents than this.
     """
 
     level: float = 0.05
@@ -60,14 +55,9 @@ class MmhcSettings:
 def search_max_min(evidence: Asked, score: LocalScore, settings: MmhcSettings | None = None) -> Dag:
     """Return the graph that hill climbing finds inside the neighbours that tests leave.
 
-    Parameters
-    ----------
-    evidence
-        Answers questions of independence.
-    score
-        What parents are worth.
-    settings
-        Constants.
+    - `evidence`: answers questions of independence.
+    - `score`: what parents are worth.
+    - `settings`: constants.
     """
     settings = settings or MmhcSettings()
     return climb_hill(score, find_neighbours(evidence, settings), settings)
@@ -87,14 +77,9 @@ def find_neighbours(evidence: Asked, settings: MmhcSettings) -> Bools:
 def climb_hill(score: LocalScore, within: Bools, settings: MmhcSettings) -> Dag:
     """Add, remove and turn edges while that gains, always the step that gains most.
 
-    Parameters
-    ----------
-    score
-        What parents are worth.
-    within
-        Pairs that may be joined.
-    settings
-        Constants.
+    - `score`: what parents are worth.
+    - `within`: pairs that may be joined.
+    - `settings`: constants.
     """
     names = score.columns
     parents = [0] * len(names)

@@ -32,18 +32,11 @@ LARGEST_GRAPH: Final = 62
 class OrderSettings:
     """Length of the chains and size of the tables.
 
-    Parameters
-    ----------
-    steps
-        Of each chain.
-    most_candidates
-        A node keeps so many neighbours of the skeleton, those that are worth most alone.
-    most_parents
-        Largest set of parents.
-    most_rounds
-        Chains, each in the skeleton that the one before left.
-    far_swaps
-        Share of steps that exchange any two nodes; the others exchange neighbours in the order.
+    - `steps`: of each chain.
+    - `most_candidates`: a node keeps so many neighbours of the skeleton, those that are worth most alone.
+    - `most_parents`: largest set of parents.
+    - `most_rounds`: chains, each in the skeleton that the one before left.
+    - `far_swaps`: share of steps that exchange any two nodes; the others exchange neighbours in the order.
     """
 
     steps: int = 1500
@@ -61,17 +54,11 @@ class OrderSettings:
 class OrderSample:
     """What a chain found.
 
-    Attributes
-    ----------
-    best
-        The graph with the largest score in any order that was visited.
-    score
-        Its score.
-    edges
-        Share of visited orders' graphs with each edge, shape (causes, effects): posterior probabilities, of the last
-        chain.
-    rounds
-        Chains that were run.
+    - `best`: the graph with the largest score in any order that was visited.
+    - `score`: its score.
+    - `edges`: share of visited orders' graphs with each edge, shape (causes, effects): posterior probabilities, of the
+      last chain.
+    - `rounds`: chains that were run.
     """
 
     best: Dag
@@ -109,16 +96,10 @@ def sample_orders(
 ) -> OrderSample:
     """Run chains until the best graph stays inside the skeleton.
 
-    Parameters
-    ----------
-    score
-        What parents are worth, as a log probability.
-    within
-        Skeleton to start from, symmetric.
-    rng
-        Draws the steps.
-    settings
-        Lengths and sizes.
+    - `score`: what parents are worth, as a log probability.
+    - `within`: skeleton to start from, symmetric.
+    - `rng`: draws the steps.
+    - `settings`: lengths and sizes.
     """
     settings = settings or OrderSettings()
     d = len(score.columns)
