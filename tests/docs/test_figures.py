@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dagveil.data.column import Boolean
 from dagveil.data.schema import Schema
 from dagveil.methods.asking import make_statistic
-from dagveil.papers.bhattacharjee2024 import CURATE_P_VALUE_CONSTANT
+from dagveil.papers.bhattacharjee2024 import CONDUCTS
 from dagveil.papers.common import advanced_composition, published_p_value_sensitivity
 from dagveil.papers.wang2020 import SMALLEST_RATE
 from dagveil.papers.xu2017 import published_covariance_sensitivity
@@ -97,8 +97,9 @@ def test_published_sensitivities_of_p_values() -> None:
     stated = f"{published_p_value_sensitivity(100_000):.4f}"
     assert f"{stated} at n = 100 000" in page("methods/svt-pc.md")
     assert f"states {stated} at n = 100 000" in page("methods/priv-pc.md")
-    curate = CURATE_P_VALUE_CONSTANT / math.sqrt(100_000)
-    assert f"{CURATE_P_VALUE_CONSTANT}/√n, which is {curate:.4f} at n = 100 000" in page("methods/curate.md")
+    printed, programmed = (CONDUCTS[reading].constant for reading in (Calibration.PAPER, Calibration.PROGRAM))
+    assert f"{printed:.3f}/√n, which is {printed / math.sqrt(100_000):.4f} at n = 100 000" in page("methods/curate.md")
+    assert f"the program has {programmed:.4f}/√n" in page("methods/curate.md")
     factor = math.sqrt(1.0 / SMALLEST_RATE)
     assert f"that noise is {factor:.1f} times too small" in page("methods/priv-pc.md")
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 from scipy.stats import laplace
 
 from dagveil.curator import Curator
@@ -18,8 +19,15 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import curate
 from dagveil.methods.asking import Asked, tell_sweep
 from dagveil.methods.curate import allocate, error_surrogate
-from dagveil.papers.bhattacharjee2024 import error_bound
+from dagveil.papers.bhattacharjee2024 import (
+    CONDUCTS,
+    error_bound,
+    order_leakage,
+    published_p_value_constant,
+    solve_opt,
+)
 from dagveil.privacy.events import DiscreteLaplace
+from dagveil.privacy.receipt import Calibration
 from dagveil.search.constraint.pc import Traversal, prune
 
 NETWORKS = ("asia", "cancer", "survey")
@@ -29,15 +37,22 @@ Ask = Callable[..., tuple[Asked, Curator]]
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_paper_without_noise_is_pc(network: str, sampled: Any, publish_method: Any, exact_kendall: Any) -> None:
+def test_published_without_noise_is_pc(network: str, sampled: Any, publish_method: Any, exact_kendall: Any) -> None:
     table = sampled(network, 20_000)
     columns = tuple(table.schema.columns)
     p_value = exact_kendall(table)
-    # inside the band edges stay, so the upper end of the band is the threshold
-    sweep = prune(columns, lambda question: p_value(question) > 0.05 * 1.2, len(columns) - 2, NOTHING)
-    asked = publish_method("curate", table, 1e12)
-    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
-    assert asked.questions == sweep.questions
+    # inside the band the program keeps edges, so the upper end of the band is its threshold
+    for calibration, margins, traversal in (
+        (Calibration.PROGRAM, [0.2, 0.2], Traversal.PUBLISHED),
+        (Calibration.PAPER, [1e-6, 1e-6], Traversal.ONCE),
+    ):
+        threshold = 0.05 * (1.0 + margins[1])
+        sweep = prune(
+            columns, lambda question, t=threshold: p_value(question) > t, len(columns) - 2, NOTHING, traversal
+        )
+        asked = publish_method("curate", table, 1e12, calibration=calibration, margins=margins)
+        assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+        assert asked.questions == sweep.questions
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -195,3 +210,122 @@ class TestLemma1:
             assert wrong <= bound + 4 * math.sqrt(0.25 / draws)
             if beyond == 1.0:  # the bound is attained by a question on the threshold itself
                 assert wrong >= bound - 4 * math.sqrt(0.25 / draws)
+
+
+def solve_from_nothing(most: list[int], total: float, failure: float, distance: float, band: float) -> np.ndarray:
+    """Solve OPT as the authors' program does: SLSQP from 0, in raw epsilons, with differences for gradients."""
+    a = np.array(most, dtype=float)
+    b = np.sqrt(2.0 * a * math.log(1.0 / failure))
+    found = minimize(
+        lambda x: error_surrogate(x, distance, MARGINS, (band, band)),
+        np.zeros(len(a)),
+        method="SLSQP",
+        bounds=[(0.0, None)] * len(a),
+        constraints=[
+            {"type": "ineq", "fun": lambda x: total - (a * x * x + b * np.abs(x)).sum()},
+            *({"type": "ineq", "fun": (lambda x, k=k: x[k] - x[k + 1])} for k in range(len(a) - 1)),
+        ],
+    ).x
+    found = np.minimum.accumulate(np.maximum(found, 0.0))
+    return found / max(1.0, float((a * found**2 + b * found).sum()) / total)
+
+
+class TestOpt:
+    """The published problem, solved to its optimum at every total and number of columns."""
+
+    DISTANCE = 0.05 / (CONDUCTS[Calibration.PROGRAM].constant / math.sqrt(100_000))
+
+    @pytest.mark.parametrize("columns", [5, 6, 8, 11, 20])
+    @pytest.mark.parametrize("total", [0.01, 0.1, 1.0, 10.0, 100.0])
+    @pytest.mark.parametrize("band", [1.0, 0.1])
+    def test_it_is_no_worse_than_the_authors_solver_and_keeps_the_constraints(
+        self, columns: int, total: float, band: float
+    ) -> None:
+        most = [math.comb(columns, 2) * math.comb(columns - 2, j) for j in range(columns - 1)]
+        found = solve_opt(most, total, 1e-14, self.DISTANCE, MARGINS, (band, band))
+        theirs = solve_from_nothing(most, total, 1e-14, self.DISTANCE, band)
+        ours, best = (error_surrogate(x, self.DISTANCE, MARGINS, (band, band)) for x in (found, theirs))
+        assert ours <= best + 3e-7
+        assert (np.diff(found) <= 0).all()
+        assert found[-1] >= 0
+        leaked = sum(order_leakage(float(e), t, 1e-14) for e, t in zip(found, most, strict=True))
+        assert leaked <= total * (1 + 1e-9)
+
+    @pytest.mark.parametrize(("network", "columns", "first"), [("asia", 8, 0.00235), ("sachs", 11, 0.00168)])
+    def test_little_is_left_for_later_orders_if_there_is_little(self, network: str, columns: int, first: float) -> None:
+        """At ε = 0.1 everything goes to order 0: equal shares would draw 2 and 10 times as much noise."""
+        most = [math.comb(columns, 2) * math.comb(columns - 2, j) for j in range(columns - 1)]
+        found = solve_opt(most, 0.1, 1e-14, self.DISTANCE, MARGINS, BAND)
+        assert found[0] == pytest.approx(first, abs=1e-5)
+
+    @pytest.mark.parametrize("total", [0.1, 1.0, 10.0])
+    @pytest.mark.parametrize("band", [1.0, 0.5])
+    def test_two_orders_against_a_grid(self, total: float, band: float) -> None:
+        most, failure, distance = [10, 30], 1e-12, 40.0
+        found = solve_opt(most, total, failure, distance, MARGINS, (band, band))
+        best, log = math.inf, math.log(1.0 / failure)
+        for share in np.linspace(0.0, 1.0, 2001):
+            roots = []
+            for t, amount in zip(most, (share * total, (1.0 - share) * total), strict=True):
+                slope = math.sqrt(2.0 * t * log)
+                roots.append(2.0 * amount / (slope + math.sqrt(slope**2 + 4.0 * t * amount)))
+            pair = np.array([roots[0], min(roots)])
+            best = min(best, error_surrogate(pair, distance, MARGINS, (band, band)))
+        assert error_surrogate(found, distance, MARGINS, (band, band)) <= best + 1e-6
+
+
+class TestReadings:
+    """Algorithm 1 as printed, and the program."""
+
+    def test_the_sensitivities(self) -> None:
+        assert published_p_value_constant(2) == pytest.approx(0.5129, abs=1e-4)
+        assert max(published_p_value_constant(block) for block in range(2, 1000)) == published_p_value_constant(2)
+        assert CONDUCTS[Calibration.PROGRAM].constant == pytest.approx(0.3627, abs=1e-4)
+
+    def test_the_text_charges_every_question_of_each_order_and_stays_within_the_total(
+        self, sampled: Any, publish_method: Any
+    ) -> None:
+        for seed in range(5):
+            asked = publish_method("curate", sampled("asia", 20_000), 1, seed=seed, calibration=Calibration.PAPER)
+            assert asked.counted == asked.questions
+            assert 0.5 < asked.reported[0] <= 1.0 + 1e-9
+
+    def test_the_program_counts_removals_and_the_band_over_all_orders(self, sampled: Any, publish_method: Any) -> None:
+        """With a band that nothing leaves upwards every edge stays, and each order counts what came before again."""
+        table = sampled("cancer", 20_000)
+        asked = publish_method("curate", table, 1e9, calibration=Calibration.PROGRAM, margins=[1e9, 1e9])
+        edges = len(asked.graph.directed) + len(asked.graph.undirected)
+        assert edges == 10
+        # ordered pairs times sets; what came before is charged again, so that the total is passed and the run stops
+        assert asked.questions == 20 + 60
+        assert asked.counted == 20 + (20 + 60)
+        assert asked.reported[0] > 1e9
+        kept = publish_method("curate", table, 1e9, calibration=Calibration.PROGRAM, margins=[0.0, 1e9])
+        assert kept.questions == 20 + 60 + 60
+        assert 60 < kept.counted < 20 + (20 + 60) + (20 + 60 + 60)  # below the band nothing is counted
+
+    def test_the_coin_is_fair_in_the_text_and_always_keeps_in_the_program(
+        self, sampled: Any, publish_method: Any
+    ) -> None:
+        table = sampled("asia", 20_000)
+        for calibration, low, high in ((Calibration.PAPER, 0, 27), (Calibration.PROGRAM, 28, 28)):
+            asked = publish_method("curate", table, 1e9, calibration=calibration, margins=[1e9, 1e9])
+            assert low <= len(asked.graph.directed) + len(asked.graph.undirected) <= high
+
+    def test_delta_adds_up_and_stops_the_run(self, sampled: Any, publish_method: Any) -> None:
+        table = sampled("asia", 20_000)
+        options = {"calibration": Calibration.PAPER, "question_delta": 1e-13}
+        asked = publish_method("curate", table, 1000, total_delta=0.5, **options)
+        orders = round((asked.reported[1] - 1e-13 * asked.questions) / 1e-12)
+        assert orders >= 3
+        stopped = publish_method("curate", table, 1000, total_delta=1e-12, **options)
+        assert stopped.reported[1] == pytest.approx(1e-12 + 1e-13 * stopped.questions)
+        assert stopped.questions <= 28 < asked.questions
+
+    def test_a_sub_sample_is_drawn_once(self, sampled: Any, publish_method: Any) -> None:
+        table = sampled("cancer", 20_000)
+        for calibration in (Calibration.PAPER, Calibration.PROGRAM):
+            whole, part = (
+                publish_method("curate", table, 10, calibration=calibration, rate=rate) for rate in (1.0, 0.05)
+            )
+            assert part.reported[0] != whole.reported[0]

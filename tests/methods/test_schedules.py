@@ -102,4 +102,3 @@ def test_the_default_rises() -> None:
     assert CurateScoreSettings().schedule in RISING
     published = next(iter(readings_of("curate-score").values())).settings()
     assert published.schedule is Schedule.MULTIPLICATIVE
-    assert next(iter(readings_of("noleaks").values())).settings().schedule is Schedule.UNIFORM

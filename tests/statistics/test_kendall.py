@@ -15,7 +15,7 @@ from neighbours import Measure, changes, largest_change
 from scipy.stats import kendalltau, norm
 
 from dagveil.errors import EvidenceError
-from dagveil.papers.bhattacharjee2024 import CURATE_P_VALUE_CONSTANT
+from dagveil.papers.bhattacharjee2024 import published_p_value_constant
 from dagveil.papers.common import (
     PUBLISHED_KENDALL_CONSTANT,
     published_p_value_sensitivity,
@@ -187,18 +187,18 @@ class TestPublishedConstantsFail:
         p_value = changes(published_p_values, cores, relation)
         assert (score[1:] > 5 * PUBLISHED_KENDALL_CONSTANT / math.sqrt(n_rows)).all()
         assert p_value[1] > 0.3 > published_p_value_sensitivity(n_rows)
-        assert p_value[1] > 0.3 > CURATE_P_VALUE_CONSTANT / math.sqrt(n_rows)
+        assert p_value[1] > 0.3 > published_p_value_constant(2) / math.sqrt(n_rows)
         kendall = Kendall(n_rows)
         assert changes(kendall.values, cores, relation).max() <= kendall.sensitivity(relation, TableShape(3, 2, 2))
 
     def test_the_search_finds_such_p_values_by_itself(self, relation: Relation, n_rows: int) -> None:
         found = largest_change(published_p_values, (3, 2, 2), n_rows, relation, np.random.default_rng(2))
         assert found > 0.3 > published_p_value_sensitivity(n_rows)
-        assert found > 0.3 > CURATE_P_VALUE_CONSTANT / math.sqrt(n_rows)
+        assert found > 0.3 > published_p_value_constant(2) / math.sqrt(n_rows)
 
     def test_the_p_value_of_curate_fails_in_one_block_too(self, relation: Relation, n_rows: int) -> None:
         found = largest_change(published_p_values, (1, 3, 3), n_rows, relation, np.random.default_rng(3))
-        assert found > 1.1 * CURATE_P_VALUE_CONSTANT / math.sqrt(n_rows)
+        assert found > 1.1 * published_p_value_constant(2) / math.sqrt(n_rows)
 
     def test_the_true_p_value_of_the_same_strata_is_safe(self, relation: Relation, n_rows: int) -> None:
         kendall, shape = Kendall(n_rows), (3, 2, 2)

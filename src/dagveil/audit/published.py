@@ -21,7 +21,7 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.method import Method
 from dagveil.papers import common
-from dagveil.papers.bhattacharjee2024 import CURATE_P_VALUE_CONSTANT
+from dagveil.papers.bhattacharjee2024 import published_p_value_constant
 from dagveil.papers.ma2022 import published_gradient_sensitivity
 from dagveil.papers.publication import PublishedAccess, read_settings, require_reading
 from dagveil.papers.xu2017 import greedy_distance, published_covariance_sensitivity
@@ -150,7 +150,7 @@ _KENDALL: Final = (
 _CURATE: Final = _state_rank(
     "p-value of the conditional Kendall test (CURATE)",
     common.published_p_values,
-    CURATE_P_VALUE_CONSTANT / math.sqrt(ROWS),
+    published_p_value_constant(2) / math.sqrt(ROWS),
 )
 # the stated 1 is for a record that comes or goes; replaced, it would be twice that
 _DISTANCE: Final = look_at_tables(_greedy_distances, (1, 2, 2), Norm.LARGEST, lambda relation: 2.0, (30, 60))

@@ -117,6 +117,8 @@ class Asked:
         Edges still to be tested when the budget ran out, with the order of the sets.
     reported
         Epsilon and delta as the publication would report them; for runs as published only.
+    counted
+        Tests as the publication would count them, if that is not the number of questions.
     """
 
     graph: Cpdag
@@ -125,6 +127,7 @@ class Asked:
     questions: int
     unanswered: tuple[tuple[str, str, int], ...] = ()
     reported: tuple[float, float] | None = None
+    counted: int | None = None
 
 
 class ThresholdedQuestions:

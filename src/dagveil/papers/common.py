@@ -148,15 +148,28 @@ def largest_published_order(n_rows: int, n_columns: int) -> int:
 
 
 def describe_published(
-    schema: Schema, sweep: Sweep, knowledge: Knowledge, reported: tuple[float, float], asked: int | None = None
+    schema: Schema,
+    sweep: Sweep,
+    knowledge: Knowledge,
+    reported: tuple[float, float],
+    asked: int | None = None,
+    counted: int | None = None,
 ) -> Asked:
-    """Write down what a `paper` calibration found, and what its publication would report."""
+    """Write down what a run as published found, and what its publication would report."""
     graph, findings = tell_sweep(tuple(schema.columns), sweep, knowledge)
     # JSON has no infinity
-    epsilon, delta = reported = (min(reported[0], sys.float_info.max), reported[1])
-    report = f"The paper would report epsilon {epsilon:.4g} and delta {delta:.3g}; that claim does not hold."
-    return Asked(
-        graph, (), (*findings, report), sweep.questions if asked is None else asked, sweep.unanswered, reported
+    reported = (min(reported[0], sys.float_info.max), reported[1])
+    report = tell_report(reported, counted)
+    questions = sweep.questions if asked is None else asked
+    return Asked(graph, (), (*findings, report), questions, sweep.unanswered, reported, counted)
+
+
+def tell_report(reported: tuple[float, float], counted: int | None = None) -> str:
+    """Say what the publication would report."""
+    tests = "" if counted is None else f" It would count {counted} tests."
+    return (
+        f"The publication would report epsilon {reported[0]:.4g} and delta {reported[1]:.3g}; "
+        f"that claim does not hold.{tests}"
     )
 
 

@@ -207,7 +207,7 @@ def _ask(
         receipt=prepared.receipt(curator.events),
         questions=asked.questions,
         unanswered=tuple(results.Unanswered(*edge) for edge in asked.unanswered),
-        reported=None if asked.reported is None else results.Reported(*asked.reported),
+        reported=None if asked.reported is None else results.Reported(*asked.reported, asked.counted),
         choice=choice,
     )
 

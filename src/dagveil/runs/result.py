@@ -161,10 +161,11 @@ class Unanswered(msgspec.Struct, frozen=True):
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """Epsilon and delta as a publication would report them for this run; they are not a guarantee."""
+    """What a publication would report for this run, which is no guarantee; `tests` if it does not count questions."""
 
     epsilon: float
     delta: float
+    tests: int | None = None
 
 
 Join = Literal["none", "directed", "reversed", "undirected"]  # how a pair is joined, seen from its source to its target

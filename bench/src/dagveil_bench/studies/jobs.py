@@ -160,6 +160,8 @@ def _job(study: Study, data: DataSet, n_rows: int, entry: Entry, epsilon: float,
     settings = dict(entry.settings)
     if entry.budget_setting is not None:
         settings[entry.budget_setting] = epsilon
+    place = _budgets(study, entry).index(epsilon) if entry.settings_at else 0
+    settings |= {name: values[place] for name, values in entry.settings_at.items()}
     return Job(
         data=data.title,
         source=data.variants[entry.variant] if entry.variant else data.source,

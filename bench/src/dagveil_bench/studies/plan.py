@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One method with what was chosen for it.
 
     An empty label is made from the choices. The budget setting is given the budget as well, for published methods that
-    take an epsilon per round. Budgets stand in place of the study's; data and rows are those that it takes, all if
+    take an epsilon per round; `settings_at` have one value for each budget. Budgets stand in place of the study's; data and rows are those that it takes, all if
     empty. Repetitions are at most so many, for runs that take long.
     """
 
@@ -63,6 +63,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calibration: Calibration = Calibration.SOUND
     settings: dict[str, Any] = {}
     budget_setting: str | None = None
+    settings_at: dict[str, tuple[float, ...]] = {}
     budgets: tuple[Positive, ...] = ()
     data: tuple[str, ...] = ()
     rows: tuple[Count, ...] = ()

@@ -115,6 +115,10 @@ def check_study(study: Study) -> None:
     for i, entry in enumerate(study.methods):
         with _placed(f"methods[{i}]"):
             _check_entry(entry, study.task, data)
+            wanted = len(entry.budgets or study.budgets)
+            for name, values in entry.settings_at.items():
+                if len(values) != wanted:
+                    raise MethodError(f"settings_at.{name} has {len(values)} values for {wanted} budgets")
     for i, printed in enumerate(study.published):
         with _placed(f"published[{i}]"):
             _check_known("method", printed.method, entries)
@@ -284,6 +288,7 @@ def _check_settings(entry: Entry) -> None:
         if entry.budget_setting in settings:
             raise MethodError(f"settings.{entry.budget_setting} is also the budget_setting; give one of them")
         settings[entry.budget_setting] = 1.0
+    settings |= {name: values[0] for name, values in entry.settings_at.items() if values}
     read_settings(method, entry.calibration, settings)
 
 
@@ -304,7 +309,12 @@ def _refuse_choices(entry: Entry, what: str) -> None:
 
 
 def _refuse_settings(entry: Entry, what: str) -> None:
-    given = {"settings": entry.settings, "budget_setting": entry.budget_setting, "variant": entry.variant}
+    given = {
+        "settings": entry.settings,
+        "budget_setting": entry.budget_setting,
+        "settings_at": entry.settings_at,
+        "variant": entry.variant,
+    }
     for name, value in given.items():
         if value:
             raise MethodError(f"{name}: {what} has none; leave it out")

@@ -86,9 +86,12 @@ def _discover(job: Job) -> Mapping[Metric, float]:
             ledger=None,
         )
     )
+    # a publication may count its tests in a way of its own
+    counted = None if result.reported is None else result.reported.tests
+    asked = result.questions if counted is None else counted
     return {
         **score_graph(result.graph.cpdag, dag),
-        Metric.QUESTIONS: math.nan if result.questions is None else float(result.questions),
+        Metric.QUESTIONS: math.nan if asked is None else float(asked),
         Metric.EPSILON_SPENT: spent_epsilon(result.receipt),
         Metric.EPSILON_REPORTED: math.nan if result.reported is None else result.reported.epsilon,
         **costs,
