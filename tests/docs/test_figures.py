@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dagveil.data.column import Boolean
 from dagveil.data.schema import Schema
 from dagveil.methods.asking import make_statistic
+from dagveil.methods.noleaks import Schedule, iterations_allowed
 from dagveil.papers.bhattacharjee2024 import CONDUCTS
 from dagveil.papers.common import advanced_composition, published_p_value_sensitivity
 from dagveil.papers.wang2020 import SMALLEST_RATE
@@ -102,6 +103,17 @@ def test_published_sensitivities_of_p_values() -> None:
     assert f"the program has {programmed:.4f}/√n" in page("methods/curate.md")
     factor = math.sqrt(1.0 / SMALLEST_RATE)
     assert f"that noise is {factor:.1f} times too small" in page("methods/priv-pc.md")
+
+
+def test_the_curve_of_iterations() -> None:
+    text = (DOCS / "methods/curate-score.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| ([\d.]+) \| ([\d.]+) \| (\d+) \| (\d+) \| (\d+) \|$", text)
+    assert {float(initial) > 1.0 for _, initial, *_ in rows} == {True, False}
+    for total, initial, *printed in rows:
+        for schedule, number in zip(
+            (Schedule.ADDITIVE, Schedule.EXPONENTIAL, Schedule.MULTIPLICATIVE), printed, strict=True
+        ):
+            assert int(iterations_allowed(schedule, float(total), float(initial)) + 1e-9) == int(number)
 
 
 def fewest_for_zcdp(epsilon: str, event: PureEvent) -> int:
