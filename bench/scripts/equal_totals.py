@@ -29,7 +29,7 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent
 
-NETWORKS = ("cancer", "earthquake", "survey", "asia", "sachs", "child")
+NETWORKS = ("cancer", "earthquake", "survey", "asia", "sachs")
 BUDGETS = (0.1, 1.0, 10.0)
 STEPS = 7
 RUNS = {"svt-pc": 12, "priv-pc": 12, "em-pc": 2}
@@ -92,8 +92,6 @@ def main() -> None:
         )
         for kind, choices in (("fair", FAIR), ("own", OWN)):
             for method, settings in choices.items():
-                if (method, network) == ("em-pc", "child"):
-                    continue  # an hour
                 found = tune(access, method, kind, settings)
                 words = ", ".join(f"{name} = {value}" for name, value in settings.items())
                 label = f"{method}, settings of CURATE" if kind == "fair" else f"{method}, own settings"

@@ -229,7 +229,7 @@ def test_files_that_cannot_be_read(tmp_path: Any) -> None:
     with pytest.raises(MethodError, match="not valid TOML"):
         parse_study("name = ")
     with pytest.raises(
-        DataError, match="No such file or directory; give a TOML file, or one of curate-fig3, curate-fig4"
+        DataError, match="No such file or directory; give a TOML file, or one of curate-fair, curate-fig3"
     ):
         load_study(tmp_path / "none.toml")
     odd = tmp_path / "odd.toml"
