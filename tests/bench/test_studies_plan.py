@@ -192,6 +192,10 @@ def test_parts_can_be_chosen() -> None:
         ({"methods": [{"method": "measure"}] * 2}, r"methods\[1\]: is called 'measure' like methods\[0\]"),
         ({"methods": [{"method": "pcd", "settings": {"x": 1}}]}, r"methods\[0\]: pcd \(sound\) has no setting 'x'"),
         ({"methods": [{"method": "em-pc", "settings": {"level": 2.0}}]}, r"methods\[0\]: .* level: expected"),
+        (
+            {"methods": [{"method": "svt-pc", "calibration": "program", "settings_at": {"round_epsilon": [0.1]}}]},
+            r"methods\[0\]: settings_at.round_epsilon has 1 values for 2 budgets",
+        ),
         ({"methods": [{"method": "measure", "calibration": "paper"}]}, r"methods\[0\]: measure is not from a publ"),
         (
             {"methods": [{"method": "measure", "calibration": "best"}]},
@@ -292,3 +296,11 @@ def test_the_budgets_of_figures_are_the_published_ones() -> None:
     assert (headline[0], headline[-1]) == (0.01, 10.0)
     assert all(a < b for a, b in pairwise(headline))
     assert {0.1, 5.0, 10.0} <= set(load_study("curate-fig4").budgets)
+
+
+def test_settings_follow_the_budgets() -> None:
+    study = load_study("curate-fair")
+    jobs = [job for job in list_jobs(study) if job.label == "svt-pc, own settings" and job.data == "cancer"]
+    given = {job.epsilon: job.settings["round_epsilon"] for job in jobs}
+    assert list(given) == [0.1, 1.0, 10.0]
+    assert list(given.values()) == sorted(set(given.values()))

@@ -54,8 +54,8 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One method with what was chosen for it.
 
     An empty label is made from the choices. The budget setting is given the budget as well, for published methods that
-    take an epsilon per round; `settings_at` have one value for each budget. Budgets stand in place of the study's; data and rows are those that it takes, all if
-    empty. Repetitions are at most so many, for runs that take long.
+    take an epsilon per round; `settings_at` have one value for each budget. Budgets stand in place of the study's; data
+    and rows are those that it takes, all if empty. Repetitions are at most so many, for runs that take long.
     """
 
     method: Name

@@ -116,9 +116,9 @@ def check_study(study: Study) -> None:
         with _placed(f"methods[{i}]"):
             _check_entry(entry, study.task, data)
             wanted = len(entry.budgets or study.budgets)
-            for name, values in entry.settings_at.items():
-                if len(values) != wanted:
-                    raise MethodError(f"settings_at.{name} has {len(values)} values for {wanted} budgets")
+            for name, each in entry.settings_at.items():
+                if len(each) != wanted:
+                    raise MethodError(f"settings_at.{name} has {len(each)} values for {wanted} budgets")
     for i, printed in enumerate(study.published):
         with _placed(f"published[{i}]"):
             _check_known("method", printed.method, entries)
