@@ -33,6 +33,8 @@ def test_a_stated_sensitivity_falls(name: str) -> None:
 @pytest.mark.parametrize("name", FALLS_BY_ATTACK)
 def test_the_reported_epsilon_falls(name: str) -> None:
     (calibration, *_) = readings_of(name)
+    if name in ("svt-pc", "priv-pc"):
+        calibration = Calibration.PROGRAM  # the text keeps constant blocks, and fails with more than two columns only
     found = examine_method(METHODS[name], BUDGET, plan=Plan(runs=100), calibration=calibration)
     (line,) = found.attacks
     assert line.bound > line.claimed

@@ -35,8 +35,9 @@ def test_methods_have_a_paper_calibration_and_totals_are_looked_for(study: Study
             assert epsilon / 3 < run_job(job).of(Metric.EPSILON_REPORTED) < 3 * epsilon
 
 
-@pytest.mark.parametrize("method", ["svt-pc", "priv-pc", "em-pc", "curate"])
+@pytest.mark.parametrize("method", ["svt-pc", "priv-pc", "curate"])
 def test_without_noise_nothing_is_random(study: Study, method: str) -> None:
+    # EM-PC's program draws among ties, since a pair that one record turns has distance 0
     # priv-pc still draws a sub-sample; on this sample it decides nothing
     outcomes = [run_job(job) for job in find(study, "survey", method, Role.CEILING, 4)[:3]]
     assert len({(o.of(Metric.SKELETON_F1), o.of(Metric.QUESTIONS)) for o in outcomes}) == 1

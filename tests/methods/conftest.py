@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from dagveil.curator import Curator, Question
 from dagveil.data.memory import MemoryTable
@@ -101,11 +102,12 @@ def publish_method() -> Callable[..., Asked]:
 
 
 @pytest.fixture(scope="session")
-def exact_kendall() -> Callable[[MemoryTable], Callable[[Question], float]]:
-    """Return a function that gives the published p-value of every question, without noise."""
+def exact_kendall() -> Callable[..., Callable[[Question], float]]:
+    """Return a function that gives the p-value of every question, without noise: the program's, or the text's."""
 
-    def tests_of(table: MemoryTable) -> Callable[[Question], float]:
-        return PublishedTests(PublishedAccess(table, np.random.default_rng(0))).kendall
+    def tests_of(table: MemoryTable, reading: Calibration = Calibration.PROGRAM) -> Callable[[Question], float]:
+        tests = PublishedTests(PublishedAccess(table, np.random.default_rng(0)))
+        return tests.kendall if reading is Calibration.PROGRAM else lambda question: float(ndtr(-tests.score(question)))
 
     return tests_of
 

@@ -13,15 +13,19 @@ from dagveil.curator import Curator, Question
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, tell_sweep
-from dagveil.papers.common import largest_published_order
+from dagveil.papers.common import advanced_composition, largest_published_order
 from dagveil.papers.wang2020 import (
+    SieveAndExamine,
     optimal_rate,
+    program_rate,
     published_type_two_bound,
+    sieve_and_examine,
     sieve_epsilon,
     type_one_bound,
     type_two_bound,
 )
 from dagveil.privacy.events import DiscreteLaplace, SparseVectorRound
+from dagveil.privacy.receipt import Calibration
 from dagveil.search.constraint.pc import Traversal, prune
 
 NETWORKS = ("asia", "cancer", "survey")
@@ -30,11 +34,14 @@ DRAWS = 100_000
 Ask = Callable[..., tuple[Asked, Curator]]
 
 
+@pytest.mark.parametrize("reading", [Calibration.PAPER, Calibration.PROGRAM])
 @pytest.mark.parametrize("network", NETWORKS)
-def test_paper_without_noise_is_pc(network: str, sampled: Any, publish_method: Any, exact_kendall: Any) -> None:
+def test_as_published_without_noise_is_pc(
+    network: str, reading: Calibration, sampled: Any, publish_method: Any, exact_kendall: Any
+) -> None:
     table = sampled(network, 20_000)
     columns = tuple(table.schema.columns)
-    p_value = exact_kendall(table)
+    p_value = exact_kendall(table, reading)
     examined: list[Question] = []
 
     def is_independent(question: Question) -> bool:
@@ -43,7 +50,7 @@ def test_paper_without_noise_is_pc(network: str, sampled: Any, publish_method: A
         return p_value(question) >= 0.10
 
     sweep = prune(columns, is_independent, largest_published_order(20_000, len(columns)), NOTHING)
-    asked = publish_method("priv-pc", table, 1, round_epsilon=1e9, rate=1)
+    asked = publish_method("priv-pc", table, 1, round_epsilon=1e9, rate=1, calibration=reading)
     assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
     assert asked.questions == sweep.questions + len(examined)
 
@@ -85,7 +92,54 @@ def test_sub_samples_cost_the_same_and_have_more_noise(relation: str, sampled: A
     assert 1.0 < whole.plan[-1].noise_sd / part.plan[-1].noise_sd < 4.0
 
 
+def test_what_text_and_program_report(sampled: Any, publish_method: Any) -> None:
+    """The text composes rounds; the program sieves and examinations apart, each with half of epsilon and of delta."""
+    table = sampled("cancer", 2000)
+    for reading in (Calibration.PAPER, Calibration.PROGRAM):
+        asked = publish_method("priv-pc", table, 1, round_epsilon=0.3, rate=1, calibration=reading)
+        part, times, delta = (0.3, 1, 1e-3) if reading is Calibration.PAPER else (0.15, 2, 5e-4)
+        totals = [times * advanced_composition(part, hits, delta) for hits in range(1, 60)]
+        assert min(abs(asked.reported[0] - total) for total in totals) < 1e-9
+        assert asked.reported[1] == 1e-3
+
+
+class TestSieveAndExamine:
+    def test_scales_of_algorithms_1_and_2(self) -> None:
+        inner = sieve_epsilon(1.0, 0.25)
+        one = SieveAndExamine((0.0, 0.0), 1.0, 0.25, 3.0, np.random.default_rng(0))
+        assert one.threshold_scale == one.refreshed_scale == pytest.approx(6.0 / inner)
+        assert (one.question_scale, one.examination_scale) == pytest.approx((12.0 / inner, 6.0))
+        two = SieveAndExamine((0.0, 0.0), 1.0, 0.25, 3.0, np.random.default_rng(0), (1.0, 2.0))
+        assert (two.threshold_scale, two.refreshed_scale) == pytest.approx((12.0 / inner, 6.0 / inner))
+        assert (two.question_scale, two.examination_scale) == pytest.approx((24.0 / inner, 6.0))
+
+    def test_algorithm_1_passes_as_often_as_drawn(self) -> None:
+        """Its first question, Δ = 1 and T = 0, beside the mechanism drawn by hand."""
+        rng = np.random.default_rng(0)
+        values = [sieve_and_examine([1.0], lambda place: 1.0, 0.0, 2.0, 1.0, 2.0, 1.0, rng) for _ in range(20_000)]
+        assert np.mean([value == 0 for value in values]) == pytest.approx(
+            TestTheorem2.pass_rate(2.0, 1.0, 1.0, 2.0), abs=0.012
+        )
+
+    def test_it_ends_with_the_first_that_passes_the_sieve(self) -> None:
+        examined: list[int] = []
+
+        def on_all(place: int) -> float:
+            examined.append(place)
+            return -1.0
+
+        rng = np.random.default_rng(0)
+        assert sieve_and_examine([-9.0, 5.0, 5.0], on_all, 0.0, 0.0, 1.0, 1e9, 1.0, rng) is None
+        assert examined == [1]
+        assert sieve_and_examine([-9.0], on_all, 0.0, 0.0, 1.0, 1e9, 1.0, rng) is None
+
+
 class TestRates:
+    @pytest.mark.parametrize(("epsilon", "rate"), [(0.1, 1 / 20), (8.0, 1 / 20), (10.0, 1 / 20)])
+    def test_the_search_of_the_program_ends_elsewhere(self, epsilon: float, rate: float) -> None:
+        assert program_rate(epsilon) == pytest.approx(rate)
+        assert optimal_rate(8.0) == pytest.approx(1.0, abs=1e-3)
+
     @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 3.0, 10.0, 2000.0])
     def test_the_rate_has_the_least_noise(self, epsilon: float) -> None:
         def noise(rate: float) -> float:

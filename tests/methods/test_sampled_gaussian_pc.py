@@ -14,6 +14,7 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, tell_sweep
 from dagveil.papers.common import largest_published_order
 from dagveil.privacy.events import SubsampledGaussian
+from dagveil.privacy.receipt import Calibration
 from dagveil.runs.discovery import discover
 from dagveil.search.constraint.pc import Traversal, prune
 
@@ -37,7 +38,7 @@ def test_sound_without_noise_is_pc(network: str, sampled: Any, ask_method: Ask, 
 def test_paper_without_noise_is_pc(network: str, sampled: Any, publish_method: Any, exact_kendall: Any) -> None:
     table = sampled(network, 20_000)
     columns = tuple(table.schema.columns)
-    p_value = exact_kendall(table)
+    p_value = exact_kendall(table, Calibration.PAPER)
     largest = largest_published_order(20_000, len(columns))
     sweep = prune(columns, lambda question: p_value(question) >= 0.10, largest, NOTHING)
     asked = publish_method("sampled-gaussian-pc", table, 1e9, rate=1)

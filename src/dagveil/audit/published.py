@@ -204,7 +204,7 @@ PUBLISHED: Final[Mapping[str, PublishedClaim]] = {
         _make_jumping,
         DataKind.TWO_COLUMNS,
         "60 equal records, and one with another level in one column or in both: the distance jumps by 62",
-        {"node_epsilon": "0.5", "whole_domain": "true"},
+        {"node_epsilon": "0.5"},
         (_state("greedy distance", _limit(_DISTANCE)),),
     ),
     "lap-mech": PublishedClaim(

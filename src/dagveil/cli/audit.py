@@ -50,7 +50,7 @@ STORE = "audit.db"  # where the audit of all methods keeps what is done, in its 
 )
 @click.option(
     "--calibration",
-    type=click.Choice([calibration.value for calibration in Calibration]),
+    type=click.Choice([calibration.value for calibration in Calibration if calibration is not Calibration.NONE]),
     default=Calibration.SOUND.value,
     help="Paper and program try the claims of the publication, on that reading of it.",
 )

@@ -139,6 +139,8 @@ def discover(
         print_recovery(recovery, goes_on=False)
     else:
         drawn_as = Calibration(calibration)
+        if drawn_as is Calibration.NONE and run["epsilon"] is None:
+            run["epsilon"] = "1"  # read by nobody: the run is recorded as unbounded
         only = bool(shared.list_given(context, shared.SEARCH_NAMES))
         order = partial(read_order, file, outputs, recovery, run, reads=(knowledge_path,))
         chosen, choice = _resolve_method(order, method, knowledge, options, drawn_as, only)

@@ -11,7 +11,7 @@ import msgspec
 from rich.table import Table
 
 from dagveil.cli.terminal import open_console
-from dagveil.methods.catalogue import METHODS, method_named, method_plugins
+from dagveil.methods.catalogue import EXACT_NAMES, METHODS, method_named, method_plugins
 from dagveil.methods.method import Method
 from dagveil.papers.publication import readings_of
 from dagveil.text import clean_text
@@ -30,8 +30,9 @@ def methods(name: str | None) -> None:
         table.add_column(heading)
     plugins = method_plugins()
     added, broken = plugins.load_all()
-    for method in (*METHODS.values(), *added.values()):
-        calibrations = ", ".join(("sound", *(reading.value for reading in readings_of(method.name))))
+    for method in (*METHODS.values(), *map(method_named, EXACT_NAMES), *added.values()):
+        sound = () if method.name in EXACT_NAMES else ("sound",)
+        calibrations = ", ".join((*sound, *(reading.value for reading in readings_of(method.name))))
         table.add_row(method.name, method.title, method.data, method.cost, calibrations)
     console.print(table)
     for name in added:
@@ -50,6 +51,8 @@ def _tell(method: Method) -> None:
     console.print(f"data: {method.data}\nspends on: {method.cost}")
     if method.name in METHODS:
         console.print("guarantee: (epsilon, delta) as given, fixed before the run, enforced before every draw")
+    elif method.name in EXACT_NAMES:
+        console.print("guarantee: none; refused on data with a lifetime budget unless the schema calls it public")
     else:
         console.print(f"guarantee: that of {method_plugins().origin(method.name)}, which brings this method; not ours")
     if method.paper is not None:

@@ -110,7 +110,7 @@ method_options = option_group(
         type=click.Choice([calibration.value for calibration in Calibration]),
         default=Calibration.SOUND.value,
         help="With a guarantee that holds (sound), as the paper prints it, or as its authors' program has it: the last "
-        "two claim nothing.",
+        "two claim nothing. None is for `pc`, which adds no noise.",
     ),
 )
 SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws", "false_edges")

@@ -109,14 +109,17 @@ NAMES = (
 """The methods of dagveil itself, in the order in which they are listed."""
 
 
+EXACT_NAMES = ("pc",)
+"""Methods without any privacy: found by name, and in no list of which a guarantee is expected."""
+
+
 class _Catalogue(Mapping[str, Method]):
     """Imports the file of a method when it is asked for."""
 
     def __getitem__(self, name: str) -> Method:
         if name not in NAMES:
             raise KeyError(name)
-        method: Method = import_module(f"dagveil.methods.{name.replace('-', '_')}").METHOD
-        return method
+        return _load(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(NAMES)
@@ -126,6 +129,11 @@ class _Catalogue(Mapping[str, Method]):
 
     def __contains__(self, name: object) -> bool:
         return name in NAMES
+
+
+def _load(name: str) -> Method:
+    method: Method = import_module(f"dagveil.methods.{name.replace('-', '_')}").METHOD
+    return method
 
 
 METHODS: Mapping[str, Method] = _Catalogue()
@@ -148,8 +156,8 @@ def method_named(name: str) -> Method:
     >>> method_named("measure").cost
     'one to three releases'
     """
-    if name in METHODS:
-        return METHODS[name]
+    if name in METHODS or name in EXACT_NAMES:
+        return _load(name)
     plugins = method_plugins()
     if name not in plugins:
         raise MethodError(f"no method is called {name!r}; choose one of {', '.join((*METHODS, *plugins.names))}")
@@ -173,7 +181,7 @@ def method_origin(name: str) -> str | None:
 def _check_plugin(name: str, found: object) -> Method:
     if not isinstance(found, Method):
         raise MethodError(f"it is of type {type(found).__name__}, not a dagveil Method")
-    if name in METHODS:
+    if name in METHODS or name in EXACT_NAMES:
         raise MethodError("dagveil has a method of this name; choose another")
     if found.name != name:
         raise MethodError(f"the method calls itself {found.name!r}; name the entry point the same")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from dagveil.data.schema import Schema
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, tell_sweep
 from dagveil.papers.publication import PublishedAccess
+from dagveil.privacy.budget import Budget
 from dagveil.search.constraint.pc import Sweep
 from dagveil.statistics.kendall import count_concordance
 from dagveil.statistics.statistic import Tables
@@ -25,13 +27,14 @@ PUBLISHED_KENDALL_CONSTANT: Final = 4.5
 this form with small blocks, because the published divisor depends on the rows."""
 
 
-def published_scores(tables: Tables) -> NDArray[np.float64]:
+def published_scores(tables: Tables, *, as_printed: bool = False) -> NDArray[np.float64]:
     """Return the published |z| = |Σ wτ|/√Σw for each table: exact, and without a bounded sensitivity.
 
-    Blocks with at most two rows, or in which x or y is constant, are left out of both sums. Without a block left, 0.
+    Blocks with at most two rows, or in which x or y is constant, are left out of both sums, as the program does;
+    definition 6 of Priv-PC keeps all. Without a block left, 0.
     """
-    top, weight = _published_sums(tables)
-    # a kept block weighs at least 27/11, so the floor touches only tables without one
+    top, weight = _published_sums(tables, as_printed=as_printed)
+    # a kept block weighs at least 1, so the floor touches only tables without one
     return np.asarray(np.abs(top) / np.sqrt(np.maximum(weight, 1.0)))
 
 
@@ -51,13 +54,13 @@ def published_p_values(tables: Tables) -> NDArray[np.float64]:
     return np.asarray(np.where(weight > 0.0, ndtr(-scores), 0.0))
 
 
-def _published_sums(tables: Tables) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _published_sums(tables: Tables, *, as_printed: bool = False) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return Σ wτ and Σ w over the blocks that are kept."""
     tables = np.asarray(tables, dtype=np.int64)
     x_counts, y_counts = tables.sum(axis=-1), tables.sum(axis=-2)
     rows = x_counts.sum(axis=-1)
     kept = (rows > 2) & (x_counts.max(axis=-1) < rows) & (y_counts.max(axis=-1) < rows)
-    slope = 9.0 / (2.0 * rows + 5.0) * kept
+    slope = 9.0 / (2.0 * rows + 5.0) * (kept | as_printed)
     top = (slope * count_concordance(tables)).sum(axis=-1)
     weight = (0.5 * slope * rows * (rows - 1.0)).sum(axis=-1)
     return top, weight
@@ -89,6 +92,7 @@ class PublishedTests:
         self._access = access
         self._order = {name: _alphabetical(access.schema, name) for name in access.schema.columns}
         self._known: dict[Question, float] = {}
+        self._scores: dict[Question, float] = {}
 
     def table(self, question: Question) -> NDArray[np.int64]:
         """Return the counts, in the shape (strata, levels of x, levels of y)."""
@@ -101,6 +105,12 @@ class PublishedTests:
         if question not in self._known:
             self._known[question] = float(published_p_values(self.table(question)))
         return self._known[question]
+
+    def score(self, question: Question) -> float:
+        """Return the absolute conditional Kendall statistic of definition 6 of Priv-PC; ties count 0."""
+        if question not in self._scores:
+            self._scores[question] = float(published_scores(self.table(question), as_printed=True))
+        return self._scores[question]
 
 
 def g_test(tables: NDArray[np.int64]) -> tuple[float, int]:
@@ -129,7 +139,7 @@ def g_p_value(tables: NDArray[np.int64]) -> float:
 
 
 def advanced_composition(epsilon: float, times: int, delta: float) -> float:
-    """Return ε√(2k ln(1/δ)) + kε(e^ε − 1), as Priv-PC's program reports it.
+    """Return ε√(2k ln(1/δ)) + kε(e^ε − 1), what Priv-PC and its program report in parts or as a whole.
 
     Examples
     --------
@@ -140,6 +150,11 @@ def advanced_composition(epsilon: float, times: int, delta: float) -> float:
         return 0.0
     growth = math.expm1(epsilon) if epsilon < 700 else math.inf
     return epsilon * math.sqrt(2.0 * times * math.log(1.0 / delta)) + times * epsilon * growth
+
+
+def near_total(budget: Budget, columns: Sequence[str]) -> float:
+    """Return an epsilon per round, ε/(2d), whose total by advanced composition is near the run's."""
+    return float(budget.epsilon) / (2.0 * len(columns))
 
 
 def largest_published_order(n_rows: int, n_columns: int) -> int:
@@ -174,7 +189,8 @@ def tell_report(reported: tuple[float, float], counted: int | None = None) -> st
 
 
 def sum_logarithms(counts: NDArray[np.float64]) -> float:
-    """Return the sum of n ln n over cells."""
+    """Return the sum of n ln n over cells, 0 for a negative n."""
+    counts = np.maximum(counts, 0.0)
     return float(xlogy(counts, counts).sum())
 
 

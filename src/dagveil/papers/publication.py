@@ -136,6 +136,9 @@ PAPERS: Mapping[str, str] = {
 }
 """The file of this room that holds the publication of a method; it ends in its `PUBLICATIONS`."""
 
+EXACT: Mapping[str, str] = {"pc": "spirtes2000"}
+"""The same for methods that were never private: their one calibration is `none`."""
+
 
 def readings_of(name: str) -> Mapping[Calibration, Reading]:
     """Return the readings of a method's publication; none for a method of our own or of a plug-in.
@@ -158,14 +161,17 @@ def require_reading(method: Method, calibration: Calibration) -> Reading:
     if calibration not in publication.readings:
         known = " or ".join(reading.value for reading in publication.readings)
         raise MethodError(
-            f"{method.name} has no {calibration.value} calibration, because {publication.missing}; use {known}"
+            f"{method.name} has no {calibration.value} calibration, because "
+            f"{publication.missing or 'it was meant to be private'}; use {known}"
         )
     return publication.readings[calibration]
 
 
 def settings_of(method: Method, calibration: Calibration) -> type[msgspec.Struct]:
     """Return the kind of settings that a calibration of a method takes, or say that there is none."""
-    return method.settings if calibration is Calibration.SOUND else require_reading(method, calibration).settings
+    if calibration is Calibration.SOUND and method.name not in EXACT:
+        return method.settings
+    return require_reading(method, calibration).settings
 
 
 def read_settings(method: Method, calibration: Calibration, options: Mapping[str, Any] | None) -> msgspec.Struct:
@@ -174,7 +180,8 @@ def read_settings(method: Method, calibration: Calibration, options: Mapping[str
 
 
 def _publication_of(name: str) -> Publication:
-    if name not in PAPERS:
+    file = PAPERS.get(name) or EXACT.get(name)
+    if file is None:
         return Publication({})
-    publication: Publication = import_module(f"dagveil.papers.{PAPERS[name]}").PUBLICATIONS[name]
+    publication: Publication = import_module(f"dagveil.papers.{file}").PUBLICATIONS[name]
     return publication

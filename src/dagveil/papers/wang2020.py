@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import ndtri
 
 from dagveil.curator import Question
-from dagveil.errors import MethodError
+from dagveil.errors import BudgetExceededError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Positive, Rate, count_pairs
 from dagveil.methods.sampled_gaussian_pc import read_rate
 from dagveil.papers.common import (
+    PUBLISHED_KENDALL_CONSTANT,
     PublishedTests,
     advanced_composition,
     describe_published,
     largest_published_order,
+    near_total,
     published_p_value_sensitivity,
 )
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
@@ -32,23 +38,110 @@ from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, 
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import prune
 
+# Sensitivities as the appendices state them. Tests show which hold: tests/methods/test_published_theorems.py.
+
+
+def published_kendall_sensitivity(n_rows: int) -> float:
+    """Return 2/(n − 1), theorem 6, of Kendall's τ. False for n > 3: a record against all moves it by 4/(n + 1)."""
+    return 2.0 / (n_rows - 1)
+
+
+def published_conditional_kendall_sensitivity(n_rows: int, blocks: int = 1, smallest: float = math.inf) -> float:
+    """Return theorem 7's (27/4 + 9/(2c₁))/√(c₂(n − k)), c₂ = 9c₁/(2(2c₁ + 5)), for k blocks of at least c₁ rows.
+
+    Large blocks give theorem 3, 4.5/√n. False: 5.25/√n in one block, and no bound with blocks of one row.
+
+    Examples
+    --------
+    >>> round(published_conditional_kendall_sensitivity(100_001, 1), 5)
+    0.01423
+    >>> round(published_conditional_kendall_sensitivity(100_001, 1, 10) * 100_000**0.5, 2)
+    5.37
+    """
+    weight = 9.0 / (2.0 * (2.0 + 5.0 / smallest))
+    return (27.0 / 4.0 + 9.0 / (2.0 * smallest)) / math.sqrt(weight * (n_rows - blocks))
+
+
+def published_spearman_sensitivity(n_rows: int) -> float:
+    """Return 30/n, theorem 8. False for the printed ρ, which grows with n; true of the usual one, over n(n² − 1)."""
+    return 30.0 / n_rows
+
+
+def published_conditional_spearman_sensitivity(n_rows: int, blocks: int = 1, smallest: float = math.inf) -> float:
+    """Return (31 + 30/c₁)/√(n − k), the proof of theorem 9, whose statement has a further √k. As true as theorem 8."""
+    return (31.0 + 30.0 / smallest) / math.sqrt(n_rows - blocks)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a reading compares with its threshold; more speaks for independence.
+
+    Parameters
+    ----------
+    of
+        The score of a question.
+    bar
+        Turns a one-sided p-value into a threshold.
+    sensitivity
+        Stated for a number of rows.
+    """
+
+    of: Callable[[PublishedTests, Question], float]
+    bar: Callable[[float], float]
+    sensitivity: Callable[[int], float]
+
+
+SCORES: Final = {
+    # definition 6 and theorem 3; −|τ|, since section 2.3 wants scores that are large under independence
+    Calibration.PAPER: Score(
+        lambda tests, question: -tests.score(question),
+        lambda level: float(ndtri(max(level, 0.0))),
+        lambda n_rows: PUBLISHED_KENDALL_CONSTANT / math.sqrt(n_rows),
+    ),
+    # src/indep_test.py, bincondKendall and discondKendall; src/pc.py, S
+    Calibration.PROGRAM: Score(PublishedTests.kendall, lambda level: level, published_p_value_sensitivity),
+}
+"""The text compares conditional Kendall's τ, the program its one-sided p-value."""
+
 SVT_PC_FLAW = (
     "the last round of the sparse vector is not charged, the refreshed threshold carries Gaussian noise that nothing "
     "accounts for, and one record moves the p-value by far more than the stated sensitivity"
 )
+ALGORITHM_5_FLAW = (
+    "one record moves conditional Kendall's τ by more than the stated sensitivity: by 5.25/√n in one block of ordered "
+    "levels, and by 1 whatever n is if all other blocks have one record"
+)
 
 
-class SvtPcPublished(msgspec.Struct, frozen=True, kw_only=True):
-    """Constants of the published program.
+class SvtPcPaper(msgspec.Struct, frozen=True, kw_only=True):
+    """Constants of the text, which prints neither threshold nor quota; its epsilon is the run's.
 
     Parameters
     ----------
     threshold
-        A pair with a larger p-value is taken for independent.
+        A pair with a larger p-value is taken for independent; the program's value.
+    quota
+        Pairs that may be found independent. None takes all pairs.
+    delta
+        Of the total; 0 takes the pure variant of algorithm 5.
+    """
+
+    threshold: Level = 0.10
+    quota: Count | None = None
+    delta: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.0
+
+
+class SvtPcProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """Constants of the program.
+
+    Parameters
+    ----------
+    threshold
+        A pair with a larger p-value is taken for independent (src/eval.py, ALPHA).
     round_epsilon
         Epsilon of each round. None takes a value whose reported total is near the run's epsilon.
     delta
-        Of the reported total.
+        Of the reported total (src/eval.py).
     """
 
     threshold: Level = 0.10
@@ -56,13 +149,73 @@ class SvtPcPublished(msgspec.Struct, frozen=True, kw_only=True):
     delta: Level = 1e-3
 
 
-def publish_svt_pc(
-    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: SvtPcPublished, progress: Progress
+class SparseVector:
+    """Algorithm 5, with its quota c: σ = 2cΔ/ε, or √(32c ln(1/δ))·Δ/ε if δ > 0; Laplace(2σ) on each question.
+
+    Parameters
+    ----------
+    threshold, quota, epsilon, delta, sensitivity
+        T, c, ε, δ and Δ.
+    rng
+        Draws the noise.
+
+    Examples
+    --------
+    >>> SparseVector(0.0, 8, 1.0, 0.0, 1.0, np.random.default_rng(0)).scale
+    16.0
+    """
+
+    def __init__(
+        self, threshold: float, quota: int, epsilon: float, delta: float, sensitivity: float, rng: np.random.Generator
+    ) -> None:
+        factor = math.sqrt(32.0 * quota * math.log(1.0 / delta)) if delta else 2.0 * quota
+        self.scale = factor * sensitivity / epsilon
+        self.left = quota
+        self._threshold, self._rng = threshold, rng
+        self._noisy = threshold + rng.laplace(0.0, self.scale)
+
+    def passes(self, value: float) -> bool:
+        """Say whether a question is above the threshold; beyond the quota nothing is answered."""
+        if not self.left:
+            raise BudgetExceededError("the quota of the sparse vector is used up")
+        if value + self._rng.laplace(0.0, 2.0 * self.scale) < self._noisy:
+            return False
+        self.left -= 1
+        self._noisy = self._threshold + self._rng.laplace(0.0, self.scale)
+        return True
+
+
+def publish_algorithm_5(
+    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: SvtPcPaper, progress: Progress
 ) -> Asked:
-    """Run the published program: p-values, threshold refreshed with Gaussian noise, no limit of hits."""
+    """Run PC with the sparse vector of the text: one epsilon and a quota for the whole run."""
+    tests, score = PublishedTests(access), SCORES[Calibration.PAPER]
+    columns = tuple(access.schema.columns)
+    vector = SparseVector(
+        score.bar(settings.threshold),
+        settings.quota or count_pairs(columns, knowledge),
+        float(budget.epsilon),
+        settings.delta,
+        score.sensitivity(access.n_rows),
+        access.rng,
+    )
+    sweep = prune(
+        columns,
+        lambda question: vector.passes(score.of(tests, question)),
+        largest_published_order(access.n_rows, len(columns)),
+        knowledge,
+        progress=progress,
+    )
+    return describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), settings.delta))
+
+
+def publish_svt_pc(
+    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: SvtPcProgram, progress: Progress
+) -> Asked:
+    """Run the program: p-values, threshold refreshed with Gaussian noise, no limit of hits."""
     tests = PublishedTests(access)
     columns = tuple(access.schema.columns)
-    epsilon = settings.round_epsilon or float(budget.epsilon) / (2.0 * len(columns))
+    epsilon = settings.round_epsilon or near_total(budget, columns)
     sensitivity = published_p_value_sensitivity(access.n_rows)
     rng = access.rng
     threshold = settings.threshold + rng.laplace(0.0, 2.0 * sensitivity / epsilon)
@@ -88,26 +241,28 @@ SMALLEST_RATE = 1 / 20
 
 
 PRIV_PC_FLAW = (
-    "one record moves the p-value by far more than the stated sensitivity (blocks of one record, blocks that switch in "
-    "and out), and the refreshed threshold of the published algorithm lacks the factor √(n/m)"
+    "one record moves the p-value by far more than the stated sensitivity: blocks of one record, blocks that switch in "
+    "and out"
 )
+ALGORITHM_2_FLAW = f"{ALGORITHM_5_FLAW}; and the refreshed threshold (line 15) lacks the factor √(n/m)"
 
 
 class PrivPcPublished(msgspec.Struct, frozen=True, kw_only=True):
-    """Constants of the published program.
+    """Constants of the program, which the text does not print; under the text they are turned into values of τ.
 
     Parameters
     ----------
     threshold
-        A pair with a larger p-value is taken for independent.
+        A pair with a larger p-value is taken for independent (src/eval.py, ALPHA).
     tweak
-        By how much the sieve's threshold is lower.
+        By how much the p-value of the sieve's threshold is lower (src/pc.py, bias).
     round_epsilon
         Epsilon of each round. None takes a value whose reported total is near the run's epsilon.
     rate
-        Share of the records in each sub-sample. None searches for the one with the least noise.
+        Share of the records in each sub-sample. None searches for the one with the least noise; the program's search
+        ends elsewhere.
     delta
-        Of the reported total.
+        Of the reported total (src/eval.py).
     """
 
     threshold: Level = 0.10
@@ -131,6 +286,23 @@ def optimal_rate(epsilon: float) -> float:
         method="bounded",
     )
     return float(min(1.0, max(SMALLEST_RATE, found.x)))
+
+
+def program_rate(epsilon: float) -> float:
+    """Return the rate at which the program's search ends (src/pc.py: BFGS over 1/q from ½, tolerance 0.01).
+
+    Examples
+    --------
+    >>> round(program_rate(0.1), 2), round(program_rate(10.0), 2), round(optimal_rate(10.0), 2)
+    (0.05, 0.05, 1.0)
+    """
+
+    def noise(inverse: NDArray[np.float64]) -> float:
+        with np.errstate(all="ignore"):
+            return float(np.sqrt(inverse[0]) / np.log(inverse[0] * np.expm1(epsilon / 2.0) + 1.0))
+
+    with np.errstate(all="ignore"):
+        return float(max(min(1.0 / minimize(noise, [0.5], tol=1e-2).x[0], 1.0), SMALLEST_RATE))
 
 
 def sieve_epsilon(epsilon: float, rate: float) -> float:
@@ -204,41 +376,123 @@ def _examination_bound(epsilon: float, distance: float, sensitivity: float) -> f
     return 0.5 * math.exp(-epsilon * distance / (2.0 * sensitivity))
 
 
+class SieveAndExamine:
+    """Algorithm 1, round after round: what passes a noisy threshold on a sub-sample is examined on all rows.
+
+    Parameters
+    ----------
+    thresholds
+        The sieve's, T − t, and the examination's, T.
+    epsilon, rate, sensitivity
+        ε of a round, m/n, and Δ on all rows.
+    rng
+        Draws the noise.
+    growth
+        Factors of the sieve's noise: of each round's threshold but the first, and of everything else. Algorithm 1 has
+        none; algorithm 2 has √(n/m) in lines 5 and 11, and none in line 15.
+    """
+
+    def __init__(
+        self,
+        thresholds: tuple[float, float],
+        epsilon: float,
+        rate: float,
+        sensitivity: float,
+        rng: np.random.Generator,
+        growth: tuple[float, float] = (1.0, 1.0),
+    ) -> None:
+        scale = 2.0 * sensitivity / sieve_epsilon(epsilon, rate)
+        self.refreshed_scale, self.threshold_scale = growth[0] * scale, growth[1] * scale
+        self.question_scale, self.examination_scale = 2.0 * growth[1] * scale, 2.0 * sensitivity / epsilon
+        self.hits = 0
+        self._sieve, self._whole = thresholds
+        self._rng = rng
+        self._noisy = self._sieve + rng.laplace(0.0, self.threshold_scale)
+
+    def passes(self, on_sample: float, on_all: Callable[[], float]) -> bool:
+        """Say whether a question passes both; whoever passes the sieve ends the round."""
+        if on_sample + self._rng.laplace(0.0, self.question_scale) < self._noisy:
+            return False
+        self.hits += 1
+        self._noisy = self._sieve + self._rng.laplace(0.0, self.refreshed_scale)
+        return on_all() + self._rng.laplace(0.0, self.examination_scale) >= self._whole
+
+
+def sieve_and_examine(
+    on_sample: Iterable[float],
+    on_all: Callable[[int], float],
+    threshold: float,
+    tweak: float,
+    rate: float,
+    epsilon: float,
+    sensitivity: float,
+    rng: np.random.Generator,
+) -> int | None:
+    """Run algorithm 1 once: the place of the first question that passes the sieve, if it passes the examination too.
+
+    Parameters
+    ----------
+    on_sample, on_all
+        Questions on the sub-sample, one after the other, and on all rows, by place.
+    threshold, tweak, rate, epsilon, sensitivity
+        T, t, m/n, ε and Δ.
+    rng
+        Draws the noise.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> sieve_and_examine([0.1, 0.9, 0.2], [0.1, 0.8, 0.3].__getitem__, 0.5, 0.1, 0.25, 1e6, 1.0, rng)
+    1
+    """
+    rounds = SieveAndExamine((threshold - tweak, threshold), epsilon, rate, sensitivity, rng)
+    for place, value in enumerate(on_sample):
+        passed = rounds.passes(value, partial(on_all, place))
+        if rounds.hits:
+            return place if passed else None
+    return None
+
+
 def publish_priv_pc(
-    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: PrivPcPublished, progress: Progress
+    access: PublishedAccess,
+    budget: Budget,
+    knowledge: Knowledge,
+    settings: PrivPcPublished,
+    progress: Progress,
+    reading: Calibration,
 ) -> Asked:
-    """Run the published program."""
+    """Run algorithm 2, or the program."""
+    as_printed, score = reading is Calibration.PAPER, SCORES[reading]
     columns = tuple(access.schema.columns)
-    epsilon = settings.round_epsilon or float(budget.epsilon) / (2.0 * len(columns))
-    rate = settings.rate or optimal_rate(epsilon)
+    epsilon = settings.round_epsilon or near_total(budget, columns)
+    rate = settings.rate or (optimal_rate(epsilon) if as_printed else program_rate(epsilon))
     size = max(1, int(rate * access.n_rows))
-    inner = sieve_epsilon(epsilon, rate)
-    sensitivity = published_p_value_sensitivity(access.n_rows)
-    scale = 2.0 * sensitivity / (math.sqrt(rate) * inner)
-    rng = access.rng
+    growth = math.sqrt(1.0 / rate)
     whole = PublishedTests(access)
-    part = threshold = None
-    hits = 0
+    rounds = SieveAndExamine(
+        (score.bar(settings.threshold - settings.tweak), score.bar(settings.threshold)),
+        epsilon,
+        rate,
+        score.sensitivity(access.n_rows),
+        access.rng,
+        (1.0 if as_printed else growth, growth),  # algorithm 2, line 15; src/pc.py, sigma1
+    )
+    part, of_round = whole, -1
 
     def is_independent(question: Question) -> bool:
-        nonlocal part, threshold, hits
-        if part is None or threshold is None:
-            part = whole if size >= access.n_rows else PublishedTests(access.subsample(size))
-            threshold = settings.threshold - settings.tweak + rng.laplace(0.0, scale)
-        if part.kendall(question) + rng.laplace(0.0, 2.0 * scale) < threshold:
-            return False
-        hits += 1
-        part = threshold = None
-        return whole.kendall(question) + rng.laplace(0.0, 2.0 * sensitivity / epsilon) >= settings.threshold
+        nonlocal part, of_round
+        if size < access.n_rows and of_round < rounds.hits:
+            part, of_round = PublishedTests(access.subsample(size)), rounds.hits
+        return rounds.passes(score.of(part, question), lambda: score.of(whole, question))
 
     sweep = prune(
         columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge, progress=progress
     )
-    reported = (2.0 * advanced_composition(epsilon / 2.0, hits, settings.delta), 2.0 * settings.delta)
-    return describe_published(access.schema, sweep, knowledge, reported, sweep.questions + hits)
-
-
-SAMPLED_GAUSSIAN_FLAW = "one record moves the p-value by far more than the stated sensitivity"
+    if as_printed:  # line 18, by theorem 1: every round is ε-private
+        total = advanced_composition(epsilon, rounds.hits, settings.delta)
+    else:  # src/pc.py: sieves and examinations apart, each with half of ε and of δ
+        total = 2.0 * advanced_composition(epsilon / 2.0, rounds.hits, settings.delta / 2.0)
+    return describe_published(access.schema, sweep, knowledge, (total, settings.delta), sweep.questions + rounds.hits)
 
 
 class SampledGaussianPublished(msgspec.Struct, frozen=True, kw_only=True):
@@ -277,11 +531,13 @@ def publish_sampled_gaussian_pc(
     order = best_order(target, rate, questions)
     ratio = smallest_ratio(target, rate, questions, order)
     size = max(1, int(rate * access.n_rows))
-    deviation = math.sqrt(ratio) * published_p_value_sensitivity(size)
+    score = SCORES[Calibration.PAPER]
+    deviation = math.sqrt(ratio) * score.sensitivity(size)
+    threshold = score.bar(settings.threshold)
 
     def is_independent(question: Question) -> bool:
-        p_value = PublishedTests(access.subsample(size)).kendall(question)
-        return p_value + access.rng.normal(0.0, deviation) >= settings.threshold
+        value = score.of(PublishedTests(access.subsample(size)), question)
+        return value + access.rng.normal(0.0, deviation) >= threshold
 
     sweep = prune(
         columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge, progress=progress
@@ -341,16 +597,21 @@ def published_median_noise(
     return published_scale(values, lower, upper, epsilon, delta, law) * float(drawn)
 
 
-ONLY_THE_PROGRAM = "only the constants of the authors' program are declared so far"
 PUBLICATIONS = {
     "svt-pc": Publication(
-        {Calibration.PROGRAM: Reading(SvtPcPublished, publish_svt_pc, SVT_PC_FLAW)}, ONLY_THE_PROGRAM
+        {
+            Calibration.PAPER: Reading(SvtPcPaper, publish_algorithm_5, ALGORITHM_5_FLAW),
+            Calibration.PROGRAM: Reading(SvtPcProgram, publish_svt_pc, SVT_PC_FLAW),
+        }
     ),
     "priv-pc": Publication(
-        {Calibration.PROGRAM: Reading(PrivPcPublished, publish_priv_pc, PRIV_PC_FLAW)}, ONLY_THE_PROGRAM
+        {
+            reading: Reading(PrivPcPublished, partial(publish_priv_pc, reading=reading), flaw)
+            for reading, flaw in ((Calibration.PAPER, ALGORITHM_2_FLAW), (Calibration.PROGRAM, PRIV_PC_FLAW))
+        }
     ),
     "sampled-gaussian-pc": Publication(
-        {Calibration.PAPER: Reading(SampledGaussianPublished, publish_sampled_gaussian_pc, SAMPLED_GAUSSIAN_FLAW)},
+        {Calibration.PAPER: Reading(SampledGaussianPublished, publish_sampled_gaussian_pc, ALGORITHM_5_FLAW)},
         "the authors' program does not hold this baseline",
     ),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import combinations, pairwise
 
@@ -18,7 +18,15 @@ from dagveil.data.column import Numeric
 from dagveil.data.moments import MomentPlan
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Part, Positive
-from dagveil.papers.common import PublishedTests, describe_published, g_p_value, g_test, sum_logarithms
+from dagveil.papers.common import (
+    PublishedTests,
+    advanced_composition,
+    describe_published,
+    g_p_value,
+    g_test,
+    near_total,
+    sum_logarithms,
+)
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
@@ -155,57 +163,163 @@ EM_PC_FLAW = (
 )
 
 
-class EmPcPublished(msgspec.Struct, frozen=True, kw_only=True):
-    """Constants of the published program.
+class EmPcPaper(msgspec.Struct, frozen=True, kw_only=True):
+    """Constants of the text.
 
     Parameters
     ----------
     level
-        Of the G test.
+        Of the G test; τ of section VI.
     node_epsilon
-        ε₁ + ε₂ of each node and order. None takes ε/15, as the publication does.
+        ε₁ + ε₂ of each node and order. None takes ε/15, section VI.A.
     number_share
         Share of it for the number of neighbours to drop, which is ε₂; the rest, ε₁, is for which.
     node_limit
         Nodes that may be treated before the budget is spent. None takes 15 if node_epsilon is None, else no limit.
-    whole_domain
-        Whether the number to drop may be all neighbours; the published program leaves that one out.
+    removes_below
+        Whether pairs with a p-value below the level go, as algorithms 1 and 3 and equation 5 print. The text's own
+        figures, and section V, need the reverse, which is the default.
+    """
+
+    level: Level = 0.01
+    node_epsilon: Positive | None = None
+    number_share: Part = 0.5
+    node_limit: Count | None = None
+    removes_below: bool = False
+
+
+class EmPcProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """Constants of Priv-PC's program, which holds EM-PC as a baseline; its own authors released none.
+
+    Parameters
+    ----------
+    level
+        Of the G test (src/eval.py, ALPHA).
+    node_epsilon
+        Of each node and order, half for the number. None takes a value whose reported total is near the run's epsilon.
+    delta
+        Of the reported total (src/eval.py).
     """
 
     level: Level = 0.10
     node_epsilon: Positive | None = None
-    number_share: Part = 0.5
-    node_limit: Count | None = None
-    whole_domain: bool = False
+    delta: Level = 1e-3
+
+
+def most_tests(n_columns: int, largest_order: int) -> int:
+    """Return 2·C(p, 2)·ΣC(p − 1, order), the text's bound on PC's tests (section III.A).
+
+    Its printed "maximal value" of this, p²(p − 1)^(l−1)/(l − 1)!, is smaller than it, and no bound.
+
+    Examples
+    --------
+    >>> most_tests(5, 1), 5**2 * 4**0
+    (100, 25)
+    """
+    sets = sum(math.comb(n_columns - 1, order) for order in range(largest_order + 1))
+    return n_columns * (n_columns - 1) * sets
+
+
+def most_rounds(n_columns: int, largest_order: int) -> int:
+    """Return (l + 1)·p, the nodes that PrivPC treats at most; section IV.C prints l·p, which leaves out order 0."""
+    return (largest_order + 1) * n_columns
 
 
 def publish_em_pc(
-    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: EmPcPublished, progress: Progress
+    access: PublishedAccess,
+    budget: Budget,
+    knowledge: Knowledge,
+    settings: EmPcPaper,
+    progress: Progress,
 ) -> Asked:
-    """Run the published program."""
+    """Run algorithm 2 of the text."""
+    epsilon = settings.node_epsilon or float(budget.epsilon) / 15.0
+    limit = settings.node_limit or (15 if settings.node_epsilon is None else None)
+    split = (epsilon * settings.number_share, epsilon * (1.0 - settings.number_share))
+    sweep, treated = _treat_nodes(access, knowledge, settings.level, split, limit, _Text(settings.removes_below))
+    return describe_published(access.schema, sweep, knowledge, (treated * epsilon, 0.0))
+
+
+def publish_em_pc_program(
+    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: EmPcProgram, progress: Progress
+) -> Asked:
+    """Run EM-PC as Priv-PC's program has it (src/pc.py, estimate_skeleton_EM; src/findJS.py)."""
+    epsilon = settings.node_epsilon or near_total(budget, tuple(access.schema.columns))
+    split = (epsilon / 2.0, epsilon / 2.0)
+    sweep, treated = _treat_nodes(access, knowledge, settings.level, split, None, _Program())
+    total = advanced_composition(epsilon, treated, settings.delta)
+    return describe_published(access.schema, sweep, knowledge, (total, settings.delta))
+
+
+class _Text:
+    """How the text scores nodes and numbers."""
+
+    chosen = -math.inf  # algorithm 3, line 15
+
+    def __init__(self, removes_below: bool) -> None:
+        self._sign = -1 if removes_below else 1
+
+    def merit(self, table: NDArray[np.int64]) -> tuple[float, float]:
+        """Return what is largest for the set that speaks for a pair; p-values of 0 are told apart by G²."""
+        return self._sign * g_p_value(table), -self._sign * g_test(table)[0]
+
+    def node_score(self, distance: int) -> int:
+        """Return q₁ for a distance that is positive if the pair looks independent."""
+        return self._sign * distance
+
+    def number_scores(self, distances: Iterable[int]) -> list[int]:
+        """Return q₂."""
+        return number_scores(sorted(map(self.node_score, distances), reverse=True))
+
+
+class _Program:
+    """How the program does: its distances leave out the record that turns the test, and not all neighbours may go."""
+
+    chosen = -10_000
+
+    def merit(self, table: NDArray[np.int64]) -> tuple[float, float]:
+        return g_p_value(table), 0.0
+
+    def node_score(self, distance: int) -> int:
+        return distance - 1 if distance > 0 else distance + 1
+
+    def number_scores(self, distances: Iterable[int]) -> list[int]:
+        best = sorted(distances, reverse=True)
+        short = [self.node_score(distance) for distance in best]
+        # lowered if the best pair looks independent; in equation 7 if it does not
+        scores = [-short[0] - (best[0] > 0)]
+        for (before, after), (left, right) in zip(pairwise(best), pairwise(short), strict=True):
+            scores.append(min(left, -right) - 1 if before > 0 > after else -right if before > 0 else left)
+        return scores
+
+
+def _treat_nodes(
+    access: PublishedAccess,
+    knowledge: Knowledge,
+    level: float,
+    epsilons: tuple[float, float],
+    limit: int | None,
+    scoring: _Text | _Program,
+) -> tuple[Sweep, int]:
+    """Go through nodes and orders; return what is left, and how many nodes were treated."""
     columns = tuple(access.schema.columns)
     tests = PublishedTests(access)
     graph = Pruning(columns, knowledge)
-    epsilon = settings.node_epsilon or float(budget.epsilon) / 15.0
-    split = (epsilon * settings.number_share, epsilon * (1.0 - settings.number_share))
-    limit = settings.node_limit or (15 if settings.node_epsilon is None else None)
     distances: dict[Question, int] = {}
-    p_values: dict[Question, tuple[float, float]] = {}
+    merits: dict[Question, tuple[float, float]] = {}
     treated, order, questions = 0, 0, []
 
     def merit(question: Question) -> tuple[float, float]:
-        if question not in p_values:
-            table = tests.table(question)
-            # p-values of 0 are told apart by G²
-            p_values[question] = (g_p_value(table), -g_test(table)[0])
-        return p_values[question]
+        if question not in merits:
+            merits[question] = scoring.merit(tests.table(question))
+        return merits[question]
 
     def distance(question: Question) -> int:
         question = (min(question[:2]), max(question[:2]), question[2])
         if question not in distances:
             table = tests.table(question)
             _, freedom = g_test(table)
-            distances[question] = greedy_distance(table, float(chdtri(max(freedom, 1), settings.level)))
+            distances[question] = greedy_distance(table, float(chdtri(max(freedom, 1), level)))
         return distances[question]
 
     unanswered: list[tuple[str, str, int]] = []
@@ -226,10 +340,9 @@ def publish_em_pc(
                 questions[-1] += len(asked)
                 best = max(asked, key=merit)
                 chosen[y] = (x, y, best[2])
-            _drop_neighbours(graph, chosen, distance, split, settings.whole_domain, access.rng)
+            _drop_neighbours(graph, chosen, distance, epsilons, scoring, access.rng)
         order += 1
-    sweep = Sweep(graph.skeleton(), tuple(questions), tuple(unanswered))
-    return describe_published(access.schema, sweep, knowledge, (treated * epsilon, 0.0))
+    return Sweep(graph.skeleton(), tuple(questions), tuple(unanswered)), treated
 
 
 def _drop_neighbours(
@@ -237,37 +350,34 @@ def _drop_neighbours(
     chosen: dict[str, Question],
     distance: Callable[[Question], int],
     epsilons: tuple[float, float],
-    whole_domain: bool,
+    scoring: _Text | _Program,
     rng: np.random.Generator,
 ) -> None:
     """Draw how many neighbours go, with the first epsilon, and which, with the second, as published."""
-    scores = {y: distance(question) for y, question in chosen.items()}
-    best = sorted(scores.values(), reverse=True)
-    number = _draw(number_scores(best, whole_domain), epsilons[0], rng)
+    names = list(chosen)
+    distances = [distance(chosen[y]) for y in names]
+    number = _draw(scoring.number_scores(distances), epsilons[0], rng)
+    scores: list[float] = [scoring.node_score(one) for one in distances]
     for _ in range(number):
-        rest = list(scores)
-        y = rest[_draw([scores[name] for name in rest], epsilons[1] / number, rng)]
-        x, _, given = chosen[y]
-        graph.remove(x, y, given)
-        del scores[y]
+        place = _draw(scores, epsilons[1] / number, rng)
+        if scores[place] != scoring.chosen:
+            graph.remove(*chosen[names[place]])
+            scores[place] = scoring.chosen
 
 
-def number_scores(best: list[int], whole_domain: bool) -> list[int]:
-    """Return q₂, equations 6 to 8 of the publication, for distances in falling order.
+def number_scores(best: list[int]) -> list[int]:
+    """Return q₂, equations 6 to 8 of the text, for distances in falling order.
 
     Examples
     --------
-    >>> number_scores([5, 2, -3], whole_domain=True)
+    >>> number_scores([5, 2, -3])
     [-5, -2, 1, -3]
     """
-    scores = [-best[0] - (best[0] < 0)]
-    scores += [min(left, -right) - (left > 0 > right) for left, right in pairwise(best)]
-    if whole_domain:
-        scores.append(best[-1] - (best[-1] > 0))
-    return scores
+    inner = [min(left, -right) - (left > 0 > right) for left, right in pairwise(best)]
+    return [-best[0] - (best[0] < 0), *inner, best[-1] - (best[-1] > 0)]
 
 
-def _draw(scores: list[int], epsilon: float, rng: np.random.Generator) -> int:
+def _draw(scores: Sequence[float], epsilon: float, rng: np.random.Generator) -> int:
     weights = np.exp(epsilon / 2.0 * (np.array(scores, dtype=np.float64) - max(scores)))
     return int(rng.choice(len(scores), p=weights / weights.sum()))
 
@@ -278,7 +388,7 @@ LAP_MECH_FLAW = (
 
 
 class JointTests:
-    """G tests of any axes of one table, each marginal table cut at 0 before its test.
+    """G tests of any axes of one table.
 
     G² is made of sums of n ln n over a table and its margins. Those of a set of axes serve every pair in it.
 
@@ -286,6 +396,8 @@ class JointTests:
     ----------
     joint
         Counts by all columns, noise included.
+    cut
+        Whether each marginal table is cut at 0 before its margins are taken; n ln n of a negative n is 0 either way.
 
     Examples
     --------
@@ -293,8 +405,9 @@ class JointTests:
     0.0448
     """
 
-    def __init__(self, joint: NDArray[np.float64]) -> None:
+    def __init__(self, joint: NDArray[np.float64], *, cut: bool = True) -> None:
         self._joint = joint
+        self._cut = cut
         self._known: dict[frozenset[int], dict[frozenset[int], float]] = {}
 
     def p_value(self, x: int, y: int, given: Sequence[int]) -> float:
@@ -312,7 +425,8 @@ class JointTests:
     def _summarise(self, axes: Sequence[int]) -> dict[frozenset[int], float]:
         """Return the sum of n ln n of a marginal table, and without any one or two of its axes."""
         others = tuple(axis for axis in range(self._joint.ndim) if axis not in axes)
-        table = np.maximum(self._joint.sum(axis=others), 0.0)
+        table = self._joint.sum(axis=others)
+        table = np.maximum(table, 0.0) if self._cut else table
         sums = {frozenset[int](): sum_logarithms(table)}
         for first, axis in enumerate(axes):
             margin = table.sum(axis=first)
@@ -331,10 +445,14 @@ class LapMechPublished(msgspec.Struct, frozen=True, kw_only=True):
         Of the G test.
     largest_order
         Size of the largest conditioning set; None goes on while there are neighbours.
+    cut_at_zero
+        Whether the table of each test is cut at 0 before its margins are taken. The publication does not say what it
+        does with negative counts, of which G² has no logarithm.
     """
 
     level: Level = 0.01
     largest_order: Order | None = None
+    cut_at_zero: bool = True
 
 
 def publish_lap_mech(
@@ -345,7 +463,7 @@ def publish_lap_mech(
     joint = access.exact_joint().astype(np.float64)
     joint += access.rng.laplace(0.0, 1.0 / float(budget.epsilon), joint.shape)
     place = {name: axis for axis, name in enumerate(columns)}
-    tests = JointTests(joint)
+    tests = JointTests(joint, cut=settings.cut_at_zero)
 
     def is_independent(question: Question) -> bool:
         x, y, given = question
@@ -392,11 +510,20 @@ def publish_priv_pc_star(
     """Run the published method on standardised columns."""
     columns = tuple(access.schema.columns)
     n = access.n_rows
-    covariance = _correlations(access)
+    covariance = exact_correlations(access)
     noise = access.rng.laplace(
         0.0, published_covariance_sensitivity(len(columns), n) / float(budget.epsilon), covariance.shape
     )
     covariance += np.tril(noise) + np.tril(noise, -1).T
+    largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
+    sweep = prune(columns, fisher_z_test(covariance, columns, n, settings.level), largest, knowledge, progress=progress)
+    return describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
+
+
+def fisher_z_test(
+    covariance: NDArray[np.float64], columns: Sequence[str], n_rows: int, level: float
+) -> Callable[[Question], bool]:
+    """Return what decides a question by Fisher's z of the partial correlation, section V."""
     place = {name: i for i, name in enumerate(columns)}
 
     def is_independent(question: Question) -> bool:
@@ -407,14 +534,12 @@ def publish_priv_pc_star(
         # noise can leave a matrix that is no covariance: its partial correlation then means nothing, as published
         partial = -inverse[0, 1] / math.sqrt(scale) if scale > 0.0 else 0.0
         partial = min(max(partial, -0.999999), 0.999999)
-        return math.sqrt(max(n - len(given) - 3, 1)) * abs(math.atanh(partial)) <= normal_quantile(settings.level)
+        return math.sqrt(max(n_rows - len(given) - 3, 1)) * abs(math.atanh(partial)) <= normal_quantile(level)
 
-    largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
-    sweep = prune(columns, is_independent, largest, knowledge, progress=progress)
-    return describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
+    return is_independent
 
 
-def _correlations(access: PublishedAccess) -> NDArray[np.float64]:
+def exact_correlations(access: PublishedAccess) -> NDArray[np.float64]:
     """Return the exact correlation matrix; rows are not clipped beyond their declared bounds."""
     columns = {name: column for name, column in access.schema.columns.items() if isinstance(column, Numeric)}
     centers = tuple((column.bounds[0] + column.bounds[1]) / 2.0 for column in columns.values())
@@ -432,8 +557,10 @@ def _correlations(access: PublishedAccess) -> NDArray[np.float64]:
 NO_PROGRAM = "its authors released no program"
 PUBLICATIONS = {
     "em-pc": Publication(
-        {Calibration.PROGRAM: Reading(EmPcPublished, publish_em_pc, EM_PC_FLAW)},
-        "only the constants of Priv-PC's program, which holds it as a baseline, are declared so far",
+        {
+            Calibration.PAPER: Reading(EmPcPaper, publish_em_pc, EM_PC_FLAW),
+            Calibration.PROGRAM: Reading(EmPcProgram, publish_em_pc_program, EM_PC_FLAW),
+        }
     ),
     "lap-mech": Publication(
         {Calibration.PAPER: Reading(LapMechPublished, publish_lap_mech, LAP_MECH_FLAW)}, NO_PROGRAM

@@ -21,11 +21,12 @@ PLUGIN = "what a plug-in promises is its author's word"
 
 
 class Calibration(enum.Enum):
-    """Whether the noise has a proof, or follows a publication: its printed text, or its authors' released program."""
+    """Whether the noise has a proof, or follows a publication: its text, or its authors' program; or there is none."""
 
     SOUND = "sound"
     PAPER = "paper"
     PROGRAM = "program"
+    NONE = "none"
 
     @property
     def words(self) -> str:
@@ -37,6 +38,7 @@ _FOLLOWS = {
     Calibration.SOUND: "a proof of its guarantee",
     Calibration.PAPER: "the printed text of the publication",
     Calibration.PROGRAM: "the program that the publication's authors released",
+    Calibration.NONE: "the exact rows, without noise",
 }
 
 

@@ -1,0 +1,41 @@
+"""The method `pc`: PC with exact tests, and no privacy at all (Spirtes, Glymour and Scheines 2000)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dagveil.data.schema import Schema
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.asking import check_countable
+from dagveil.methods.measure import is_numeric
+from dagveil.methods.method import Method
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.filter import Filter, PureFilter
+
+
+class NoSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """There is no sound calibration; the settings are those of `--calibration none`."""
+
+
+def check(schema: Schema, knowledge: Knowledge) -> None:
+    """Refuse tables that mix numbers without bins with levels."""
+    knowledge.check(schema.columns)
+    if not is_numeric(schema):
+        check_countable(schema)
+
+
+def accounting(budget: Budget, schema: Schema, settings: NoSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
+    """Nothing is accounted for."""
+    return PureFilter(budget)
+
+
+METHOD = Method(
+    name="pc",
+    title="PC with exact tests, for public data: no privacy",
+    paper="Spirtes, Glymour and Scheines, Causation, prediction, and search, 2000",
+    data="levels only, or numbers only",
+    cost="no guarantee at any cost",
+    settings=NoSettings,
+    accounting=accounting,
+    check=check,
+)

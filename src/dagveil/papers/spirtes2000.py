@@ -1,0 +1,111 @@
+"""Spirtes, Glymour and Scheines 2000: PC with exact tests, the yardstick of every paper here. It has no privacy."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc
+
+from dagveil.curator import Question
+from dagveil.data.column import Numeric
+from dagveil.errors import MethodError
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.asking import Asked, Level, Order, tell_sweep
+from dagveil.papers.common import g_p_value
+from dagveil.papers.publication import Publication, PublishedAccess, Reading
+from dagveil.papers.xu2017 import exact_correlations, fisher_z_test
+from dagveil.papers.zhang2023 import RcitSettings, exact_rcit
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.receipt import Calibration
+from dagveil.progress import Progress
+from dagveil.search.constraint.pc import prune
+
+
+class ExactTest(enum.Enum):
+    """Tests of conditional independence, without noise."""
+
+    G = "g"
+    CHI_SQUARE = "chi-square"
+    FISHER_Z = "fisher-z"
+    RCIT = "rcit"
+
+
+class PcSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of PC without noise.
+
+    Parameters
+    ----------
+    test
+        g or chi-square for columns with levels, fisher-z or rcit for numbers. None takes the first that fits.
+    level
+        Of the test.
+    largest_order
+        Size of the largest conditioning set; None goes on while there are neighbours.
+    """
+
+    test: ExactTest | None = None
+    level: Level = 0.01
+    largest_order: Order | None = None
+
+
+def chi_square_p_value(tables: NDArray[np.int64]) -> float:
+    """Return the p-value of Pearson's χ², summed over strata, with the degrees of freedom of the G test.
+
+    Examples
+    --------
+    >>> round(chi_square_p_value(np.array([[[30, 20], [20, 30]]])), 4)
+    0.0455
+    """
+    observed = tables.astype(np.float64)
+    rows = np.maximum(observed.sum(axis=(1, 2)), 1.0)[:, None, None]
+    expected = observed.sum(axis=2, keepdims=True) * observed.sum(axis=1, keepdims=True) / rows
+    statistic = float(((observed - expected) ** 2 / np.where(expected > 0.0, expected, 1.0)).sum())
+    strata, x_levels, y_levels = tables.shape
+    freedom = strata * (x_levels - 1) * (y_levels - 1)
+    return float(chdtrc(freedom, statistic)) if freedom else 1.0
+
+
+def run_pc(
+    access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: PcSettings, progress: Progress
+) -> Asked:
+    """Run PC on the rows themselves."""
+    columns = tuple(access.schema.columns)
+    numbers = all(isinstance(column, Numeric) and column.bins is None for column in access.schema.columns.values())
+    test = settings.test or (ExactTest.FISHER_Z if numbers else ExactTest.G)
+    if numbers is not (test in (ExactTest.FISHER_Z, ExactTest.RCIT)):
+        fitting = "fisher-z or rcit" if numbers else "g or chi-square"
+        raise MethodError(f"the test {test.value!r} does not take these columns; set test={fitting}")
+    largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
+    sweep = prune(columns, _decide(access, test, settings.level), largest, knowledge, progress=progress)
+    graph, findings = tell_sweep(columns, sweep, knowledge)
+    told = f"Exact {test.value} tests at {settings.level:g}: the rows were read without noise."
+    return Asked(graph, (), (*findings, told), sweep.questions)
+
+
+def _decide(access: PublishedAccess, test: ExactTest, level: float) -> Callable[[Question], bool]:
+    columns = tuple(access.schema.columns)
+    if test is ExactTest.FISHER_Z:
+        return fisher_z_test(exact_correlations(access), columns, access.n_rows, level)
+    if test is ExactTest.RCIT:
+        rows = dict(zip(columns, access.exact_rows(columns).T, strict=True))
+
+        def is_independent(question: Question) -> bool:
+            x, y, given = question
+            others = np.stack([rows[name] for name in given], axis=1) if given else None
+            return exact_rcit(rows[x], rows[y], others, RcitSettings(), access.rng).p_value > level
+
+        return is_independent
+    p_value = g_p_value if test is ExactTest.G else chi_square_p_value
+    return lambda question: p_value(access.exact_counts(*question)) > level
+
+
+PUBLICATIONS = {
+    "pc": Publication(
+        {Calibration.NONE: Reading(PcSettings, run_pc, "it adds no noise: it is for data that anyone may see")},
+        "it adds no noise",
+    )
+}
