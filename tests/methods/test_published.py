@@ -26,6 +26,7 @@ from dagveil.papers.common import (
     g_test,
     largest_published_order,
     published_p_values,
+    published_scores,
 )
 from dagveil.papers.publication import PAPERS, PublishedAccess, readings_of, require_reading
 from dagveil.privacy.budget import Budget
@@ -283,3 +284,27 @@ class TestAccess:
         assert runs[0].graph == runs[1].graph
         assert runs[0].questions == runs[1].questions
         assert runs[0].reported == runs[1].reported
+
+
+def test_the_program_drops_blocks_whose_variance_it_takes_for_negative() -> None:
+    """Ninety of a hundred rows tied: the right variance is above 0, that of src/Kendalltaua.py below."""
+    heavy, plain = np.array([[90, 5], [5, 0]]), np.array([[40, 10], [10, 40]])
+    x, y = heavy.sum(axis=1), heavy.sum(axis=0)
+
+    def variance(share: float) -> float:
+        """Return the textbook variance of C − D, with a share of its middle term."""
+        n = 100
+        pairs, triples, odd = ([sum(f(c) for c in counts) for counts in (x, y)] for f in TIES)
+        middle = 2 * (pairs[0] / 2) * (pairs[1] / 2) / (n * (n - 1))
+        last = triples[0] * triples[1] / (9 * n * (n - 1) * (n - 2))
+        return (n * (n - 1) * (2 * n + 5) - sum(odd)) / 18 + share * middle + last
+
+    assert variance(1.0) > 0 > variance(0.25)
+    both = np.stack([heavy, plain])
+    assert float(published_p_values(both)) == float(published_p_values(np.stack([plain, 0 * plain])))
+    # without a conditioning set the program does not look at the variance
+    assert 0 < float(published_p_values(heavy[None])) < 0.5
+    assert float(published_scores(both, as_printed=True)) != pytest.approx(float(published_scores(both)))
+
+
+TIES = (lambda c: c * (c - 1), lambda c: c * (c - 1) * (c - 2), lambda c: c * (c - 1) * (2 * c + 5))

@@ -30,8 +30,8 @@ this form with small blocks, because the published divisor depends on the rows."
 def published_scores(tables: Tables, *, as_printed: bool = False) -> NDArray[np.float64]:
     """Return the published |z| = |Σ wτ|/√Σw for each table: exact, and without a bounded sensitivity.
 
-    Blocks with at most two rows, or in which x or y is constant, are left out of both sums, as the program does;
-    definition 6 of Priv-PC keeps all. Without a block left, 0.
+    Blocks with at most two rows, in which x or y is constant, or whose variance the program takes for negative, are
+    left out of both sums, as the program does; definition 6 of Priv-PC keeps all. Without a block left, 0.
     """
     top, weight = _published_sums(tables, as_printed=as_printed)
     # a kept block weighs at least 1, so the floor touches only tables without one
@@ -59,11 +59,34 @@ def _published_sums(tables: Tables, *, as_printed: bool = False) -> tuple[NDArra
     tables = np.asarray(tables, dtype=np.int64)
     x_counts, y_counts = tables.sum(axis=-1), tables.sum(axis=-2)
     rows = x_counts.sum(axis=-1)
+    concordance = count_concordance(tables)
     kept = (rows > 2) & (x_counts.max(axis=-1) < rows) & (y_counts.max(axis=-1) < rows)
+    if tables.shape[-3] > 1:
+        variance = _program_variance(x_counts, y_counts)
+        kept &= (variance > 0.0) | ((variance == 0.0) & (concordance != 0))
     slope = 9.0 / (2.0 * rows + 5.0) * (kept | as_printed)
-    top = (slope * count_concordance(tables)).sum(axis=-1)
+    top = (slope * concordance).sum(axis=-1)
     weight = (0.5 * slope * rows * (rows - 1.0)).sum(axis=-1)
     return top, weight
+
+
+def _program_variance(x_counts: NDArray[np.int64], y_counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the variance of C − D with ties as the program has it (src/Kendalltaua.py).
+
+    Its middle term is a quarter of the right one, so the variance can be negative, and the program drops such blocks.
+    """
+
+    def sums(counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], ...]:
+        c = counts.astype(np.float64)
+        pairs = c * (c - 1.0)
+        return (pairs / 2.0).sum(axis=-1), (pairs * (c - 2.0)).sum(axis=-1), (pairs * (2.0 * c + 5.0)).sum(axis=-1)
+
+    n = x_counts.sum(axis=-1).astype(np.float64)
+    (x_ties, x_triples, x_sum), (y_ties, y_triples, y_sum) = sums(x_counts), sums(y_counts)
+    pairs = np.maximum(n * (n - 1.0), 1.0)
+    whole = (pairs * (2.0 * n + 5.0) - x_sum - y_sum) / 18.0
+    last = x_triples * y_triples / (9.0 * pairs * np.maximum(n - 2.0, 1.0))
+    return np.asarray(whole + x_ties * y_ties / (2.0 * pairs) + last)
 
 
 def published_p_value_sensitivity(n_rows: int) -> float:
