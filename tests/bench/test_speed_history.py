@@ -10,7 +10,7 @@ from scipy import stats
 from dagveil.errors import DataError
 from dagveil_bench import speed
 from dagveil_bench.commands.group import bench, command_line
-from dagveil_bench.speed import Timing, p_value
+from dagveil_bench.speed import Timing, methods_speed_page, p_value
 from dagveil_bench.speed_history import (
     SpeedEntry,
     append_entry,
@@ -144,3 +144,8 @@ def test_a_command_is_told_with_its_threads(monkeypatch):
     assert command_line() == 'dagveil bench wide --levels "" --method "a b"'
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert command_line() == 'OMP_NUM_THREADS=1 dagveil bench wide --levels "" --method "a b"'
+
+
+def test_ratios_of_speed() -> None:
+    timings = [Timing("asia", "causal-learn PC, χ²", 1.0), Timing("asia", "dagveil svt-pc, sound", 0.25)]
+    assert "| dagveil svt-pc, sound | 0.250 | 4.0 × |" in methods_speed_page(timings, "command")

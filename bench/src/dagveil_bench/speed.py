@@ -48,13 +48,6 @@ EXACT_PC = "exact PC of dagveil, χ², not private"  # our own PC on exact count
 LONG = 5.0  # a try that takes more seconds than this is not repeated in the same turn
 ROUNDS = 3  # programs take so many turns, so that a slow spell of the machine meets all of them
 LARGEST_ORDER = 3  # its largest conditioning set
-# CPU seconds of the authors' programs for one run at a very large epsilon, on another machine
-AUTHORS_SECONDS: Mapping[str, Mapping[str, float]] = {
-    "svt-pc": {"cancer": 3.9, "earthquake": 4.4, "survey": 4.1, "asia": 7.9},
-    "priv-pc": {"cancer": 2.8, "earthquake": 1.7, "survey": 0.7, "asia": 2.6},
-    "curate": {"cancer": 2.2, "earthquake": 4.6, "survey": 4.1, "asia": 7.2},
-    "em-pc": {"cancer": 16.9, "earthquake": 15.8, "survey": 81.7},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +246,7 @@ def time_best(run: Callable[[], object], tries: int, clock: Callable[[], float] 
 
 
 def methods_speed_page(timings: Sequence[Timing], command: str) -> str:
-    """Write the page that times every method beside a non-private peer and the authors' programs."""
+    """Write the page that times every method beside a non-private peer."""
     cases = list(dict.fromkeys(timing.case for timing in timings))
     seconds = {(timing.case, timing.program): timing.seconds for timing in timings}
     peer = timings[0].program
@@ -264,18 +257,15 @@ def methods_speed_page(timings: Sequence[Timing], command: str) -> str:
         for case in cases:
             spent = seconds[case, program]
             cells += [f"{spent:.3f}", f"{seconds[case, peer] / spent:.1f} ×"]
-        method = program.removeprefix("dagveil ").partition(",")[0]
-        theirs = AUTHORS_SECONDS.get(method, {}).get("asia")
-        lines.append((program, *cells, "" if theirs is None else f"{theirs:g} s"))
+        lines.append((program, *cells))
     return "\n\n".join(
         [
             "# Speed of every method",
             "Whole runs on the same rows in one process, the best of several tries, OpenDP's noise: counting, asking, "
             "noise, search and arrows, beside causal-learn's non-private PC with the χ² test. Seconds depend on the "
-            "machine and its other work, ratios much less. The last column has CPU seconds of the authors' programs "
-            "for one run at a very large ε, on another machine. Written by",
+            "machine and its other work, ratios much less. Written by",
             f"    {command}",
-            write_table(("program", *heads, "authors' program on Asia"), lines),
+            write_table(("program", *heads), lines),
         ]
     )
 
