@@ -1,6 +1,7 @@
-"""Run the authors' programs of CURATE and NOLEAKS beside ours, on the same rows, and print both.
+"""Run the authors' programs of CURATE, NOLEAKS and Priv-PC beside ours, on the same rows, and print both.
 
     python bench/scripts/compare_authors.py --curate PATH/TO/cgdCURATE --noleaks PATH/TO/NoLeaks-artifact
+    python bench/scripts/compare_authors.py --priv-pc PATH/TO/Priv-PC --networks cancer asia
 
 The paths are copies that the reader has: nothing is fetched, and nothing of them is kept here. Their programs run in
 this process, from their own files; only names of networks, budgets and files are given to them, modules that they
@@ -18,9 +19,14 @@ import os
 import re
 import sys
 import tempfile
+import time
 import types
+import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +38,7 @@ from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.papers.bhattacharjee2024 import CONDUCTS, solve_opt
+from dagveil.papers.common import PublishedTests, g_p_value, largest_published_order
 from dagveil.papers.ma2022 import NoleaksProgram, gaussian_deviation, noleaks_weights, published_gradient_sensitivity
 from dagveil.papers.publication import PublishedAccess, read_settings, require_reading
 from dagveil.privacy.budget import Budget
@@ -41,6 +48,8 @@ from dagveil.progress import silent
 NETWORKS = ("cancer", "earthquake", "survey", "asia", "sachs")
 BUDGETS = (0.1, 1.0, 10.0)
 ROWS, SEED = 100_000, 1
+PRIV_PC_BUDGETS, PRIV_PC_SEED = (0.1, 1.0), 20261118
+HAS_GSQ = find_spec("gsq") is not None
 UNUSED = ("matplotlib", "matplotlib.pyplot", "igraph", "networkx.drawing", "notears.linear")
 
 
@@ -64,10 +73,10 @@ def skeleton_f1(pairs: set[frozenset[str]], truth: Dag) -> float:
     return 2.0 * len(pairs & wanted) / max(1, len(pairs) + len(wanted))
 
 
-def sample(network: str) -> tuple[dict[str, list[str]], MemoryTable, Dag]:
+def sample(network: str, seed: int = SEED) -> tuple[dict[str, list[str]], MemoryTable, Dag]:
     """Return rows as text, the same rows as a table, and the true graph."""
     model = load_network(network)
-    codes = sample_codes(model, ROWS, np.random.default_rng(SEED))
+    codes = sample_codes(model, ROWS, np.random.default_rng(seed))
     schema = network_schema(model, ROWS)
     texts = {name: list(np.array(schema.columns[name].labels)[values]) for name, values in codes.items()}
     return texts, MemoryTable.from_codes(codes, schema), model.dag()
@@ -209,11 +218,104 @@ def compare_noleaks(copy: Path, runs: int, networks: list[str]) -> None:
                 print(f"| {network} | {epsilon or 'no noise'} | {noise} | {asked_of} | {means} |", flush=True)
 
 
+class RecordingNoise:
+    """A generator that remembers the scales of the noise that it drew."""
+
+    def __init__(self, rng: Any) -> None:
+        self._rng = rng
+        self.scales: set[float] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        drawn = getattr(self._rng, name)
+        if name not in ("laplace", "normal"):
+            return drawn
+
+        def record(center: float, scale: float, *size: Any) -> Any:
+            self.scales.add(float(f"{scale:.6g}"))
+            return drawn(center, scale, *size)
+
+        return record
+
+
+def load_priv_pc(table: MemoryTable, texts: dict[str, list[str]]) -> tuple[Any, dict[str, Callable[..., Any]]]:
+    """Import their modules, and bind the rows as they code them: levels by their names.
+
+    Their G tests come from the package gsq; unless it is installed, our G test stands in, and is faster.
+    """
+    names = tuple(texts)
+    tests = PublishedTests(PublishedAccess(table, np.random.default_rng(0)))
+
+    def g_test(rows: Any, i: int, j: int, given: set[int], **_: Any) -> float:
+        return g_p_value(tests.table((names[i], names[j], tuple(names[k] for k in sorted(given)))))
+
+    if not HAS_GSQ:
+        stand_in = {"gsq": {}, "gsq.ci_tests": {"ci_test_bin": g_test, "ci_test_dis": g_test}}
+        stand_in["gsq.gsq_testdata"] = {"bin_data": None, "dis_data": None}
+        for module, content in stand_in.items():
+            sys.modules[module] = types.ModuleType(module)
+            sys.modules[module].__dict__.update(content)
+    for module in ("indep_test", "findJS", "pc"):
+        sys.modules.pop(module, None)
+    theirs, functions = import_module("pc"), import_module("indep_test")
+    rows = np.column_stack([np.unique(texts[name], return_inverse=True)[1] for name in names])
+    common = {"data_matrix": rows, "alpha": 0.10, "delta": 1e-3}
+    kendall = {"indep_test_func": functions.discondKendall, "max_reach": largest_published_order(ROWS, len(names))}
+    g = {"indep_test_func": functions.wrapped_ci_test_dis, "task": "dis"}
+    return theirs, {
+        "svt-pc": partial(theirs.estimate_skeleton_SVT, **common, **kendall),
+        "priv-pc": partial(theirs.estimate_skeleton_probe_examine, **common, **kendall),
+        "em-pc": partial(theirs.estimate_skeleton_EM, **common, **g),
+    }
+
+
+def compare_priv_pc(copy: Path, runs: int, networks: list[str], methods: list[str]) -> None:
+    """Print both of each method of Priv-PC's program; one run of EM-PC takes it minutes."""
+    sys.path.insert(0, str(copy / "src"))
+    setattr(np, "Inf", np.inf)  # noqa: B010  # the program is older than numpy 2
+    print("| network | method | ε per round | F1, theirs / ours | ε reported | tests | CPU seconds | noise scales |")
+    print("|---|---|---|---|---|---|---|---|")
+    for network, method, epsilon in product(networks, methods, PRIV_PC_BUDGETS):
+        texts, table, truth = sample(network, PRIV_PC_SEED)
+        names = list(texts)
+        module, functions = load_priv_pc(table, texts)
+        noises = [RecordingNoise(np.random), RecordingNoise(np.random.default_rng(PRIV_PC_SEED))]
+        module.np = types.SimpleNamespace(**{**vars(np), "random": noises[0]})
+        chosen = method_named(method)
+        option = {"node_epsilon" if method == "em-pc" else "round_epsilon": epsilon}
+        settings = read_settings(chosen, Calibration.PROGRAM, option)
+        reading = require_reading(chosen, Calibration.PROGRAM)
+        found: list[list[tuple[float, ...]]] = [[], []]
+        for seed in range(runs):
+            np.random.seed(PRIV_PC_SEED + seed)  # noqa: NPY002
+            started = time.process_time()
+            with warnings.catch_warnings(action="ignore"):
+                graph, _, total, _, tests = functions[method](eps=epsilon)
+            spent = time.process_time() - started
+            pairs = {frozenset((names[i], names[j])) for i, j in graph.edges}
+            found[0].append((skeleton_f1(pairs, truth), total, tests, spent))
+            access = PublishedAccess(table, noises[1])  # type: ignore[arg-type]
+            started = time.process_time()
+            asked = reading.publish(access, Budget.of(1, 0), Knowledge.none(), settings, silent)
+            spent = time.process_time() - started
+            total = asked.reported[0] if asked.reported else 0.0
+            found[1].append((skeleton_f1(pairs_of(asked.graph), truth), total, asked.questions, spent))
+        cells = [
+            f"{theirs:.3g} / {ours:.3g}"
+            for theirs, ours in zip(*(np.mean(each, axis=0) for each in found), strict=True)
+        ]
+        scales = " / ".join(", ".join(map(str, sorted(noise.scales))) or "–" for noise in noises)
+        print(f"| {network} | {method} | {epsilon:g} | {' | '.join(cells)} | {scales} |", flush=True)
+
+
 def main() -> None:
     """Read the paths, and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--curate", type=Path, help="A copy of cgdCURATE.")
     parser.add_argument("--noleaks", type=Path, help="A copy of NoLeaks-artifact.")
+    parser.add_argument("--priv-pc", type=Path, help="A copy of sunblaze-ucb's Priv-PC.")
+    parser.add_argument(
+        "--methods", nargs="+", default=["svt-pc", "priv-pc"], help="Of Priv-PC: svt-pc, priv-pc, em-pc, which is slow."
+    )
     parser.add_argument("--runs", type=int, default=10, help="Runs of each program (default: 10).")
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), help="Networks (default: all but child).")
     given = parser.parse_args()
@@ -223,6 +325,8 @@ def main() -> None:
         compare_curate(given.curate, given.runs, given.networks)
     if given.noleaks is not None:
         compare_noleaks(given.noleaks, given.runs, given.networks)
+    if given.priv_pc is not None:
+        compare_priv_pc(given.priv_pc, given.runs, given.networks, given.methods)
 
 
 if __name__ == "__main__":

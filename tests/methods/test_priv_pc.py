@@ -18,6 +18,7 @@ from dagveil.papers.wang2020 import (
     SieveAndExamine,
     optimal_rate,
     program_rate,
+    published_type_one_bound,
     published_type_two_bound,
     sieve_and_examine,
     sieve_epsilon,
@@ -165,6 +166,13 @@ class TestTheorem2:
         for epsilon, inner in [(1.0, 1.0), (0.5, 2.0), (3.0, 1.5)]
         for distance, tweak in [(1.0, 1.0), (4.0, 2.0), (8.0, 0.5), (20.0, 4.0)]
     )
+
+    def test_the_printed_bound_forgets_the_examination(self) -> None:
+        """A weak examination turns most questions away that a strong sieve lets pass."""
+        bound = published_type_one_bound(5.0, 4.0, 4.0, 1.0)
+        assert bound == pytest.approx(math.exp(-5 * 8 / 6) - math.exp(-5 * 8 / 3) / 4)
+        assert 1 - self.pass_rate(0.5, 5.0, 4.0, 4.0) > 10 * bound
+        assert 1 - self.pass_rate(0.5, 5.0, 4.0, 4.0) < type_one_bound(0.5, 5.0, 4.0, 4.0, 1.0) + 0.01
 
     @staticmethod
     def pass_rate(epsilon: float, inner: float, distance: float, tweak: float) -> float:

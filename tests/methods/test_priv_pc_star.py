@@ -16,7 +16,7 @@ from dagveil.examples.networks import gaussian_schema, random_linear_gaussian, s
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import tell_sweep
 from dagveil.papers.publication import PublishedAccess
-from dagveil.papers.xu2017 import _correlations, published_covariance_sensitivity
+from dagveil.papers.xu2017 import exact_correlations, published_covariance_sensitivity
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.search.constraint.pc import prune
@@ -59,14 +59,14 @@ def test_exact_correlations(rows: tuple[MemoryTable, np.ndarray]) -> None:
     table, sample = rows
     bounds = np.array([column.bounds for column in table.schema.columns.values()])
     inside = np.clip(sample, bounds[:, 0], bounds[:, 1])
-    found = _correlations(PublishedAccess(table, np.random.default_rng(0)))
+    found = exact_correlations(PublishedAccess(table, np.random.default_rng(0)))
     assert np.abs(found - np.corrcoef(inside.T)).max() < 1e-3
 
 
 def test_paper_without_noise_is_pc(rows: tuple[MemoryTable, np.ndarray], publish_method: Any) -> None:
     table, _ = rows
     columns = tuple(table.schema.columns)
-    correlations = _correlations(PublishedAccess(table, np.random.default_rng(0)))
+    correlations = exact_correlations(PublishedAccess(table, np.random.default_rng(0)))
 
     def is_independent(question: tuple[str, str, tuple[str, ...]]) -> bool:
         x, y, given = question

@@ -316,8 +316,8 @@ def sieve_epsilon(epsilon: float, rate: float) -> float:
 def type_one_bound(epsilon: float, epsilon_sieve: float, distance: float, tweak: float, sensitivity: float) -> float:
     """Bound the probability that sieve and examination turn away a question with f ≥ T + distance.
 
-    Theorem 2 of Priv-PC, whose printed bound is the sieve's part alone; the examination with its noise Laplace(2Δ/ε)
-    can turn the question away as well.
+    Theorem 2 of Priv-PC, whose printed bound, `published_type_one_bound`, is the sieve's part alone; the examination
+    with its noise Laplace(2Δ/ε) can turn the question away as well.
 
     Parameters
     ----------
@@ -337,9 +337,14 @@ def type_one_bound(epsilon: float, epsilon_sieve: float, distance: float, tweak:
     >>> round(type_one_bound(1.0, 1.0, 20.0, 4.0, 1.0), 4)
     0.0183
     """
-    return _sieve_bound(epsilon_sieve, distance + tweak, sensitivity) + _examination_bound(
+    return published_type_one_bound(epsilon_sieve, distance, tweak, sensitivity) + _examination_bound(
         epsilon, distance, sensitivity
     )
+
+
+def published_type_one_bound(epsilon_sieve: float, distance: float, tweak: float, sensitivity: float) -> float:
+    """Return the bound as printed, theorems 2 and 4: true of the sieve, and not of sieve and examination."""
+    return _sieve_bound(epsilon_sieve, distance + tweak, sensitivity)
 
 
 def type_two_bound(epsilon: float, epsilon_sieve: float, distance: float, tweak: float, sensitivity: float) -> float:
