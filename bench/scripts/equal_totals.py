@@ -38,17 +38,15 @@ SETTING = {"svt-pc": "round_epsilon", "priv-pc": "round_epsilon", "em-pc": "node
 FAIR = {
     "svt-pc": {"threshold": 0.05, "delta": FAILURE},
     "priv-pc": {"threshold": 0.05, "delta": FAILURE, "rate": 1.0},
-    "em-pc": {"level": 0.05, "node_limit": 1000},
+    "em-pc": {"level": 0.05, "delta": FAILURE},
 }
-OWN: dict[str, dict[str, float]] = {"svt-pc": {}, "priv-pc": {}, "em-pc": {"node_limit": 1000}}
+OWN: dict[str, dict[str, float]] = {"svt-pc": {}, "priv-pc": {}, "em-pc": {}}
 
 
 def count_rounds(method: str, epsilon: float, reported: float) -> int:
     """Return how many rounds a report is made of."""
-    if method == "em-pc":
-        return round(reported / epsilon)
-    parts = (2.0, epsilon / 2.0) if method == "priv-pc" else (1.0, epsilon)
-    totals = [parts[0] * advanced_composition(parts[1], k, FAILURE) for k in range(20_000)]
+    parts = 2.0 if method == "priv-pc" else 1.0
+    totals = [parts * advanced_composition(epsilon / parts, k, FAILURE / parts) for k in range(20_000)]
     return int(np.argmin(np.abs(np.array(totals) - reported)))
 
 
