@@ -76,13 +76,7 @@ class Plugins(Generic[Kind]):
 
 
 def read_plugins(group: str, check: Callable[[str, object], Kind]) -> Plugins[Kind]:
-    """Find the entry points of a group.
-
-    Examples
-    --------
-    >>> read_plugins("dagveil.nothing", lambda name, found: found).names
-    ()
-    """
+    """Find the entry points of a group."""
     return Plugins(group, check, tuple(entry_points(group=group)))
 
 
@@ -149,13 +143,7 @@ def method_plugins() -> Plugins[Method]:
 
 
 def method_named(name: str) -> Method:
-    """Return a method of dagveil or of a plug-in, or say which there are.
-
-    Examples
-    --------
-    >>> method_named("measure").cost
-    'one to three releases'
-    """
+    """Return a method of dagveil or of a plug-in, or say which there are."""
     if name in METHODS or name in EXACT_NAMES:
         return _load(name)
     plugins = method_plugins()
@@ -165,13 +153,7 @@ def method_named(name: str) -> Method:
 
 
 def method_origin(name: str) -> str | None:
-    """Return the package and version that bring a method; None if dagveil does.
-
-    Examples
-    --------
-    >>> method_origin("measure") is None
-    True
-    """
+    """Return the package and version that bring a method; None if dagveil does."""
     if name in METHODS:
         return None  # looking for plug-ins reads a file of every installed package
     plugins = method_plugins()

@@ -86,24 +86,11 @@ def allocate(
 ) -> NDArray[np.float64]:
     """Solve OPT: non-increasing epsilons of the orders that minimise the error under Σ (a ε² + b ε) ≤ total.
 
-    Parameters
-    ----------
-    amounts
-        a of each order.
-    total
-        What is left of the budget.
-    linear
-        b of each order.
-    distance
-        Threshold over sensitivity.
-    margins, band
-        Of Lemma 1.
-
-    Examples
-    --------
-    >>> found = allocate([10, 60], 1.0, [0, 0], 100.0, (0.2, 0.2), (1.0, 1.0))
-    >>> bool(found[0] >= found[1] >= 0), bool((np.array([10, 60]) * found**2).sum() <= 1.0)
-    (True, True)
+    - `amounts`: a of each order.
+    - `total`: what is left of the budget.
+    - `linear`: b of each order.
+    - `distance`: threshold over sensitivity.
+    - `margins`, `band`: of Lemma 1.
     """
     a, b = np.array(amounts, dtype=np.float64), np.array(linear, dtype=np.float64)
     equal = total / len(a)

@@ -53,14 +53,7 @@ def read_shares(table: NoisyCounts) -> NDArray[np.float64]:
 
 
 def scale_levels(column: LevelColumn, shares: NDArray[np.float64]) -> tuple[float, float]:
-    """Return centre and spread of the column's scores under these shares of levels.
-
-    Examples
-    --------
-    >>> from dagveil.data.column import Boolean
-    >>> scale_levels(Boolean(outside="false"), np.array([0.5, 0.5]))
-    (0.5, 0.5)
-    """
+    """Return centre and spread of the column's scores under these shares of levels."""
     numbers = np.array(column.numbers)
     center = float(shares @ numbers)
     return center, math.sqrt(float(shares @ (numbers - center) ** 2)) or 1.0
@@ -113,13 +106,7 @@ def search_constants(tests: Independence) -> SkeletonSettings:
 
 
 def fit_levels(constants: SkeletonSettings, columns: int) -> SkeletonSettings:
-    """Lower the levels for so many columns: pairs grow faster than columns, false edges per column should not.
-
-    Examples
-    --------
-    >>> [fit_levels(MOMENT_SEARCH, columns).conditional_level for columns in (8, 40, 1000)]
-    [0.01, 0.01, 0.0004]
-    """
+    """Lower the levels for so many columns: pairs grow faster than columns, false edges per column should not."""
     share = min(1.0, MOST_COLUMNS_AT_FULL_LEVEL / max(columns, 1))
     return replace(
         constants,
@@ -168,14 +155,6 @@ def prefers_joint(budget: Budget, schema: Schema, knowledge: Knowledge = NO_KNOW
 
     A record stands in one cell of the joint table, so Laplace noise of scale 1/ε pays for all of it, without delta. A
     pair table is a sum of its cells; with few cells that is less noise than Gaussian noise on every pair.
-
-    Examples
-    --------
-    >>> from dagveil.data.column import Boolean
-    >>> columns = {name: Boolean(outside="false") for name in "abcdefghijkl"}
-    >>> small = Schema(dataset="few", columns={name: columns[name] for name in "abcd"}, reviewed=True)
-    >>> [prefers_joint(Budget.of(1, 1e-6), schema) for schema in (small, Schema(dataset="many", columns=columns))]
-    [True, False]
     """
     levels = {name: column.n_levels for name, column in schema.columns.items()}
     cells = math.prod(levels.values())
@@ -249,14 +228,9 @@ def measure_jointly(curator: Curator, progress: Progress) -> Measured:
 def measure(curator: Curator, knowledge: Knowledge, progress: Progress) -> Measured:
     """Release the evidence for one table.
 
-    Parameters
-    ----------
-    curator
-        The door to the rows.
-    knowledge
-        Pairs that it excludes are never asked about.
-    progress
-        Told about each round.
+    - `curator`: the door to the rows.
+    - `knowledge`: pairs that it excludes are never asked about.
+    - `progress`: told about each round.
     """
     schema = curator.schema
     if isinstance(curator.accounting, PureFilter):

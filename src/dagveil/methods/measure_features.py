@@ -141,18 +141,11 @@ def plan_features(
 ) -> FeaturePlan:
     """Return how rows become features, from public facts alone.
 
-    Parameters
-    ----------
-    schema
-        Of numeric columns.
-    centers, spreads
-        Public, by column.
-    degree
-        Features per column.
-    settings
-        Of the method.
-    rows, mu_squared
-        As in `choose_degree`.
+    - `schema`: of numeric columns.
+    - `centers`, `spreads`: public, by column.
+    - `degree`: features per column.
+    - `settings`: of the method.
+    - `rows`, `mu_squared`: as in `choose_degree`.
     """
     columns = tuple(schema.columns)
     # beyond this nothing is shrunk
@@ -179,19 +172,9 @@ def plan_features(
 def choose_degree(columns: int, rows: int, mu_squared: float) -> int:
     """Return the number of features per column, from public facts alone.
 
-    Parameters
-    ----------
-    columns
-        How many columns.
-    rows
-        Nominal or estimated number of rows.
-    mu_squared
-        What the moments may cost.
-
-    Examples
-    --------
-    >>> [choose_degree(20, rows, 0.05) for rows in (1000, 50_000, 1_000_000)]
-    [1, 2, 3]
+    - `columns`: how many columns.
+    - `rows`: nominal or estimated number of rows.
+    - `mu_squared`: what the moments may cost.
     """
 
     def noise(degree: int) -> float:
@@ -207,17 +190,8 @@ def choose_degree(columns: int, rows: int, mu_squared: float) -> int:
 def choose_radius(features: int, rows: int, mu_squared: float) -> float:
     """Return the squared radius of the ball per feature: as `measure` does for its rows, between other limits.
 
-    Parameters
-    ----------
-    features
-        Features of all columns together.
-    rows, mu_squared
-        As in `choose_degree`.
-
-    Examples
-    --------
-    >>> choose_radius(40, 1000, 0.05), choose_radius(40, 10**8, 0.05)
-    (0.75, 2.0)
+    - `features`: features of all columns together.
+    - `rows`, `mu_squared`: as in `choose_degree`.
     """
     quiet = QUIET * math.sqrt(2.0 * mu_squared * rows) / (1.0 + CONSTANT_SHARE) / features
     return min(max(quiet, NARROWEST_PER_FEATURE), WIDEST_PER_FEATURE)

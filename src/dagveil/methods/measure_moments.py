@@ -97,14 +97,8 @@ def plan_moments(
 ) -> MomentPlan:
     """Return how rows are scaled, shrunk and rounded for the matrix of second moments, from public facts alone.
 
-    Parameters
-    ----------
-    names
-        The columns.
-    centers, spreads
-        Public, by name.
-    rows, mu_squared
-        As in `choose_radius`; `rows` also chooses the bits.
+    - `centers`, `spreads`: public, by name.
+    - `rows`, `mu_squared`: as in `choose_radius`; `rows` also chooses the bits.
     """
     radius_squared = choose_radius(len(names), rows, mu_squared)
     constant = math.sqrt(max(1.0, radius_squared / 10.0))
@@ -127,13 +121,7 @@ def tell_moments(plan: MomentPlan) -> str:
 
 
 def tell_coarse_bits(bits: int) -> str:
-    """Say so if many expected rows made the rounding coarser than usual; begins with a blank, or is empty.
-
-    Examples
-    --------
-    >>> tell_coarse_bits(BITS)
-    ''
-    """
+    """Say so if many expected rows made the rounding coarser than usual; begins with a blank, or is empty."""
     if bits >= BITS:
         return ""
     return (
@@ -198,19 +186,9 @@ def declared_scales(schema: Schema) -> tuple[dict[str, float], dict[str, float]]
 def choose_radius(columns: int, rows: int, mu_squared: float) -> float:
     """Return the squared radius of the ball, from public facts alone.
 
-    Parameters
-    ----------
-    columns
-        How many columns.
-    rows
-        Nominal or estimated number of rows.
-    mu_squared
-        What the moments may cost.
-
-    Examples
-    --------
-    >>> choose_radius(20, 1000, 0.05), choose_radius(3, 1_000_000, 0.05)
-    (15.0, 18.0)
+    - `columns`: how many columns.
+    - `rows`: nominal or estimated number of rows.
+    - `mu_squared`: what the moments may cost.
     """
     # noise in a scaled moment is 1.1 R² / √(2 μ²); sampling gives it √n
     quiet = QUIET * math.sqrt(2.0 * mu_squared * rows) / 1.1
@@ -221,12 +199,6 @@ def spread_of(size: NoisyMagnitudes, reach: float) -> float:
     """Return the spread that noisy counts by powers of two speak for: their median, as that of a normal.
 
     Cells that noise explains count as empty. If nothing is left, a sixth of the bounds' width stands in.
-
-    Examples
-    --------
-    >>> size = NoisyMagnitudes("x", 0.0, -1, 1, Fraction(1), (500, 500, 0))
-    >>> round(spread_of(size, 100.0), 2)
-    0.74
     """
     counts = size.counts
     noise = math.sqrt(size.variance) / size.lattice

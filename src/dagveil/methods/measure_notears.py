@@ -80,14 +80,7 @@ def release(curator: Curator, knowledge: Knowledge, settings: MeasureNotearsSett
 
 
 def widen_levels(column: LevelColumn, center: float, spread: float) -> tuple[float, float]:
-    """Return the centre and the spread by which scores of levels enter moments.
-
-    Examples
-    --------
-    >>> from dagveil.data.column import Boolean
-    >>> widen_levels(Boolean(outside="false"), 0.5, 0.5), widen_levels(Boolean(outside="false"), 0.04, 0.2)
-    ((0.5, 0.8), (0.04, 0.48))
-    """
+    """Return the centre and the spread by which scores of levels enter moments."""
     reach = max(abs(number - center) for number in column.numbers)
     return center, max(LEVEL_WIDTH * spread, reach / LEVEL_REACH)
 

@@ -130,16 +130,10 @@ class _Rounds:
 def measure_tables(curator: Curator, knowledge: Knowledge, settings: SkeletonSettings, progress: Progress) -> Measured:
     """Release pair tables and what helps most beyond them.
 
-    Parameters
-    ----------
-    curator
-        The door to the rows.
-    knowledge
-        Pairs that it excludes are never asked about.
-    settings
-        Search constants, used to decide what to measure next.
-    progress
-        Told about each round.
+    - `curator`: the door to the rows.
+    - `knowledge`: pairs that it excludes are never asked about.
+    - `settings`: search constants, used to decide what to measure next.
+    - `progress`: told about each round.
     """
     rounds = _Rounds(curator, knowledge, settings, progress)
     pairs = [(a, b) for a, b in combinations(rounds.columns, 2) if not knowledge.excludes(a, b)]
@@ -227,16 +221,10 @@ def pays_for_triples(
 ) -> bool:
     """Tell from public facts whether all three-way tables together would be told apart from noise.
 
-    Parameters
-    ----------
-    schema
-        Levels and relation.
-    triples
-        Sets of three columns.
-    share
-        Share of each site's budget that they would get.
-    sites
-        Budget and nominal rows of each.
+    - `schema`: levels and relation.
+    - `triples`: sets of three columns.
+    - `share`: share of each site's budget that they would get.
+    - `sites`: budget and nominal rows of each.
     """
     if not triples:
         return False

@@ -65,13 +65,7 @@ class Schedule(enum.Enum):
 
 
 def epsilon_at(schedule: Schedule, initial: float, iteration: int, iterations: int) -> float:
-    """Return the epsilon of one iteration, counted from 0.
-
-    Examples
-    --------
-    >>> [round(epsilon_at(Schedule.MULTIPLICATIVE, 0.1, k, 4), 4) for k in range(4)]
-    [0.1, 0.0562, 0.0316, 0.0178]
-    """
+    """Return the epsilon of one iteration, counted from 0."""
     step = iteration / iterations
     if schedule is Schedule.ADDITIVE:
         return initial * (1.0 + step)
@@ -86,11 +80,6 @@ def iterations_allowed(schedule: Schedule, total: float, initial: float) -> floa
     """Return Lemma 2's number of iterations whose epsilons add up to at most the total, before rounding down.
 
     The exponential one is as printed, where every iteration is charged the largest epsilon: more would fit.
-
-    Examples
-    --------
-    >>> round(iterations_allowed(Schedule.ADDITIVE, 1.0, 0.1), 2), round(iterations_allowed(Schedule.UNIFORM, 1.0, 0.1))
-    (7.0, 10)
     """
     if initial <= 0.0 or total < initial:
         raise MethodError(f"an initial epsilon of {initial:g} does not fit a total of {total:g}; choose a smaller one")
@@ -105,26 +94,14 @@ def iterations_allowed(schedule: Schedule, total: float, initial: float) -> floa
 
 
 def shares(schedule: Schedule, initial: float, iterations: int) -> list[float]:
-    """Return each iteration's share of the budget, in the unit of Gaussian accounting: in proportion to epsilon².
-
-    Examples
-    --------
-    >>> [round(share, 3) for share in shares(Schedule.ADDITIVE, 0.1, 2)]
-    [0.308, 0.692]
-    """
+    """Return each iteration's share of the budget, in the unit of Gaussian accounting: in proportion to epsilon²."""
     squares = [epsilon_at(schedule, initial, k, iterations) ** 2 for k in range(iterations)]
     whole = sum(squares)
     return [square / whole for square in squares]
 
 
 def tell_direction(schedule: Schedule, initial: float) -> str:
-    """Say whether later iterations get more or less.
-
-    Examples
-    --------
-    >>> tell_direction(Schedule.MULTIPLICATIVE, 0.1)
-    'Later iterations get less budget than earlier ones: this schedule falls for an initial epsilon below 1.'
-    """
+    """Say whether later iterations get more or less."""
     if schedule is Schedule.MULTIPLICATIVE and initial < 1.0:
         return "Later iterations get less budget than earlier ones: this schedule falls for an initial epsilon below 1."
     if schedule is Schedule.UNIFORM or (initial == 1.0 and schedule is Schedule.MULTIPLICATIVE):
@@ -213,14 +190,9 @@ def row_plan(
 ) -> MomentPlan:
     """Return the scaling of rows.
 
-    Parameters
-    ----------
-    schema
-        Declares centres and spreads of numeric columns, and scores of levels.
-    shares_of_levels
-        Released shares of the levels of the other columns, for their centre and spread.
-    radius_per_column
-        Squared radius of the ball that rows are shrunk to, per column.
+    - `schema`: declares centres and spreads of numeric columns, and scores of levels.
+    - `shares_of_levels`: released shares of the levels of the other columns, for their centre and spread.
+    - `radius_per_column`: squared radius of the ball that rows are shrunk to, per column.
     """
     centers, spreads = [], []
     for name, column in schema.columns.items():
@@ -276,22 +248,13 @@ def descend(
 ) -> Floats:
     """Minimise the loss under the augmented Lagrangian with noisy gradients and quasi-Newton directions.
 
-    Parameters
-    ----------
-    d
-        Columns.
-    loss_gradient
-        Gradient of the mean loss at some weights, in iteration k.
-    curvature
-        Curvature of the mean loss along a direction, in iteration k.
-    iterations, outer
-        Gradients in all, and rounds of the Lagrangian.
-    penalty
-        λ.
-    forbidden
-        Entries that stay zero.
-    progress
-        Told before each iteration.
+    - `d`: columns.
+    - `loss_gradient`: gradient of the mean loss at some weights, in iteration k.
+    - `curvature`: curvature of the mean loss along a direction, in iteration k.
+    - `iterations`, `outer`: gradients in all, and rounds of the Lagrangian.
+    - `penalty`: λ.
+    - `forbidden`: entries that stay zero.
+    - `progress`: told before each iteration.
     """
     weights = np.zeros((d, d))
     price = _Lagrangian(penalty)

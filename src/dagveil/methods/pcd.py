@@ -69,16 +69,10 @@ def plan_residuals(functions: ReleasedFunctions, schema: Schema, question: Quest
 def partial_p_value(release: NoisyMoments, plan: ResidualPlan, functions: ReleasedFunctions, rows: int) -> float:
     """Return the p-value of a zero partial covariance of the residuals, all noise counted.
 
-    Parameters
-    ----------
-    release
-        Noisy moments of `plan`.
-    plan
-        What was measured.
-    functions
-        The regressions, with the noise of their moments.
-    rows
-        Nominal number of rows.
+    - `release`: noisy moments of `plan`.
+    - `plan`: what was measured.
+    - `functions`: the regressions, with the noise of their moments.
+    - `rows`: nominal number of rows.
     """
     deviation = release.deviation / rows
     mean, of_mean = _shrink_means(release, rows)
@@ -252,11 +246,6 @@ def default_penalty(slots: int) -> float:
 
     The published penalty, 1, underfits: what is left of the conditioning columns in both residuals then looks like
     dependence. A smaller one lets a record move all residuals further, so the test needs more noise.
-
-    Examples
-    --------
-    >>> round(default_penalty(10_000), 6)
-    0.001
     """
     return 0.1 / math.sqrt(slots)
 

@@ -54,12 +54,6 @@ class ReleasedFunctions:
         Of the features √3 P_1, √5 P_2, … of the first column, then of the second, and so on.
     deviation
         Deviation of the noise in an entry of the covariance.
-
-    Examples
-    --------
-    >>> functions = ReleasedFunctions(("x", "y"), np.array([0.0, 0.5]), np.array([[1.0, 0.6], [0.6, 1.0]]), 0.0)
-    >>> round(functions.function("y", ()).constant, 3), round(functions.function("y", ("x",)).series[0][0], 3)
-    (0.289, 0.599)
     """
 
     def __init__(self, columns: Sequence[str], means: Floats, covariance: Floats, deviation: float) -> None:

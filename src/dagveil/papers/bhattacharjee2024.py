@@ -80,11 +80,6 @@ def published_p_value_constant(block: int) -> float:
     """Return equation 16 times √n, the stated sensitivity of the p-value if a block of so many records changes.
 
     False: it multiplies the changes of two factors, and blocks switch in and out, whatever n is.
-
-    Examples
-    --------
-    >>> [round(published_p_value_constant(block), 3) for block in (2, 10)]
-    [0.513, 0.042]
     """
     after = 9.0 * block * (block + 1) / (2.0 * (2.0 * (block + 1) + 5.0))
     before = 9.0 * block**2 / (2.0 * (2.0 * block + 5.0))
@@ -154,11 +149,6 @@ def error_bound(epsilon: float, distance: float, margin: float, band: float) -> 
 
     With β₁ and c₁ it bounds the probability of keeping what the exact statistic removes, with β₂ and c₂ the opposite;
     c is the probability that the noisy value lands in the band where a coin decides.
-
-    Examples
-    --------
-    >>> round(error_bound(0.1, 100.0, 0.2, 0.1), 4)
-    0.1177
     """
     return band / 2.0 + 0.5 * math.exp(-margin * epsilon * distance)
 
@@ -181,22 +171,10 @@ def solve_opt(
     SLSQP, as the authors use, from several starts, since the problem has local optima: nothing, equal shares, and the
     first k orders alone with one epsilon.
 
-    Parameters
-    ----------
-    most
-        t of each order that is left.
-    total, failure
-        What may leak, and δ′.
-    distance
-        Threshold over sensitivity.
-    margins, band
-        Of Lemma 1.
-
-    Examples
-    --------
-    >>> found = solve_opt([10, 30, 30, 10], 1.0, 1e-12, 100.0, (0.2, 0.2), (1.0, 1.0))
-    >>> [round(float(epsilon), 4) for epsilon in found]
-    [0.0336, 0.0019, 0.0019, 0.0019]
+    - `most`: t of each order that is left.
+    - `total`, `failure`: what may leak, and δ′.
+    - `distance`: threshold over sensitivity.
+    - `margins`, `band`: of Lemma 1.
     """
     a = np.array(most, dtype=np.float64)
     b = np.sqrt(2.0 * a * math.log(1.0 / failure))

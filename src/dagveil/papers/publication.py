@@ -141,13 +141,7 @@ EXACT: Mapping[str, str] = {"pc": "spirtes2000"}
 
 
 def readings_of(name: str) -> Mapping[Calibration, Reading]:
-    """Return the readings of a method's publication; none for a method of our own or of a plug-in.
-
-    Examples
-    --------
-    >>> [reading.value for reading in readings_of("pcd")], dict(readings_of("measure"))
-    (['paper'], {})
-    """
+    """Return the readings of a method's publication; none for a method of our own or of a plug-in."""
     return _publication_of(name).readings
 
 

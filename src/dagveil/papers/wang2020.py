@@ -50,13 +50,6 @@ def published_conditional_kendall_sensitivity(n_rows: int, blocks: int = 1, smal
     """Return theorem 7's (27/4 + 9/(2c₁))/√(c₂(n − k)), c₂ = 9c₁/(2(2c₁ + 5)), for k blocks of at least c₁ rows.
 
     Large blocks give theorem 3, 4.5/√n. False: 5.25/√n in one block, and no bound with blocks of one row.
-
-    Examples
-    --------
-    >>> round(published_conditional_kendall_sensitivity(100_001, 1), 5)
-    0.01423
-    >>> round(published_conditional_kendall_sensitivity(100_001, 1, 10) * 100_000**0.5, 2)
-    5.37
     """
     weight = 9.0 / (2.0 * (2.0 + 5.0 / smallest))
     return (27.0 / 4.0 + 9.0 / (2.0 * smallest)) / math.sqrt(weight * (n_rows - blocks))
@@ -158,11 +151,6 @@ class SparseVector:
         T, c, ε, δ and Δ.
     rng
         Draws the noise.
-
-    Examples
-    --------
-    >>> SparseVector(0.0, 8, 1.0, 0.0, 1.0, np.random.default_rng(0)).scale
-    16.0
     """
 
     def __init__(
@@ -273,13 +261,7 @@ class PrivPcPublished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def optimal_rate(epsilon: float) -> float:
-    """Return the sub-sampling rate q in [1/20, 1] with the least published noise, √(1/q) / ln((e^(ε/2) − 1)/q + 1).
-
-    Examples
-    --------
-    >>> round(optimal_rate(0.1), 2), round(optimal_rate(3.0), 2)
-    (0.05, 0.89)
-    """
+    """Return the sub-sampling rate q in [1/20, 1] with the least published noise, √(1/q) / ln((e^(ε/2) − 1)/q + 1)."""
     found = minimize_scalar(
         lambda q: math.sqrt(1.0 / q) / sieve_epsilon(epsilon, q),
         bounds=(SMALLEST_RATE, 1.0),
@@ -289,13 +271,7 @@ def optimal_rate(epsilon: float) -> float:
 
 
 def program_rate(epsilon: float) -> float:
-    """Return the rate at which the program's search ends (src/pc.py: BFGS over 1/q from ½, tolerance 0.01).
-
-    Examples
-    --------
-    >>> round(program_rate(0.1), 2), round(program_rate(10.0), 2), round(optimal_rate(10.0), 2)
-    (0.05, 0.05, 1.0)
-    """
+    """Return the rate at which the program's search ends (src/pc.py: BFGS over 1/q from ½, tolerance 0.01)."""
 
     def noise(inverse: NDArray[np.float64]) -> float:
         with np.errstate(all="ignore"):
@@ -319,23 +295,11 @@ def type_one_bound(epsilon: float, epsilon_sieve: float, distance: float, tweak:
     Theorem 2 of Priv-PC, whose printed bound, `published_type_one_bound`, is the sieve's part alone; the examination
     with its noise Laplace(2Δ/ε) can turn the question away as well.
 
-    Parameters
-    ----------
-    epsilon
-        Of the round; the examination has half of it.
-    epsilon_sieve
-        ε′ of the sieve on the sub-sample.
-    distance
-        By how much the question passes the threshold.
-    tweak
-        By how much the sieve's threshold is lower.
-    sensitivity
-        Δ of the statistic.
-
-    Examples
-    --------
-    >>> round(type_one_bound(1.0, 1.0, 20.0, 4.0, 1.0), 4)
-    0.0183
+    - `epsilon`: of the round; the examination has half of it.
+    - `epsilon_sieve`: ε′ of the sieve on the sub-sample.
+    - `distance`: by how much the question passes the threshold.
+    - `tweak`: by how much the sieve's threshold is lower.
+    - `sensitivity`: Δ of the statistic.
     """
     return published_type_one_bound(epsilon_sieve, distance, tweak, sensitivity) + _examination_bound(
         epsilon, distance, sensitivity
@@ -351,11 +315,6 @@ def type_two_bound(epsilon: float, epsilon_sieve: float, distance: float, tweak:
     """Bound the probability that a question with f ≤ T − distance passes both; needs distance ≥ tweak.
 
     Parameters are those of `type_one_bound`. The printed bound is `published_type_two_bound`.
-
-    Examples
-    --------
-    >>> round(type_two_bound(1.0, 1.0, 6.0, 4.0, 1.0), 4)
-    0.0146
     """
     if distance < tweak:
         raise MethodError(f"the bound needs a distance of at least the tweak; got {distance:g} and {tweak:g}")
@@ -435,20 +394,9 @@ def sieve_and_examine(
 ) -> int | None:
     """Run algorithm 1 once: the place of the first question that passes the sieve, if it passes the examination too.
 
-    Parameters
-    ----------
-    on_sample, on_all
-        Questions on the sub-sample, one after the other, and on all rows, by place.
-    threshold, tweak, rate, epsilon, sensitivity
-        T, t, m/n, ε and Δ.
-    rng
-        Draws the noise.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> sieve_and_examine([0.1, 0.9, 0.2], [0.1, 0.8, 0.3].__getitem__, 0.5, 0.1, 0.25, 1e6, 1.0, rng)
-    1
+    - `on_sample`, `on_all`: questions on the sub-sample, one after the other, and on all rows, by place.
+    - `threshold`, `tweak`, `rate`, `epsilon`, `sensitivity`: T, t, m/n, ε and Δ.
+    - `rng`: draws the noise.
     """
     rounds = SieveAndExamine((threshold - tweak, threshold), epsilon, rate, sensitivity, rng)
     for place, value in enumerate(on_sample):
@@ -560,13 +508,7 @@ class PublishedLaw(enum.Enum):
 
 
 def published_constants(law: PublishedLaw, epsilon: float, delta: float) -> tuple[float, float]:
-    """Return alpha and beta as printed with the reconciled tests (Priv-PC, appendix F). They carry no guarantee.
-
-    Examples
-    --------
-    >>> published_constants(PublishedLaw.LAPLACE, 1.0, math.exp(-14))
-    (0.5, 7.0)
-    """
+    """Return alpha and beta as printed with the reconciled tests (Priv-PC, appendix F). They carry no guarantee."""
     logarithm = -math.log(delta)
     if law is PublishedLaw.LAPLACE:
         return epsilon / 2, epsilon * logarithm / 2
@@ -590,14 +532,7 @@ def published_median_noise(
     law: PublishedLaw,
     rng: np.random.Generator,
 ) -> float:
-    """Draw the noise that the publication adds to the median. It carries no guarantee.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(1)
-    >>> published_median_noise([3, 4, 4], 0, 10, 1.0, 1e-6, PublishedLaw.LAPLACE, rng) != 0
-    True
-    """
+    """Draw the noise that the publication adds to the median. It carries no guarantee."""
     drawn = rng.laplace() if law is PublishedLaw.LAPLACE else rng.standard_normal()
     return published_scale(values, lower, upper, epsilon, delta, law) * float(drawn)
 

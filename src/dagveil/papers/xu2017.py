@@ -42,17 +42,8 @@ def greedy_distance(tables: NDArray[np.int64], critical: float) -> int:
     Positive if the table looks independent (G² at most critical), negative if not. It is **not** the distance: one
     record can change it by dozens.
 
-    Parameters
-    ----------
-    tables
-        Counts of shape (strata, levels of x, levels of y).
-    critical
-        Value of G² above which the test says "dependent".
-
-    Examples
-    --------
-    >>> [greedy_distance(np.array([table]), 2.706) for table in ([[30, 20], [20, 30]], [[25, 25], [25, 25]])]
-    [-4, 13]
+    - `tables`: counts of shape (strata, levels of x, levels of y).
+    - `critical`: value of G² above which the test says "dependent".
     """
     statistic = _g_squared(tables)
     rising = statistic <= critical
@@ -210,11 +201,6 @@ def most_tests(n_columns: int, largest_order: int) -> int:
     """Return 2·C(p, 2)·ΣC(p − 1, order), the text's bound on PC's tests (section III.A).
 
     Its printed "maximal value" of this, p²(p − 1)^(l−1)/(l − 1)!, is smaller than it, and no bound.
-
-    Examples
-    --------
-    >>> most_tests(5, 1), 5**2 * 4**0
-    (100, 25)
     """
     sets = sum(math.comb(n_columns - 1, order) for order in range(largest_order + 1))
     return n_columns * (n_columns - 1) * sets
@@ -366,13 +352,7 @@ def _drop_neighbours(
 
 
 def number_scores(best: list[int]) -> list[int]:
-    """Return q₂, equations 6 to 8 of the text, for distances in falling order.
-
-    Examples
-    --------
-    >>> number_scores([5, 2, -3])
-    [-5, -2, 1, -3]
-    """
+    """Return q₂, equations 6 to 8 of the text, for distances in falling order."""
     inner = [min(left, -right) - (left > 0 > right) for left, right in pairwise(best)]
     return [-best[0] - (best[0] < 0), *inner, best[-1] - (best[-1] > 0)]
 
@@ -398,11 +378,6 @@ class JointTests:
         Counts by all columns, noise included.
     cut
         Whether each marginal table is cut at 0 before its margins are taken; n ln n of a negative n is 0 either way.
-
-    Examples
-    --------
-    >>> round(JointTests(np.array([[30.0, 20.0], [20.0, 30.0]])).p_value(0, 1, []), 4)
-    0.0448
     """
 
     def __init__(self, joint: NDArray[np.float64], *, cut: bool = True) -> None:
