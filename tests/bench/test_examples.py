@@ -166,7 +166,7 @@ def test_describe_choices() -> None:
     assert _describe_choices("Object contains unknown field `repetition`", "") == "; did you mean repetitions?"
     assert (
         _describe_choices("Invalid enum value 'published'", "methods[0].calibration")
-        == "; choose from sound, paper, program"
+        == "; choose from sound, paper, program, none"
     )
 
 

@@ -22,6 +22,7 @@ LEVEL_DASHES = ((0, (1, 3)), (0, (6, 2)), (0, (3, 2, 1, 2)), (0, (8, 2, 2, 2)))
 LEVEL_COLOURS = ("#555555", "#aa4499", "#117733")
 # half of an SVG file: digits that nobody sees, spaces, and what browsers assume anyway
 _NEEDLESS = re.compile(r"(\d\d\.\d|\.\d\d)\d+|(?<=\n) +| +(?=\n)|; stroke-linejoin: miter")
+_NAMES = re.compile(r'<g id="(?:line2d|text|patch|[xy]tick|[A-Za-z]*Collection)_\d+">')
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def draw_panels(
         drawn = StringIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": "dagveil"})
         figures.close(figure)
-    Path(path).write_text(_NEEDLESS.sub(r"\1", drawn.getvalue()), encoding="utf-8")
+    Path(path).write_text(_NAMES.sub("<g>", _NEEDLESS.sub(r"\1", drawn.getvalue())), encoding="utf-8")
 
 
 def _style_levels(panels: Sequence[Panel]) -> dict[str, dict[str, Any]]:
