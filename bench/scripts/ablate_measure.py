@@ -83,7 +83,7 @@ STUDY = Study(
     name="ablation",
     title="Ablation of measure",
     data=NETWORKS,
-    methods=(Entry("measure", settings={"plan": "tables"}),),
+    methods=(Entry("measure", settings={"plan": "pairs"}),),
     budgets=EPSILONS,
     rows=(100_000,),
     repetitions=RUNS,
@@ -101,7 +101,7 @@ def main(output: Path) -> None:
     lines = [
         "# Ablation of `measure`",
         "",
-        f"Mean skeleton F1 over {', '.join(NETWORKS)} ({RUNS} runs each, n = 100 000, δ = 1e-6), `plan=tables`,",
+        f"Mean skeleton F1 over {', '.join(NETWORKS)} ({RUNS} runs each, n = 100 000, δ = 1e-6), `plan=pairs`,",
         "one change at a time; the same rows and the same noise seeds for every variant. Written by",
         "",
         f"    python scripts/ablate_measure.py {output}",

@@ -14,6 +14,7 @@ from dagveil.audit.doors import (
     AuditedCurator,
     AuditedGradients,
     AuditedKernels,
+    AuditedPairs,
     AuditedQuestions,
     AuditedRounds,
     recorded,
@@ -120,7 +121,10 @@ FREE = {"schema", "events", "relation", "accounting", "asked", "statistic", "slo
 """Public facts, which need no door."""
 
 
-@pytest.mark.parametrize("audited", [AuditedCurator, AuditedQuestions, AuditedRounds, AuditedGradients, AuditedKernels])
+DOORS = [AuditedCurator, AuditedQuestions, AuditedRounds, AuditedGradients, AuditedKernels, AuditedPairs]
+
+
+@pytest.mark.parametrize("audited", DOORS)
 def test_every_door_is_on_tape(audited: type) -> None:
     """A door that is added to the curator must be added to the audit."""
     door = audited.__bases__[0]
@@ -137,7 +141,12 @@ def test_a_door_without_a_reader_is_an_error_when_the_class_is_made() -> None:
     class AuditedWiderCurator(WiderCurator):
         pass
 
-    opened = {"ask_questions": AuditedQuestions, "ask_gradients": AuditedGradients, "ask_kernels": AuditedKernels}
+    opened = {
+        "ask_questions": AuditedQuestions,
+        "ask_gradients": AuditedGradients,
+        "ask_kernels": AuditedKernels,
+        "open_pairs": AuditedPairs,
+    }
     with pytest.raises(TypeError, match=r"WiderCurator\.largest_value would go unaudited"):
         recorded(**opened)(AuditedWiderCurator)
     del WiderCurator.largest_value

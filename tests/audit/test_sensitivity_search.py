@@ -81,7 +81,14 @@ def test_no_neighbour_exceeds_the_declared_sensitivity(name: str, relation: Rela
 
 def test_a_smaller_bound_is_broken() -> None:
     """Ten per cent less than declared, and the same search finds neighbours beyond it."""
-    for name in ("tables of counts", "kendall", "g", "second moments", "interactions of pairs"):
+    for name in (
+        "tables of counts",
+        "kendall",
+        "g",
+        "second moments",
+        "interactions of pairs",
+        "distance of a pair's table",
+    ):
         honest = STATISTICS[name]
 
         def look(*arguments: object, honest: AuditedStatistic = honest) -> object:

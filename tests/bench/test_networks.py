@@ -17,6 +17,7 @@ SIZES = {
     "child": (20, 25),
     "alarm": (37, 46),
     "insurance": (27, 52),
+    "hailfinder": (56, 66),
 }
 
 

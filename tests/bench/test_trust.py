@@ -277,7 +277,7 @@ def test_the_strength_is_pearsons_chi_square(twins: TrustTable) -> None:
     ("text", "message"),
     [
         ("svt-pc", "no evidence to search"),
-        ("measure:magic", "choose from tests, score, notears"),
+        ("measure:magic", "choose from auto, tests, score, notears"),
         ("nothing", "no method is called"),
     ],
 )

@@ -21,7 +21,7 @@ class TestBudgets:
         desk.check_refused(result, "delta is ", "e.g. 1e-6|finite number such as 0.5")
 
     def test_delta_zero(self, desk: Desk) -> None:
-        result = desk.discover(desk.write("t.csv", ROWS), desk.write_schema(), "--set", "plan=tables", delta=0)
+        result = desk.discover(desk.write("t.csv", ROWS), desk.write_schema(), "--set", "plan=pairs", delta=0)
         desk.check_refused(result, "Gaussian noise needs delta above 0", "1e-6")
 
     def test_no_epsilon(self, desk: Desk) -> None:
@@ -183,5 +183,5 @@ class TestOutputs:
         file, schema = desk.write("t.csv", ROWS), desk.write_schema()
         assert desk.discover(file, schema).exit_code == 0
         before = {path.name: path.read_bytes() for path in desk.out.iterdir()}
-        assert desk.discover(file, schema, "--set", "plan=tables", delta=0).exit_code == 2
+        assert desk.discover(file, schema, "--set", "plan=pairs", delta=0).exit_code == 2
         assert {path.name: path.read_bytes() for path in desk.out.iterdir()} == before

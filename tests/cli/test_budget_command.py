@@ -13,7 +13,7 @@ from dagveil.privacy.relation import Relation
 
 TERMS = Terms.of(Relation.ADD_REMOVE, "one row")
 
-TABLES = ("--set", "plan=tables")
+TABLES = ("--set", "plan=pairs")
 
 
 class TestSet:
@@ -86,7 +86,7 @@ class TestHistory:
     def test_every_run_is_listed_in_full(self, desk: Desk) -> None:
         file, schema = desk.write("t.csv", ROWS), desk.write_schema(facts="")
         for epsilon in ("0.25", "1/3"):
-            assert desk.discover(file, schema, "--set", "plan=tables", epsilon=epsilon).exit_code == 0
+            assert desk.discover(file, schema, "--set", "plan=pairs", epsilon=epsilon).exit_code == 0
         result = desk.run("budget", "history", "patients")
         assert result.exit_code == 0, result.output
         rows = [line for line in result.stdout.splitlines() if "measure" in line]

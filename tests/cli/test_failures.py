@@ -58,7 +58,7 @@ class TestUnexpected:
         assert SECRET in str(result.exception)
 
     def test_a_refusal_is_no_bug_also_when_debugging(self, desk: Desk, words: tuple[object, ...]) -> None:
-        result = desk.run(*words, "--delta", 0, "--set", "plan=tables", DAGVEIL_DEBUG="1")
+        result = desk.run(*words, "--delta", 0, "--set", "plan=pairs", DAGVEIL_DEBUG="1")
         desk.check_refused(result, "needs delta above 0", "1e-6")
 
     @pytest.mark.parametrize("kind", [KeyboardInterrupt, click.Abort])

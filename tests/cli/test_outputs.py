@@ -71,7 +71,7 @@ def test_the_schema_the_plan_and_the_knowledge(desk: Desk, rows: str) -> None:
     bounds = desk.run("schema", "bounds", rows, "--schema", schema, "--epsilon", 1, "-o", schema, "--force")
     desk.check_refused(bounds, "a file that this command reads", "another place")
     plan = desk.path("plan.json")
-    assert desk.run("plan", "--schema", schema, "--epsilon", 1, "--set", "plan=tables", "-o", plan).exit_code == 0
+    assert desk.run("plan", "--schema", schema, "--epsilon", 1, "--set", "plan=pairs", "-o", plan).exit_code == 0
     planned = desk.run("measure", rows, "--plan", plan, "--schema", schema, "-o", plan)
     desk.check_refused(planned, "plan.json is a file that this command reads", "another place")
     over = desk.run("plan", "--schema", schema, "--epsilon", 1, "-o", schema)
@@ -156,7 +156,7 @@ def test_every_run_spares_what_it_reads_and_the_ledger(command: str, target: str
     words: tuple[object, ...] = ("--schema", schema, "--noise", "exact", "-o", desk.path(target))
     if command == "planned":
         planned = desk.run(
-            "plan", "--schema", schema, "--epsilon", 1, "--set", "plan=tables", "-o", desk.path("plan.json")
+            "plan", "--schema", schema, "--epsilon", 1, "--set", "plan=pairs", "-o", desk.path("plan.json")
         )
         assert planned.exit_code == 0, planned.output
         words = ("measure", file, "--plan", desk.path("plan.json"), *words)
@@ -252,7 +252,7 @@ def test_free_commands_spare_the_ledger(command: str, desk: Desk, rows: str) -> 
         "export": ("export", found, "--to", "dot", "-o", desk.ledger),
         "card": ("report", found, "--card", desk.ledger),
         "draft": ("schema", "draft", rows, "-o", desk.ledger, "--force"),
-        "plan": ("plan", "--schema", schema, "--epsilon", 1, "--set", "plan=tables", "-o", desk.ledger),
+        "plan": ("plan", "--schema", schema, "--epsilon", 1, "--set", "plan=pairs", "-o", desk.ledger),
         "sample": ("sample", "asia", "-o", desk.ledger.with_suffix(".csv")),
     }[command]
     if command == "sample":

@@ -48,7 +48,7 @@ def words(desk: Desk) -> tuple[object, ...]:
     """Return the words of a run of three questions."""
     return (
         *("discover", desk.write("t.csv", ROWS), "--schema", desk.write_schema(), "--epsilon", 1, "--set"),
-        *("plan=tables", "--noise", "exact", "--redraws", 0, "-o", desk.out),
+        *("plan=pairs", "--noise", "exact", "--redraws", 0, "-o", desk.out),
     )
 
 
@@ -248,7 +248,7 @@ def test_features_are_searched_by_tests_only(rule: str, desk: Desk) -> None:
 
 
 OTHERS = {
-    "measure": ("measure", "--set", "plan=tables"),
+    "measure": ("measure", "--set", "plan=pairs"),
     "ask": ("discover", "--method", "svt-pc"),
     "direction": ("direction", "--columns", "a,b"),
     "bounds": ("schema", "bounds", "--columns", "a,b"),

@@ -222,7 +222,9 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
     import dagveil.evidence.triples
     import dagveil.evidence.wald
     import dagveil.methods.measure
+    import dagveil.methods.measure_loop
     import dagveil.methods.measure_moments
+    import dagveil.methods.measure_rounds
     import dagveil.methods.measure_tables
     import dagveil.privacy.mechanisms.gaussian as gaussian
     import dagveil.search.constraint.skeleton
@@ -235,7 +237,9 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
         dagveil.evidence.triples,
         dagveil.evidence.wald,
         dagveil.methods.measure,
+        dagveil.methods.measure_loop,
         dagveil.methods.measure_moments,
+        dagveil.methods.measure_rounds,
         dagveil.methods.measure_tables,
         gaussian,
         dagveil.search.constraint.skeleton,

@@ -133,8 +133,8 @@ def test_columns_with_many_levels_change_no_other_test(codes: dict[str, np.ndarr
     levels = LEVELS | {"wide": 7}
     wide_codes = codes | {"wide": rng.integers(0, 7, N_ROWS)}
     tables = release(codes, LEVELS, all_pairs(LEVELS), 4.0, np.random.default_rng(4))
-    # huge noise: the new column's tables weigh nothing in the margins of the others
-    tables += release(wide_codes, levels, [(name, "wide") for name in LEVELS], 1e16)
+    # more noise: the new column's tables weigh next to nothing in the margins of the others
+    tables += release(wide_codes, levels, [(name, "wide") for name in LEVELS], 4000.0)
     wide = marginal_evidence(list(levels), tables)
     assert wide.covariance.blocks.shape[2] > narrow.covariance.blocks.shape[2]
     for order in range(3):
@@ -144,7 +144,7 @@ def test_columns_with_many_levels_change_no_other_test(codes: dict[str, np.ndarr
             for given in combinations([z for z in range(4) if z not in (x, y)], order)
         ]
         questions = Questions.of(asked)
-        np.testing.assert_allclose(wide.test(questions).statistic, narrow.test(questions).statistic, rtol=1e-6)
+        np.testing.assert_allclose(wide.test(questions).statistic, narrow.test(questions).statistic, rtol=1e-4)
         np.testing.assert_array_equal(wide.test(questions).freedom, narrow.test(questions).freedom)
 
 
@@ -167,9 +167,9 @@ def test_pairs_that_were_not_measured_are_known_to_be_unknown(codes: dict[str, n
     sets = [pair for pair in all_pairs(LEVELS) if pair != ("a", "d")]
     evidence = marginal_evidence(list(LEVELS), release(codes, LEVELS, sets, EXACT))
     asked = Questions.of([(0, 3, (1,)), (0, 1, (2,)), (0, 1, (3,)), (1, 2, (3,)), (1, 2, (0,))])
-    assert evidence.answers(asked).tolist() == [False, True, False, True, True]
-    both = Questions.of([(1, 2, (0, 3))])
-    assert evidence.answers(both).tolist() == [False]
+    # a model fills the pair in: it may be conditioned on, and is never asked about
+    assert evidence.answers(asked).tolist() == [False, True, True, True, True]
+    assert evidence.answers(Questions.of([(1, 2, (0, 3)), (0, 3, (1, 2))])).tolist() == [True, False]
 
 
 def test_unmeasured_pairs_of_constant_columns_raise_no_warning() -> None:

@@ -66,7 +66,7 @@ def see(schema: Schema, epsilon: float, strength: float, runs: int = RUNS) -> fl
         p_values = tests.test(
             Questions.of([(x, y, ()) for x, y in combinations(range(len(schema.columns)), 2)])
         ).p_value
-        seen += bool(p_values[0] < screening_level(search_defaults(tests), p_values))
+        seen += bool(p_values[0] < screening_level(search_defaults(tests), p_values, len(p_values)))
     return seen / runs
 
 

@@ -269,7 +269,7 @@ class TestRecommendation:
             SCHEMA,
             found.recommendation.epsilon,
             "1e-6",
-            options={"plan": "tables"},
+            options={"plan": "pairs"},
             noise=dv.NoiseKind.EXACT,
             ledger=None,
         ).receipt.words()

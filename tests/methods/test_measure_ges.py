@@ -28,7 +28,7 @@ BY_SCORE = SearchSettings(search=SearchRule.SCORE, redraws=0)
 NEITHER = SearchSettings(redraws=0)
 
 
-@pytest.fixture(scope="module", params=["joint", "tables", "moments"])
+@pytest.fixture(scope="module", params=["joint", "pairs", "moments"])
 def case(request: pytest.FixtureRequest, sampled: Any) -> tuple[MemoryTable, dict[str, Any]]:
     """Return a table of each kind of release, and the options that ask for it."""
     if request.param != "moments":
@@ -59,7 +59,7 @@ def test_either_search_on_either_evidence(case: tuple[MemoryTable, dict[str, Any
     )
     assert search_evidence(tested, NEITHER).graph == search_evidence(scored, BY_TESTS).graph
     assert search_evidence(scored, NEITHER).graph == search_evidence(tested, BY_SCORE).graph
-    assert search_evidence(tested, NEITHER).method.settings["search"] == "tests"
+    assert search_evidence(tested, NEITHER).method.settings["search"] == "auto"
     assert search_evidence(scored, NEITHER).method.settings["search"] == "score"
 
 
@@ -110,4 +110,4 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         (result.method.name, result.method.settings["search"])
         for result in (load_result(tmp_path / folder / "result.json") for folder in ("ges", "pc", "again"))
     ]
-    assert told == [("measure-ges", "score"), ("measure", "tests"), ("measure", "score")]
+    assert told == [("measure-ges", "score"), ("measure", "auto"), ("measure", "score")]

@@ -184,7 +184,7 @@ class TestSearches:
         assert all((np.diag(tests.covariance.redraw(rng).matrix) > 0.0).all() for _ in range(50))
         search_evidence(found, SearchSettings(search=rule, redraws=20))
 
-    @pytest.mark.parametrize("plan", ["joint", "tables"])
+    @pytest.mark.parametrize("plan", ["joint", "pairs"])
     def test_tables_are_refused_with_a_next_step(self, plan: str, sampled: Any) -> None:
         table = sampled("cancer", 1000)
         found = measure_source(table, table.schema, 1, options={"plan": plan}, **SEEDED)

@@ -118,7 +118,7 @@ class TestPlan:
         first, *rest = plan.asks
         others = [
             replace(plan, method="measure-ges"),
-            replace(plan, settings={"plan": "tables"}),
+            replace(plan, settings={"plan": "pairs"}),
             replace(plan, noise=NoiseLaw.LAPLACE),
             replace(plan, sites=plan.sites[:1]),
             replace(plan, sites=(replace(plan.sites[0], epsilon=Fraction(1)), plan.sites[1])),
@@ -152,7 +152,7 @@ class TestPlan:
 
     def test_pairs_that_knowledge_excludes_are_not_asked_about(self) -> None:
         schema = chain_schema(4, forbidden=(("c0", "c1"), ("c1", "c0")))
-        made = plan_measurement(schema, 1, options={"plan": "tables"}, tables=TableRule.TRIPLES)
+        made = plan_measurement(schema, 1, options={"plan": "pairs"}, tables=TableRule.TRIPLES)
         asked = [set(names) for ask in made.asks[1:] for names in getattr(ask, "pairs", getattr(ask, "sets", ()))]
         assert asked
         assert not any({"c0", "c1"} <= names for names in asked)

@@ -19,6 +19,7 @@ from dagveil.privacy.mechanisms.subsampling import Sampling, amplify, strengthen
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.source import BLOCK, LaplaceBlocks
 from dagveil.privacy.relation import Relation
+from dagveil.privacy.renyi import RenyiFilter
 
 POISSON = (Sampling.POISSON, Relation.ADD_REMOVE)
 
@@ -113,7 +114,14 @@ class TestPrices:
             with pytest.raises(BudgetError, match="above 0"):
                 epsilon_for(PureFilter(Budget.of(1, 0)), amount)
         with pytest.raises(BudgetError, match="no simple price"):
-            epsilon_for(GaussianFilter(Budget.of(1, 1e-6)), Fraction(1, 100))
+            epsilon_for(RenyiFilter(Budget.of(1, 1e-6), 40), Fraction(1, 100))
+
+    @pytest.mark.parametrize("kind", [DiscreteLaplace, ExponentialChoice])
+    def test_gaussian_accounting_has_its_own_price(self, kind: type) -> None:
+        accounting, amount = GaussianFilter(Budget.of(1, 1e-6)), Fraction(1, 100)
+        epsilon = epsilon_for(accounting, amount, kind)
+        event = kind("one", 1, epsilon) if kind is DiscreteLaplace else kind("one", epsilon)
+        assert Fraction(99, 100) * amount < accounting.cost(event) <= amount
 
     @pytest.mark.parametrize("epsilon", [0.1, 1, 10, 1000])
     @pytest.mark.parametrize("questions", [1, 5, 50, 5000])

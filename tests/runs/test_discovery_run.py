@@ -47,7 +47,7 @@ from dagveil.statistics.contingency import margins_squared_sensitivity
 
 QUICK = SearchSettings(redraws=3)
 SEEDED = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 7}
-TABLES = {"plan": "tables"}
+TABLES = {"plan": "pairs"}
 
 
 @pytest.fixture(scope="module")

@@ -215,7 +215,7 @@ def stopped(books: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 class TestRefusals:
     def finish(self, books: Ledger, path: Path, **facts: Any) -> Evidence:
-        given = {"schema": levels(), "epsilon": 3, "options": {"plan": "tables"}, **facts}
+        given = {"schema": levels(), "epsilon": 3, "options": {"plan": "pairs"}, **facts}
         return measure_source(LEVELS, ledger=books, noise=NoiseKind.EXACT, recovery=path, **given)
 
     def test_the_file_is_for_its_owner_and_holds_what_was_released(self, books: Ledger, stopped: Path) -> None:

@@ -36,11 +36,14 @@ def test_discoveries_are_counted_as_by_hand() -> None:
 
 def test_the_level_follows_the_number_of_discoveries() -> None:
     settings = SkeletonSettings(marginal_level=0.05, false_share=0.1)
-    assert screening_level(settings, np.full(100, 0.5)) == pytest.approx(0.1 / 100)
+    assert screening_level(settings, np.full(100, 0.5), 100) == pytest.approx(0.1 / 100)
     some = np.concatenate([np.full(20, 1e-6), np.full(80, 0.5)])
-    assert screening_level(settings, some) == pytest.approx(0.1 * 20 / 100)
-    assert screening_level(settings, np.full(100, 1e-6)) == 0.05
-    assert screening_level(settings, np.empty(0)) <= 0.05
+    assert screening_level(settings, some, 100) == pytest.approx(0.1 * 20 / 100)
+    assert screening_level(settings, np.full(100, 1e-6), 100) == 0.05
+    assert screening_level(settings, np.empty(0), 0) <= 0.05
+    # pairs from which those with a p-value were chosen count, too
+    assert screening_level(settings, some[:20], 100) == pytest.approx(0.1 * 20 / 100)
+    assert screening_level(settings, some[:20], 1000) == pytest.approx(0.1 * 20 / 1000)
 
 
 def test_pairs_pass_by_that_level(oracle: type) -> None:

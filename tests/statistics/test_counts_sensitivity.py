@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
@@ -120,20 +121,21 @@ def test_sensitivities_are_exact_fractions() -> None:
         assert value == counts_squared_sensitivity(relation, 3) * 1024**2
 
 
-def largest_change(relation: Relation, pairs: list[tuple[str, str]], levels: dict[str, int]) -> Fraction:
-    """Largest squared change of doubly centred tables, in counts, over every record and every replacement.
+def largest_change(relation: Relation, column_sets: list[tuple[str, ...]], levels: dict[str, int]) -> Fraction:
+    """Largest squared change of centred tables, in counts, over every record and every replacement.
 
     Centring is linear, so the change does not depend on the other records.
     """
     place = {name: position for position, name in enumerate(levels)}
-    scale = np.lcm.reduce([levels[a] * levels[b] for a, b in pairs])
+    shapes = [tuple(levels[name] for name in columns) for columns in column_sets]
+    scale = np.lcm.reduce([math.prod(shape) for shape in shapes])
 
     def centred(record: tuple[int, ...]) -> np.ndarray:
         found = []
-        for a, b in pairs:
-            one = np.zeros((levels[a], levels[b]), dtype=np.int64)
-            one[record[place[a]], record[place[b]]] = 1
-            found.append(centre_counts(one[None]).reshape(-1) * (scale // (levels[a] * levels[b])))
+        for columns, shape in zip(column_sets, shapes, strict=True):
+            one = np.zeros(shape, dtype=np.int64)
+            one[tuple(record[place[name]] for name in columns)] = 1
+            found.append(centre_counts(one[None]).reshape(-1) * (scale // math.prod(shape)))
         return np.concatenate(found)
 
     single = np.array([centred(record) for record in product(*(range(count) for count in levels.values()))])
@@ -170,6 +172,28 @@ def test_no_replacement_moves_any_set_of_pairs_further(relation: Relation, count
         # no order of names or of pairs changes what neighbours can do
         turned = [(b, a) for a, b in reversed(pairs)]
         assert largest <= interactions_squared_sensitivity(relation, turned, levels) <= alone
+
+
+@pytest.mark.parametrize("counts", [(2, 2, 2), (2, 3, 5), (3, 3, 3), (1, 2, 2), (4, 2, 3)])
+@pytest.mark.parametrize("relation", Relation)
+def test_one_triple_moves_exactly_as_declared(relation: Relation, counts: tuple[int, ...]) -> None:
+    levels = dict(zip("abc", counts, strict=True))
+    triple = [("a", "b", "c")]
+    assert interactions_squared_sensitivity(relation, triple, levels) == largest_change(relation, triple, levels)
+
+
+@pytest.mark.parametrize("relation", Relation)
+def test_no_neighbour_moves_pairs_and_triples_further(relation: Relation) -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(40):
+        levels = {name: int(rng.integers(1, 4)) for name in "abcde"}
+        sets = [one for size in (2, 3) for one in combinations(levels, size) if rng.random() < 0.5]
+        if not sets:
+            continue
+        declared = interactions_squared_sensitivity(relation, sets, levels)
+        largest = largest_change(relation, sets, levels)
+        assert largest <= declared
+        assert relation is Relation.REPLACE_ONE or largest == declared
 
 
 @pytest.mark.parametrize("counts", [(1,), (2,), (2, 2, 2), (3, 1, 4), (2, 3, 5)])

@@ -39,7 +39,7 @@ def test_a_killed_run_is_finished_at_no_further_charge(
 ) -> None:
     # nothing more could be reserved: finishing must not ask for it
     studio.service.books.set_budget("asia-sample", Budget.of(1, "1e-6"), Composition.SUM)
-    options = {"plan": "tables"} if method == "measure" else {}
+    options = {"plan": "pairs"} if method == "measure" else {}
     job_id = order_job(studio, method=method, options=options)
     kill_worker(studio, job_id, KILLED[moment])
     job = told(studio, job_id)
@@ -90,7 +90,7 @@ def test_evidence_that_was_saved_needs_no_recovery_file(studio: Caller) -> None:
 
 def test_a_run_that_failed_or_was_cancelled_is_finished(studio: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk, then a cancel in the middle, then the end."""
-    job_id = order_job(studio, options={"plan": "tables"})
+    job_id = order_job(studio, options={"plan": "pairs"})
 
     def fail(*_: Any) -> None:
         raise DataError("no room")
@@ -117,7 +117,7 @@ def test_a_run_that_failed_or_was_cancelled_is_finished(studio: Caller, monkeypa
 
 
 def test_answers_that_are_kept_are_given_again(studio: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    job_id = order_job(studio, options={"plan": "tables"})
+    job_id = order_job(studio, options={"plan": "pairs"})
     kill_worker(studio, job_id, KILLED["before it is saved"])
 
     def fail(*_: Any) -> None:

@@ -33,7 +33,7 @@ from dagveil.runs.result import load_result
 
 # two that release evidence and two that ask, with their settings
 METHODS: Final = (
-    ("measure", "--set", "plan=tables", "--redraws", "0"),
+    ("measure", "--set", "plan=pairs", "--redraws", "0"),
     ("lap-mech", "--redraws", "0"),
     ("svt-pc",),
     ("priv-pc",),

@@ -334,7 +334,7 @@ def _time_stages(rows: int, columns: int, levels: int, tries: int, *, moments: b
     found = {GrowthStage.COUNT: _best(lambda: next(tables).counts_many(pairs), tries)}
     made = fresh[0]
     release = partial(
-        measure_source, made, made.schema, EPSILON, noise=NoiseKind.EXACT, options={"plan": "tables"}, ledger=None
+        measure_source, made, made.schema, EPSILON, noise=NoiseKind.EXACT, options={"plan": "pairs"}, ledger=None
     )
     found[GrowthStage.RELEASE] = _best(release, tries)
     evidence = release()

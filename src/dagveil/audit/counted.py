@@ -15,6 +15,7 @@ from scipy.special import chdtri
 
 from dagveil.audit import search
 from dagveil.audit.search import AuditedStatistic, Floats, Found, Look, Norm, Tables
+from dagveil.curator.pair_choices import Expectation, distance_in_records
 from dagveil.curator.questions import RECORD
 from dagveil.privacy.mechanisms.smooth_median import DECAY_BITS, _weights, median, smooth_sensitivity
 from dagveil.privacy.relation import Relation
@@ -161,7 +162,7 @@ def _look_at_margins(norm: Norm, lattice: int, declare: Callable[[Relation], flo
 
 
 def _look_at_centred(levels: tuple[int, ...], order: int) -> Look:
-    """Return the search for centred tables in counts: one-way ones with the number of rows, or those of all pairs."""
+    """Return the search for centred tables in counts: one-way ones with the number of rows, or all of two or three."""
     names = [f"c{axis}" for axis in range(len(levels))]
     sets = list(combinations(range(len(levels)), order))
 
@@ -176,9 +177,9 @@ def _look_at_centred(levels: tuple[int, ...], order: int) -> Look:
     def declare(relation: Relation) -> float:
         if order == 1:
             return math.sqrt(contingency.margins_squared_sensitivity(relation, levels))
-        pairs = list(combinations(names, 2))
+        asked = list(combinations(names, order))
         return math.sqrt(
-            contingency.interactions_squared_sensitivity(relation, pairs, dict(zip(names, levels, strict=True)))
+            contingency.interactions_squared_sensitivity(relation, asked, dict(zip(names, levels, strict=True)))
         )
 
     return search.look_at_tables(measure, levels, Norm.SQUARES, declare, SIZES)
@@ -191,6 +192,26 @@ def _look_at_scores(name: str) -> Look:
     def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
         measure = batch_scores(statistic, relation, shape)
         facts = tuple(shape), Norm.LARGEST, lambda relation: float(RECORD), (3, 30)
+        return search.look_at_tables(measure, *facts)(relation, pairs, rng)
+
+    return look
+
+
+def _look_at_distances(shape: tuple[int, int]) -> Look:
+    """Return the search for distances of centred tables from what is expected, in grid steps."""
+    sides = [np.linspace(-1.0, 1.0, count) for count in shape]
+    move = 3.0 * np.outer(*(side - side.mean() for side in sides))
+    expected = [Expectation(np.zeros(shape), (), 0.0), Expectation(move, (move, -5.0 * move), 1.5)]
+
+    def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
+        levels = dict(zip("xy", shape, strict=True))
+        sensitivity = contingency.interactions_squared_sensitivity(relation, [("x", "y")], levels)
+
+        def measure(tables: Tables) -> Floats:
+            exact = contingency.centre_counts(tables)
+            return np.array([[distance_in_records(one, of, sensitivity) for of in expected] for one in exact], float)
+
+        facts = shape, Norm.LARGEST, lambda relation: float(RECORD), (3, 30)
         return search.look_at_tables(measure, *facts)(relation, pairs, rng)
 
     return look
@@ -263,6 +284,7 @@ def _question_statistics() -> list[AuditedStatistic]:
     tests = [Reconciled(test, 3) for test in PartTest]
     votes = search.join_looks([_look_at_statistic(test, shape, batch_votes(test), (6, 30, 60), 3) for test in tests])
     scores = search.join_looks([_look_at_scores(name) for name in ("kendall", "g")])
+    of_pairs = search.join_looks([_look_at_distances(shape) for shape in ((2, 2), (2, 3))])
     every = [(shape, rows) for shape in SHAPES for rows in (8, 1000)]
     ranks = {name: [_look_at_rank(statistic_named(name, rows), one) for one, rows in every] for name in places}
     return [
@@ -270,6 +292,7 @@ def _question_statistics() -> list[AuditedStatistic]:
         AuditedStatistic("exact distance", "statistics.distance.ExactDistance.sensitivity", distances),
         AuditedStatistic("votes of parts", "statistics.reconciled.Reconciled.sensitivity", votes),
         AuditedStatistic("median of parts", "privacy.mechanisms.smooth_median.smooth_sensitivity", _look_at_medians),
+        AuditedStatistic("distance of a pair's table", "curator.pair_choices.distance_in_records", of_pairs),
         AuditedStatistic("score in records", "curator.questions.QuestionSession.answer", scores),
     ]
 
@@ -290,12 +313,15 @@ def _count_statistics() -> list[AuditedStatistic]:
     laplace = _look_at_margins(Norm.SIZES, 1, lambda relation: float(contingency.counts_sensitivity(relation, 3)))
     margins = search.join_looks([_look_at_centred(levels, 1) for levels in ((2, 2, 2), (2, 3, 4))])
     pairs = search.join_looks([_look_at_centred(levels, 2) for levels in ((2, 3), (3, 4), (2, 2, 2), (2, 3, 4))])
+    triples = search.join_looks([_look_at_centred(levels, 3) for levels in ((2, 2, 2), (2, 3, 4), (2, 2, 2, 2))])
+    centred = "statistics.contingency.interactions_squared_sensitivity"
     return [
         AuditedStatistic("tables of counts", squared, tables),
         AuditedStatistic("number of rows", squared, rows),
         AuditedStatistic("tables of counts, Laplace noise", "statistics.contingency.counts_sensitivity", laplace),
         AuditedStatistic("margins", "statistics.contingency.margins_squared_sensitivity", margins),
-        AuditedStatistic("interactions of pairs", "statistics.contingency.interactions_squared_sensitivity", pairs),
+        AuditedStatistic("interactions of pairs", centred, pairs),
+        AuditedStatistic("interactions of three columns", centred, triples),
     ]
 
 

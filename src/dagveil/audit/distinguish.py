@@ -161,12 +161,18 @@ def draw_losses(events: Sequence[Event], on_second: bool, mirrored: bool, rng: n
     squared = math.fsum(float(event.squared_sensitivity / event.variance) for event in gaussian)
     losses = sign * squared / 2.0 + math.sqrt(squared) * rng.standard_normal(DRAWS)
     for event in events:
-        if isinstance(event, DiscreteLaplace | SparseVectorRound | ExponentialChoice | SmoothLaplace):
-            epsilon = float(event.epsilon)
-            losses += sign * epsilon * np.where(rng.random(DRAWS) < expit(epsilon), 1.0, -1.0)
+        if isinstance(event, DiscreteLaplace | SparseVectorRound | SmoothLaplace):
+            losses += sign * _draw_bits(float(event.epsilon), 1, rng)
+        elif isinstance(event, ExponentialChoice):  # its loss has range epsilon, not 2 epsilon
+            losses += sign * _draw_bits(float(event.epsilon) / 2.0, event.draws, rng)
         elif isinstance(event, SubsampledGaussian):
             losses += _draw_sampled(event, on_second, mirrored, rng)
     return losses
+
+
+def _draw_bits(epsilon: float, count: int, rng: np.random.Generator) -> Floats:
+    """Draw the loss of so many bits, each of which tells the truth with the odds e^epsilon."""
+    return np.asarray(epsilon * (2.0 * rng.binomial(count, expit(epsilon), DRAWS) - count), dtype=np.float64)
 
 
 def _draw_sampled(event: SubsampledGaussian, on_second: bool, mirrored: bool, rng: np.random.Generator) -> Floats:

@@ -19,6 +19,7 @@ from dagveil.audit.recording import Exact, NoiseLaw, Recording, Rule
 from dagveil.audit.search import Floats
 from dagveil.curator import Answer, Curator, Question, QuestionSession, ThresholdRounds, kernel_questions
 from dagveil.curator.gradients import GradientQuestions
+from dagveil.curator.pair_choices import Expectation, PairChoices
 from dagveil.curator.questions import RECORD, Sample
 from dagveil.data.table import Table
 from dagveil.privacy.events import DiscreteLaplace
@@ -197,7 +198,7 @@ _RESIDUAL: Final = "residual of another slot"
 READERS: Final[Mapping[str, Door]] = {
     "count_rows": Door(_read_releases, ("number of rows",)),
     "count_tables": Door(_read_releases, ("tables of counts", "tables of counts, Laplace noise")),
-    "interactions": Door(_read_releases, ("interactions of pairs",)),
+    "interactions": Door(_read_releases, ("interactions of pairs", "interactions of three columns")),
     "margins": Door(_read_releases, ("margins",)),
     "magnitudes": Door(_read_releases, ("counts by magnitude",)),
     "outer_products": Door(
@@ -209,6 +210,7 @@ READERS: Final[Mapping[str, Door]] = {
     "answer_from_sample": Door(_read_sampled, (_SCORE, _PARTS)),
     "choose_number": Door(_read_notes, (_SCORE,)),
     "choose_separation": Door(_read_notes, (_SCORE,)),
+    "choose_forest": Door(_read_notes, ("distance of a pair's table",)),
     "flip_coin": Door(lambda *told: Exact(Rule.NOTHING)),
     "looks_independent": Door(_read_round, (_SCORE, _PARTS)),
     "gradient": Door(_read_sum(4.0), ("sum of clipped gradients",)),
@@ -268,7 +270,9 @@ def _freeze(value: Any, given: tuple[Any, ...]) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_freeze(part, given) for part in value)
     if isinstance(value, dict):
-        return tuple(value.items())
+        return tuple((key, _freeze(part, given)) for key, part in value.items())
+    if isinstance(value, Expectation):
+        return _freeze((value.centre, value.moves, value.slack), given)
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, kernel_questions.HsicTest):
@@ -330,7 +334,24 @@ class AuditedQuestions(QuestionSession):
             return super()._choose(scores, epsilon, label, asked)
 
 
-@recorded(ask_questions=AuditedQuestions, ask_gradients=AuditedGradients, ask_kernels=AuditedKernels)
+@recorded()
+class AuditedPairs(PairChoices):
+    """Recorded choices of pairs. They note the exact scores that the mechanism is given."""
+
+    _recording: Recording
+
+    def _choose(self, scores: Sequence[Fraction], *rest: Any) -> list[int]:
+        self._recording.note(*map(float, scores))
+        with self._recording.noise.free():
+            return super()._choose(scores, *rest)
+
+
+@recorded(
+    ask_questions=AuditedQuestions,
+    ask_gradients=AuditedGradients,
+    ask_kernels=AuditedKernels,
+    open_pairs=AuditedPairs,
+)
 class AuditedCurator(Curator):
     """A curator whose every door is recorded."""
 

@@ -21,6 +21,7 @@ from dagveil.audit.replay import Course, RepeatableRun, read_course
 from dagveil.audit.search import Floats
 from dagveil.curator import Question, QuestionSession
 from dagveil.curator.gate import Gate
+from dagveil.curator.pair_choices import forest_places
 from dagveil.data.table import Table
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.methods.asking import Asked
@@ -65,10 +66,18 @@ def _compare(told: Exchange, first: Exchange, second: Exchange) -> float:
 
 
 def weigh_choice(told: Exchange, scores: Sequence[float]) -> float:
-    """Return the log-likelihood of a choice of the exponential mechanism, if these were the scores."""
+    """Return the log-likelihood of a choice of the exponential mechanism, or of several, if these were the scores."""
     epsilon = sum(float(event.epsilon) for event in told.events if isinstance(event, ExponentialChoice))
     exponents = epsilon * np.array(scores) / 2.0
-    return float(exponents[told.answer] - logsumexp(exponents))
+    if told.door != "choose_forest":
+        return float(exponents[told.answer] - logsumexp(exponents))
+    expected, joined = told.asked[:2]
+    pairs = [pair for pair, _ in expected]
+    chosen = [pairs.index(pair) for pair in told.answer]
+    return sum(
+        float(exponents[place] - logsumexp(exponents[forest_places(pairs, [*joined, *told.answer[:turn]])]))
+        for turn, place in enumerate(chosen)
+    )
 
 
 def weigh_rounds(told: Sequence[Exchange], replay: Sequence[Exchange]) -> float:

@@ -123,8 +123,8 @@ RUN_NAMES = (
 _SEARCH_RULE = click.option(
     "--search",
     type=click.Choice([rule.value for rule in SearchRule]),
-    help="Search strategy: independence tests (PC), a noise-aware score (GES), or NOTEARS, for moments "
-    "only.  [default: by method]",
+    help="Search strategy: independence tests (PC), a noise-aware score (GES), NOTEARS, for moments only, or auto: "
+    "tests, and the score where they are in doubt.  [default: by method]",
 )
 # they cost nothing
 _LEVEL_OPTIONS = (

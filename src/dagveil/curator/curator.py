@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dagveil.curator.gate import Gate, Record
 from dagveil.curator.journal import Journal
+from dagveil.curator.pair_choices import PairChoices
 from dagveil.curator.questions import QuestionSession
 from dagveil.data.moments import FeaturePlan, MomentPlan, OuterProducts
 from dagveil.data.residuals import ResidualPlan
@@ -93,12 +94,17 @@ class Curator:
         return self._release_counts(column_sets, self._table.counts_many(list(column_sets)), share, label)
 
     def interactions(
-        self, pairs: Sequence[tuple[str, str]], share: Fraction, label: str
+        self, column_sets: Sequence[tuple[str, ...]], share: Fraction, label: str
     ) -> tuple[NoisyInteractions, ...]:
-        """Release what tables of pairs hold beyond their margins, with noise equally sharp in counts."""
-        levels = self._levels(pairs)
-        sensitivity = contingency.interactions_squared_sensitivity(self.relation, pairs, levels)
-        return self._release_centred(list(pairs), sensitivity, share, label)
+        """Release what tables of two or three columns hold beyond their margins, with noise equally sharp in counts."""
+        levels = self._levels(column_sets)
+        sensitivity = contingency.interactions_squared_sensitivity(self.relation, column_sets, levels)
+        return self._release_centred(list(column_sets), sensitivity, share, label)
+
+    def open_pairs(self, pairs: Sequence[tuple[str, str]]) -> PairChoices:
+        """Return choices among these pairs, each charged to this curator's filter."""
+        self._check_cells("choices of pairs", sum(map(math.prod, table_shapes(self.schema, pairs))), len(pairs))
+        return PairChoices(self._table, self.relation, pairs, self._gate)
 
     def margins(
         self, columns: Sequence[str], share: Fraction, label: str

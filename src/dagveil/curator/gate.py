@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from dagveil.curator.journal import Journal, Kept, digest_question
 from dagveil.errors import LedgerError, MethodError
-from dagveil.privacy.events import DiscreteGaussian, Event, SubsampledGaussian, Unbounded
+from dagveil.privacy.events import DiscreteGaussian, Event, ExponentialChoice, SubsampledGaussian, Unbounded
 from dagveil.privacy.filter import Filter, HomeProcess
 from dagveil.privacy.mechanisms import exponential
 from dagveil.privacy.mechanisms.gaussian import deviation_for
+from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.mechanisms.smooth_median import release_median
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.noise.source import LaplaceBlocks, NoiseSource
@@ -87,6 +88,10 @@ class Gate:
         """Variance of noise that costs at most this share of the whole budget, and that can be drawn."""
         deviation = deviation_for(self._accounting, squared_sensitivity, share * self._accounting.total)
         return self.representable_variance(Fraction(deviation**2))
+
+    def epsilon_of_choices(self, count: int, share: Fraction) -> Fraction:
+        """Epsilon of each of so many choices that cost at most this share of the whole budget together."""
+        return epsilon_for(self._accounting, share * self._accounting.total / count, ExponentialChoice)
 
     def charge(self, event: Event) -> None:
         """Refuse first, record second; whoever calls this draws last."""
@@ -176,6 +181,25 @@ class Gate:
         return self._release_one(
             lambda: exponential.choose(scores_in_records, epsilon, self._noise, self.charge, label), asked
         )
+
+    def choose_in_turn(
+        self,
+        scores_in_records: Sequence[Fraction],
+        epsilon: Fraction,
+        count: int,
+        allowed: Callable[[Sequence[int]], Sequence[int]],
+        label: str,
+        asked: object,
+    ) -> list[int]:
+        """Choose positions by the exponential mechanism, one after the other, among those that are allowed next."""
+
+        def draw() -> Integers:
+            chosen = exponential.choose_in_turn(
+                scores_in_records, epsilon, count, allowed, self._noise, self.charge, label
+            )
+            return np.array(chosen, dtype=np.int64)
+
+        return [int(position) for position in self._release(draw, asked)]
 
     def release_median(
         self, values: Integers, bounds: tuple[int, int], epsilon: Fraction, delta: Fraction, label: str, asked: object

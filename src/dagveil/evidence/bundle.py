@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,6 +16,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError
 from dagveil.evidence.covariance import covariance_from_tables
 from dagveil.evidence.features import FeatureEvidence, covariance_from_features
+from dagveil.evidence.implied import implied_blocks
 from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.moments import MomentEvidence, covariance_from_moments
 from dagveil.evidence.pairs import PairEvidence
@@ -25,6 +27,7 @@ from dagveil.evidence.tables import (
     combine,
     combine_each,
     join_margins,
+    join_pairs,
     read_tables,
     two_way_margins,
 )
@@ -104,21 +107,26 @@ def marginal_evidence(
 
     - `columns`: the columns, in the order wanted; each must stand in at least one pair table.
     - `tables`: tables of two or three columns with noise in every cell, in any number and order.
-    - `interactions`, `singles`: centred counts of pairs, and the margins that they share, if these were measured on
-      their own. Then tables, too, tell about pairs by their interactions only: margins have one noise, which is not
-      averaged away twice.
+    - `interactions`, `singles`: centred counts of pairs and triples, and the margins that they share, if these were
+      measured on their own. Then tables, too, tell about pairs by their interactions only: margins have one noise,
+      which is not averaged away twice.
     """
     if singles is None:
         pairs = pair_tables(tables)
     else:
-        centred = pair_tables([*interactions, *(_centre(margin) for margin in two_way_margins(tables))])
+        of_two = [table for table in interactions if len(table.columns) == 2]
+        centred = pair_tables([*of_two, *(_centre(margin) for margin in two_way_margins(tables))])
         pairs = {frozenset(table.columns): table for table in join_margins(list(centred.values()), singles)}
     covered = {name for pair in pairs for name in pair}
     if missing := [name for name in columns if name not in covered]:
         raise EvidenceError(f"no released table holds the columns {', '.join(missing)}; measure them first")
     ordered = {(table.columns[0], table.columns[1]): table for table in pairs.values()}
     covariance = covariance_from_tables(columns, ordered, singles)
-    triples = triple_tables(tables)
+    if not covariance.measured.all():
+        covariance = covariance.filled(implied_blocks(PairEvidence(covariance)))
+    of_three = [table for table in interactions if len(table.columns) == 3]
+    joined = [] if singles is None else join_pairs(of_three, pairs, singles)
+    triples = triple_tables([*tables, *joined])
     return TripleEvidence(covariance, triples, pairs) if triples else PairEvidence(covariance)
 
 
@@ -235,7 +243,7 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
         return JointEvidence(tables[0].margin(columns), combine(totals) if totals else None)
     contrasts = [table for table in centred if len(table.columns) == 1]
     singles = add_total(contrasts, combine(totals)) if contrasts else {}
-    interactions = [table for table in centred if len(table.columns) == 2]
+    interactions = [table for table in centred if len(table.columns) > 1]
     covered = {name for table in (*tables, *interactions) for name in table.columns}
     if not covered:
         return None
@@ -262,11 +270,15 @@ def _check_evidence(evidence: Evidence) -> None:
     check_receipts(evidence.receipt, evidence.parts)
     check_stages(evidence.plan)
     counted = {release.columns for release in evidence.releases if isinstance(release, NoisyCounts | NoisyInteractions)}
+    of_two = {frozenset(columns) for columns in counted if len(columns) == 2}
     for release in evidence.releases:
         _check_release(release, evidence.schema)
         if isinstance(release, NoisyInteractions):
             needed = [(), *((name,) for name in release.columns)]
-            if not 1 <= len(release.columns) <= 2 or not counted.issuperset(needed):
+            known = counted.issuperset(needed) and (
+                len(release.columns) < 3 or all(frozenset(pair) in of_two for pair in combinations(release.columns, 2))
+            )
+            if not 1 <= len(release.columns) <= 3 or not known:
                 raise EvidenceError("this evidence is damaged: an interaction lacks its margins; release it again")
 
 

@@ -24,7 +24,13 @@ from dagveil.evidence.tables import NoisyTable
 
 Floats = NDArray[np.float64]
 
-LEVELS_KEPT = 8
+NEXT_TO_NOTHING = 0.05
+"""Share of a column's variance that another may leave open and still determine it."""
+
+HIDDEN = 2.0
+"""Noise hides a level whose count is below this many deviations of it."""
+
+LEVELS_KEPT = 12
 """Levels of one column that a test keeps apart; rarer ones are merged, since each costs a row of noise."""
 
 
@@ -38,7 +44,8 @@ class OneHotCovariance:
       padding.
     - `table_spread`: the same for a table with noise in every cell, as three-way tables have it.
     - `shift`: l, shape (d, m); zero where tables have noise in every cell, and margins none of their own.
-    - `noise`: V, shape (d, d): variance of one cell's noise divided by n²; infinite where the pair was not measured.
+    - `noise`: V, shape (d, d): variance of one cell's noise divided by n²; infinite where nothing is known of a pair.
+    - `measured`: pairs whose table was released, shape (d, d).
     - `shared_noise`: variance of margin noise that all blocks of a column share, divided by n², shape (d,).
     - `total_noise`: the same for the number of rows, which all blocks share.
     - `margin_noise`: variance of each level's probability, shape (d, m + 1), zero in the padding; the dropped level is
@@ -56,6 +63,7 @@ class OneHotCovariance:
     table_spread: Floats
     shift: Floats
     noise: Floats
+    measured: NDArray[np.bool_]
     shared_noise: Floats
     total_noise: float
     margin_noise: Floats
@@ -66,9 +74,17 @@ class OneHotCovariance:
     n_rows: float
 
     @property
-    def measured(self) -> NDArray[np.bool_]:
-        """Pairs whose table was released."""
+    def known(self) -> NDArray[np.bool_]:
+        """Pairs whose table was released or filled in."""
         return np.isfinite(self.noise)
+
+    def filled(self, implied: Floats) -> OneHotCovariance:
+        """Return a copy with these blocks for pairs that were not measured, as noisy as measured ones mostly are."""
+        d = len(self.columns)
+        measured = self.measured & ~np.eye(d, dtype=bool)
+        noise = np.where(self.measured, self.noise, np.median(self.noise[measured]))
+        blocks = np.where(self.measured[:, :, None, None], self.blocks, implied)
+        return replace(self, blocks=blocks, noise=noise)
 
     def with_noise(self, rng: np.random.Generator) -> OneHotCovariance:
         """Return a copy with the published noise drawn again around it (free: post-processing).
@@ -87,6 +103,26 @@ class OneHotCovariance:
             left, right = self.shift[:, None, :, None], self.shift[None, :, None, :]
             moved = moved + one * right + left * other - one * other + total * left * right
         return self._with_upper(np.where(self.measured[:, :, None, None], moved, self.blocks))
+
+    def determined(self) -> NDArray[np.bool_]:
+        """Tell which columns leave next to nothing open about which: [x, z] if z determines x, shape (d, d).
+
+        A test of x given z has nothing left to test, and calls everything independent of x.
+        """
+        # levels count by their variance, so that a rare one cannot hide what the others show
+        levels = np.concatenate([self.root, -self.root.sum(axis=1, keepdims=True)], axis=1)
+        total = np.maximum(np.einsum("iab,iab->i", levels, levels), 1e-300)
+        towards = np.einsum("iab,ijbc->ijac", levels, self.blocks)
+        own = np.einsum("iab,ibc,idc->iad", levels, self.spread, levels)
+        noise = np.where(self.measured, self.noise, 0.0)
+        added = noise * np.outer(np.trace(own, axis1=1, axis2=2), np.trace(self.spread, axis1=1, axis2=2))
+        left = 1.0 - (np.einsum("ijab,ijab->ij", towards, towards) - added) / total[:, None]
+        doubled = np.outer(np.einsum("iab,iab->i", own, own), np.einsum("iab,iab->i", self.spread, self.spread))
+        mixed = np.einsum("ijab,iac,ijcd,jdb->ij", towards, own, towards, self.spread, optimize=True)
+        deviation = np.sqrt(2.0 * noise**2 * doubled + 4.0 * noise * mixed) / total[:, None]
+        found = self.measured & (deviation < NEXT_TO_NOTHING) & (left + deviation < NEXT_TO_NOTHING)
+        found &= (self.size > 0)[:, None] & ~np.eye(len(self.size), dtype=bool)
+        return np.asarray(found)
 
     def draw_margins(self, rng: np.random.Generator, draws: int) -> Floats:
         """Draw the noise that all blocks of a column share, shape (draws, d, m)."""
@@ -182,7 +218,9 @@ def covariance_from_tables(
         margins = [table.counts for table in own]
         margin_variance = np.array([table.variance for table in own])
         total_variance = own[0].variance * own[0].flatness[0] * own[0].counts.size
-    groups = tuple(group_levels(margin, variance) for margin, variance in zip(margins, margin_variance, strict=True))
+    groups = tuple(
+        group_levels(margin, variance, hide=True) for margin, variance in zip(margins, margin_variance, strict=True)
+    )
     kept = [int(of.max()) + 1 for of in groups]
     widest = max(*kept, 2)
     stacked = np.zeros((len(pairs), widest, widest))
@@ -276,6 +314,7 @@ def assemble_covariance(
         table_spread=table_spread,
         shift=shift if shares else np.zeros((d, m)),
         noise=noise,
+        measured=np.isfinite(noise),
         shared_noise=margin_variance / n_rows**2 if shares else np.zeros(d),
         total_noise=(total_variance or 0.0) / n_rows**2,
         margin_noise=margin_noise,
@@ -313,17 +352,23 @@ def _margins(d: int, pairs: list[tuple[int, int, NoisyTable]]) -> tuple[list[Flo
     return [sums[k, : levels[k]] / weights[k] for k in range(d)], 1.0 / weights
 
 
-def group_levels(margin: Floats, variance: float) -> NDArray[np.intp]:
-    """Merge the rarest levels until at most LEVELS_KEPT are left, and those that noise hides."""
+def group_levels(margin: Floats, variance: float, hide: bool = False) -> NDArray[np.intp]:
+    """Merge the rarest levels until at most LEVELS_KEPT are left, and of those that are merged what noise hides.
+
+    With `hide`, levels that noise hides are merged in any case: an empty one is a direction of nothing but noise.
+    """
     levels = len(margin)
-    if levels <= LEVELS_KEPT:
+    seen = max(2, int(np.count_nonzero(margin > HIDDEN * np.sqrt(variance))))
+    most = levels if levels <= LEVELS_KEPT else LEVELS_KEPT - 1
+    keep = np.argsort(-margin, kind="stable")[: min(most, seen) if hide or most < levels else levels]
+    if len(keep) == levels:
         return np.arange(levels, dtype=np.intp)
-    order = np.argsort(-margin, kind="stable")
-    visible = max(2, int(np.count_nonzero(margin > 2.0 * np.sqrt(variance))))
-    keep = order[: min(LEVELS_KEPT - 1, visible)]
+    rest = levels - len(keep)
+    lost = margin.sum() - margin[keep].sum() <= HIDDEN * np.sqrt(rest * variance)
     groups = np.full(levels, len(keep), dtype=np.intp)
     groups[np.sort(keep)] = np.arange(len(keep))
-    return groups
+    # what all of them together do not show goes to the rarest level that is seen
+    return np.where(groups == len(keep), groups[keep[-1]], groups) if hide and lost else groups
 
 
 def merge_matrix(groups: NDArray[np.intp]) -> Floats:

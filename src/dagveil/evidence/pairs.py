@@ -68,14 +68,14 @@ class PairEvidence:
         return self.covariance.columns
 
     def answers(self, questions: Questions) -> NDArray[np.bool_]:
-        """Tell for which questions every pair table that they need was measured."""
-        measured = self.covariance.measured
-        known = measured[questions.x, questions.y].copy()
+        """Tell for which questions the table of x and y was measured, and all others that they need are known."""
+        known = self.covariance.known
+        answered = self.covariance.measured[questions.x, questions.y].copy()
         for i in range(questions.order):
-            known &= measured[questions.x, questions.given[:, i]] & measured[questions.y, questions.given[:, i]]
+            answered &= known[questions.x, questions.given[:, i]] & known[questions.y, questions.given[:, i]]
             for j in range(i):
-                known &= measured[questions.given[:, i], questions.given[:, j]]
-        return known
+                answered &= known[questions.given[:, i], questions.given[:, j]]
+        return answered
 
     def joint(self, questions: Questions) -> NDArray[np.bool_]:
         """Tell which questions are answered jointly: pairs hold the main effects of larger sets only."""
@@ -90,7 +90,7 @@ class PairEvidence:
         margins = np.outer(c.shared_noise * traces, shifts)
         added = noise * np.outer(traces, traces) + margins + margins.T + c.total_noise * np.outer(shifts, shifts)
         added += np.outer(c.size, c.size) / c.n_rows
-        return np.where(c.measured, squares - added, 0.0)
+        return np.where(c.measured, squares - added, np.where(c.known, squares, 0.0))
 
     def strength(self, questions: Questions) -> Floats:
         """Return ‖u‖² of each question in whitened units."""
@@ -203,6 +203,13 @@ class PairEvidence:
         for rows, wald in self.all_walds(self._small_first(questions)):
             share[rows], room[rows] = wald.power(self.covariance.n_rows)
         return share, room
+
+    def efficiency(self, questions: Questions) -> Floats:
+        """Return the share of information that noise leaves to the test of each question."""
+        share = np.zeros(len(questions))
+        for rows, wald in self.all_walds(self._small_first(questions)):
+            share[rows] = wald.efficiency()
+        return share
 
     def redraw(self, rng: np.random.Generator) -> PairEvidence:
         """Return evidence with fresh noise and fresh sampling around what was estimated."""
@@ -434,6 +441,10 @@ class RedrawnEvidence(PairEvidence):
         left = self._source.remainder(questions.select(joint)).redraw(self._rng)
         odds[joint] = left.odds(self.covariance.n_rows)
         return odds
+
+    def efficiency(self, questions: Questions) -> Floats:
+        """Return that of the released evidence."""
+        return self._source.efficiency(questions)
 
     def _statistic(self, questions: Questions) -> Floats:
         if not questions.order:

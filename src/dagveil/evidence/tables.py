@@ -181,3 +181,34 @@ def join_margins(interactions: Sequence[NoisyTable], singles: Mapping[str, Noisy
             for table, filled, flat in zip(group, counts, flatness.tolist(), strict=True)
         ]
     return joined
+
+
+def join_pairs(
+    interactions: Sequence[NoisyTable], pairs: Mapping[frozenset[str], NoisyTable], singles: Mapping[str, NoisyTable]
+) -> list[NoisyTable]:
+    """Put three-way tables together from their own interactions, pair tables and the margins that these share.
+
+    The noise of what comes out differs between directions; its mean over all of them stands for each.
+    """
+    joined = []
+    for table in interactions:
+        names, shape, cells = table.columns, table.counts.shape, table.counts.size
+        counts = table.counts
+        for axis in range(3):
+            # noise outside of the subspace of interactions tells nothing: project it away
+            counts = counts - counts.mean(axis=axis, keepdims=True)
+        noise = table.variance * math.prod(levels - 1 for levels in shape)
+        for gone in range(3):
+            first, second = (axis for axis in range(3) if axis != gone)
+            pair = pairs[frozenset((names[first], names[second]))].margin((names[first], names[second]))
+            counts = counts + np.expand_dims(pair.counts, gone) / shape[gone]
+            noise += pair.variance / shape[gone] * (shape[first] - 1) * (shape[second] - 1)
+        total = float(singles[names[0]].counts.sum())
+        for axis, name in enumerate(names):
+            others = cells // shape[axis]
+            margin = singles[name].counts.reshape([-1 if place == axis else 1 for place in range(3)])
+            # each margin came with two pairs
+            counts = counts - margin / others
+            noise += singles[name].variance / others * (shape[axis] - 1)
+        joined.append(NoisyTable(names, counts + total / cells, noise / cells))
+    return joined

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -20,11 +19,12 @@ from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.evidence.features import FeatureEvidence
 from dagveil.evidence.moments import MomentEvidence
+from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.evidence.triples import TripleEvidence
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure_moments import measure_moments
-from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, measure_tables, warn_of_noise
+from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, Plan, measure_tables, warn_of_noise
 from dagveil.methods.method import TWO_COLUMNS, TWO_NUMBERS, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import mu_squared_of
@@ -34,6 +34,7 @@ from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import NoisyCounts, Release
 from dagveil.progress import Progress
 from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
+from dagveil.search.settings import SearchRule
 from dagveil.statistics.contingency import counts_sensitivity, interactions_squared_sensitivity
 
 LEVELS_SHARE = Fraction(1, 20)
@@ -68,6 +69,9 @@ TABLE_SEARCH = SkeletonSettings()
 ROUND_SEARCH = replace(TABLE_SEARCH, conditional_level=0.001)
 """The same between rounds, where an edge that is cut is not measured again: so fewer are cut."""
 
+LOOP_SEARCH = replace(TABLE_SEARCH, by_odds=True, removal_order=RemovalOrder.WEAKEST_EDGE)
+"""The same where pairs were chosen: most of those that others explain were not."""
+
 MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
 """Search constants for numeric columns: their marginal tests have one degree of freedom and more power."""
 
@@ -94,12 +98,15 @@ def search_defaults(tests: Independence) -> SkeletonSettings:
 def search_constants(tests: Independence) -> SkeletonSettings:
     """Return the search constants that fit the kind of evidence.
 
-    Evidence from pairs alone means that noise would have drowned larger tables: then the weakest edge goes first.
+    Evidence from pairs alone means that noise would have drowned larger tables: then the weakest edge goes first. So it
+    does where pairs were chosen.
     """
     if isinstance(tests, MomentEvidence):
         return MOMENT_SEARCH
     if isinstance(tests, FeatureEvidence):
         return FEATURE_SEARCH
+    if isinstance(tests, PairEvidence) and not tests.covariance.measured.all():
+        return LOOP_SEARCH
     if isinstance(tests, TripleEvidence):
         return TABLE_SEARCH
     return replace(TABLE_SEARCH, removal_order=RemovalOrder.WEAKEST_EDGE)
@@ -115,26 +122,13 @@ def fit_levels(constants: SkeletonSettings, columns: int) -> SkeletonSettings:
     )
 
 
-class Plan(enum.Enum):
-    """What is released about columns with levels."""
-
-    AUTO = "auto"
-    """The joint table where it has less noise, small tables otherwise."""
-
-    JOINT = "joint"
-    """The table of all columns, with Laplace noise."""
-
-    TABLES = "tables"
-    """Margins, interactions of pairs, and then what looks worthwhile, with Gaussian noise."""
-
-
 class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of `measure`; those of the search apply besides, at no cost.
 
     Parameters
     ----------
     plan
-        What is released: auto, joint or tables.
+        What is released: auto, joint, pairs or loop.
     """
 
     plan: Plan = Plan.AUTO
@@ -225,7 +219,7 @@ def measure_jointly(curator: Curator, progress: Progress) -> Measured:
     return Measured(released, (stage,), tuple(warn_of_noise(stage.noise_sd * math.sqrt(cells / 4), rows)))
 
 
-def measure(curator: Curator, knowledge: Knowledge, progress: Progress) -> Measured:
+def measure(curator: Curator, knowledge: Knowledge, progress: Progress, plan: Plan = Plan.AUTO) -> Measured:
     """Release the evidence for one table.
 
     - `curator`: the door to the rows.
@@ -236,16 +230,16 @@ def measure(curator: Curator, knowledge: Knowledge, progress: Progress) -> Measu
     if isinstance(curator.accounting, PureFilter):
         return measure_jointly(curator, progress)
     if not is_numeric(schema):
-        return measure_tables(curator, knowledge, ROUND_SEARCH, progress)
-    rows, releases, plan = release_rows(curator)
-    share = 1 - (ROWS_SHARE if plan else Fraction(0))
+        return measure_tables(curator, knowledge, ROUND_SEARCH, progress, plan)
+    rows, releases, stages = release_rows(curator)
+    share = 1 - (ROWS_SHARE if stages else Fraction(0))
     measured = measure_moments(curator, knowledge, rows, share, ROUND_SEARCH, progress)
-    return Measured((*releases, *measured.releases), (*plan, *measured.plan), measured.findings)
+    return Measured((*releases, *measured.releases), (*stages, *measured.plan), measured.findings)
 
 
 def release(curator: Curator, knowledge: Knowledge, settings: MeasureSettings, progress: Progress) -> Measured:
-    """Release what `measure` does: its settings are in the filter that `accounting` chose."""
-    return measure(curator, knowledge, progress)
+    """Release what `measure` does; whether it is the joint table, the filter that `accounting` chose says."""
+    return measure(curator, knowledge, progress, settings.plan)
 
 
 METHOD = Method(
@@ -255,6 +249,7 @@ METHOD = Method(
     data="any",
     cost="one to three releases",
     settings=MeasureSettings,
+    search=SearchRule.AUTO,
     accounting=accounting,
     check=check_measurable,
     release=release,

@@ -8,40 +8,55 @@ both.
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 
 from dagveil.curator import Curator
 from dagveil.curator.curator import MAX_RELEASED_CELLS
 from dagveil.data.schema import Schema
-from dagveil.evidence.bundle import Stage, independence_from
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.methods.measure_loop import CHOICE_SHARE, LAST_SHARE, run_loop
+from dagveil.methods.measure_rounds import Rounds
 from dagveil.methods.method import Measured
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian
+from dagveil.privacy.events import DiscreteGaussian, ExponentialChoice
 from dagveil.privacy.filter import tightest_filter
+from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 from dagveil.progress import Progress
-from dagveil.search.constraint.skeleton import SkeletonSettings, candidate_sets, find_skeleton
+from dagveil.search.constraint.skeleton import SkeletonSettings
 from dagveil.statistics.contingency import counts_squared_sensitivity
+
+
+class Plan(enum.Enum):
+    """What is released about columns with levels."""
+
+    AUTO = "auto"
+    """The joint table where it has less noise; otherwise all pairs where choices would cost more than they save."""
+
+    JOINT = "joint"
+    """The table of all columns, with Laplace noise."""
+
+    PAIRS = "pairs"
+    """Margins, interactions of all pairs, and then what looks worthwhile, with Gaussian noise."""
+
+    LOOP = "loop"
+    """Margins, and interactions of pairs that are chosen privately, one round after the other."""
+
 
 SINGLES_SHARE = Fraction(1, 4)
 """Share of the budget for the margins of single columns, which every pair then shares."""
 
 PAIRS_SHARE = Fraction(1, 2)
 """Share of what is left for the first round of pairs."""
-
-SCREEN = 0.2
-"""Pairs with a marginal p-value below this are worth measuring again."""
 
 ENOUGH_EFFICIENCY = 0.05
 """Triples are measured at once if noise would leave their tests this share of the information."""
@@ -56,86 +71,36 @@ POWER_EFFECT = 0.1
 """Size of a dependence, in units of a correlation, that a joint test should see."""
 
 
-class _Rounds:
-    """State of one run: releases so far, and the evidence that they carry."""
+PICKS = ((0.01, 3.0, 5), (0.1, 2.2, 2), (math.inf, 1.0, 2))
+"""Where choices blur by up to so much: pairs that the loop chooses per column, and how many there must be for each of
+them. In a small table nearly all pairs may matter, and the finer the noise, the less choosing saves."""
 
-    def __init__(self, curator: Curator, knowledge: Knowledge, settings: SkeletonSettings, progress: Progress) -> None:
-        self.curator = curator
-        self.knowledge = knowledge
-        self.settings = settings
-        self.progress = progress
-        self.columns = tuple(curator.schema.columns)
-        self.releases: list[NoisyCounts | NoisyInteractions] = []
-        self.plan: list[Stage] = []
-
-    def ask(self, sets: Sequence[tuple[str, ...]], share: Fraction, stage: str, why: str) -> None:
-        """Measure these tables and note it in the plan."""
-        self.progress(f"measuring {stage}", 0, len(sets))
-        tables = self.curator.count_tables(sets, share, stage)
-        self.releases.extend(tables)
-        cells = sum(len(table.values) for table in tables)
-        self.plan.append(Stage(stage, len(tables), cells, float(share), tables[0].count_variance ** 0.5, why))
-        self.progress(f"measuring {stage}", len(sets), len(sets))
-
-    def ask_margins(self, columns: Sequence[str], share: Fraction, stage: str, why: str) -> None:
-        """Measure the number of rows and the margins of these columns, and note it in the plan."""
-        self.progress(f"measuring {stage}", 0, len(columns))
-        released = self.curator.margins(columns, share, stage)
-        self.releases.extend(released)
-        cells = sum(len(table.values) for table in released)
-        sharpness = released[-1]
-        assert isinstance(sharpness, NoisyInteractions)
-        self.plan.append(Stage(stage, len(columns), cells, float(share), sharpness.interaction_variance**0.5, why))
-        self.progress(f"measuring {stage}", len(columns), len(columns))
-
-    def ask_pairs(self, pairs: Sequence[tuple[str, str]], share: Fraction, stage: str, why: str) -> None:
-        """Measure the interactions of these pairs and note it in the plan."""
-        self.progress(f"measuring {stage}", 0, len(pairs))
-        tables = self.curator.interactions(pairs, share, stage)
-        self.releases.extend(tables)
-        cells = sum(len(table.values) for table in tables)
-        self.plan.append(Stage(stage, len(tables), cells, float(share), tables[0].interaction_variance ** 0.5, why))
-        self.progress(f"measuring {stage}", len(pairs), len(pairs))
-
-    def evidence(self) -> PairEvidence:
-        """Return tests on everything released so far."""
-        evidence = independence_from(self.columns, tuple(self.releases))
-        assert isinstance(evidence, PairEvidence)
-        return evidence
-
-    def promising_triples(self, evidence: PairEvidence) -> tuple[Questions, list[tuple[str, ...]]]:
-        """Return the order-2 questions worth asking jointly, and the three-way tables that they need."""
-        first_order = find_skeleton(evidence, replace(self.settings, largest_order=1), self.knowledge)
-        candidates = candidate_sets(evidence, self.settings, first_order, self.knowledge, 2)
-        triples = {tuple(sorted((end, *given))) for x, y, given in candidates for end in (x, y)}
-        names = [tuple(evidence.columns[i] for i in triple) for triple in sorted(triples)]
-        return Questions.of(candidates), names
-
-    def worthwhile_pairs(self, evidence: PairEvidence) -> list[tuple[str, str]]:
-        """Return the pairs whose marginal p-value is small; all measured ones if there are none."""
-        x, y = np.triu_indices(len(evidence.columns), 1)
-        questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
-        questions = questions.select(evidence.answers(questions))
-        small = evidence.test(questions).p_value < SCREEN
-        chosen = questions.select(small) if small.any() else questions
-        return [(evidence.columns[a], evidence.columns[b]) for a, b in zip(chosen.x, chosen.y, strict=True)]
-
-    def triple_variance(self, n_tables: int, share: Fraction) -> float:
-        """Return the variance of a cell if so many triples shared this much, from public facts alone."""
-        return float(
-            counts_squared_sensitivity(self.curator.relation, n_tables) / (share * self.curator.accounting.total)
-        )
+CLEAR_CHOICES = 0.001
+"""Where choices blur by no more than this, all pairs are measured: noise is fine enough for that."""
 
 
-def measure_tables(curator: Curator, knowledge: Knowledge, settings: SkeletonSettings, progress: Progress) -> Measured:
-    """Release pair tables and what helps most beyond them.
+def blur_of_choices(rounds: Rounds, share: Fraction) -> float:
+    """Return by how much of a correlation the best of all pairs is blurred if the loop chooses, roughly."""
+    d = len(rounds.columns)
+    spread = fmean(1 - 1 / column.n_levels for column in rounds.curator.schema.columns.values())
+    accounting = rounds.curator.accounting
+    each = share * (1 - LAST_SHARE) * CHOICE_SHARE * accounting.total / math.ceil(2.2 * d)
+    epsilon = float(epsilon_for(accounting, each, ExponentialChoice))
+    rows = max(1.0, float(rounds.releases[0].counts))
+    return math.log(d * (d - 1) / 2) * spread * 2 / epsilon / rows
+
+
+def measure_tables(
+    curator: Curator, knowledge: Knowledge, settings: SkeletonSettings, progress: Progress, plan: Plan = Plan.AUTO
+) -> Measured:
+    """Release tables of pairs, all or chosen ones, and what helps most beyond them.
 
     - `curator`: the door to the rows.
     - `knowledge`: pairs that it excludes are never asked about.
     - `settings`: search constants, used to decide what to measure next.
     - `progress`: told about each round.
     """
-    rounds = _Rounds(curator, knowledge, settings, progress)
+    rounds = Rounds(curator, knowledge, settings, progress)
     pairs = [(a, b) for a, b in combinations(rounds.columns, 2) if not knowledge.excludes(a, b)]
     findings = []
     if skipped := len(rounds.columns) * (len(rounds.columns) - 1) // 2 - len(pairs):
@@ -143,12 +108,18 @@ def measure_tables(curator: Curator, knowledge: Knowledge, settings: SkeletonSet
     if not pairs:
         return Measured((), (), (*findings, "Background knowledge leaves no pair open, so nothing was measured."))
     covered = [name for name in rounds.columns if any(name in pair for pair in pairs)]
-    rounds.ask_margins(covered, SINGLES_SHARE, "single columns", "every pair shares these margins")
+    rounds.ask_margins(covered, SINGLES_SHARE)
     share = 1 - SINGLES_SHARE
-    first = share * PAIRS_SHARE
-    rounds.ask_pairs(pairs, first, "all pairs", "they answer every question of order 0 and 1")
-    rest = share - first
-    findings.append(_spend_rest(rounds, rest))
+    blur = blur_of_choices(rounds, share)
+    per_column, fewest = next((picks, fewest) for most, picks, fewest in PICKS if blur <= most)
+    picks = min(math.ceil(per_column * len(covered)), len(pairs))
+    saves = blur > CLEAR_CHOICES and picks * fewest <= len(pairs)
+    if plan is Plan.LOOP or (plan is Plan.AUTO and saves):
+        findings += run_loop(rounds, pairs, share, picks)
+    else:
+        first = share * PAIRS_SHARE
+        rounds.ask_interactions(pairs, first, "all pairs", "they answer every question of order 0 and 1")
+        findings.append(_spend_rest(rounds, share - first))
     counted = rounds.releases[0].counts
     rows = curator.schema.nominal_rows or max(1.0, float(counted))
     findings.extend(warn_of_noise(rounds.plan[1].noise_sd, rows))
@@ -165,39 +136,45 @@ def warn_of_noise(noise: float, rows: float) -> list[str]:
     ]
 
 
-def _spend_rest(rounds: _Rounds, rest: Fraction) -> str:
+def _spend_rest(rounds: Rounds, rest: Fraction) -> str:
     """Spend the second half of the budget where it helps, and say why."""
     evidence = rounds.evidence()
     questions, triples = rounds.promising_triples(evidence)
     if not triples:
-        rounds.ask_pairs(
+        rounds.ask_interactions(
             rounds.worthwhile_pairs(evidence),
             rest,
             "pairs again",
             "no edge has two columns between its ends to condition on",
         )
         return "No three-way table was measured: no edge left open has two columns between its ends to condition on."
-    efficiency, _ = _forecast(evidence, questions, rounds.triple_variance(len(triples), rest), rounds.settings)
+    efficiency, _ = _forecast(evidence, questions, rounds.noise_of(triples, rest) ** 2, rounds.settings)
     if efficiency >= ENOUGH_EFFICIENCY:
-        rounds.ask(triples, rest, "three-way tables", f"their tests keep {efficiency:.0%} of the information")
+        rounds.ask_interactions(
+            triples, rest, "three-way tables", f"their tests keep {efficiency:.0%} of the information"
+        )
         return f"{len(triples)} three-way tables were measured for joint tests of order 2."
     if rounds.plan[1].noise_sd / evidence.covariance.n_rows >= FINE_NOISE:
-        rounds.ask_pairs(rounds.worthwhile_pairs(evidence), rest, "pairs again", "noise would drown three-way tables")
+        rounds.ask_interactions(
+            rounds.worthwhile_pairs(evidence), rest, "pairs again", "noise would drown three-way tables"
+        )
         return (
             f"{len(triples)} three-way tables were not measured: noise would leave their tests {efficiency:.1%} of the "
             "information. Tests of order 2 use main effects only."
         )
-    rounds.ask_pairs(
+    rounds.ask_interactions(
         rounds.worthwhile_pairs(evidence), rest / 2, "pairs again", "sharper pairs leave fewer triples to ask for"
     )
     evidence = rounds.evidence()
     questions, triples = rounds.promising_triples(evidence)
     if triples:
-        _, power = _forecast(evidence, questions, rounds.triple_variance(len(triples), rest / 2), rounds.settings)
+        _, power = _forecast(evidence, questions, rounds.noise_of(triples, rest / 2) ** 2, rounds.settings)
         if power >= ENOUGH_POWER:
-            rounds.ask(triples, rest / 2, "three-way tables", f"half of their tests have a power of {power:.0%}")
+            rounds.ask_interactions(
+                triples, rest / 2, "three-way tables", f"half of their tests have a power of {power:.0%}"
+            )
             return f"{len(triples)} three-way tables were measured for joint tests of order 2."
-    rounds.ask_pairs(
+    rounds.ask_interactions(
         rounds.worthwhile_pairs(evidence), rest / 2, "pairs a third time", "noise would drown three-way tables"
     )
     return "No three-way table was measured: noise would leave its tests too little power."

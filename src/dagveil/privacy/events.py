@@ -87,9 +87,10 @@ class DiscreteLaplace(_Event, frozen=True, tag="discrete-laplace"):
 
 
 class ExponentialChoice(_Event, frozen=True, tag="exponential-choice"):
-    """One choice with weights exp(epsilon · score / 2), scores of sensitivity 1."""
+    """Choices, one after the other, each with weights exp(epsilon · score / 2), scores of sensitivity 1."""
 
     epsilon: Fraction
+    draws: int = 1
 
 
 class SparseVectorRound(_Event, frozen=True, tag="sparse-vector-round"):
@@ -133,7 +134,7 @@ def pure_cost(event: Event) -> Fraction | None:
     """Epsilon of the event under pure differential privacy, or None."""
     if isinstance(event, DiscreteGaussian | SubsampledGaussian | SmoothLaplace | Unbounded):
         return None
-    return event.epsilon
+    return event.epsilon * (event.draws if isinstance(event, ExponentialChoice) else 1)
 
 
 def zcdp_cost(event: Event) -> Fraction | None:
@@ -143,7 +144,7 @@ def zcdp_cost(event: Event) -> Fraction | None:
     if isinstance(event, DiscreteGaussian | SubsampledGaussian):  # no rho is gained by sub-sampling, and none is lost
         return event.squared_sensitivity / (2 * event.variance)
     if isinstance(event, ExponentialChoice):  # its loss has range epsilon, not 2 epsilon
-        return event.epsilon**2 / 8
+        return event.draws * event.epsilon**2 / 8
     return event.epsilon**2 / 2
 
 
@@ -166,7 +167,7 @@ def gaussian_cost(event: Event) -> Fraction | None:
             return None
         return event.squared_sensitivity / (event.variance - ROUNDING_VARIANCE)
     if isinstance(event, ExponentialChoice):
-        return PI_ABOVE / 8 * event.epsilon**2
+        return event.draws * PI_ABOVE / 8 * event.epsilon**2
     return PI_ABOVE / 2 * event.epsilon**2
 
 

@@ -17,6 +17,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, EvidenceError, MethodError
 from dagveil.evidence.bundle import Evidence, load_evidence
+from dagveil.evidence.covariance import OneHotCovariance
 from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.pairs import PairEvidence
@@ -34,14 +35,16 @@ from dagveil.runs.run import schema_knowledge
 from dagveil.search.confidence import MEANING, Shares, agree, find_alternatives, redraw_graphs
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
 from dagveil.search.constraint.skeleton import (
+    Skeleton,
     SkeletonSettings,
     bound_false_edges,
+    find_copies,
     find_explanations,
     find_skeleton,
     marginal_level,
     screening_level,
 )
-from dagveil.search.score.hybrid import ScoreSearchSettings, search_by_score
+from dagveil.search.score.hybrid import ScoreSearchSettings, restore_edges, search_by_score
 from dagveil.search.score.linear import find_linear_dag
 from dagveil.search.score.notears import forbidden_entries
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
@@ -56,7 +59,8 @@ def vary_levels(
     graph: Cpdag, settings: SkeletonSettings, search: Callable[[SkeletonSettings], Cpdag], progress: Progress
 ) -> tuple[results.Variation, ...]:
     """Search again at neighbouring levels, and tell what differs from the graph."""
-    steps = [(name, factor * getattr(settings, name)) for name in _LEVELS for factor in FACTORS]
+    names = _LEVELS[:1] if settings.by_odds else _LEVELS
+    steps = [(name, factor * getattr(settings, name)) for name in names for factor in FACTORS]
     steps = [(name, float(f"{value:.6g}")) for name, value in steps if value <= MOST_LEVEL]
     variations = []
     for done, (name, value) in enumerate(steps, start=1):
@@ -154,6 +158,10 @@ def _search(
         else:
             find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
         found = find(tests)
+        findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
+        if rule is SearchRule.AUTO:
+            alone = search_by(columns, settings, SearchRule.TESTS, knowledge, skeleton_settings, _search_released)
+            findings = (*findings, *_describe_search(tests, alone(tests), found))
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
         joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
         explained = find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
@@ -199,6 +207,45 @@ def _search(
     )
 
 
+def _describe_search(tests: Independence, tested: Cpdag, found: Cpdag) -> list[str]:
+    """Say what the search went by, and what a score added to what tests had found."""
+    if not isinstance(tests, PairEvidence):
+        return ["The search went by tests: what was released answers every question of theirs directly."]
+    restored = sorted(" – ".join(sorted(pair)) for pair in found.skeleton() - tested.skeleton())
+    if not restored:
+        return ["The search went by tests; a noise-aware score had nothing to add where they were in doubt."]
+    return [
+        f"The search went by tests; a noise-aware score put back what they separated in doubt: {', '.join(restored)}."
+    ]
+
+
+def _describe_copies(tests: Independence) -> list[str]:
+    """Name columns that determine each other: the data cannot tell whose edges are whose."""
+    return [
+        f"{tests.columns[x]} and {tests.columns[z]} carry the same information: an edge of one may belong to the "
+        "other. Background knowledge settles it, or leaving one of them out."
+        for x, z in zip(*np.nonzero(np.triu(find_copies(tests))), strict=True)
+    ]
+
+
+def _describe_levels(tests: Independence) -> list[str]:
+    """Name columns whose rarest levels the tests do not keep apart."""
+    covariance = getattr(tests, "covariance", None)
+    if not isinstance(covariance, OneHotCovariance):
+        return []
+    merged = [
+        f"{name} ({int(groups.max()) + 1} of {len(groups)})"
+        for name, groups in zip(covariance.columns, covariance.groups, strict=True)
+        if int(groups.max()) + 1 < len(groups)
+    ]
+    if not merged:
+        return []
+    return [
+        f"Tests keep the most frequent levels of {', '.join(merged)} apart and merge the rest; given such a column "
+        "they may miss that it explains an edge."
+    ]
+
+
 def _visible(tests: Independence | None, settings: SkeletonSettings) -> float | None:
     """Return Cramér's V that a pair must exceed to pass the marginal test, for half of the pairs; at most 1."""
     if tests is None:
@@ -210,7 +257,7 @@ def _visible(tests: Independence | None, settings: SkeletonSettings) -> float | 
         return None
     found = tests.test(questions)
     freedom = np.maximum(found.freedom, 1.0)
-    needed = special.chdtri(freedom, screening_level(settings, found.p_value)) - freedom
+    needed = special.chdtri(freedom, screening_level(settings, found.p_value, len(x))) - freedom
     if isinstance(tests, PairEvidence | JointEvidence):
         # the variance in one direction that loses as much information as the directions do on average
         share = np.maximum(tests.power(questions)[0], 1e-12)
@@ -226,7 +273,7 @@ def check_search(method: str, schema: Schema, rule: SearchRule | None) -> None:
     moments = method in ("measure-notears", "priv-pc-star") or (
         method in ("measure", "measure-ges") and is_numeric(schema)
     )
-    if method not in METHODS or rule is None or rule is SearchRule.TESTS:
+    if method not in METHODS or rule in (None, SearchRule.AUTO, SearchRule.TESTS):
         return
     if (rule is SearchRule.NOTEARS and not moments) or method == "measure-features":
         other = "by tests" if method == "measure-features" else "by tests or by score"
@@ -250,14 +297,19 @@ def search_by(
     their columns, the tests' graph, and their level.
     """
 
+    def orient(tests: Independence, skeleton: Skeleton, known: Knowledge) -> Cpdag:
+        if settings.arrows is ArrowRule.EVIDENCE:
+            return orient_by_evidence(tests, skeleton, ArrowSettings(), known)
+        return orient_by_separating_sets(tests.columns, skeleton, known)
+
     def find(tests: Independence) -> Cpdag:
         # columns that nothing was measured about have edges by knowledge only
         known = knowledge.within(tests.columns)
         skeleton = find_skeleton(tests, skeleton_settings, known)
-        if settings.arrows is ArrowRule.EVIDENCE:
-            graph = orient_by_evidence(tests, skeleton, ArrowSettings(), known)
-        else:
-            graph = orient_by_separating_sets(tests.columns, skeleton, known)
+        graph = orient(tests, skeleton, known)
+        if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
+            restored = restore_edges(tests, known, skeleton, graph)
+            graph = graph if restored is skeleton else orient(tests, restored, known)
         if rule is SearchRule.SCORE:
             graph = score(tests, known, graph, marginal_level(tests, skeleton_settings))
         if tests.columns == columns:

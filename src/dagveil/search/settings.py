@@ -20,6 +20,9 @@ class ArrowRule(enum.Enum):
 class SearchRule(enum.Enum):
     """What the search goes by."""
 
+    AUTO = "auto"
+    """Tests; on pairs and three-way tables the score may put back what tests separated in doubt."""
+
     TESTS = "tests"
     """Independence tests, as PC does."""
 
@@ -39,7 +42,8 @@ class SearchSettings:
     marginal_level
         An edge is kept at first if its marginal p-value is below this.
     conditional_level
-        A set separates if its p-value is above this.
+        A set separates if its p-value is above this. Where pairs were chosen privately, the default is no level: a set
+        separates if the Bayes factor speaks against a dependence.
     largest_order
         Size of the largest conditioning set.
     arrows
@@ -79,4 +83,5 @@ class SearchSettings:
             for name in ("marginal_level", "conditional_level", "largest_order")
             if (value := getattr(self, name)) is not None
         }
-        return replace(defaults, **changes)
+        by_odds = defaults.by_odds and self.conditional_level is None
+        return replace(defaults, by_odds=by_odds, **changes)

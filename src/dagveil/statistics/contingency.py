@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -54,32 +55,40 @@ def margins_squared_sensitivity(relation: Relation, levels: Sequence[int]) -> Fr
 
 
 def interactions_squared_sensitivity(
-    relation: Relation, pairs: Sequence[tuple[str, str]], levels: Mapping[str, int]
+    relation: Relation, column_sets: Sequence[tuple[str, ...]], levels: Mapping[str, int]
 ) -> Fraction:
-    """Return the squared L2 sensitivity of the doubly centred tables of pairs, in counts (docs/proofs/counts.md).
+    """Return the squared L2 sensitivity of centred tables of two or three columns, in counts (docs/proofs/counts.md).
 
     Exact if a record is added or removed. If it is replaced: exact if all pairs of some columns are asked for, and
     otherwise a bound, since the exact number for yes/no columns is a largest cut of the graph of the pairs.
 
-    - `pairs`: the columns of each table.
+    - `column_sets`: the columns of each table.
     - `levels`: number of levels by column.
     """
     if relation is Relation.ADD_REMOVE:
-        shapes = Counter((levels[a], levels[b]) for a, b in pairs)
-        return sum((count * _length(rows) * _length(columns) for (rows, columns), count in shapes.items()), Fraction(0))
+        shapes = Counter(tuple(levels[name] for name in columns) for columns in column_sets)
+        return sum((count * _product(shape) for shape, count in shapes.items()), Fraction(0))
     moved = Fraction(0)
-    for partners in _pair_layers(pairs):
+    for partners in _pair_layers([(columns[0], columns[1]) for columns in column_sets if len(columns) == 2]):
         cliques = split_cliques(partners)
         counted = Counter(tuple(sorted(levels[name] for name in clique)) for clique in cliques)
         by_clique = sum((count * _clique_move(found) for found, count in counted.items()), Fraction(0))
         paired = sorted(levels[name] for name, others in partners.items() if others)
         moved += min(by_clique, _clique_move(paired))
+    triples = Counter(tuple(sorted(levels[name] for name in columns)) for columns in column_sets if len(columns) == 3)
+    # a table of three columns moves most if the one with the fewest levels changes alone
+    moved += sum((count * _product(shape[1:]) for shape, count in triples.items() if shape[0] > 1), Fraction(0))
     return 2 * moved
 
 
 def _length(levels: int) -> Fraction:
     """Return the squared length of a centred indicator."""
     return 1 - Fraction(1, levels)
+
+
+def _product(shape: Sequence[int]) -> Fraction:
+    """Return the squared length of a product of centred indicators."""
+    return math.prod(map(_length, shape), start=Fraction(1))
 
 
 def _clique_move(levels: Sequence[int]) -> Fraction:

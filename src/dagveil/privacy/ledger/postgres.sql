@@ -158,11 +158,11 @@ BEGIN
                 body, ARRAY['rate', 'squared_sensitivity', 'variance'], ARRAY[]::text[], ARRAY[]::text[],
                 ARRAY[]::text[], ARRAY['kind', 'label']
             );
-        WHEN 'discrete-laplace' THEN
+        WHEN 'discrete-laplace', 'exponential-choice' THEN
             PERFORM {schema}.dagveil_check_body(
                 body, ARRAY['epsilon'], ARRAY[]::text[], ARRAY['draws'], ARRAY[]::text[], ARRAY['kind', 'label']
             );
-        WHEN 'exponential-choice', 'sparse-vector-round', 'randomised-response' THEN
+        WHEN 'sparse-vector-round', 'randomised-response' THEN
             PERFORM {schema}.dagveil_check_body(
                 body, ARRAY['epsilon'], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY['kind', 'label']
             );

@@ -8,8 +8,8 @@ from typing import Final
 
 from dagveil.errors import BudgetError
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteLaplace, ExponentialChoice
-from dagveil.privacy.filter import Filter, PureFilter, ZcdpFilter
+from dagveil.privacy.events import PI_ABOVE, DiscreteLaplace, ExponentialChoice
+from dagveil.privacy.filter import Filter, GaussianFilter, PureFilter, ZcdpFilter
 
 DIGITS: Final = 2**40  # epsilons are rounded down to fractions of this denominator
 PureEvent = type[DiscreteLaplace] | type[ExponentialChoice]
@@ -38,9 +38,12 @@ def epsilon_for(accounting: Filter, amount: Fraction, event: PureEvent = Discret
         raise BudgetError("a share of the budget must be above 0")
     if isinstance(accounting, PureFilter):
         return amount
-    if not isinstance(accounting, ZcdpFilter):
+    if isinstance(accounting, ZcdpFilter):
+        squared = amount * (8 if event is ExponentialChoice else 2)
+    elif isinstance(accounting, GaussianFilter):
+        squared = amount * (8 if event is ExponentialChoice else 2) / PI_ABOVE
+    else:
         raise BudgetError(f"{accounting.name} has no simple price for Laplace noise; use zCDP or pure accounting")
-    squared = amount * (8 if event is ExponentialChoice else 2)
     return Fraction(math.isqrt(math.floor(squared * DIGITS**2)), DIGITS)
 
 

@@ -16,6 +16,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.evidence.covariance import OneHotCovariance
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs.knowledge import Knowledge
 
@@ -30,6 +31,10 @@ MOST_DRAWS, FEWEST_DRAWS, DRAWN_PAIRS = 200, 20, 100_000
 NO_DEPENDENCE = -0.1
 """A set of two columns or more separates only if the log Bayes factor of dependence given it is below this: a test that
 could have seen nothing has one of about 0."""
+
+
+SOME_DEPENDENCE = 1.0
+"""Where Bayes factors decide, one column separates if the log Bayes factor of dependence given it is below this."""
 
 
 class RemovalOrder(enum.Enum):
@@ -54,6 +59,7 @@ class SkeletonSettings:
     - `sets_per_edge`: conditioning sets of each size that are tested per edge, the most promising ones.
     - `neighbours_considered`: neighbours from which larger sets are built, per end of an edge.
     - `removal_order`: which separation is carried out first.
+    - `by_odds`: whether the log Bayes factor of dependence decides about sets, whatever their p-value.
     - `false_share`: share of the pairs that pass the marginal test which may be independent, on average: the level
       falls below `marginal_level` for that.
     """
@@ -64,6 +70,7 @@ class SkeletonSettings:
     sets_per_edge: int = 8
     neighbours_considered: int = 12
     removal_order: RemovalOrder = RemovalOrder.MOST_CONVINCING
+    by_odds: bool = False
     false_share: float = 0.1
 
 
@@ -132,11 +139,12 @@ def screen_pairs(evidence: Independence, settings: SkeletonSettings, knowledge: 
                 asked.append((a, b))
         x, y = np.array(asked, dtype=np.intp).reshape(len(asked), 2).T
     questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+    pairs = len(questions)
     known = evidence.answers(questions)
     if not known.all():
         questions = questions.select(known)
     p = evidence.test(questions).p_value
-    dependent = p < screening_level(settings, p)
+    dependent = p < screening_level(settings, p, pairs)
     first, second = questions.x[dependent], questions.y[dependent]
     adjacency[first, second] = adjacency[second, first] = True
     tested = list(zip(questions.x.tolist(), questions.y.tolist(), strict=True))
@@ -163,8 +171,10 @@ def bound_false_edges(
     questions = questions.select(evidence.answers(questions))
     if not len(questions):
         return settings, 0.0
-    draws = max(FEWEST_DRAWS, min(MOST_DRAWS, DRAWN_PAIRS // len(questions)))
-    null = np.sort(evidence.null_p_values(questions, draws, np.random.default_rng(2)), axis=1)
+    draws, rng = max(FEWEST_DRAWS, min(MOST_DRAWS, DRAWN_PAIRS // len(questions))), np.random.default_rng(2)
+    null = evidence.null_p_values(questions, draws, rng)
+    # pairs that were measured may have been chosen among all, by what the rows hold: as if all had been
+    null = np.sort(np.hstack([null, rng.random((draws, len(x) - len(questions)))]), axis=1)
     share = min(settings.false_share, false_edges)
     while True:
         level = settings.marginal_level
@@ -179,13 +189,17 @@ def marginal_level(evidence: Independence, settings: SkeletonSettings) -> float:
     """Return the level of the marginal test on this evidence."""
     x, y = np.triu_indices(len(evidence.columns), 1)
     questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
-    return screening_level(settings, evidence.test(questions.select(evidence.answers(questions))).p_value)
+    return screening_level(settings, evidence.test(questions.select(evidence.answers(questions))).p_value, len(x))
 
 
-def screening_level(settings: SkeletonSettings, p_values: NDArray[np.float64]) -> float:
-    """Return the level of the marginal test, at most `marginal_level`: as Benjamini and Hochberg have it."""
-    found = int(count_discoveries(np.sort(p_values)[None], settings.false_share)[0])
-    return min(settings.marginal_level, settings.false_share * max(found, 1) / max(len(p_values), 1))
+def screening_level(settings: SkeletonSettings, p_values: NDArray[np.float64], pairs: int) -> float:
+    """Return the level of the marginal test, at most `marginal_level`: as Benjamini and Hochberg have it.
+
+    - `pairs`: from which those with a p-value may have been chosen; the others count as independent.
+    """
+    every = np.append(np.sort(p_values), np.ones(pairs - len(p_values)))
+    found = int(count_discoveries(every[None], settings.false_share)[0])
+    return min(settings.marginal_level, settings.false_share * max(found, 1) / max(pairs, 1))
 
 
 def count_discoveries(p_values: NDArray[np.float64], share: float) -> NDArray[np.intp]:
@@ -205,6 +219,7 @@ def candidate_sets(
     association = evidence.association()
     guarded = order == 1 and settings.removal_order is RemovalOrder.WEAKEST_EDGE
     linked: list[list[float]] = association.tolist() if guarded else []
+    copies = find_copies(evidence) if guarded else np.empty(0)
     candidates: list[tuple[int, int, tuple[int, ...]]] = []
     owners: list[int] = []
     edges = [(x, y) for x, y in skeleton.edges() if not knowledge.requires(names[x], names[y])]
@@ -216,7 +231,8 @@ def candidate_sets(
             near = list_bits(around & between)
             if guarded:
                 weight, from_x, from_y = linked[x][y], linked[x], linked[y]
-                near = [z for z in near if weight <= from_x[z] and weight <= from_y[z]]
+                alike = copies[x] | copies[y]
+                near = [z for z in near if alike[z] or (weight <= from_x[z] and weight <= from_y[z])]
             sets: list[tuple[int, ...]] = [(z,) for z in near]
         else:
             seen: set[tuple[int, ...]] = set()
@@ -248,34 +264,70 @@ def candidate_sets(
     return [candidates[row] for row in ranked[chosen].tolist()]
 
 
+@dataclass(frozen=True, slots=True)
+class _Separation:
+    """A set that separates x from y.
+
+    - `partner`: the end whose edges with all of the set must still stand, if the test was void: the set determines the
+      other end, so nothing was left to test.
+    """
+
+    p_value: float
+    x: int
+    y: int
+    given: tuple[int, ...]
+    partner: int | None = None
+
+
+def find_determined(evidence: Independence) -> Bools:
+    """Tell which columns are determined by which, shape (d, d): [x, z] if z determines x; only for tables of counts."""
+    covariance = getattr(evidence, "covariance", None)
+    if isinstance(covariance, OneHotCovariance):
+        return covariance.determined()
+    return np.zeros((len(evidence.columns),) * 2, dtype=bool)
+
+
+def find_copies(evidence: Independence) -> Bools:
+    """Tell which columns determine each other, shape (d, d)."""
+    determined = find_determined(evidence)
+    return np.asarray(determined & determined.T)
+
+
 def _find_separations(
     evidence: Independence, settings: SkeletonSettings, skeleton: Skeleton, knowledge: Knowledge, order: int
-) -> list[tuple[float, int, int, tuple[int, ...]]]:
+) -> list[_Separation]:
     candidates = candidate_sets(evidence, settings, skeleton, knowledge, order)
     if not candidates:
         return []
     p_value = evidence.test(Questions.of(candidates)).p_value
     for (x, y, _), p in zip(candidates, p_value.tolist(), strict=True):
         skeleton.p_values[x, y] = max(skeleton.p_values.get((x, y), 0.0), p)
-    chosen = [i for i, p in enumerate(p_value.tolist()) if p > settings.conditional_level]
-    if order > 1 and chosen:
+    chosen = [i for i, p in enumerate(p_value.tolist()) if p > settings.conditional_level or settings.by_odds]
+    if (order > 1 or settings.by_odds) and chosen:
         # a test that could not have seen a dependence separates nothing
         odds = evidence.odds(Questions.of([candidates[i] for i in chosen]))
-        chosen = [i for i, value in zip(chosen, odds.tolist(), strict=True) if value < NO_DEPENDENCE]
-    found = [(float(p_value[i]), *candidates[i]) for i in chosen]
-    association = evidence.association()
+        most = NO_DEPENDENCE if order > 1 else SOME_DEPENDENCE
+        chosen = [i for i, value in zip(chosen, odds.tolist(), strict=True) if value < most]
+    association, names = evidence.association(), evidence.columns
     weakest = order == 1 and settings.removal_order is RemovalOrder.WEAKEST_EDGE
-    names = evidence.columns
-    return sorted(
-        found,
+    determined = find_determined(evidence)
+    if weakest:  # the weakest edge is the right one to go but among copies, whose edges are equally strong
+        determined = find_copies(evidence)
+    found: list[tuple[tuple[object, ...], _Separation]] = []
+    for i in chosen:
+        (x, y, given), p = candidates[i], float(p_value[i])
         # names break ties, so columns may come in any order
-        key=lambda s: (
-            association[s[1], s[2]] if weakest else -s[0],
-            sorted((names[s[1]], names[s[2]])),
-            -s[0],
-            sorted(names[z] for z in s[3]),
-        ),
-    )
+        tie = (sorted((names[x], names[y])), -p, sorted(names[z] for z in given))
+        closed = [end for end in (x, y) if determined[end, list(given)].any()]
+        if not closed:
+            found.append(((0, 0, association[x, y] if weakest else -p, *tie), _Separation(p, x, y, given)))
+            continue
+        end, partner = closed[0], y if closed[0] == x else x
+        copies = [names[z] for z in given if determined[end, z] and determined[z, end]]
+        # of copies one keeps the edges of all, the first by name
+        late = 0 if any(name < names[end] for name in copies) else 1 if copies else 2
+        found.append(((1, late, association[x, y], *tie), _Separation(p, x, y, given, partner)))
+    return [separation for _, separation in sorted(found, key=lambda item: item[0])]
 
 
 def find_explanations(
@@ -305,20 +357,21 @@ def find_explanations(
     return explained
 
 
-def _carry_out(skeleton: Skeleton, separations: list[tuple[float, int, int, tuple[int, ...]]]) -> Skeleton:
+def _carry_out(skeleton: Skeleton, separations: list[_Separation]) -> Skeleton:
     adjacency = skeleton.adjacency.copy()
     separators = dict(skeleton.separators)
     p_values = dict(skeleton.p_values)
     reach = _Reach(adjacency)
-    for p, x, y, given in separations:
-        if not adjacency[x, y]:
+    for separation in separations:
+        x, y, given, partner = separation.x, separation.y, separation.given, separation.partner
+        if not adjacency[x, y] or (partner is not None and not adjacency[partner, list(given)].all()):
             continue
         inside = all(adjacency[x, z] for z in given) or all(adjacency[y, z] for z in given)
         wanted = sum(1 << z for z in given)
         if inside and (wanted & ~reach.common(x, y) == 0 or reach.lie_between(x, y, wanted)):
             adjacency[x, y] = adjacency[y, x] = False
             separators[x, y] = given
-            p_values[x, y] = p
+            p_values[x, y] = separation.p_value
             reach.remove(x, y)
     return Skeleton(adjacency, separators, p_values)
 

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from dagveil.errors import MethodError
 from dagveil.evidence.joint import JointEvidence
-from dagveil.evidence.questions import Independence
+from dagveil.evidence.pairs import PairEvidence
+from dagveil.evidence.questions import Independence, Questions
 from dagveil.evidence.scores import EvidenceScore, lenient_score, noise_aware_score
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.search.constraint.skeleton import Skeleton
 from dagveil.search.score.ges import GesSettings, greedy_equivalence_search
 from dagveil.search.score.operators import Kind
 
@@ -82,6 +84,36 @@ def search_by_score(
     within = _adjacency(tested, evidence.columns)
     graph = greedy_equivalence_search(score, evidence.columns, knowledge, settings.ges, within, tested)
     return _join_parts(score, graph, knowledge, settings, within)
+
+
+DOUBTED = 0.05
+"""A separation with a smaller p-value is in doubt if noise blurs its test: the score may put the edge back."""
+
+BLURRED = 0.5
+"""Noise blurs a test if it leaves less than this share of the information."""
+
+
+def restore_edges(evidence: PairEvidence, knowledge: Knowledge, skeleton: Skeleton, tested: Cpdag) -> Skeleton:
+    """Return the skeleton with those edges that tests separated in doubt and that raise the score of their graph.
+
+    - `skeleton`, `tested`: what tests found, and its graph.
+    """
+    doubted = np.zeros_like(skeleton.adjacency)
+    unsure = [
+        (*pair, given) for pair, given in skeleton.separators.items() if given and skeleton.p_values[pair] < DOUBTED
+    ]
+    for order in {len(given) for _, _, given in unsure}:
+        questions = Questions.of([asked for asked in unsure if len(asked[2]) == order])
+        blurred = questions.select(evidence.efficiency(questions) < BLURRED)
+        doubted[blurred.x, blurred.y] = doubted[blurred.y, blurred.x] = True
+    if not doubted.any():
+        return skeleton
+    inserting = GesSettings(phases=(Kind.INSERT,))
+    score = noise_aware_score(evidence)
+    found = greedy_equivalence_search(score, evidence.columns, knowledge, inserting, doubted, tested)
+    restored = doubted & _adjacency(found, evidence.columns)
+    kept = {pair: given for pair, given in skeleton.separators.items() if not restored[pair]}
+    return replace(skeleton, adjacency=skeleton.adjacency | restored, separators=kept)
 
 
 def _join_parts(

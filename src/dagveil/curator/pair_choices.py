@@ -1,0 +1,134 @@
+"""Private choices of pairs whose tables hold what a public model does not say (docs/proofs/pair-choices.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from operator import mul
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dagveil.curator.gate import Gate
+from dagveil.data.table import Table
+from dagveil.errors import BudgetError
+from dagveil.privacy.relation import Relation
+from dagveil.statistics.contingency import centre_counts, interactions_squared_sensitivity
+
+Pair = tuple[str, str]
+# grid steps per record, and so the sensitivity of every score, as in the questions about conditional independence
+RECORD: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expectation:
+    """What is publicly expected of a pair's centred table, in counts.
+
+    - `centre`: the table without any dependence.
+    - `moves`: what each of several models adds to it; a table anywhere between nothing and all of it is expected, too.
+    - `slack`: distance from that which sampling alone would give.
+    """
+
+    centre: NDArray[np.float64]
+    moves: tuple[NDArray[np.float64], ...]
+    slack: float
+
+
+class PairChoices:
+    """Choices among pairs, by how far each one's centred table lies from what is expected of it."""
+
+    def __init__(self, table: Table, relation: Relation, pairs: Sequence[Pair], gate: Gate) -> None:
+        self._gate = gate
+        levels = {name: column.n_levels for name, column in table.schema.columns.items()}
+        shapes = {pair: (levels[pair[0]], levels[pair[1]]) for pair in pairs}
+        # squared sensitivity of a pair's table alone, which its shape decides
+        known = {
+            shape: interactions_squared_sensitivity(relation, [pair], levels)
+            for shape, pair in {shape: pair for pair, shape in shapes.items()}.items()
+        }
+        self._sensitivity = {pair: known[shape] for pair, shape in shapes.items()}
+        self._exact = {
+            pair: centre_counts(counts[None])[0] for pair, counts in zip(pairs, table.counts_many(pairs), strict=True)
+        }
+
+    def __repr__(self) -> str:
+        return f"PairChoices({len(self._exact)} pairs)"
+
+    def choose_forest(
+        self, expected: dict[Pair, Expectation], joined: Sequence[Pair], count: int, share: Fraction, label: str
+    ) -> list[Pair]:
+        """Choose up to so many of these pairs, none of which closes a circle with the others or those joined already.
+
+        All of it costs this share of the run's budget.
+        """
+        pairs = list(expected)
+        if not set(pairs) <= set(self._exact):
+            raise BudgetError("a choice among pairs that were not opened; open them first.")
+        epsilon = self._gate.epsilon_of_choices(count, share)
+        scores = [Fraction(self._score(pair, expectation), RECORD) for pair, expectation in expected.items()]
+
+        def allowed(chosen: Sequence[int]) -> list[int]:
+            return forest_places(pairs, [*joined, *(pairs[place] for place in chosen)])
+
+        asked = (tuple(pairs), tuple(joined), count)
+        places = self._choose(scores, epsilon, count, allowed, label, asked)
+        return [pairs[place] for place in places]
+
+    def _choose(
+        self,
+        scores: Sequence[Fraction],
+        epsilon: Fraction,
+        count: int,
+        allowed: Callable[[Sequence[int]], Sequence[int]],
+        label: str,
+        asked: object,
+    ) -> list[int]:
+        return self._gate.choose_in_turn(scores, epsilon, count, allowed, label, asked)
+
+    def _score(self, pair: Pair, expectation: Expectation) -> int:
+        """Return the **exact** score in grid steps, rounded down, for mechanisms only."""
+        sensitivity = self._sensitivity[pair]
+        if not sensitivity:  # a column with one level
+            return 0
+        return distance_in_records(self._exact[pair], expectation, sensitivity)
+
+
+def distance_in_records(exact: NDArray[np.int64], expected: Expectation, squared_sensitivity: Fraction) -> int:
+    """Return how far a centred table lies from what is expected, in grid steps of its sensitivity, rounded down.
+
+    The least distance to the segments from the centre along each move, less the slack. All in integers: what is public
+    is rounded first, and that moves no score of one table against that of a neighbour.
+    """
+    size = exact.size
+    centre = np.rint(expected.centre * size).astype(np.int64)
+    beyond: list[int] = (exact - centre).reshape(-1).tolist()
+    own = sum(map(mul, beyond, beyond))
+    best = Fraction(own)
+    for move in expected.moves:
+        step: list[int] = np.rint(move * size).astype(np.int64).reshape(-1).tolist()
+        along, length = sum(map(mul, beyond, step)), sum(map(mul, step, step))
+        if along <= 0:
+            continue
+        left = Fraction(own - 2 * along + length) if along >= length else own - Fraction(along**2, length)
+        best = min(best, left)
+    scaled = best * RECORD**2 / (size**2 * squared_sensitivity)
+    slack = expected.slack / math.sqrt(squared_sensitivity)
+    return math.isqrt(math.floor(scaled)) - math.floor(slack * RECORD)
+
+
+def forest_places(pairs: Sequence[Pair], joined: Sequence[Pair]) -> list[int]:
+    """Return the places of the pairs whose columns are not connected yet."""
+    root: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while (above := root.get(name, name)) != name:
+            root[name] = name = root.get(above, above)
+        return name
+
+    for first, second in joined:
+        root[find(first)] = find(second)
+    group = {name: find(name) for name in {name for pair in pairs for name in pair}}
+    return [place for place, (first, second) in enumerate(pairs) if group[first] != group[second]]

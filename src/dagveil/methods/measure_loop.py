@@ -1,0 +1,154 @@
+"""The loop of `measure` for tables with many pairs: choose pairs privately, measure those, model, and choose again.
+
+Half of all pairs of a wide table are independent or depend through others. A pair is chosen for what its table holds
+beyond a model of what was measured so far. What is left of the budget goes to three-way interactions where their noise
+would leave power, and to the pairs that decide arrows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from dagveil.curator.pair_choices import Expectation
+from dagveil.evidence.covariance import merge_matrix
+from dagveil.evidence.implied import implied_blocks
+from dagveil.methods.measure_rounds import Pair, Rounds
+from dagveil.search.constraint.skeleton import RemovalOrder, candidate_sets, find_skeleton
+
+LAST_SHARE = Fraction(45, 100)
+"""Share of what the margins leave for the last round."""
+
+CHOICE_SHARE = Fraction(45, 100)
+"""Share of what the loop spends on choices; the rest measures what was chosen."""
+
+ROUNDS = 5
+"""Rounds of the loop: the first spans a forest, the others follow the model."""
+
+QUIET_INTERACTIONS = 0.004
+"""Three-way interactions are measured if their noise, as a share of the rows, is at most this."""
+
+
+def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int) -> list[str]:
+    """Choose and measure pairs, and then what decides separations and arrows.
+
+    - `rounds`: with the margins measured.
+    - `pairs`: those that knowledge leaves open.
+    - `share`: of the budget that is left.
+    - `picks`: pairs to choose at most.
+
+    Returns findings.
+    """
+    choices = rounds.curator.open_pairs(pairs)
+    loop = share * (1 - LAST_SHARE)
+    measured: list[Pair] = []
+    first = min(picks, len({name for pair in pairs for name in pair}) - 1)  # a tree that spans all columns
+    for number in range(ROUNDS):
+        count = first if number == 0 else math.ceil((picks - first) / (ROUNDS - 1))
+        count = min(count, picks - len(measured))
+        left = [pair for pair in pairs if pair not in set(measured)]
+        if count < 1 or not left:
+            break
+        part = loop * Fraction(count, picks)
+        expected = _expect(rounds, left, measured)
+        joined = measured if number == 0 else []
+        rounds.progress("choosing pairs", number, ROUNDS)
+        chosen = choices.choose_forest(expected, joined, count, part * CHOICE_SHARE, "choices of pairs")
+        rounds.ask_interactions(
+            chosen, part * (1 - CHOICE_SHARE), "chosen pairs", "they hold more than a model of those before"
+        )
+        measured += chosen
+    findings = [
+        f"{len(measured)} of {len(pairs)} pairs were chosen privately and measured; the others are not joined: they "
+        "seemed independent, or explained by those that were."
+    ]
+    findings.append(_spend_last(rounds, pairs, measured, share - loop))
+    return findings
+
+
+def _expect(rounds: Rounds, pairs: Sequence[Pair], measured: Sequence[Pair]) -> dict[Pair, Expectation]:
+    """Return what the margins, and a model of what was measured, say of each pair."""
+    singles = rounds.margins()
+    rows = max(float(next(iter(singles.values())).counts.sum()), 1.0)
+    contrasts = {name: table.counts - table.counts.mean() for name, table in singles.items()}
+    shares = {name: np.clip(table.counts / rows, 0.0, 1.0) for name, table in singles.items()}
+    spread = {name: math.sqrt(max(1.0 - float(p @ p), 0.0)) for name, p in shares.items()}
+    moves: dict[Pair, tuple[np.ndarray, ...]] = {}
+    if measured:
+        evidence = rounds.evidence()
+        c, place = evidence.covariance, {name: i for i, name in enumerate(evidence.columns)}
+        # another first column gives another model; which one depends on what was released only
+        models = [implied_blocks(evidence), implied_blocks(evidence, len(measured) % len(c.columns))]
+        lift = [_lift(c.root[i], c.groups[i], int(c.size[i])) for i in range(len(c.columns))]
+        for x, y in pairs:
+            if x in place and y in place:
+                i, j = place[x], place[y]
+                moves[x, y] = tuple(rows * lift[i] @ model[i, j] @ lift[j].T for model in models)
+    return {
+        (x, y): Expectation(
+            np.outer(contrasts[x], contrasts[y]) / rows,
+            moves.get((x, y), ()),
+            math.sqrt(rows) * spread[x] * spread[y],
+        )
+        for x, y in pairs
+    }
+
+
+def _lift(root: np.ndarray, groups: np.ndarray, size: int) -> np.ndarray:
+    """Return the matrix from whitened directions of a column to its declared levels; merged ones share alike."""
+    inner = np.zeros((size + 1, root.shape[1]))
+    inner[:size] = root[:size]
+    inner[size] = -inner[:size].sum(axis=0)
+    merge = merge_matrix(groups)
+    return np.asarray((merge / merge.sum(axis=1, keepdims=True)).T @ inner)
+
+
+def _spend_last(rounds: Rounds, pairs: Sequence[Pair], measured: list[Pair], share: Fraction) -> str:
+    """Spend the last part of the budget on what decides separations and arrows, and say why."""
+    evidence = rounds.evidence()
+    settings = replace(rounds.settings, removal_order=RemovalOrder.WEAKEST_EDGE)
+    skeleton = find_skeleton(evidence, replace(settings, largest_order=1), rounds.knowledge)
+    names = evidence.columns
+    candidates = candidate_sets(evidence, settings, skeleton, rounds.knowledge, 2)
+    triples = sorted({tuple(sorted((end, *given))) for x, y, given in candidates for end in (x, y)})
+    known = {frozenset(pair) for pair in measured}
+    open_pairs = {frozenset(pair): pair for pair in pairs}
+    near = [set(np.flatnonzero(row).tolist()) for row in skeleton.adjacency]
+    ends = {
+        frozenset((names[x], names[y]))
+        for z in range(len(names))
+        for x in near[z]
+        for y in near[z]
+        if x < y and y not in near[x]
+    }
+    inside = {frozenset((names[a], names[b])) for triple in triples for a in triple for b in triple if a < b}
+    triples = [
+        triple
+        for triple in triples
+        if all(frozenset((names[a], names[b])) in open_pairs for a in triple for b in triple if a < b)
+    ]
+    arrows = [open_pairs[pair] for pair in open_pairs if pair in ends and pair not in known]
+    needed = [open_pairs[pair] for pair in open_pairs if pair in ends | inside and pair not in known]
+    sets: list[tuple[str, ...]] = [tuple(names[i] for i in triple) for triple in triples]
+    if sets:
+        noise = rounds.noise_of([*needed, *sets], share)
+        if noise <= QUIET_INTERACTIONS * evidence.covariance.n_rows:
+            rounds.ask_interactions(
+                [*needed, *sets],
+                share,
+                "three-way interactions",
+                "joint tests of order 2, and pairs that decide arrows",
+            )
+            return f"{len(sets)} three-way interactions were measured for joint tests of order 2."
+    again = [open_pairs[frozenset((names[x], names[y]))] for x, y in skeleton.edges()]
+    last = [*arrows, *again] or list(measured)
+    rounds.ask_interactions(last, share, "edges again", "edges once more, and pairs that decide arrows")
+    return (
+        "No three-way table was measured: noise would leave its tests too little power."
+        if sets
+        else ("No three-way table was measured: no edge left open has two columns between its ends to condition on.")
+    )

@@ -1,0 +1,169 @@
+"""Choices of pairs: no neighbour moves a score by more than a record, and choices have their law."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+from spies import SpyRun, make_schema
+
+from dagveil.curator import Curator
+from dagveil.curator.pair_choices import RECORD, Expectation, distance_in_records, forest_places
+from dagveil.data.memory import MemoryTable
+from dagveil.errors import BudgetError, BudgetExceededError
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.events import ExponentialChoice, gaussian_cost, pure_cost, zcdp_cost
+from dagveil.privacy.filter import GaussianFilter
+from dagveil.privacy.mechanisms.exponential import choose_in_turn
+from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.relation import Relation
+from dagveil.statistics.contingency import centre_counts, interactions_squared_sensitivity
+
+NEIGHBOURS = 4000
+
+
+def random_expectation(rng: np.random.Generator, shape: tuple[int, int], rows: float) -> Expectation:
+    centre, *moves = (_centred(rng.normal(0.0, rows / 5, shape)) for _ in range(1 + int(rng.integers(0, 3))))
+    return Expectation(centre, tuple(moves), float(rng.random() * rows**0.5))
+
+
+def _centred(table: np.ndarray) -> np.ndarray:
+    table = table - table.mean(axis=0)
+    return table - table.mean(axis=1, keepdims=True)
+
+
+def largest_move(relation: Relation, shrunk: Fraction, seed: int) -> float:
+    """Largest change of a score, in records, over random tables, expectations and neighbours; near ones included."""
+    rng = np.random.default_rng(seed)
+    largest = 0.0
+    for _ in range(NEIGHBOURS):
+        shape = (int(rng.integers(1, 5)), int(rng.integers(2, 5)))
+        counts = rng.integers(0, int(rng.choice([2, 10, 1000])), shape)
+        other = counts.copy()
+        added, removed = (tuple(rng.integers(0, shape)) for _ in range(2))
+        other[added] += 1
+        if relation is Relation.REPLACE_ONE:
+            counts[removed] += 1
+        sensitivity = interactions_squared_sensitivity(relation, [("a", "b")], {"a": shape[0], "b": shape[1]})
+        expected = random_expectation(rng, shape, float(counts.sum()) + 1.0)
+        if rng.random() < 0.5:  # expect the table itself, so that all of a neighbour's move shows
+            expected = Expectation(_centred(counts.astype(float)), expected.moves, expected.slack)
+        if not sensitivity:
+            continue
+        first, second = (
+            distance_in_records(centre_counts(table[None])[0], expected, sensitivity * shrunk)
+            for table in (counts, other)
+        )
+        largest = max(largest, abs(first - second) / RECORD)
+    return largest
+
+
+@pytest.mark.parametrize("relation", Relation)
+def test_no_neighbour_moves_a_score_by_more_than_a_record(relation: Relation) -> None:
+    found = largest_move(relation, Fraction(1), 1)
+    assert 0.98 < found <= 1.0
+
+
+@pytest.mark.parametrize("relation", Relation)
+def test_a_sensitivity_too_small_by_a_tenth_is_caught(relation: Relation) -> None:
+    assert largest_move(relation, Fraction(81, 100), 1) > 1.05
+
+
+def test_a_distance_is_that_to_the_nearest_segment() -> None:
+    table = np.array([[3, -3], [-3, 3]], dtype=np.int64) * 4  # 3 counts in each cell, in the unit of a quarter
+    cross = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    nothing, some, all_of_it, beyond = (0.0, 2.0, 3.0, 8.0)
+
+    def distance(*moves: float) -> float:
+        steps = tuple(move * cross for move in moves)
+        return distance_in_records(table, Expectation(np.zeros((2, 2)), steps, 0.0), Fraction(1)) / RECORD
+
+    assert distance() == distance(nothing) == distance(-1.0) == 6.0
+    assert distance(some) == 2.0
+    assert distance(all_of_it) == distance(beyond) == 0.0
+    assert distance(some, beyond) == 0.0
+    across = distance_in_records(
+        table, Expectation(np.zeros((2, 2)), (np.array([[4.0, 0.0], [0.0, 0.0]]),), 0.0), Fraction(1)
+    )
+    assert across == math.isqrt(27 * RECORD**2)
+
+
+def test_pairs_that_close_a_circle_are_not_allowed() -> None:
+    pairs = list(combinations("abcd", 2))
+    assert forest_places(pairs, []) == list(range(6))
+    assert [pairs[i] for i in forest_places(pairs, [("a", "b"), ("c", "b")])] == [("a", "d"), ("b", "d"), ("c", "d")]
+    assert forest_places(pairs, [("a", "b"), ("c", "d"), ("d", "a")]) == []
+
+
+def test_choices_in_turn_have_the_product_of_their_laws() -> None:
+    scores, epsilon, draws = [Fraction(0), Fraction(2), Fraction(3), Fraction(80)], Fraction(1), 30_000
+    noise = noise_source(NoiseKind.SEEDED, 4)
+    found = dict.fromkeys(permutations(range(4), 2), 0)
+
+    def allowed(chosen: object) -> list[int]:
+        return [place for place in range(4) if place not in list(chosen)]  # type: ignore[call-overload]
+
+    for _ in range(draws):
+        first, second = choose_in_turn(scores, epsilon, 2, allowed, noise, lambda event: None)
+        found[first, second] += 1
+    weights = np.exp([float(score) / 2 for score in scores])
+    for (first, second), count in found.items():
+        rest = sum(weight for place, weight in enumerate(weights) if place != first)
+        expected = draws * weights[first] / weights.sum() * weights[second] / rest
+        assert abs(count - expected) <= 5 * math.sqrt(expected) + 1
+
+
+def test_a_round_costs_as_much_as_its_choices() -> None:
+    one, many = ExponentialChoice("choice", Fraction(1, 3)), ExponentialChoice("choices", Fraction(1, 3), 7)
+    for price in (pure_cost, zcdp_cost, gaussian_cost):
+        alone, together = price(one), price(many)
+        assert alone is not None
+        assert together == 7 * alone
+
+
+def open_small(epsilon: float = 1.0) -> tuple[Curator, list[tuple[str, str]], dict[tuple[str, str], Expectation]]:
+    schema = make_schema(a=2, b=3, c=2, d=2)
+    rng = np.random.default_rng(2)
+    codes = {name: rng.integers(0, column.n_levels, 2000) for name, column in schema.columns.items()}
+    codes["c"] = codes["a"]
+    table = MemoryTable.from_codes(codes, schema)
+    accounting = GaussianFilter(Budget.of(epsilon, 1e-6))
+    curator = Curator(table, Relation.ADD_REMOVE, accounting, SpyRun([]), noise_source(NoiseKind.SEEDED, 3))
+    pairs = list(combinations(schema.columns, 2))
+    shapes = {pair: tuple(schema.columns[name].n_levels for name in pair) for pair in pairs}
+    return curator, pairs, {pair: Expectation(np.zeros(shape), (), 0.0) for pair, shape in shapes.items()}
+
+
+def test_the_pair_that_depends_is_chosen_and_the_round_is_charged_once() -> None:
+    curator, pairs, expected = open_small()
+    chosen = curator.open_pairs(pairs).choose_forest(expected, [], 2, Fraction(1, 2), "choices")
+    assert chosen[0] == ("a", "c")
+    assert len(chosen) == 2
+    (event,) = curator.events
+    assert isinstance(event, ExponentialChoice)
+    assert event.draws == 2
+    price = gaussian_cost(event)
+    assert price is not None
+    assert Fraction(99, 100) / 2 < price / curator.accounting.total <= Fraction(1, 2)
+
+
+def test_a_round_that_nothing_is_left_for_ends_early() -> None:
+    curator, pairs, expected = open_small()
+    joined = [("a", "b"), ("b", "c")]
+    chosen = curator.open_pairs(pairs).choose_forest(expected, joined, 5, Fraction(1, 2), "choices")
+    assert len(chosen) == 1
+    assert "d" in chosen[0]
+
+
+def test_what_cannot_be_chosen_is_refused_before_a_charge() -> None:
+    curator, pairs, expected = open_small()
+    with pytest.raises(BudgetError, match="not opened"):
+        curator.open_pairs(pairs[:2]).choose_forest(expected, [], 1, Fraction(1, 2), "choices")
+    choices = curator.open_pairs(pairs)
+    choices.choose_forest(expected, [], 1, Fraction(2, 3), "choices")
+    with pytest.raises(BudgetExceededError):
+        choices.choose_forest(expected, [], 1, Fraction(2, 3), "choices")
+    assert len(curator.events) == 1
