@@ -195,3 +195,16 @@ def test_the_command_line_takes_the_plan(tmp_path: Any) -> None:
     done = CliRunner().invoke(group, call)
     assert done.exit_code == 0, done.output
     assert "chosen pairs" in (tmp_path / "evidence.json").read_text(encoding="utf-8")
+
+
+def test_triples_leave_out_pairs_that_knowledge_excludes() -> None:
+    """Such a pair is filled in, so that sets may hold it; but no three-way interaction can be put together with it."""
+    table, dag = sample("child", 100_000)
+    arcs = sorted(dag.edges)[::3]
+    knowledge = Knowledge(forbidden=frozenset(arc for a, b in arcs for arc in ((a, b), (b, a))))
+    evidence = measure(table, 10, "pairs", knowledge=knowledge)
+    excluded = {frozenset(arc) for arc in arcs}
+    assert joined(evidence, 3)
+    assert not any(pair <= triple for pair in excluded for triple in joined(evidence, 3))
+    assert evidence_from_json(evidence.to_json()) == evidence
+    assert search_evidence(evidence, QUICK, knowledge=knowledge).graph.cpdag.skeleton().isdisjoint(excluded)

@@ -138,11 +138,13 @@ class TestPlan:
         def last(epsilon: float, **sites: int) -> str:
             return plan_measurement(chain_schema(), epsilon, sites=sites).asks[-1].stage
 
-        assert last(10, a=100_000) == "three-way tables"
+        assert last(10, a=100_000) == "three-way interactions"
         assert last(0.01, a=100_000) == "all pairs"
         many = {f"s{k}": 100_000 // 200 for k in range(200)}
         assert plan_measurement(chain_schema(), 1, sites=many).asks[-1].stage == "all pairs"
-        assert plan_measurement(chain_schema(), 0.01, tables=TableRule.TRIPLES).asks[-1].stage == "three-way tables"
+        assert (
+            plan_measurement(chain_schema(), 0.01, tables=TableRule.TRIPLES).asks[-1].stage == "three-way interactions"
+        )
 
     def test_wide_tables_are_planned_by_pairs(self) -> None:
         wide = chain_schema(100)

@@ -153,7 +153,7 @@ def _list_pairs(plan: MeasurementPlan, ask: Ask, noise: float) -> list[tuple[tup
         # a cell of a pair's table is a sum of cells of the joint table
         return [(shape, noise**2 * cells / math.prod(shape)) for shape in shapes]
     assert isinstance(ask, AskInteractions)
-    return [((levels[a], levels[b]), noise**2) for a, b in ask.pairs]
+    return [((levels[a], levels[b]), noise**2) for a, b in ask.sets]
 
 
 def _see_table(shape: tuple[int, int], variance: float, rows: int, level: float) -> float:

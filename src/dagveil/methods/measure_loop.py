@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from dagveil.curator.pair_choices import Expectation
 from dagveil.evidence.covariance import merge_matrix
 from dagveil.evidence.implied import implied_blocks
 from dagveil.methods.measure_rounds import Pair, Rounds
-from dagveil.search.constraint.skeleton import RemovalOrder, candidate_sets, find_skeleton
+from dagveil.search.constraint.arrows import unshielded
+from dagveil.search.constraint.skeleton import Skeleton, list_neighbours
 
 LAST_SHARE = Fraction(45, 100)
 """Share of what the margins leave for the last round."""
@@ -107,48 +108,31 @@ def _lift(root: np.ndarray, groups: np.ndarray, size: int) -> np.ndarray:
     return np.asarray((merge / merge.sum(axis=1, keepdims=True)).T @ inner)
 
 
+def find_open_ends(names: tuple[str, ...], skeleton: Skeleton) -> set[frozenset[str]]:
+    """Return the pairs x, y of which x – z – y says something if they are measured: those not joined themselves."""
+    neighbours = [set(near) for near in list_neighbours(skeleton.adjacency)]
+    return {frozenset((names[x], names[y])) for x, _, y in unshielded(neighbours)}
+
+
 def _spend_last(rounds: Rounds, pairs: Sequence[Pair], measured: list[Pair], share: Fraction) -> str:
     """Spend the last part of the budget on what decides separations and arrows, and say why."""
     evidence = rounds.evidence()
-    settings = replace(rounds.settings, removal_order=RemovalOrder.WEAKEST_EDGE)
-    skeleton = find_skeleton(evidence, replace(settings, largest_order=1), rounds.knowledge)
-    names = evidence.columns
-    candidates = candidate_sets(evidence, settings, skeleton, rounds.knowledge, 2)
-    triples = sorted({tuple(sorted((end, *given))) for x, y, given in candidates for end in (x, y)})
-    known = {frozenset(pair) for pair in measured}
-    open_pairs = {frozenset(pair): pair for pair in pairs}
-    near = [set(np.flatnonzero(row).tolist()) for row in skeleton.adjacency]
-    ends = {
-        frozenset((names[x], names[y]))
-        for z in range(len(names))
-        for x in near[z]
-        for y in near[z]
-        if x < y and y not in near[x]
-    }
-    inside = {frozenset((names[a], names[b])) for triple in triples for a in triple for b in triple if a < b}
-    triples = [
-        triple
-        for triple in triples
-        if all(frozenset((names[a], names[b])) in open_pairs for a in triple for b in triple if a < b)
-    ]
-    arrows = [open_pairs[pair] for pair in open_pairs if pair in ends and pair not in known]
-    needed = [open_pairs[pair] for pair in open_pairs if pair in ends | inside and pair not in known]
-    sets: list[tuple[str, ...]] = [tuple(names[i] for i in triple) for triple in triples]
-    if sets:
-        noise = rounds.noise_of([*needed, *sets], share)
-        if noise <= QUIET_INTERACTIONS * evidence.covariance.n_rows:
-            rounds.ask_interactions(
-                [*needed, *sets],
-                share,
-                "three-way interactions",
-                "joint tests of order 2, and pairs that decide arrows",
-            )
-            return f"{len(sets)} three-way interactions were measured for joint tests of order 2."
-    again = [open_pairs[frozenset((names[x], names[y]))] for x, y in skeleton.edges()]
-    last = [*arrows, *again] or list(measured)
-    rounds.ask_interactions(last, share, "edges again", "edges once more, and pairs that decide arrows")
-    return (
-        "No three-way table was measured: noise would leave its tests too little power."
-        if sets
-        else ("No three-way table was measured: no edge left open has two columns between its ends to condition on.")
+    names, skeleton = evidence.columns, rounds.first_skeleton(evidence)
+    _, triples = rounds.promising_triples(evidence, skeleton)
+    left = {frozenset(pair): pair for pair in pairs if pair not in set(measured)}
+    ends = find_open_ends(names, skeleton)
+    inside = {frozenset(pair) for triple in triples for pair in combinations(triple, 2)}
+    needed = [left[pair] for pair in left if pair in ends | inside]
+    if triples and rounds.noise_of([*needed, *triples], share) <= QUIET_INTERACTIONS * evidence.covariance.n_rows:
+        why = "joint tests of order 2, and pairs that decide arrows"
+        rounds.ask_interactions([*needed, *triples], share, "three-way interactions", why)
+        return f"{len(triples)} three-way interactions were measured for joint tests of order 2."
+    arrows = [left[pair] for pair in left if pair in ends]
+    edges = {frozenset((names[x], names[y])) for x, y in skeleton.edges()}
+    again = [pair for pair in pairs if frozenset(pair) in edges]
+    rounds.ask_interactions(
+        [*arrows, *again] or measured, share, "edges again", "edges once more, and pairs that decide arrows"
     )
+    if triples:
+        return "No three-way table was measured: noise would leave its tests too little power."
+    return "No three-way table was measured: no edge left open has two columns between its ends to condition on."

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from dagveil.evidence.tables import NoisyTable, add_total, read_tables
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 from dagveil.progress import Progress
-from dagveil.search.constraint.skeleton import SkeletonSettings, candidate_sets, find_skeleton
+from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings, candidate_sets, find_skeleton
 from dagveil.statistics.contingency import interactions_squared_sensitivity
 
 Pair = tuple[str, str]
@@ -77,13 +78,28 @@ class Rounds:
         assert isinstance(evidence, PairEvidence)
         return evidence
 
-    def promising_triples(self, evidence: PairEvidence) -> tuple[Questions, list[tuple[str, ...]]]:
-        """Return the order-2 questions worth asking jointly, and the three-way tables that they need."""
-        first_order = find_skeleton(evidence, replace(self.settings, largest_order=1), self.knowledge)
-        candidates = candidate_sets(evidence, self.settings, first_order, self.knowledge, 2)
-        triples = {tuple(sorted((end, *given))) for x, y, given in candidates for end in (x, y)}
-        names = [tuple(evidence.columns[i] for i in triple) for triple in sorted(triples)]
-        return Questions.of(candidates), names
+    def promising_triples(
+        self, evidence: PairEvidence, first_order: Skeleton
+    ) -> tuple[Questions, list[tuple[str, ...]]]:
+        """Return the order-2 questions worth asking jointly, and the three-way tables that they need.
+
+        Triples with a pair that knowledge excludes are left out.
+        """
+        names = evidence.columns
+        found = []
+        triples: set[tuple[int, ...]] = set()
+        for x, y, given in candidate_sets(evidence, self.settings, first_order, self.knowledge, 2):
+            needed = [tuple(sorted((end, *given))) for end in (x, y)]
+            if not any(
+                self.knowledge.excludes(names[a], names[b]) for three in needed for a, b in combinations(three, 2)
+            ):
+                found.append((x, y, given))
+                triples.update(needed)
+        return Questions.of(found), [tuple(names[i] for i in triple) for triple in sorted(triples)]
+
+    def first_skeleton(self, evidence: PairEvidence) -> Skeleton:
+        """Return the skeleton of order 1 on what was released so far."""
+        return find_skeleton(evidence, replace(self.settings, largest_order=1), self.knowledge)
 
     def worthwhile_pairs(self, evidence: PairEvidence) -> list[Pair]:
         """Return the pairs whose marginal p-value is small; all measured ones if there are none."""

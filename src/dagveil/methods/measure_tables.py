@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from statistics import fmean, median
@@ -32,7 +33,7 @@ from dagveil.privacy.filter import tightest_filter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress
-from dagveil.search.constraint.skeleton import SkeletonSettings
+from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
 from dagveil.statistics.contingency import counts_squared_sensitivity
 
 
@@ -115,6 +116,7 @@ def measure_tables(
     picks = min(math.ceil(per_column * len(covered)), len(pairs))
     saves = blur > CLEAR_CHOICES and picks * fewest <= len(pairs)
     if plan is Plan.LOOP or (plan is Plan.AUTO and saves):
+        rounds.settings = replace(settings, removal_order=RemovalOrder.WEAKEST_EDGE)
         findings += run_loop(rounds, pairs, share, picks)
     else:
         first = share * PAIRS_SHARE
@@ -139,7 +141,7 @@ def warn_of_noise(noise: float, rows: float) -> list[str]:
 def _spend_rest(rounds: Rounds, rest: Fraction) -> str:
     """Spend the second half of the budget where it helps, and say why."""
     evidence = rounds.evidence()
-    questions, triples = rounds.promising_triples(evidence)
+    questions, triples = rounds.promising_triples(evidence, rounds.first_skeleton(evidence))
     if not triples:
         rounds.ask_interactions(
             rounds.worthwhile_pairs(evidence),
@@ -166,7 +168,7 @@ def _spend_rest(rounds: Rounds, rest: Fraction) -> str:
         rounds.worthwhile_pairs(evidence), rest / 2, "pairs again", "sharper pairs leave fewer triples to ask for"
     )
     evidence = rounds.evidence()
-    questions, triples = rounds.promising_triples(evidence)
+    questions, triples = rounds.promising_triples(evidence, rounds.first_skeleton(evidence))
     if triples:
         _, power = _forecast(evidence, questions, rounds.noise_of(triples, rest / 2) ** 2, rounds.settings)
         if power >= ENOUGH_POWER:
@@ -196,7 +198,7 @@ would hold if all cells were alike."""
 def pays_for_triples(
     schema: Schema, triples: Sequence[tuple[str, ...]], share: Fraction, sites: Sequence[tuple[Budget, int]]
 ) -> bool:
-    """Tell from public facts whether all three-way tables together would be told apart from noise.
+    """Tell from public facts whether all three-way tables together, margins and all, would be told apart from noise.
 
     - `schema`: levels and relation.
     - `triples`: sets of three columns.

@@ -62,9 +62,9 @@ class AskMargins(_Asked, frozen=True, tag="margins"):
 
 
 class AskInteractions(_Asked, frozen=True, tag="interactions"):
-    """Release what the tables of these pairs hold beyond their margins."""
+    """Release what the tables of these pairs or triples hold beyond their margins."""
 
-    pairs: tuple[tuple[str, str], ...]
+    sets: tuple[tuple[str, ...], ...]
 
 
 class AskMoments(_Asked, frozen=True, tag="moments"):
@@ -186,7 +186,7 @@ def list_sets(ask: Ask) -> tuple[tuple[str, ...], ...]:
         return (ask.rows.columns,)
     if isinstance(ask, AskMargins):
         return tuple((name,) for name in ask.columns)
-    return ask.sets if isinstance(ask, AskTables) else ask.pairs
+    return ask.sets
 
 
 def count_cells(ask: Ask, schema: Schema) -> int:

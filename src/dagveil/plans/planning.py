@@ -87,7 +87,7 @@ def forecast_noise(ask: Ask, schema: Schema, noise: NoiseLaw, site: PlannedSite)
     if isinstance(ask, AskMoments | AskFeatures):
         return math.sqrt(moments_squared_sensitivity(relation, ask.rows) / amount) / 4.0**ask.rows.bits
     if isinstance(ask, AskInteractions):
-        return math.sqrt(contingency.interactions_squared_sensitivity(relation, ask.pairs, levels) / amount)
+        return math.sqrt(contingency.interactions_squared_sensitivity(relation, ask.sets, levels) / amount)
     if isinstance(ask, AskMargins):
         return math.sqrt(
             contingency.margins_squared_sensitivity(relation, [levels[name] for name in ask.columns]) / amount
@@ -286,7 +286,7 @@ def _ask_small_tables(
     ]
     if for_pairs < rest:
         why = "they answer questions of order 2 jointly, and no site can know beforehand which matter"
-        asks.append(AskTables("three-way tables", rest - for_pairs, why, tuple(triples)))
+        asks.append(AskInteractions("three-way interactions", rest - for_pairs, why, tuple(triples)))
     return tuple(asks)
 
 

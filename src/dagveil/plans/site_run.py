@@ -157,5 +157,5 @@ def _ask(curator: Curator, ask: plan_file.Ask) -> tuple[Release, ...]:
     if isinstance(ask, plan_file.AskMargins):
         return curator.margins(ask.columns, ask.share, ask.stage)
     if isinstance(ask, plan_file.AskInteractions):
-        return curator.interactions(ask.pairs, ask.share, ask.stage)
+        return curator.interactions(ask.sets, ask.share, ask.stage)
     return (curator.outer_products(ask.rows, ask.share, ask.stage),)
