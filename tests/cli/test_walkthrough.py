@@ -168,10 +168,11 @@ class TestDiscover:
         for name in ("result.json", "evidence.json", "report.html"):
             assert "seeded: not private" not in (asia.out / name).read_text(encoding="utf-8"), name
 
-    def test_opendp_is_the_default(self, desk: Desk) -> None:
+    @pytest.mark.parametrize(("asked", "drew"), [((), "exact"), (("--noise", "opendp"), "OpenDP")])
+    def test_the_exact_sampler_is_the_default(self, desk: Desk, asked: tuple[str, ...], drew: str) -> None:
         file, schema = desk.write("t.csv", "a,b\nno,no\n"), desk.write_schema()
-        result = desk.run("discover", file, "--schema", schema, "--epsilon", 1, *QUICK, "-o", desk.out)
-        assert "OpenDP" in desk.check_answered(result)["receipt"]["noise"]
+        result = desk.run("discover", file, "--schema", schema, "--epsilon", 1, *QUICK, *asked, "-o", desk.out)
+        assert drew in desk.check_answered(result)["receipt"]["noise"]
 
     def test_names_that_look_like_markup(self, desk: Desk) -> None:
         """The terminal's own language must not swallow names, nor stop on them after the budget is spent."""

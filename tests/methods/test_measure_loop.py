@@ -14,6 +14,7 @@ from dagveil.cli.main import group
 from dagveil.data.column import Categorical
 from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema, save_schema
+from dagveil.errors import EvidenceError, MethodError
 from dagveil.evidence.bundle import Evidence, evidence_from_json
 from dagveil.evidence.implied import implied_blocks
 from dagveil.evidence.pairs import PairEvidence
@@ -85,7 +86,7 @@ def test_evidence_whose_triple_lacks_a_pair_is_refused(child: tuple[Evidence, Da
         for release in evidence.releases
         if not isinstance(release, NoisyInteractions) or len(release.columns) != 2 or not set(release.columns) <= triple
     )
-    with pytest.raises(Exception, match="lacks its margins"):
+    with pytest.raises(EvidenceError, match="lacks its margins"):
         evidence_from_json(msgspec.structs.replace(evidence, releases=kept).to_json())
 
 
@@ -208,3 +209,9 @@ def test_triples_leave_out_pairs_that_knowledge_excludes() -> None:
     assert not any(pair <= triple for pair in excluded for triple in joined(evidence, 3))
     assert evidence_from_json(evidence.to_json()) == evidence
     assert search_evidence(evidence, QUICK, knowledge=knowledge).graph.cpdag.skeleton().isdisjoint(excluded)
+
+
+def test_an_option_that_no_run_has_is_refused() -> None:
+    table, _ = sample("asia", 100)
+    with pytest.raises(MethodError, match="no option settings"):
+        measure_source(table, table.schema, 1, settings={"plan": "loop"}, **SEEDED)  # type: ignore[call-arg]

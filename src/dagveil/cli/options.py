@@ -12,7 +12,7 @@ from sqlalchemy.engine import make_url
 from dagveil.data.engine import DatabaseTable, Engine, Rows, choose_engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger
-from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs.run import LEDGER_VARIABLE, default_ledger, open_private
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
@@ -62,8 +62,8 @@ run_options = option_group(
     click.option(
         "--noise",
         type=click.Choice([kind.value for kind in NoiseKind]),
-        default=NoiseKind.OPENDP.value,
-        help="Where noise comes from: OpenDP's samplers, our own exact one (faster), or a seed (for tests only, "
+        default=DEFAULT_NOISE.value,
+        help="Where noise comes from: our own exact sampler, OpenDP's (slower), or a seed (for tests only, "
         "never private).",
     ),
     click.option("--seed", type=click.IntRange(0), metavar="INTEGER", help="The seed; only with --noise seeded."),

@@ -29,7 +29,7 @@ from dagveil.forecast.synthetic import EDGES_PER_COLUMN, STRENGTH
 from dagveil.plans.plan_file import AskFeatures, AskMoments, MeasurementPlan, PlannedSite
 from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement, work_at_site, work_of_search
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
 from dagveil.report.exploration import tabulate
 from dagveil.report.formatting import write_epsilon, write_number
 from dagveil.runs.cost import describe_bytes, describe_seconds, estimate_cost, suggest
@@ -167,7 +167,7 @@ def print_exploration(found: Exploration) -> None:
 @click.option(
     "--noise",
     type=click.Choice([NoiseKind.OPENDP.value, NoiseKind.EXACT.value]),
-    default=NoiseKind.OPENDP.value,
+    default=DEFAULT_NOISE.value,
     help="Where noise will come from, for the forecast.",
 )
 @click.option(

@@ -41,7 +41,7 @@ from dagveil.plans.plan_file import (
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.mechanisms.laplace import laplace_variance
-from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
 from dagveil.privacy.relation import Relation
 from dagveil.runs.cost import Search, Work
 from dagveil.runs.discovery import DEFAULT_DELTA
@@ -102,7 +102,7 @@ def work_at_site(plan: MeasurementPlan, site: PlannedSite, noise: NoiseKind, *, 
 
 def work_of_search(plan: MeasurementPlan, redraws: int) -> Work:
     """Return the size of the search over the evidence of all sites: no rows."""
-    return _plan_work(plan, 0, redraws, NoiseKind.OPENDP, held=True)
+    return _plan_work(plan, 0, redraws, DEFAULT_NOISE, held=True)
 
 
 def _plan_work(plan: MeasurementPlan, rows: int, redraws: int, noise: NoiseKind, *, held: bool) -> Work:

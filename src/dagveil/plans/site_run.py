@@ -21,7 +21,7 @@ from dagveil.methods.measure_moments import tell_moments, warn_of_moment_noise
 from dagveil.methods.measure_tables import warn_of_noise
 from dagveil.plans import plan_file
 from dagveil.plans.planning import work_at_site
-from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMoments, Release
 from dagveil.progress import silent
 from dagveil.runs.result import now
@@ -60,7 +60,7 @@ def measure_planned(
     own = site_schema(plan, chosen_site.nominal_rows, schema, dataset)
     method = method_named(plan.method)
     rows = choose_engine(source, run.get("engine", Engine.AUTO), run.get("memory_limit"))
-    work = work_at_site(plan, chosen_site, NoiseKind(run.get("noise", NoiseKind.OPENDP)), held=rows.held)
+    work = work_at_site(plan, chosen_site, NoiseKind(run.get("noise", DEFAULT_NOISE)), held=rows.held)
     progress = run.get("progress", silent)
     run["accept_draft"] = False  # a plan is followed on a schema that was reviewed
     budget = chosen_site.budget

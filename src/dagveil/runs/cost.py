@@ -26,7 +26,7 @@ from dagveil.methods.measure_features import MeasureFeaturesSettings
 from dagveil.methods.measure_tables import pays_for_triples
 from dagveil.methods.method import Method
 from dagveil.privacy.filter import Filter, PureFilter
-from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
 from dagveil.runs.machine_speed import SEARCH_GROWTH, Speed
 
 REDRAW_WEIGHT = 1.0  # a search over redrawn evidence takes so many times the first one
@@ -80,7 +80,7 @@ class Work:
     features: int
     search: Search
     redraws: int
-    noise: NoiseKind = NoiseKind.OPENDP
+    noise: NoiseKind = DEFAULT_NOISE
     held: bool = False
     adaptive: bool = False
     engine: Engine = Engine.MEMORY
@@ -297,7 +297,7 @@ def work_of_run(
     knowledge: Knowledge,
     *,
     redraws: int = 0,
-    noise: NoiseKind = NoiseKind.OPENDP,
+    noise: NoiseKind = DEFAULT_NOISE,
     held: bool = False,
 ) -> Work:
     """Return the size of a run that follows no plan file: about, since its later questions follow from answers."""

@@ -31,7 +31,7 @@ from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.privacy.ledger.account import Terms
 from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger, LedgerRun
 from dagveil.privacy.ledger.memory import MemoryLedger
-from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind, noise_source
 from dagveil.privacy.noise.opendp import OpendpNoise
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.receipt import SEEDED, Calibration, Receipt
@@ -273,10 +273,15 @@ def open_run(
     `redraws` are those of the search that is to follow: a run that would not fit into memory is refused before it
     spends. What is None is found here: knowledge in the schema, accounting by the method, work by forecast.
     """
+    if unknown := sorted(set(run) - RunOptions.__annotations__.keys()):
+        raise MethodError(
+            f"a run has no option {', '.join(unknown)}; it has {', '.join(RunOptions.__annotations__)}. Settings of a "
+            "method go into `options`"
+        )
     check_reviewed(schema, accept_draft=run.get("accept_draft", False))
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
     method.check(schema, knowledge)
-    kind = NoiseKind(run.get("noise", NoiseKind.OPENDP))
+    kind = NoiseKind(run.get("noise", DEFAULT_NOISE))
     noise = noise_source(kind, run.get("seed"))
     books = open_books(run.get("ledger", UnnamedLedger.DEFAULT), schema)
     rows = choose_engine(source, run.get("engine", Engine.AUTO), run.get("memory_limit"))

@@ -52,7 +52,7 @@ class NewJob(RequestData, frozen=True, kw_only=True):
     delta: Amount = "1e-6"
     method: Line = "measure"
     redraws: Redraws = SearchSettings().redraws
-    noise: Noise = Noise.OPENDP
+    noise: Noise = Noise.EXACT
     options: dict[Line, Line | list[Line]] = {}
 
 

@@ -177,7 +177,7 @@ class StudioService:
             epsilon=f"{asked.epsilons[0]} to {asked.epsilons[-1]}" if asked.epsilons[1:] else asked.epsilons[0],
             delta=asked.delta,
             redraws=0,
-            noise=Noise.OPENDP.value,
+            noise=Noise.EXACT.value,
             options={"seconds": asked.seconds},
             kind=JobKind.EXPLORATION,
             epsilons=asked.epsilons,

@@ -17,7 +17,7 @@ from dagveil.plans.planning import forecast_plan, plan_measurement, work_at_site
 from dagveil.privacy.budget import Budget, round_down, round_up
 from dagveil.privacy.ledger import account as books
 from dagveil.privacy.ledger.account import RunRecord
-from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.noise.kind import DEFAULT_NOISE
 from dagveil.runs.cost import Cost, describe_bytes, describe_seconds, estimate_cost, work_of_run
 from dagveil.runs.machine_speed import load_speed
 from dagveil.runs.run import schema_knowledge
@@ -232,6 +232,6 @@ def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> r
 def _add_costs(plan: MeasurementPlan, redraws: int) -> Cost:
     """Put the steps on rows and those of the search together."""
     speed = load_speed()[0]
-    site = estimate_cost(work_at_site(plan, plan.sites[0], NoiseKind.OPENDP), speed)
+    site = estimate_cost(work_at_site(plan, plan.sites[0], DEFAULT_NOISE), speed)
     search = estimate_cost(work_of_search(plan, redraws), speed)
     return Cost((*site.steps[:4], *search.steps[4:]))
