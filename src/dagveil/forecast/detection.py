@@ -16,11 +16,14 @@ from scipy import special
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.forecast.synthetic import BOUNDS_IN_SPREADS
-from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH, fit_levels
+from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH, fit_levels, is_numeric, prefers_joint
 from dagveil.methods.measure_moments import SIZES_SHARE
+from dagveil.methods.measure_tables import count_picks
 from dagveil.plans.plan_file import Ask, AskInteractions, AskMoments, AskTables, MeasurementPlan, list_sets
 from dagveil.plans.planning import forecast_noise, plan_measurement
 from dagveil.privacy.budget import Budget, round_up
+from dagveil.privacy.events import DiscreteGaussian
+from dagveil.privacy.filter import tightest_filter
 from dagveil.search.constraint.skeleton import SkeletonSettings
 
 POWER = 0.8  # probability with which the weakest dependence is seen
@@ -71,10 +74,22 @@ def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
     return Weakest(CRAMERS_V, _or_none(median(found)), _or_none(max(found)))
 
 
+def count_chosen_pairs(schema: Schema, budget: Budget, rows: int) -> int:
+    """Return how many pairs `measure` would choose privately and measure; 0 if it would measure another way."""
+    if is_numeric(schema) or budget.delta == 0 or prefers_joint(budget, schema):
+        return 0
+    pairs = math.comb(len(schema.columns), 2)
+    picks, saves = count_picks(schema, tightest_filter(budget, [DiscreteGaussian]), pairs, rows)
+    return picks if saves else 0
+
+
 def describe_visibility(schema: Schema, budget: Budget, rows: int) -> tuple[str, ...]:
     """Say how strong a dependence must be to be seen and, if noise would drown the table, what would help."""
     weakest = find_weakest(schema, budget, rows)
     seen = f"The weakest dependence that is seen with probability {POWER:g}: {weakest.words}."
+    if chosen := count_chosen_pairs(schema, budget, rows):
+        pairs = math.comb(len(schema.columns), 2)
+        seen += f" `measure` would choose about {chosen} of the {pairs} pairs privately, with less noise in each."
     if weakest.typical is not None and weakest.typical <= DROWNED:
         return (seen,)
     helping = _list_help(schema, budget, rows)

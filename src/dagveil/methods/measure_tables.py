@@ -29,7 +29,7 @@ from dagveil.methods.measure_rounds import Rounds
 from dagveil.methods.method import Measured
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, ExponentialChoice
-from dagveil.privacy.filter import tightest_filter
+from dagveil.privacy.filter import Filter, tightest_filter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress
@@ -80,15 +80,20 @@ CLEAR_CHOICES = 0.001
 """Where choices blur by no more than this, all pairs are measured: noise is fine enough for that."""
 
 
-def blur_of_choices(rounds: Rounds, share: Fraction) -> float:
-    """Return by how much of a correlation the best of all pairs is blurred if the loop chooses, roughly."""
-    d = len(rounds.columns)
-    spread = fmean(1 - 1 / column.n_levels for column in rounds.curator.schema.columns.values())
-    accounting = rounds.curator.accounting
-    each = share * (1 - LAST_SHARE) * CHOICE_SHARE * accounting.total / math.ceil(2.2 * d)
+def count_picks(schema: Schema, accounting: Filter, pairs: int, rows: float) -> tuple[int, bool]:
+    """Return how many of so many pairs the loop would choose, and whether that is better than to measure all of them.
+
+    From public facts, and the number of rows that is public or was released.
+    """
+    columns = [column.n_levels for column in schema.columns.values()]
+    d, spread = len(columns), fmean(1 - 1 / levels for levels in columns)
+    each = (1 - SINGLES_SHARE) * (1 - LAST_SHARE) * CHOICE_SHARE * accounting.total / math.ceil(2.2 * d)
     epsilon = float(epsilon_for(accounting, each, ExponentialChoice))
-    rows = max(1.0, float(rounds.releases[0].counts))
-    return math.log(d * (d - 1) / 2) * spread * 2 / epsilon / rows
+    # by how much of a correlation the best of all pairs is blurred, roughly
+    blur = math.log(d * (d - 1) / 2) * spread * 2 / epsilon / max(1.0, rows)
+    per_column, fewest = next((picks, fewest) for most, picks, fewest in PICKS if blur <= most)
+    picks = min(math.ceil(per_column * d), pairs)
+    return picks, blur > CLEAR_CHOICES and picks * fewest <= pairs
 
 
 def measure_tables(
@@ -111,10 +116,7 @@ def measure_tables(
     covered = [name for name in rounds.columns if any(name in pair for pair in pairs)]
     rounds.ask_margins(covered, SINGLES_SHARE)
     share = 1 - SINGLES_SHARE
-    blur = blur_of_choices(rounds, share)
-    per_column, fewest = next((picks, fewest) for most, picks, fewest in PICKS if blur <= most)
-    picks = min(math.ceil(per_column * len(covered)), len(pairs))
-    saves = blur > CLEAR_CHOICES and picks * fewest <= len(pairs)
+    picks, saves = count_picks(curator.schema, curator.accounting, len(pairs), float(rounds.releases[0].counts))
     if plan is Plan.LOOP or (plan is Plan.AUTO and saves):
         rounds.settings = replace(settings, removal_order=RemovalOrder.WEAKEST_EDGE)
         findings += run_loop(rounds, pairs, share, picks)
