@@ -121,7 +121,7 @@ def main(output: Path) -> None:
         # a fresh pool for each variant: a change must not outlive it
         with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
             for rows, epsilon in CELLS:
-                jobs = [job for job in list_jobs(STUDY) if (job.rows, job.epsilon) == (rows, epsilon)]
+                jobs = [job for job in list_jobs(STUDY) if (job.n_rows, job.epsilon) == (rows, epsilon)]
                 found.append(np.mean(list(pool.map(partial(_score, variant), jobs, chunksize=2)), axis=0))
         cells = [f"{f1:.3f} / {marked:.2f}" for f1, marked in [*found, np.mean(found, axis=0)]]
         lines.append(f"| {variant} | " + " | ".join(cells) + " |")

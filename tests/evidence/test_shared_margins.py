@@ -90,7 +90,7 @@ def test_the_noise_of_a_block_is_that_of_its_interaction_and_margins() -> None:
 
 
 def test_noise_is_drawn_again_with_its_covariance_within_and_between_blocks() -> None:
-    c = measure_twice(np.random.default_rng(18), 60.0, 80.0, None).covariance
+    c = measure_twice(np.random.default_rng(18), 5.0, 6.0, None).covariance
     rng = np.random.default_rng(19)
     own = c.blocks[[0, 0], [1, 4], :1, :2]
     moved = np.array([c.with_noise(rng).blocks[[0, 0], [1, 4], :1, :2] - own for _ in range(4000)])

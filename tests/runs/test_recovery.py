@@ -67,7 +67,7 @@ def ask(method: str, rows: dict[str, Any], schema: Schema, **facts: Any) -> Run:
 
 RELEASING: dict[str, Run] = {
     "measure": measure("measure", LEVELS, levels()),
-    "measure tables": measure("measure", LEVELS, levels(), plan="tables"),
+    "measure pairs": measure("measure", LEVELS, levels(), plan="pairs"),
     "measure moments": measure("measure", NUMBERS, numbers()),
     "measure-features": measure("measure-features", NUMBERS, numbers()),
     "measure-notears": measure("measure-notears", NUMBERS, numbers()),
@@ -207,7 +207,7 @@ def stopped(books: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     with monkeypatch.context() as context:
         context.setattr(Journal, "add", add_once)
         with pytest.raises(Stop):
-            RELEASING["measure tables"](books, path)
+            RELEASING["measure pairs"](books, path)
     assert read_order(path)[1] == 1
     assert len(books.history("kept")[0].events) == 2
     return path

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 NEXT_TO_NOTHING = 0.05
 """Share of a column's variance that another may leave open and still determine it."""
 
-HIDDEN = 2.0
+HIDDEN = 3.0
 """Noise hides a level whose count is below this many deviations of it."""
 
 LEVELS_KEPT = 12

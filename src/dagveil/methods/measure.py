@@ -21,7 +21,6 @@ from dagveil.evidence.features import FeatureEvidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence
-from dagveil.evidence.triples import TripleEvidence
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure_moments import measure_moments
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, Plan, measure_tables, warn_of_noise
@@ -63,13 +62,13 @@ def scale_levels(column: LevelColumn, shares: NDArray[np.float64]) -> tuple[floa
 ROWS_SHARE = Fraction(1, 100)
 """Share of the budget that estimates the number of rows when the schema declares none."""
 
-TABLE_SEARCH = SkeletonSettings()
+TABLE_SEARCH = SkeletonSettings(removal_order=RemovalOrder.WEAKEST_EDGE)
 """Search constants for tables of counts."""
 
 ROUND_SEARCH = replace(TABLE_SEARCH, conditional_level=0.001)
 """The same between rounds, where an edge that is cut is not measured again: so fewer are cut."""
 
-LOOP_SEARCH = replace(TABLE_SEARCH, by_odds=True, removal_order=RemovalOrder.WEAKEST_EDGE)
+LOOP_SEARCH = replace(TABLE_SEARCH, by_odds=True)
 """The same where pairs were chosen: most of those that others explain were not."""
 
 MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
@@ -96,20 +95,13 @@ def search_defaults(tests: Independence) -> SkeletonSettings:
 
 
 def search_constants(tests: Independence) -> SkeletonSettings:
-    """Return the search constants that fit the kind of evidence.
-
-    Evidence from pairs alone means that noise would have drowned larger tables: then the weakest edge goes first. So it
-    does where pairs were chosen.
-    """
+    """Return the search constants that fit the kind of evidence."""
     if isinstance(tests, MomentEvidence):
         return MOMENT_SEARCH
     if isinstance(tests, FeatureEvidence):
         return FEATURE_SEARCH
-    if isinstance(tests, PairEvidence) and not tests.covariance.measured.all():
-        return LOOP_SEARCH
-    if isinstance(tests, TripleEvidence):
-        return TABLE_SEARCH
-    return replace(TABLE_SEARCH, removal_order=RemovalOrder.WEAKEST_EDGE)
+    chosen = isinstance(tests, PairEvidence) and not tests.covariance.measured.all()
+    return LOOP_SEARCH if chosen else TABLE_SEARCH
 
 
 def fit_levels(constants: SkeletonSettings, columns: int) -> SkeletonSettings:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 from statistics import fmean, median
@@ -33,7 +32,7 @@ from dagveil.privacy.filter import Filter, tightest_filter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.relation import Relation
 from dagveil.progress import Progress
-from dagveil.search.constraint.skeleton import RemovalOrder, SkeletonSettings
+from dagveil.search.constraint.skeleton import SkeletonSettings
 from dagveil.statistics.contingency import counts_squared_sensitivity
 
 
@@ -118,7 +117,6 @@ def measure_tables(
     share = 1 - SINGLES_SHARE
     picks, saves = count_picks(curator.schema, curator.accounting, len(pairs), float(rounds.releases[0].counts))
     if plan is Plan.LOOP or (plan is Plan.AUTO and saves):
-        rounds.settings = replace(settings, removal_order=RemovalOrder.WEAKEST_EDGE)
         findings += run_loop(rounds, pairs, share, picks)
     else:
         first = share * PAIRS_SHARE
