@@ -163,8 +163,8 @@ def draw_losses(events: Sequence[Event], on_second: bool, mirrored: bool, rng: n
     for event in events:
         if isinstance(event, DiscreteLaplace | SparseVectorRound | SmoothLaplace):
             losses += sign * _draw_bits(float(event.epsilon), 1, rng)
-        elif isinstance(event, ExponentialChoice):  # its loss has range epsilon, not 2 epsilon
-            losses += sign * _draw_bits(float(event.epsilon) / 2.0, event.draws, rng)
+        elif isinstance(event, ExponentialChoice):  # more than its range of epsilon, but no less on either side
+            losses += sign * _draw_bits(float(event.epsilon), event.draws, rng)
         elif isinstance(event, SubsampledGaussian):
             losses += _draw_sampled(event, on_second, mirrored, rng)
     return losses
