@@ -224,7 +224,6 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
     import dagveil.methods.measure
     import dagveil.methods.measure_loop
     import dagveil.methods.measure_moments
-    import dagveil.methods.measure_rounds
     import dagveil.methods.measure_tables
     import dagveil.privacy.mechanisms.gaussian as gaussian
     import dagveil.search.constraint.skeleton
@@ -239,7 +238,6 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
         dagveil.methods.measure,
         dagveil.methods.measure_loop,
         dagveil.methods.measure_moments,
-        dagveil.methods.measure_rounds,
         dagveil.methods.measure_tables,
         gaussian,
         dagveil.search.constraint.skeleton,

@@ -23,8 +23,7 @@ from dagveil.data.schema import Schema
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measure_loop import CHOICE_SHARE, LAST_SHARE, run_loop
-from dagveil.methods.measure_rounds import Rounds
+from dagveil.methods.measure_loop import CHOICE_SHARE, LAST_SHARE, Rounds, run_loop
 from dagveil.methods.method import Measured
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, ExponentialChoice
