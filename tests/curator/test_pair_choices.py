@@ -167,3 +167,23 @@ def test_what_cannot_be_chosen_is_refused_before_a_charge() -> None:
     with pytest.raises(BudgetExceededError):
         choices.choose_forest(expected, [], 1, Fraction(2, 3), "choices")
     assert len(curator.events) == 1
+
+
+@pytest.mark.parametrize("centre", [np.full((2, 2), np.nan), np.full((2, 2), np.inf), np.zeros((3, 2, 2)), np.zeros(4)])
+def test_an_expectation_that_is_no_table_of_numbers_is_refused(centre: np.ndarray) -> None:
+    exact = np.zeros((2, 2), dtype=np.int64)
+    with pytest.raises(BudgetError, match="in the shape"):
+        distance_in_records(exact, Expectation(centre, (), 0.0), Fraction(1, 4))
+    with pytest.raises(BudgetError, match="in the shape"):
+        distance_in_records(exact, Expectation(np.zeros((2, 2)), (centre,), 0.0), Fraction(1, 4))
+
+
+def test_an_expectation_beyond_64_bits_moves_no_score_further() -> None:
+    """Rounded into a machine word it would wrap around, and one record would move the score by thousands."""
+    cross = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    expected = Expectation(3e18 * cross, (1000.0 * cross,), 0.0)
+    tables = np.array([[[0, 0], [0, 0]], [[0, 1], [0, 0]]])
+    first, second = (
+        distance_in_records(table, expected, Fraction(1, 4)) for table in centre_counts(tables.astype(np.int64))
+    )
+    assert abs(first - second) <= RECORD

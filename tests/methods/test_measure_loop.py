@@ -215,3 +215,18 @@ def test_an_option_that_no_run_has_is_refused() -> None:
     table, _ = sample("asia", 100)
     with pytest.raises(MethodError, match="no option settings"):
         measure_source(table, table.schema, 1, settings={"plan": "loop"}, **SEEDED)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("plan", ["loop", "auto"])
+def test_knowledge_that_splits_the_columns_leaves_enough_for_the_last_round(plan: str) -> None:
+    """A forest of several trees has fewer edges than columns less one: rounds are paid for what they were asked."""
+    rng = np.random.default_rng(6)
+    names = [f"c{k:02}" for k in range(20)]
+    columns = {name: Categorical(levels=("no", "yes")) for name in names}
+    schema = Schema(dataset="parts", columns=columns, reviewed=True, nominal_rows=2000)
+    table = MemoryTable.from_codes({name: rng.integers(0, 2, 2000) for name in names}, schema)
+    across = [(a, b) for a in names[:6] for b in names[6:]] + [("c00", name) for name in names[1:6]]
+    knowledge = Knowledge(forbidden=frozenset(arc for a, b in across for arc in ((a, b), (b, a))))
+    evidence = measure(table, 1, plan, knowledge=knowledge)
+    assert any(stage.stage == "chosen pairs" for stage in evidence.plan)
+    assert sum(stage.share for stage in evidence.plan) <= 1.0

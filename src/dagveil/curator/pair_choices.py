@@ -103,12 +103,13 @@ def distance_in_records(exact: NDArray[np.int64], expected: Expectation, squared
     is rounded first, and that moves no score of one table against that of a neighbour.
     """
     size = exact.size
-    centre = np.rint(expected.centre * size).astype(np.int64)
-    beyond: list[int] = (exact - centre).reshape(-1).tolist()
+    beyond = [
+        value - public for value, public in zip(exact.reshape(-1).tolist(), _round(expected.centre, exact), strict=True)
+    ]
     own = sum(map(mul, beyond, beyond))
     best = Fraction(own)
     for move in expected.moves:
-        step: list[int] = np.rint(move * size).astype(np.int64).reshape(-1).tolist()
+        step = _round(move, exact)
         along, length = sum(map(mul, beyond, step)), sum(map(mul, step, step))
         if along <= 0:
             continue
@@ -117,6 +118,13 @@ def distance_in_records(exact: NDArray[np.int64], expected: Expectation, squared
     scaled = best * RECORD**2 / (size**2 * squared_sensitivity)
     slack = expected.slack / math.sqrt(squared_sensitivity)
     return math.isqrt(math.floor(scaled)) - math.floor(slack * RECORD)
+
+
+def _round(expected: NDArray[np.float64], exact: NDArray[np.int64]) -> list[int]:
+    """Return a public table in whole units of the exact one, whatever its size; what cannot be is refused."""
+    if expected.shape != exact.shape or not np.isfinite(expected).all():
+        raise BudgetError("what is expected of a pair must be numbers in the shape of its table.")
+    return [round(value) for value in (expected * exact.size).reshape(-1).tolist()]
 
 
 def forest_places(pairs: Sequence[Pair], joined: Sequence[Pair]) -> list[int]:

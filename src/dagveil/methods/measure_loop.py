@@ -153,12 +153,14 @@ def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int)
     loop = share * (1 - LAST_SHARE)
     measured: list[Pair] = []
     first = min(picks, len({name for pair in pairs for name in pair}) - 1)  # a tree that spans all columns
+    paid = 0  # choices that a round was paid for: it may find fewer pairs that close no circle
     for number in range(ROUNDS):
         count = first if number == 0 else math.ceil((picks - first) / (ROUNDS - 1))
-        count = min(count, picks - len(measured))
+        count = min(count, picks - paid)
         left = [pair for pair in pairs if pair not in set(measured)]
         if count < 1 or not left:
             break
+        paid += count
         part = loop * Fraction(count, picks)
         expected = _expect(rounds, left, measured)
         joined = measured if number == 0 else []

@@ -39,7 +39,7 @@ class _Event(msgspec.Struct, frozen=True, tag_field="kind", forbid_unknown_field
         if getattr(self, "rate", 1) > 1:
             raise InvalidBudgetError("the sampling rate of an event must be at most 1; 1 keeps every record.")
         draws = getattr(self, "draws", 1)
-        if draws < 1:
+        if not isinstance(draws, int) or draws < 1:
             raise InvalidBudgetError(f"an event has at least 1 draw, not {draws}.")
         changed = getattr(self, "changed", None)
         if changed is not None and changed < 0:
