@@ -56,7 +56,7 @@ from dagveil.privacy.ledger.engine import POSTGRES_SCHEMA, LedgerEngine, open_en
 from dagveil.privacy.ledger.entries import Entry, EntryKind, follow
 from dagveil.privacy.ledger.ledger import Ledger, LedgerRun, allow, allow_analyst, closed_run, system_user
 
-VERSION: Final = "4"
+VERSION: Final = "3"
 METADATA: Final = MetaData()
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 FACTS: Final = Table(
