@@ -197,6 +197,7 @@ def run_task(table: TrustTable, task: Task) -> TrustOutcome:
         noise=NoiseKind.SEEDED,
         seed=int(rng.integers(2**62)),
         accept_draft=True,
+        ledger=None,
     )
     usual = writing.NEAR_MISS
     try:
