@@ -159,9 +159,9 @@ def _search(
             find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
         found = find(tests)
         findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
-        if rule is SearchRule.AUTO:
+        if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
             alone = search_by(columns, settings, SearchRule.TESTS, knowledge, skeleton_settings, _search_released)
-            findings = (*findings, *_describe_search(tests, alone(tests), found))
+            findings = (*findings, _describe_search(alone(tests), found))
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
         joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
         explained = find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
@@ -207,16 +207,14 @@ def _search(
     )
 
 
-def _describe_search(tests: Independence, tested: Cpdag, found: Cpdag) -> list[str]:
+def _describe_search(tested: Cpdag, found: Cpdag) -> str:
     """Say what the search went by, and what a score added to what tests had found."""
-    if not isinstance(tests, PairEvidence):
-        return ["The search went by tests: what was released answers every question of theirs directly."]
     restored = sorted(" – ".join(sorted(pair)) for pair in found.skeleton() - tested.skeleton())
     if not restored:
-        return ["The search went by tests; a noise-aware score had nothing to add where they were in doubt."]
-    return [
+        return "The search went by tests; a noise-aware score had nothing to add where they were in doubt."
+    return (
         f"The search went by tests; a noise-aware score put back what they separated in doubt: {', '.join(restored)}."
-    ]
+    )
 
 
 def _describe_copies(tests: Independence) -> list[str]:
