@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import mul
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,16 +77,8 @@ class PairChoices:
         places = self._choose(scores, epsilon, count, allowed, label, asked)
         return [pairs[place] for place in places]
 
-    def _choose(
-        self,
-        scores: Sequence[Fraction],
-        epsilon: Fraction,
-        count: int,
-        allowed: Callable[[Sequence[int]], Sequence[int]],
-        label: str,
-        asked: object,
-    ) -> list[int]:
-        return self._gate.choose_in_turn(scores, epsilon, count, allowed, label, asked)
+    def _choose(self, scores: Sequence[Fraction], *rest: Any) -> list[int]:
+        return self._gate.choose_in_turn(scores, *rest)
 
     def _score(self, pair: Pair, expectation: Expectation) -> int:
         """Return the **exact** score in grid steps, rounded down, for mechanisms only."""
