@@ -11,7 +11,8 @@ import pytest
 from spies import SpyRun, make_schema
 
 from dagveil.curator import Curator
-from dagveil.curator.pair_choices import RECORD, Expectation, distance_in_records, forest_places
+from dagveil.curator.pair_choices import Expectation, distance_in_records, forest_places
+from dagveil.curator.questions import RECORD
 from dagveil.data.memory import MemoryTable
 from dagveil.errors import BudgetError, BudgetExceededError
 from dagveil.privacy.budget import Budget
@@ -139,7 +140,7 @@ def open_small(epsilon: float = 1.0) -> tuple[Curator, list[tuple[str, str]], di
 
 def test_the_pair_that_depends_is_chosen_and_the_round_is_charged_once() -> None:
     curator, pairs, expected = open_small()
-    chosen = curator.open_pairs(pairs).choose_forest(expected, [], 2, Fraction(1, 2), "choices")
+    chosen = curator.open_pairs(pairs).choose_forest(expected, 2, Fraction(1, 2), "choices")
     assert chosen[0] == ("a", "c")
     assert len(chosen) == 2
     (event,) = curator.events
@@ -152,20 +153,19 @@ def test_the_pair_that_depends_is_chosen_and_the_round_is_charged_once() -> None
 
 def test_a_round_that_nothing_is_left_for_ends_early() -> None:
     curator, pairs, expected = open_small()
-    joined = [("a", "b"), ("b", "c")]
-    chosen = curator.open_pairs(pairs).choose_forest(expected, joined, 5, Fraction(1, 2), "choices")
-    assert len(chosen) == 1
-    assert "d" in chosen[0]
+    chosen = curator.open_pairs(pairs).choose_forest(expected, 5, Fraction(1, 2), "choices")
+    assert len(chosen) == 3  # a tree of four columns
+    assert curator.events[0].draws == 5  # type: ignore[union-attr]
 
 
 def test_what_cannot_be_chosen_is_refused_before_a_charge() -> None:
     curator, pairs, expected = open_small()
     with pytest.raises(BudgetError, match="not opened"):
-        curator.open_pairs(pairs[:2]).choose_forest(expected, [], 1, Fraction(1, 2), "choices")
+        curator.open_pairs(pairs[:2]).choose_forest(expected, 1, Fraction(1, 2), "choices")
     choices = curator.open_pairs(pairs)
-    choices.choose_forest(expected, [], 1, Fraction(2, 3), "choices")
+    choices.choose_forest(expected, 1, Fraction(2, 3), "choices")
     with pytest.raises(BudgetExceededError):
-        choices.choose_forest(expected, [], 1, Fraction(2, 3), "choices")
+        choices.choose_forest(expected, 1, Fraction(2, 3), "choices")
     assert len(curator.events) == 1
 
 

@@ -71,11 +71,10 @@ def weigh_choice(told: Exchange, scores: Sequence[float]) -> float:
     exponents = epsilon * np.array(scores) / 2.0
     if told.door != "choose_forest":
         return float(exponents[told.answer] - logsumexp(exponents))
-    expected, joined = told.asked[:2]
-    pairs = [pair for pair, _ in expected]
+    pairs = [pair for pair, _ in told.asked[0]]
     chosen = [pairs.index(pair) for pair in told.answer]
     return sum(
-        float(exponents[place] - logsumexp(exponents[forest_places(pairs, [*joined, *told.answer[:turn]])]))
+        float(exponents[place] - logsumexp(exponents[forest_places(pairs, told.answer[:turn])]))
         for turn, place in enumerate(chosen)
     )
 

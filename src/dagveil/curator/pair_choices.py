@@ -7,20 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from operator import mul
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.curator.gate import Gate
+from dagveil.curator.questions import RECORD
 from dagveil.data.table import Table
 from dagveil.errors import BudgetError
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import centre_counts, interactions_squared_sensitivity
 
 Pair = tuple[str, str]
-# grid steps per record, and so the sensitivity of every score, as in the questions about conditional independence
-RECORD: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,10 +56,8 @@ class PairChoices:
     def __repr__(self) -> str:
         return f"PairChoices({len(self._exact)} pairs)"
 
-    def choose_forest(
-        self, expected: dict[Pair, Expectation], joined: Sequence[Pair], count: int, share: Fraction, label: str
-    ) -> list[Pair]:
-        """Choose up to so many of these pairs, none of which closes a circle with the others or those joined already.
+    def choose_forest(self, expected: dict[Pair, Expectation], count: int, share: Fraction, label: str) -> list[Pair]:
+        """Choose up to so many of these pairs, none of which closes a circle with the others.
 
         All of it costs this share of the run's budget.
         """
@@ -71,10 +68,9 @@ class PairChoices:
         scores = [Fraction(self._score(pair, expectation), RECORD) for pair, expectation in expected.items()]
 
         def allowed(chosen: Sequence[int]) -> list[int]:
-            return forest_places(pairs, [*joined, *(pairs[place] for place in chosen)])
+            return forest_places(pairs, [pairs[place] for place in chosen])
 
-        asked = (tuple(pairs), tuple(joined), count)
-        places = self._choose(scores, epsilon, count, allowed, label, asked)
+        places = self._choose(scores, epsilon, count, allowed, label, (tuple(pairs), count))
         return [pairs[place] for place in places]
 
     def _choose(self, scores: Sequence[Fraction], *rest: Any) -> list[int]:

@@ -157,15 +157,15 @@ def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int)
     for number in range(ROUNDS):
         count = first if number == 0 else math.ceil((picks - first) / (ROUNDS - 1))
         count = min(count, picks - paid)
-        left = [pair for pair in pairs if pair not in set(measured)]
+        known = set(measured)
+        left = [pair for pair in pairs if pair not in known]
         if count < 1 or not left:
             break
         paid += count
         part = loop * Fraction(count, picks)
         expected = _expect(rounds, left, measured)
-        joined = measured if number == 0 else []
         rounds.progress("choosing pairs", number, ROUNDS)
-        chosen = choices.choose_forest(expected, joined, count, part * CHOICE_SHARE, "choices of pairs")
+        chosen = choices.choose_forest(expected, count, part * CHOICE_SHARE, "choices of pairs")
         rounds.ask_interactions(
             chosen, part * (1 - CHOICE_SHARE), "chosen pairs", "they hold more than a model of those before"
         )
@@ -226,7 +226,8 @@ def _spend_last(rounds: Rounds, pairs: Sequence[Pair], measured: list[Pair], sha
     evidence = rounds.evidence()
     names, skeleton = evidence.columns, rounds.first_skeleton(evidence)
     _, triples = rounds.promising_triples(evidence, skeleton)
-    left = {frozenset(pair): pair for pair in pairs if pair not in set(measured)}
+    known = set(measured)
+    left = {frozenset(pair): pair for pair in pairs if pair not in known}
     ends = find_open_ends(names, skeleton)
     inside = {frozenset(pair) for triple in triples for pair in combinations(triple, 2)}
     needed = [left[pair] for pair in left if pair in ends | inside]

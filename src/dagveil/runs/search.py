@@ -17,7 +17,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, EvidenceError, MethodError
 from dagveil.evidence.bundle import Evidence, load_evidence
-from dagveil.evidence.covariance import OneHotCovariance
+from dagveil.evidence.covariance import LEVELS_KEPT, OneHotCovariance
 from dagveil.evidence.joint import JointEvidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.pairs import PairEvidence
@@ -227,14 +227,14 @@ def _describe_copies(tests: Independence) -> list[str]:
 
 
 def _describe_levels(tests: Independence) -> list[str]:
-    """Name columns whose rarest levels the tests do not keep apart."""
+    """Name columns with more levels than the tests keep apart; levels that noise hides are no loss."""
     covariance = getattr(tests, "covariance", None)
     if not isinstance(covariance, OneHotCovariance):
         return []
     merged = [
         f"{name} ({int(groups.max()) + 1} of {len(groups)})"
         for name, groups in zip(covariance.columns, covariance.groups, strict=True)
-        if int(groups.max()) + 1 < len(groups)
+        if len(groups) > LEVELS_KEPT
     ]
     if not merged:
         return []
