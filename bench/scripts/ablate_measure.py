@@ -43,8 +43,8 @@ def _set(module: Any, **changes: object) -> Callable[[], None]:
     return apply
 
 
-def _loop_search(**changes: Any) -> Callable[[], None]:
-    return _set(measure, LOOP_SEARCH=replace(measure.LOOP_SEARCH, **changes))
+def _search(**changes: Any) -> Callable[[], None]:
+    return _set(measure, TABLE_SEARCH=replace(measure.TABLE_SEARCH, **changes))
 
 
 def _nothing_implied(evidence: Any, first: int | None = None) -> Any:
@@ -70,9 +70,9 @@ VARIANTS: dict[str, Callable[[], None]] = {
     "pairs that decide arrows are not measured": _set(measure_loop, find_open_ends=lambda *rest: set()),
     "three-way interactions never, in the loop": _set(measure_loop, QUIET_INTERACTIONS=0.0),
     "zCDP accounting": _zcdp,
-    "p-values decide in the loop (0.00001)": _loop_search(by_odds=False),
-    "p-values decide in the loop (0.01)": _loop_search(by_odds=False, conditional_level=0.01),
-    "most convincing separation first in the loop": _loop_search(removal_order=skeleton.RemovalOrder.MOST_CONVINCING),
+    "sets of at most two columns": _search(largest_order=2),
+    "conditional level 0.01": _search(conditional_level=0.01),
+    "most convincing separation first": _search(removal_order=skeleton.RemovalOrder.MOST_CONVINCING),
     "hidden levels are kept": _set(covariance, HIDDEN=-np.inf),
     "8 levels": _set(covariance, LEVELS_KEPT=8),
     "void tests as any others": _set(

@@ -19,7 +19,6 @@ from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.evidence.features import FeatureEvidence
 from dagveil.evidence.moments import MomentEvidence
-from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure_moments import measure_moments
@@ -62,14 +61,11 @@ def scale_levels(column: LevelColumn, shares: NDArray[np.float64]) -> tuple[floa
 ROWS_SHARE = Fraction(1, 100)
 """Share of the budget that estimates the number of rows when the schema declares none."""
 
-TABLE_SEARCH = SkeletonSettings(removal_order=RemovalOrder.WEAKEST_EDGE)
-"""Search constants for tables of counts."""
+TABLE_SEARCH = SkeletonSettings(largest_order=4, removal_order=RemovalOrder.WEAKEST_EDGE)
+"""Search constants for tables of counts; sets of three and more enter with their main effects."""
 
-ROUND_SEARCH = replace(TABLE_SEARCH, conditional_level=0.001)
+ROUND_SEARCH = replace(TABLE_SEARCH, conditional_level=0.001, largest_order=2)
 """The same between rounds, where an edge that is cut is not measured again: so fewer are cut."""
-
-LOOP_SEARCH = replace(TABLE_SEARCH, by_odds=True)
-"""The same where pairs were chosen: most of those that others explain were not."""
 
 MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, largest_order=3)
 """Search constants for numeric columns: their marginal tests have one degree of freedom and more power."""
@@ -100,8 +96,7 @@ def search_constants(tests: Independence) -> SkeletonSettings:
         return MOMENT_SEARCH
     if isinstance(tests, FeatureEvidence):
         return FEATURE_SEARCH
-    chosen = isinstance(tests, PairEvidence) and not tests.covariance.measured.all()
-    return LOOP_SEARCH if chosen else TABLE_SEARCH
+    return TABLE_SEARCH
 
 
 def fit_levels(constants: SkeletonSettings, columns: int) -> SkeletonSettings:

@@ -59,8 +59,7 @@ def vary_levels(
     graph: Cpdag, settings: SkeletonSettings, search: Callable[[SkeletonSettings], Cpdag], progress: Progress
 ) -> tuple[results.Variation, ...]:
     """Search again at neighbouring levels, and tell what differs from the graph."""
-    names = _LEVELS[:1] if settings.by_odds else _LEVELS
-    steps = [(name, factor * getattr(settings, name)) for name in names for factor in FACTORS]
+    steps = [(name, factor * getattr(settings, name)) for name in _LEVELS for factor in FACTORS]
     steps = [(name, float(f"{value:.6g}")) for name, value in steps if value <= MOST_LEVEL]
     variations = []
     for done, (name, value) in enumerate(steps, start=1):

@@ -83,5 +83,4 @@ class SearchSettings:
             for name in ("marginal_level", "conditional_level", "largest_order")
             if (value := getattr(self, name)) is not None
         }
-        by_odds = defaults.by_odds and self.conditional_level is None
-        return replace(defaults, by_odds=by_odds, **changes)
+        return replace(defaults, **changes)

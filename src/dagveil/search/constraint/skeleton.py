@@ -33,10 +33,6 @@ NO_DEPENDENCE = -0.1
 could have seen nothing has one of about 0."""
 
 
-SOME_DEPENDENCE = 1.0
-"""Where Bayes factors decide, one column separates if the log Bayes factor of dependence given it is below this."""
-
-
 class RemovalOrder(enum.Enum):
     """Which of several possible separations is carried out first."""
 
@@ -59,7 +55,6 @@ class SkeletonSettings:
     - `sets_per_edge`: conditioning sets of each size that are tested per edge, the most promising ones.
     - `neighbours_considered`: neighbours from which larger sets are built, per end of an edge.
     - `removal_order`: which separation is carried out first.
-    - `by_odds`: whether the log Bayes factor of dependence decides about sets, whatever their p-value.
     - `false_share`: share of the pairs that pass the marginal test which may be independent, on average: the level
       falls below `marginal_level` for that.
     """
@@ -70,7 +65,6 @@ class SkeletonSettings:
     sets_per_edge: int = 8
     neighbours_considered: int = 12
     removal_order: RemovalOrder = RemovalOrder.MOST_CONVINCING
-    by_odds: bool = False
     false_share: float = 0.1
 
 
@@ -302,12 +296,11 @@ def _find_separations(
     p_value = evidence.test(Questions.of(candidates)).p_value
     for (x, y, _), p in zip(candidates, p_value.tolist(), strict=True):
         skeleton.p_values[x, y] = max(skeleton.p_values.get((x, y), 0.0), p)
-    chosen = [i for i, p in enumerate(p_value.tolist()) if p > settings.conditional_level or settings.by_odds]
-    if (order > 1 or settings.by_odds) and chosen:
+    chosen = [i for i, p in enumerate(p_value.tolist()) if p > settings.conditional_level]
+    if order > 1 and chosen:
         # a test that could not have seen a dependence separates nothing
         odds = evidence.odds(Questions.of([candidates[i] for i in chosen]))
-        most = NO_DEPENDENCE if order > 1 else SOME_DEPENDENCE
-        chosen = [i for i, value in zip(chosen, odds.tolist(), strict=True) if value < most]
+        chosen = [i for i, value in zip(chosen, odds.tolist(), strict=True) if value < NO_DEPENDENCE]
     association, names = evidence.association(), evidence.columns
     weakest = order == 1 and settings.removal_order is RemovalOrder.WEAKEST_EDGE
     determined = find_determined(evidence)
