@@ -359,7 +359,7 @@ def describe_solidity(
             "more rows show more: `dagveil plan SCHEMA.toml --explore` tells how much."
         )
     sentences += [
-        f"{x} is joined to {y} or to {z} in {share:.0%} of redraws, but to neither in half of them, so no edge is "
+        f"{x} is joined to {y} or to {z} in {share:.0%} of redraws, but to neither in 70 % of them, so no edge is "
         f"drawn: {y} and {z} tell much the same, and the evidence does not say whose edge it is."
         for x, y, z, share in alternatives[:MOST_ALTERNATIVES]
     ]

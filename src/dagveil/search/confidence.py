@@ -24,12 +24,15 @@ MEANING = (
     "not a probability that the edge is true"
 )
 
-MOST = 0.5
-"""An edge is drawn, and has an arrow, if at least this share of redraws says so."""
+DRAWN = 0.7
+"""An edge is drawn if at least this share of redraws has it. With one half, what was found by chance, and so looks
+stronger than it is, too often passed."""
 
-NOW_AND_THEN, NEARLY_ALL = 0.2, 0.7
-"""Two pairs of a column are alternatives if each is in at least the first share of redraws, and one of them in the
-second."""
+MOST = 0.5
+"""An edge that is drawn has an arrow if at least this share of redraws has that arrow."""
+
+NOW_AND_THEN = 0.2
+"""Two pairs of a column are alternatives if each is in at least this share of redraws, and one of them in `DRAWN`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ def agree(
     knowledge: Knowledge = NO_KNOWLEDGE,
     explained: Collection[frozenset[str]] = (),
 ) -> Cpdag:
-    """Return what most redraws support of a graph: its edges, unless another column could explain them, and arrows.
+    """Return what redraws support of a graph: its edges, unless another column could explain them, and arrows.
 
     Pairs that only redraws join are not drawn: the bound on false edges is one of the graph that was found. Each arrow
     is part of a collider, follows from other arrows, or from knowledge.
@@ -120,7 +123,7 @@ def agree(
     if not shares.redraws:
         return found
     pairs = frozenset(
-        pair for pair in found.skeleton() if (shares.of_pair(pair) or 0.0) >= MOST and pair not in explained
+        pair for pair in found.skeleton() if (shares.of_pair(pair) or 0.0) >= DRAWN and pair not in explained
     )
     arrows = {
         (cause, effect): shares.directed[cause, effect]
@@ -154,14 +157,14 @@ def break_circles(nodes: tuple[str, ...], arrows: dict[tuple[str, str], int]) ->
 
 
 def find_alternatives(graph: Cpdag, shares: Shares) -> list[tuple[str, str, str, float]]:
-    """List (x, y, z, share) where most redraws join x to y or to z, which are adjacent, but neither to one half.
+    """List (x, y, z, share) where most redraws join x to y or to z, which are adjacent, but to neither of them alone.
 
     Columns that tell nearly the same take each other's edges from redraw to redraw.
     """
     near: dict[str, list[str]] = {name: [] for name in graph.nodes}
     drawn = graph.skeleton()
     for pair in shares.adjacent:
-        if pair not in drawn and NOW_AND_THEN <= (shares.of_pair(pair) or 0.0) < MOST:
+        if pair not in drawn and NOW_AND_THEN <= (shares.of_pair(pair) or 0.0) < DRAWN:
             first, second = sorted(pair)
             near[first].append(second)
             near[second].append(first)
@@ -169,7 +172,7 @@ def find_alternatives(graph: Cpdag, shares: Shares) -> list[tuple[str, str, str,
     for x, others in near.items():
         for y, z in combinations(sorted(others), 2):
             share = shares.of_either(frozenset((x, y)), frozenset((x, z)))
-            if share >= NEARLY_ALL and frozenset((y, z)) in drawn:
+            if share >= DRAWN and frozenset((y, z)) in drawn:
                 found.append((x, y, z, share))
     return sorted(found, key=lambda one: -one[3])
 
