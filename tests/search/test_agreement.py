@@ -59,22 +59,22 @@ def test_the_weakest_arrow_of_a_circle_goes() -> None:
     assert break_circles(NAMES, {("a", "b"): 8, ("b", "c"): 6, ("c", "a"): 7}) == {("a", "b"), ("c", "a")}
 
 
-def test_majorities_that_no_dag_has_leave_no_arrow() -> None:
-    """d → b implies b → c, which with c → a → b goes round; and without c → a, a → b → c implies a → c."""
+def test_majorities_that_go_round_lose_the_weakest_arrow() -> None:
     graph = agree(COMPLETE, shares_of(10, {"ab": 8, "db": 8, "bc": 6, "ca": 7, "ea": 7}, {"bc": 1}))
-    assert graph.directed == frozenset()
-    assert len(graph.undirected) == 5
+    assert graph.directed == {("a", "b"), ("d", "b"), ("c", "a"), ("e", "a")}
 
 
-def test_arrows_do_not_imply_one_that_most_redraws_do_not_have() -> None:
-    """a → c and b → c would imply c → d, which 3 of 10 redraws have: then neither is believed."""
-    graph = agree(COMPLETE, shares_of(10, {"ac": 7, "bc": 6, "cd": 3}, {"bc": 1, "cd": 6}))
+def test_what_arrows_imply_stays_a_line_unless_half_of_the_redraws_have_it() -> None:
+    graph = agree(COMPLETE, shares_of(10, {"ac": 7, "bc": 6, "cd": 4}, {"bc": 1, "cd": 5}))
+    assert (graph.directed, graph.undirected) == ({("a", "c"), ("b", "c")}, {frozenset("cd")})
+    more = agree(COMPLETE, shares_of(10, {"ac": 7, "bc": 6, "cd": 5}, {"bc": 1, "cd": 4}))
+    assert more.directed == {("a", "c"), ("b", "c"), ("c", "d")}
+
+
+def test_arrows_do_not_imply_one_that_redraws_rather_reverse() -> None:
+    """a → c ← b implies c → d, and d → c came more often: then neither is believed."""
+    graph = agree(COMPLETE, shares_of(10, {"ac": 7, "bc": 6, "cd": 2, "dc": 4}, {"bc": 1, "cd": 3}))
     assert graph.directed == frozenset()
-    assert agree(COMPLETE, shares_of(10, {"ac": 7, "bc": 6, "cd": 5}, {"bc": 1, "cd": 4})).directed == {
-        ("a", "c"),
-        ("b", "c"),
-        ("c", "d"),
-    }
 
 
 def test_columns_that_take_turns_are_alternatives() -> None:
@@ -111,8 +111,8 @@ def test_majorities_hold_and_never_make_a_circle(redraws: int, seed: int) -> Non
                     arc = (i, j) if rng.random() < leaning[i, j] else (j, i)
                     directed[NAMES[arc[0]], NAMES[arc[1]]] += 1
     graph = agree(COMPLETE, Shares(redraws, adjacent, directed))
-    assert graph.is_extendable() or not graph.directed
-    assert close(NAMES, graph.directed, graph.undirected)[0] == graph.directed or not graph.directed
+    implied = close(NAMES, graph.directed, graph.undirected)[0] - graph.directed
+    assert all(directed[a, b] >= directed[b, a] for a, b in implied)
     assert graph.skeleton() == {pair for pair, times in adjacent.items() if times / redraws >= DRAWN}
     assert all(2 * directed[arc] >= redraws for arc in graph.directed)
     left = set(NAMES)

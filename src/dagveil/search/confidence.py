@@ -134,14 +134,13 @@ def agree(
     while True:
         directed = _keep_founded(break_circles(found.nodes, arrows), pairs, knowledge)
         graph = Cpdag(found.nodes, frozenset(directed), pairs - {frozenset(arc) for arc in directed})
-        implied = {name for arc in close(graph.nodes, directed, graph.undirected)[0] - directed for name in arc}
-        if not implied and graph.is_extendable():
+        implied = close(graph.nodes, directed, graph.undirected)[0] - directed
+        denied = {name for a, b in implied if shares.directed[b, a] > shares.directed[a, b] for name in (a, b)}
+        loose = [arc for arc in directed if knowledge.allows(*reversed(arc))]
+        if not denied or not loose:
             return graph
-        # together these arrows imply one that most redraws do not have, or fit no DAG: the weakest is not believed
-        near = [arc for arc in directed if not implied or implied & set(arc)]
-        near = [arc for arc in near if knowledge.allows(*reversed(arc))]
-        if not near:
-            return graph
+        # together these arrows imply one that redraws rather reverse: the weakest, nearby if there is one, goes
+        near = [arc for arc in loose if denied & set(arc)] or loose
         del arrows[min(near, key=lambda arc: (arrows[arc], arc))]
 
 
