@@ -27,12 +27,9 @@ _BLOCK: Final = 2**22
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Channel:
-    """Weights of reports for each true value.
+    """Weights of reports for each true value."""
 
-    - `weights`: whole numbers in the shape (values, reports); each row adds up to 2⁵³.
-    """
-
-    weights: Integers
+    weights: Integers  # whole numbers in the shape (values, reports); each row adds up to 2⁵³
 
     def __post_init__(self) -> None:
         if self.weights.ndim != 2 or self.weights.shape[0] < 1 or self.weights.dtype != np.int64:
@@ -58,10 +55,7 @@ class Channel:
         return round_up(float((_log(most[differ]) - _log(least[differ])).max())) if differ.any() else 0.0
 
     def metric_parameter(self, distances: Floats) -> float:
-        """Return the parameter of metric privacy, rounded up: the largest log-ratio per unit of distance.
-
-        - `distances`: between true values, in the shape (values, values); values at distance 0 are not compared.
-        """
+        """Return the parameter of metric privacy, rounded up: the largest log-ratio per unit of distance."""
         if distances.shape != (self.n_values, self.n_values):
             raise BudgetError(f"{self.n_values} values need {self.n_values} × {self.n_values} distances")
         worst, logs = 0.0, _log(self.weights)
@@ -82,10 +76,7 @@ class Channel:
         return float(widest_gaps(self, 1).max())
 
     def success(self, prior: Floats | None = None) -> float:
-        """Return how often an attacker guesses the truth from the report, at best.
-
-        - `prior`: what the attacker knows before; None takes every value for equally likely.
-        """
+        """Return how often an attacker guesses the truth from the report, at best."""
         shares = np.full(self.n_values, 1.0 / self.n_values) if prior is None else np.asarray(prior, dtype=np.float64)
         if shares.shape != (self.n_values,) or (shares < 0.0).any() or not math.isclose(float(shares.sum()), 1.0):
             raise BudgetError(f"a prior has {self.n_values} shares that are not negative and add up to 1")

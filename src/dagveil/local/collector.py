@@ -152,13 +152,7 @@ def run_server(
     most: int = MOST_CONNECTIONS,
     seconds: float = SECONDS_FOR_HEADERS,
 ) -> None:
-    """Serve an application until stopped by a signal, with bounded connections and no access log.
-
-    - `app`: the application.
-    - `listener`: a bound socket.
-    - `most`: connections at the same time.
-    - `seconds`: for the headers of a request.
-    """
+    """Serve an application until stopped by a signal, with bounded connections and no access log."""
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -321,11 +315,7 @@ class Writer:
 
 
 def make_app(store: ReportStore, limits: Limits | None = None) -> Starlette:
-    """Return the application; it closes the store when it ends.
-
-    - `store`: where reports go.
-    - `limits`: how much a request may bring; None takes the defaults.
-    """
+    """Return the application; it closes the store when it ends."""
     try:
         from starlette.applications import Starlette
         from starlette.requests import ClientDisconnect
@@ -410,12 +400,7 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
 
 
 def serve(store: ReportStore, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Collect until stopped by a signal.
-
-    - `store`: where reports go.
-    - `host`, `port`: where to listen; port 0 takes a free one.
-    - `ready`: told the address once it is bound.
-    """
+    """Collect until stopped by a signal."""
     app = make_app(store)
     with listen(host, port) as listener:
         bound = listener.getsockname()[1]

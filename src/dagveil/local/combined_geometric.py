@@ -36,29 +36,20 @@ MOST_WRITTEN_OUT: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class ChannelLaw:
-    """The law of distances from one record.
+    """The law of distances from one record."""
 
-    - `weights`: of each distance, in units of 2⁻⁵³.
-    - `counts`: how many records lie at each distance, after the first columns, after one more, …; the last is of all
-      columns.
-    """
-
-    weights: Integers
+    weights: Integers  # of each distance, in units of 2⁻⁵³
+    # how many records lie at each distance, after the first columns, after one more, …; the last is of all columns
     counts: tuple[Integers, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CombinedGeometric:
-    """P(y | x) = p exp(−ε_x ‖y − x‖) over the product of all columns.
+    """P(y | x) = p exp(−ε_x ‖y − x‖) over the product of all columns."""
 
-    - `levels`: levels of each column.
-    - `truth_probability`: p, the probability of the true record.
-    - `norm`: of the distance between records, in steps of their codes.
-    """
-
-    levels: tuple[int, ...]
-    truth_probability: float
-    norm: Norm
+    levels: tuple[int, ...]  # levels of each column
+    truth_probability: float  # p, the probability of the true record
+    norm: Norm  # of the distance between records, in steps of their codes
     _laws: dict[tuple[int, ...], ChannelLaw] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -68,12 +68,7 @@ def update_by_bayes(
 
 
 def invert_reports(counts: Floats, undo: Undo, columns: Sequence[int]) -> Recovered:
-    """Return unbiased estimates of the shares of true values, with their covariance; some may be negative.
-
-    - `counts`: reports by the codes of the columns.
-    - `undo`: of the channel.
-    - `columns`: positions of the table's axes among the channel's columns.
-    """
+    """Return unbiased estimates of the shares of true values, with their covariance; some may be negative."""
     if counts.size > MOST_CELLS:
         raise EvidenceError(f"a table of {counts.size} cells is too large to be inverted; the limit is {MOST_CELLS}")
     n = float(counts.sum())
@@ -117,18 +112,13 @@ class Rule(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
-    """Shares of true values.
+    """Shares of true values."""
 
-    - `columns`, `labels`: names of the axes, and the labels along each.
-    - `shares`, `errors`: in the shape of the labels; errors are standard errors, NaN where none were asked for.
-    - `n_reports`: reports behind them.
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # names of the axes, and the labels along each
     labels: tuple[tuple[str, ...], ...]
-    shares: Floats
+    shares: Floats  # in the shape of the labels; errors are standard errors, NaN where none were asked for
     errors: Floats
-    n_reports: int
+    n_reports: int  # reports behind them
 
     def to_table(self) -> pa.Table:
         """Return one line for each cell: a label of each column, its share and standard error."""

@@ -62,13 +62,10 @@ class Undo:
 
     A report is, with probability `kept`, what a channel for each column made of the record, and otherwise any record at
     all, all of them equally likely.
-
-    - `inverses`: inverse of each column's matrix, in the shape (reports, values).
-    - `kept`: probability that the report has to do with the record.
     """
 
-    inverses: tuple[Floats, ...]
-    kept: float = 1.0
+    inverses: tuple[Floats, ...]  # inverse of each column's matrix, in the shape (reports, values)
+    kept: float = 1.0  # probability that the report has to do with the record
 
 
 class RecordChannel(Protocol):
@@ -149,14 +146,10 @@ class ComponentWise:
 
 @dataclass(frozen=True, slots=True)
 class CombinedResponse:
-    """Randomised response over the product of all columns, never written out: the truth, or any other record.
+    """Randomised response over the product of all columns, never written out: the truth, or any other record."""
 
-    - `levels`: levels of each column.
-    - `truth_weight`: probability of the true record in units of 2⁻⁶².
-    """
-
-    levels: tuple[int, ...]
-    truth_weight: int
+    levels: tuple[int, ...]  # levels of each column
+    truth_weight: int  # probability of the true record in units of 2⁻⁶²
 
     def __post_init__(self) -> None:
         check_product(self.levels)

@@ -74,14 +74,9 @@ Order = Annotated[int, msgspec.Meta(ge=0)]
 class AskingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the methods that follow PC's questions have in common.
 
-    Parameters
-    ----------
-    statistic
-        What is compared with the threshold.
-    level
-        Level of the noiseless test behind the threshold.
-    largest_order
-        Size of the largest conditioning set.
+    - `statistic`: What is compared with the threshold.
+    - `level`: Level of the noiseless test behind the threshold.
+    - `largest_order`: Size of the largest conditioning set.
     """
 
     statistic: str = "kendall"

@@ -46,18 +46,12 @@ from dagveil.search.constraint.pc import Pruning, Traversal, prune
 class CurateSettings(AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `curate`.
 
-    Parameters
-    ----------
-    margins
-        β₁ and β₂: inside threshold·(1 − β₁) … threshold·(1 + β₂) a coin decides.
-    band
-        c₁ and c₂ of Lemma 1.
-    slack
-        By how many noise scales the threshold is eased, so that noise alone keeps few edges.
-    neighbours
-        Neighbours that an edge's end is expected to have after order 0: how many questions an order may take.
-    hopeless
-        An order above 0 whose noise scale exceeds so many thresholds is not run.
+    - `margins`: β₁ and β₂: inside threshold·(1 − β₁) … threshold·(1 + β₂) a coin decides.
+    - `band`: c₁ and c₂ of Lemma 1.
+    - `slack`: By how many noise scales the threshold is eased, so that noise alone keeps few edges.
+    - `neighbours`: Neighbours that an edge's end is expected to have after order 0: how many questions an order may
+      take.
+    - `hopeless`: An order above 0 whose noise scale exceeds so many thresholds is not run.
     """
 
     margins: tuple[NotNegative, NotNegative] = (0.2, 0.2)
@@ -84,14 +78,7 @@ def allocate(
     margins: tuple[float, float],
     band: tuple[float, float],
 ) -> NDArray[np.float64]:
-    """Solve OPT: non-increasing epsilons of the orders that minimise the error under Σ (a ε² + b ε) ≤ total.
-
-    - `amounts`: a of each order.
-    - `total`: what is left of the budget.
-    - `linear`: b of each order.
-    - `distance`: threshold over sensitivity.
-    - `margins`, `band`: of Lemma 1.
-    """
+    """Solve OPT: non-increasing epsilons of the orders that minimise the error under Σ (a ε² + b ε) ≤ total."""
     a, b = np.array(amounts, dtype=np.float64), np.array(linear, dtype=np.float64)
     equal = total / len(a)
     # the root of a ε² + b ε = equal, in the form that loses no digits; then made non-increasing

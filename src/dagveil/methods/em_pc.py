@@ -35,16 +35,10 @@ from dagveil.search.constraint.pc import Pruning, Sweep
 class EmPcSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the sound `em-pc`.
 
-    Parameters
-    ----------
-    statistic
-        What is compared with the threshold.
-    level
-        Level of the noiseless test behind the threshold.
-    order_shares
-        Shares of the budget for order 0, 1, …, in proportion; their number is the number of orders.
-    number_share
-        Share of each node's budget for the choice of how many neighbours to drop; the rest is for which.
+    - `statistic`: What is compared with the threshold.
+    - `level`: Level of the noiseless test behind the threshold.
+    - `order_shares`: Shares of the budget for order 0, 1, …, in proportion; their number is the number of orders.
+    - `number_share`: Share of each node's budget for the choice of how many neighbours to drop; the rest is for which.
     """
 
     statistic: str = "kendall"

@@ -137,18 +137,11 @@ SMOOTHING = 1e-3
 class NoleaksSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the sound `noleaks`.
 
-    Parameters
-    ----------
-    iterations
-        Gradients that the budget is divided into.
-    outer
-        Rounds of the augmented Lagrangian; each has the same number of iterations.
-    penalty
-        λ of the ℓ₁ penalty.
-    clip
-        Largest length of one record's gradient, per column.
-    threshold
-        Smallest weight that counts as an edge.
+    - `iterations`: Gradients that the budget is divided into.
+    - `outer`: Rounds of the augmented Lagrangian; each has the same number of iterations.
+    - `penalty`: λ of the ℓ₁ penalty.
+    - `clip`: Largest length of one record's gradient, per column.
+    - `threshold`: Smallest weight that counts as an edge.
     """
 
     iterations: Count = 30
@@ -161,12 +154,9 @@ class NoleaksSettings(msgspec.Struct, frozen=True, kw_only=True):
 class CurateScoreSettings(NoleaksSettings, frozen=True, kw_only=True):
     """Settings of the sound `curate-score`: those of `noleaks`, and a schedule.
 
-    Parameters
-    ----------
-    schedule
-        How the budget rises: additive, exponential or multiplicative.
-    initial
-        ε₀ of the schedule's formula; only the multiplicative schedule depends on it. None takes epsilon/iterations.
+    - `schedule`: How the budget rises: additive, exponential or multiplicative.
+    - `initial`: ε₀ of the schedule's formula; only the multiplicative schedule depends on it. None takes
+      epsilon/iterations.
     """
 
     schedule: Schedule = Schedule.ADDITIVE
@@ -188,12 +178,7 @@ def accounting(
 def row_plan(
     schema: Schema, shares_of_levels: Mapping[str, Floats], radius_per_column: float = RADIUS_PER_COLUMN
 ) -> MomentPlan:
-    """Return the scaling of rows.
-
-    - `schema`: declares centres and spreads of numeric columns, and scores of levels.
-    - `shares_of_levels`: released shares of the levels of the other columns, for their centre and spread.
-    - `radius_per_column`: squared radius of the ball that rows are shrunk to, per column.
-    """
+    """Return the scaling of rows."""
     centers, spreads = [], []
     for name, column in schema.columns.items():
         if isinstance(column, Numeric):
@@ -246,16 +231,7 @@ def descend(
     forbidden: NDArray[np.bool_],
     progress: Progress,
 ) -> Floats:
-    """Minimise the loss under the augmented Lagrangian with noisy gradients and quasi-Newton directions.
-
-    - `d`: columns.
-    - `loss_gradient`: gradient of the mean loss at some weights, in iteration k.
-    - `curvature`: curvature of the mean loss along a direction, in iteration k.
-    - `iterations`, `outer`: gradients in all, and rounds of the Lagrangian.
-    - `penalty`: λ.
-    - `forbidden`: entries that stay zero.
-    - `progress`: told before each iteration.
-    """
+    """Minimise the loss under the augmented Lagrangian with noisy gradients and quasi-Newton directions."""
     weights = np.zeros((d, d))
     price = _Lagrangian(penalty)
     violation = math.inf

@@ -67,13 +67,7 @@ def plan_residuals(functions: ReleasedFunctions, schema: Schema, question: Quest
 
 
 def partial_p_value(release: NoisyMoments, plan: ResidualPlan, functions: ReleasedFunctions, rows: int) -> float:
-    """Return the p-value of a zero partial covariance of the residuals, all noise counted.
-
-    - `release`: noisy moments of `plan`.
-    - `plan`: what was measured.
-    - `functions`: the regressions, with the noise of their moments.
-    - `rows`: nominal number of rows.
-    """
+    """Return the p-value of a zero partial covariance of the residuals, all noise counted."""
     deviation = release.deviation / rows
     mean, of_mean = _shrink_means(release, rows)
     covariance = release.matrix[1:, 1:] / rows - np.outer(mean, mean)
@@ -180,26 +174,15 @@ Rows = Annotated[int, msgspec.Meta(ge=2)]
 class PcdSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the sound `pcd`.
 
-    Parameters
-    ----------
-    test
-        How residuals are compared: partial, gcm or hsic.
-    regression
-        Where residuals come from: released, or ridge.
-    level
-        Of every test, noise included.
-    permutations
-        Of the permutation test; level times permutations + 1 must be at least 1.
-    largest_order
-        Size of the largest conditioning set.
-    questions
-        Questions that the budget is divided into. None takes two for each pair.
-    bandwidth
-        Of all kernels, in half-widths of the bounds.
-    penalty
-        Of ridge regression. None takes a value from the number of rows.
-    rows
-        Rows that gcm and hsic use, at most. None takes all, but 5000 for ridge regression.
+    - `test`: How residuals are compared: partial, gcm or hsic.
+    - `regression`: Where residuals come from: released, or ridge.
+    - `level`: Of every test, noise included.
+    - `permutations`: Of the permutation test; level times permutations + 1 must be at least 1.
+    - `largest_order`: Size of the largest conditioning set.
+    - `questions`: Questions that the budget is divided into. None takes two for each pair.
+    - `bandwidth`: Of all kernels, in half-widths of the bounds.
+    - `penalty`: Of ridge regression. None takes a value from the number of rows.
+    - `rows`: Rows that gcm and hsic use, at most. None takes all, but 5000 for ridge regression.
     """
 
     test: ResidualTest = ResidualTest.PARTIAL

@@ -33,18 +33,12 @@ from dagveil.search.constraint.pc import Traversal, prune
 class PrivPcSettings(AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `priv-pc`.
 
-    Parameters
-    ----------
-    rounds
-        Rounds of sieve and examination that the budget is divided into. None takes one and a half times the pairs.
-    sieve_share
-        Share of each round's budget for the sieve; the rest examines what passed.
-    tweak
-        By how many of its noise scales the sieve's threshold is eased.
-    slack
-        By how many noise scales an examined score may pass its threshold and still count as independent.
-    rate
-        Share of the records in each sub-sample. 1 is the most accurate: a smaller one only saves time.
+    - `rounds`: Rounds of sieve and examination that the budget is divided into. None takes one and a half times the
+      pairs.
+    - `sieve_share`: Share of each round's budget for the sieve; the rest examines what passed.
+    - `tweak`: By how many of its noise scales the sieve's threshold is eased.
+    - `slack`: By how many noise scales an examined score may pass its threshold and still count as independent.
+    - `rate`: Share of the records in each sub-sample. 1 is the most accurate: a smaller one only saves time.
     """
 
     rounds: Count | None = None

@@ -46,14 +46,9 @@ BITS = 10
 class ReleasedFunctions:
     """Least squares from noisy moments of Legendre features, with a ridge as large as the noise.
 
-    Parameters
-    ----------
-    columns
-        Names.
-    means, covariance
-        Of the features √3 P_1, √5 P_2, … of the first column, then of the second, and so on.
-    deviation
-        Deviation of the noise in an entry of the covariance.
+    - `columns`: names
+    - `means`, `covariance`: of the features √3 P_1, √5 P_2, … of the first column, then of the second, and so on
+    - `deviation`: deviation of the noise in an entry of the covariance
     """
 
     def __init__(self, columns: Sequence[str], means: Floats, covariance: Floats, deviation: float) -> None:

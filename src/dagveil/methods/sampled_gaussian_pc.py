@@ -33,14 +33,9 @@ from dagveil.search.constraint.pc import Traversal, prune
 class SampledGaussianSettings(AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `sampled-gaussian-pc`.
 
-    Parameters
-    ----------
-    rate
-        Probability with which each record is kept for a question.
-    questions
-        Questions that the budget is divided into. None takes three for each pair.
-    slack
-        By how many noise deviations a score may pass its threshold and still count as independent.
+    - `rate`: Probability with which each record is kept for a question.
+    - `questions`: Questions that the budget is divided into. None takes three for each pair.
+    - `slack`: By how many noise deviations a score may pass its threshold and still count as independent.
     """
 
     rate: Rate = 0.25

@@ -32,12 +32,9 @@ THRESHOLD_SHARE = Fraction(39, 100)
 class SvtPcSettings(AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `svt-pc`.
 
-    Parameters
-    ----------
-    rounds
-        Rounds that the budget is divided into; one is spent for each removed edge. None takes the number of pairs.
-    slack
-        By how many noise scales a score may pass its threshold and still count as independent.
+    - `rounds`: Rounds that the budget is divided into; one is spent for each removed edge. None takes the number of
+      pairs.
+    - `slack`: By how many noise scales a score may pass its threshold and still count as independent.
     """
 
     rounds: Count | None = None

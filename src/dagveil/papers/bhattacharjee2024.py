@@ -42,22 +42,13 @@ ShareOfDelta = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
 class CuratePaper(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the text; margins, band and the total δ are not printed, and are those of the program.
 
-    Parameters
-    ----------
-    threshold
-        T, on the p-value (section IV).
-    margins
-        β₁ and β₂.
-    band
-        c₁ and c₂ of Lemma 1.
-    failure
-        δ′ of advanced composition in each order.
-    question_delta
-        δ of each question.
-    total_delta
-        δ_Total: no order starts once the sum of δ′ + t δ has reached it.
-    rate
-        q: share of the records that are drawn once, before the first question (section IV).
+    - `threshold`: T, on the p-value (section IV).
+    - `margins`: β₁ and β₂.
+    - `band`: c₁ and c₂ of Lemma 1.
+    - `failure`: δ′ of advanced composition in each order.
+    - `question_delta`: δ of each question.
+    - `total_delta`: δ_Total: no order starts once the sum of δ′ + t δ has reached it.
+    - `rate`: q: share of the records that are drawn once, before the first question (section IV).
     """
 
     threshold: Level = 0.05
@@ -88,33 +79,16 @@ def published_p_value_constant(block: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CurateConduct:
-    """What text and program do differently; comments name the lines of the program.
+    """What text and program do differently; comments name the lines of the program."""
 
-    Parameters
-    ----------
-    constant
-        Stated sensitivity of the p-value times √n, for blocks of two records, where it is largest.
-    coin
-        Whether a coin decides inside the band; otherwise the edge stays.
-    counts_all
-        Whether t counts every question, or only those that removed an edge or fell into the band.
-    cumulative
-        Whether t goes on over the orders, so that earlier questions are charged again at each order's epsilon.
-    updates_edges
-        Whether e is the number of edges that are left.
-    amplifies
-        Whether noise and charges use ln(1 + q(e^ε − 1)).
-    traversal
-        Whether a question may come twice.
-    """
-
-    constant: float
-    coin: bool
-    counts_all: bool
+    constant: float  # stated sensitivity of the p-value times √n, for blocks of two records, where it is largest
+    coin: bool  # whether a coin decides inside the band; otherwise the edge stays
+    counts_all: bool  # whether t counts every question, or only those that removed an edge or fell into the band
+    # whether t goes on over the orders, so that earlier questions are charged again at each order's epsilon
     cumulative: bool
-    updates_edges: bool
-    amplifies: bool
-    traversal: Traversal
+    updates_edges: bool  # whether e is the number of edges that are left
+    amplifies: bool  # whether noise and charges use ln(1 + q(e^ε − 1))
+    traversal: Traversal  # whether a question may come twice
 
 
 CONDUCTS: Final = {
@@ -170,11 +144,6 @@ def solve_opt(
 
     SLSQP, as the authors use, from several starts, since the problem has local optima: nothing, equal shares, and the
     first k orders alone with one epsilon.
-
-    - `most`: t of each order that is left.
-    - `total`, `failure`: what may leak, and δ′.
-    - `distance`: threshold over sensitivity.
-    - `margins`, `band`: of Lemma 1.
     """
     a = np.array(most, dtype=np.float64)
     b = np.sqrt(2.0 * a * math.log(1.0 / failure))
@@ -283,28 +252,16 @@ def publish_curate(
 class CurateScorePaper(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of algorithm 2; what it leaves out is taken from NOLEAKS' artifact, whose descent it follows.
 
-    Parameters
-    ----------
-    schedule
-        How the budget of each iteration follows from the first one's (section III-B).
-    initial_share
-        ε₀ over the run's epsilon.
-    iterations
-        Gradients of the run. None takes the number of Lemma 2, which spends the whole epsilon.
-    to_the_end
-        Divide k by I − 1, as algorithm 2 prints it; otherwise by I, as section III-B and Lemma 2 have it.
-    outer
-        Rounds of the augmented Lagrangian.
-    penalty
-        λ of the ℓ₁ penalty.
-    clip
-        Entries of the *mean* gradient are clipped to this.
-    question_delta
-        δ of each gradient.
-    public_rows
-        Records whose exact loss the line search reads for free.
-    threshold
-        Smallest weight that counts as an edge.
+    - `schedule`: How the budget of each iteration follows from the first one's (section III-B).
+    - `initial_share`: ε₀ over the run's epsilon.
+    - `iterations`: Gradients of the run. None takes the number of Lemma 2, which spends the whole epsilon.
+    - `to_the_end`: Divide k by I − 1, as algorithm 2 prints it; otherwise by I, as section III-B and Lemma 2 have it.
+    - `outer`: Rounds of the augmented Lagrangian.
+    - `penalty`: λ of the ℓ₁ penalty.
+    - `clip`: Entries of the *mean* gradient are clipped to this.
+    - `question_delta`: δ of each gradient.
+    - `public_rows`: Records whose exact loss the line search reads for free.
+    - `threshold`: Smallest weight that counts as an edge.
     """
 
     schedule: Schedule = Schedule.MULTIPLICATIVE

@@ -92,12 +92,7 @@ def published_p_value_sensitivity(n_rows: int) -> float:
 class PublishedTests:
     """Exact tests as the published programs compute them, remembered.
 
-    Parameters
-    ----------
-    access
-        Exact counts.
-
-    Levels are ordered by their names, as those programs code them, whatever order the schema declares.
+    - `access`: exact counts
     """
 
     def __init__(self, access: PublishedAccess) -> None:

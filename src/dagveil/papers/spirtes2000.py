@@ -37,14 +37,9 @@ class ExactTest(enum.Enum):
 class PcSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of PC without noise.
 
-    Parameters
-    ----------
-    test
-        g or chi-square for columns with levels, fisher-z or rcit for numbers. None takes the first that fits.
-    level
-        Of the test.
-    largest_order
-        Size of the largest conditioning set; None goes on while there are neighbours.
+    - `test`: g or chi-square for columns with levels, fisher-z or rcit for numbers. None takes the first that fits.
+    - `level`: Of the test.
+    - `largest_order`: Size of the largest conditioning set; None goes on while there are neighbours.
     """
 
     test: ExactTest | None = None

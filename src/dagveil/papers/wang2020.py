@@ -67,21 +67,11 @@ def published_conditional_spearman_sensitivity(n_rows: int, blocks: int = 1, sma
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a reading compares with its threshold; more speaks for independence.
+    """What a reading compares with its threshold; more speaks for independence."""
 
-    Parameters
-    ----------
-    of
-        The score of a question.
-    bar
-        Turns a one-sided p-value into a threshold.
-    sensitivity
-        Stated for a number of rows.
-    """
-
-    of: Callable[[PublishedTests, Question], float]
-    bar: Callable[[float], float]
-    sensitivity: Callable[[int], float]
+    of: Callable[[PublishedTests, Question], float]  # the score of a question
+    bar: Callable[[float], float]  # turns a one-sided p-value into a threshold
+    sensitivity: Callable[[int], float]  # stated for a number of rows
 
 
 SCORES: Final = {
@@ -109,14 +99,9 @@ ALGORITHM_5_FLAW = (
 class SvtPcPaper(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the text, which prints neither threshold nor quota; its epsilon is the run's.
 
-    Parameters
-    ----------
-    threshold
-        A pair with a larger p-value is taken for independent; the program's value.
-    quota
-        Pairs that may be found independent. None takes all pairs.
-    delta
-        Of the total; 0 takes the pure variant of algorithm 5.
+    - `threshold`: A pair with a larger p-value is taken for independent; the program's value.
+    - `quota`: Pairs that may be found independent. None takes all pairs.
+    - `delta`: Of the total; 0 takes the pure variant of algorithm 5.
     """
 
     threshold: Level = 0.10
@@ -127,14 +112,9 @@ class SvtPcPaper(msgspec.Struct, frozen=True, kw_only=True):
 class SvtPcProgram(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the program.
 
-    Parameters
-    ----------
-    threshold
-        A pair with a larger p-value is taken for independent (src/eval.py, ALPHA).
-    round_epsilon
-        Epsilon of each round. None takes a value whose reported total is near the run's epsilon.
-    delta
-        Of the reported total (src/eval.py).
+    - `threshold`: A pair with a larger p-value is taken for independent (src/eval.py, ALPHA).
+    - `round_epsilon`: Epsilon of each round. None takes a value whose reported total is near the run's epsilon.
+    - `delta`: Of the reported total (src/eval.py).
     """
 
     threshold: Level = 0.10
@@ -145,12 +125,8 @@ class SvtPcProgram(msgspec.Struct, frozen=True, kw_only=True):
 class SparseVector:
     """Algorithm 5, with its quota c: σ = 2cΔ/ε, or √(32c ln(1/δ))·Δ/ε if δ > 0; Laplace(2σ) on each question.
 
-    Parameters
-    ----------
-    threshold, quota, epsilon, delta, sensitivity
-        T, c, ε, δ and Δ.
-    rng
-        Draws the noise.
+    - `threshold`, `quota`, `epsilon`, `delta`, `sensitivity`: T, c, ε, δ and Δ
+    - `rng`: draws the noise
     """
 
     def __init__(
@@ -238,19 +214,12 @@ ALGORITHM_2_FLAW = f"{ALGORITHM_5_FLAW}; and the refreshed threshold (line 15) l
 class PrivPcPublished(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the program, which the text does not print; under the text they are turned into values of τ.
 
-    Parameters
-    ----------
-    threshold
-        A pair with a larger p-value is taken for independent (src/eval.py, ALPHA).
-    tweak
-        By how much the p-value of the sieve's threshold is lower (src/pc.py, bias).
-    round_epsilon
-        Epsilon of each round. None takes a value whose reported total is near the run's epsilon.
-    rate
-        Share of the records in each sub-sample. None searches for the one with the least noise; the program's search
-        ends elsewhere.
-    delta
-        Of the reported total (src/eval.py).
+    - `threshold`: A pair with a larger p-value is taken for independent (src/eval.py, ALPHA).
+    - `tweak`: By how much the p-value of the sieve's threshold is lower (src/pc.py, bias).
+    - `round_epsilon`: Epsilon of each round. None takes a value whose reported total is near the run's epsilon.
+    - `rate`: Share of the records in each sub-sample. None searches for the one with the least noise; the program's
+      search ends elsewhere.
+    - `delta`: Of the reported total (src/eval.py).
     """
 
     threshold: Level = 0.10
@@ -294,12 +263,6 @@ def type_one_bound(epsilon: float, epsilon_sieve: float, distance: float, tweak:
 
     Theorem 2 of Priv-PC, whose printed bound, `published_type_one_bound`, is the sieve's part alone; the examination
     with its noise Laplace(2Δ/ε) can turn the question away as well.
-
-    - `epsilon`: of the round; the examination has half of it.
-    - `epsilon_sieve`: ε′ of the sieve on the sub-sample.
-    - `distance`: by how much the question passes the threshold.
-    - `tweak`: by how much the sieve's threshold is lower.
-    - `sensitivity`: Δ of the statistic.
     """
     return published_type_one_bound(epsilon_sieve, distance, tweak, sensitivity) + _examination_bound(
         epsilon, distance, sensitivity
@@ -343,17 +306,11 @@ def _examination_bound(epsilon: float, distance: float, sensitivity: float) -> f
 class SieveAndExamine:
     """Algorithm 1, round after round: what passes a noisy threshold on a sub-sample is examined on all rows.
 
-    Parameters
-    ----------
-    thresholds
-        The sieve's, T − t, and the examination's, T.
-    epsilon, rate, sensitivity
-        ε of a round, m/n, and Δ on all rows.
-    rng
-        Draws the noise.
-    growth
-        Factors of the sieve's noise: of each round's threshold but the first, and of everything else. Algorithm 1 has
-        none; algorithm 2 has √(n/m) in lines 5 and 11, and none in line 15.
+    - `thresholds`: the sieve's, T − t, and the examination's, T
+    - `epsilon`, `rate`, `sensitivity`: ε of a round, m/n, and Δ on all rows
+    - `rng`: draws the noise
+    - `growth`: factors of the sieve's noise: of each round's threshold but the first, and of everything else. Algorithm
+      1 has none; algorithm 2 has √(n/m) in lines 5 and 11, and none in line 15.
     """
 
     def __init__(
@@ -392,12 +349,7 @@ def sieve_and_examine(
     sensitivity: float,
     rng: np.random.Generator,
 ) -> int | None:
-    """Run algorithm 1 once: the place of the first question that passes the sieve, if it passes the examination too.
-
-    - `on_sample`, `on_all`: questions on the sub-sample, one after the other, and on all rows, by place.
-    - `threshold`, `tweak`, `rate`, `epsilon`, `sensitivity`: T, t, m/n, ε and Δ.
-    - `rng`: draws the noise.
-    """
+    """Run algorithm 1 once: the place of the first question that passes the sieve, if it passes the examination too."""
     rounds = SieveAndExamine((threshold - tweak, threshold), epsilon, rate, sensitivity, rng)
     for place, value in enumerate(on_sample):
         passed = rounds.passes(value, partial(on_all, place))
@@ -451,16 +403,10 @@ def publish_priv_pc(
 class SampledGaussianPublished(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the published comparison; rate and number of questions are not printed there.
 
-    Parameters
-    ----------
-    threshold
-        A pair with a larger p-value is taken for independent.
-    rate
-        Share of the records in each sub-sample.
-    questions
-        Questions that the noise is planned for. None takes three for each pair.
-    delta
-        Of the reported total.
+    - `threshold`: A pair with a larger p-value is taken for independent.
+    - `rate`: Share of the records in each sub-sample.
+    - `questions`: Questions that the noise is planned for. None takes three for each pair.
+    - `delta`: Of the reported total.
     """
 
     threshold: Level = 0.10

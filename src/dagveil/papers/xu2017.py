@@ -41,9 +41,6 @@ def greedy_distance(tables: NDArray[np.int64], critical: float) -> int:
 
     Positive if the table looks independent (G² at most critical), negative if not. It is **not** the distance: one
     record can change it by dozens.
-
-    - `tables`: counts of shape (strata, levels of x, levels of y).
-    - `critical`: value of G² above which the test says "dependent".
     """
     statistic = _g_squared(tables)
     rising = statistic <= critical
@@ -157,19 +154,13 @@ EM_PC_FLAW = (
 class EmPcPaper(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the text.
 
-    Parameters
-    ----------
-    level
-        Of the G test; τ of section VI.
-    node_epsilon
-        ε₁ + ε₂ of each node and order. None takes ε/15, section VI.A.
-    number_share
-        Share of it for the number of neighbours to drop, which is ε₂; the rest, ε₁, is for which.
-    node_limit
-        Nodes that may be treated before the budget is spent. None takes 15 if node_epsilon is None, else no limit.
-    removes_below
-        Whether pairs with a p-value below the level go, as algorithms 1 and 3 and equation 5 print. The text's own
-        figures, and section V, need the reverse, which is the default.
+    - `level`: Of the G test; τ of section VI.
+    - `node_epsilon`: ε₁ + ε₂ of each node and order. None takes ε/15, section VI.A.
+    - `number_share`: Share of it for the number of neighbours to drop, which is ε₂; the rest, ε₁, is for which.
+    - `node_limit`: Nodes that may be treated before the budget is spent. None takes 15 if node_epsilon is None, else no
+      limit.
+    - `removes_below`: Whether pairs with a p-value below the level go, as algorithms 1 and 3 and equation 5 print. The
+      text's own figures, and section V, need the reverse, which is the default.
     """
 
     level: Level = 0.01
@@ -182,14 +173,10 @@ class EmPcPaper(msgspec.Struct, frozen=True, kw_only=True):
 class EmPcProgram(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of Priv-PC's program, which holds EM-PC as a baseline; its own authors released none.
 
-    Parameters
-    ----------
-    level
-        Of the G test (src/eval.py, ALPHA).
-    node_epsilon
-        Of each node and order, half for the number. None takes a value whose reported total is near the run's epsilon.
-    delta
-        Of the reported total (src/eval.py).
+    - `level`: Of the G test (src/eval.py, ALPHA).
+    - `node_epsilon`: Of each node and order, half for the number. None takes a value whose reported total is near the
+      run's epsilon.
+    - `delta`: Of the reported total (src/eval.py).
     """
 
     level: Level = 0.10
@@ -372,12 +359,9 @@ class JointTests:
 
     G² is made of sums of n ln n over a table and its margins. Those of a set of axes serve every pair in it.
 
-    Parameters
-    ----------
-    joint
-        Counts by all columns, noise included.
-    cut
-        Whether each marginal table is cut at 0 before its margins are taken; n ln n of a negative n is 0 either way.
+    - `joint`: counts by all columns, noise included
+    - `cut`: whether each marginal table is cut at 0 before its margins are taken; n ln n of a negative n is 0 either
+      way
     """
 
     def __init__(self, joint: NDArray[np.float64], *, cut: bool = True) -> None:
@@ -414,15 +398,10 @@ class JointTests:
 class LapMechPublished(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the publication.
 
-    Parameters
-    ----------
-    level
-        Of the G test.
-    largest_order
-        Size of the largest conditioning set; None goes on while there are neighbours.
-    cut_at_zero
-        Whether the table of each test is cut at 0 before its margins are taken. The publication does not say what it
-        does with negative counts, of which G² has no logarithm.
+    - `level`: Of the G test.
+    - `largest_order`: Size of the largest conditioning set; None goes on while there are neighbours.
+    - `cut_at_zero`: Whether the table of each test is cut at 0 before its margins are taken. The publication does not
+      say what it does with negative counts, of which G² has no logarithm.
     """
 
     level: Level = 0.01
@@ -462,12 +441,8 @@ FIXED_POINT_BITS = 8
 class PrivPcStarPublished(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the publication.
 
-    Parameters
-    ----------
-    level
-        Of Fisher's z test.
-    largest_order
-        Size of the largest conditioning set; None goes on while there are neighbours.
+    - `level`: Of Fisher's z test.
+    - `largest_order`: Size of the largest conditioning set; None goes on while there are neighbours.
     """
 
     level: Level = 0.01

@@ -54,16 +54,10 @@ class RcitScale(enum.Enum):
 class RcitSettings:
     """Settings of RCIT; the defaults are those of the publication.
 
-    Attributes
-    ----------
-    penalty
-        λ of the regressions, and of the bounds.
-    permutations
-        How many permuted scores the score is compared with.
-    bandwidth
-        Of all kernels; None for median distances, which depend on the rows.
-    scale
-        What λ and the score are measured in.
+    - `penalty`: λ of the regressions, and of the bounds.
+    - `permutations`: How many permuted scores the score is compared with.
+    - `bandwidth`: Of all kernels; None for median distances, which depend on the rows.
+    - `scale`: What λ and the score are measured in.
     """
 
     penalty: float = 1.0
@@ -84,28 +78,14 @@ class RcitSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rcit:
-    """The exact answer: not private.
+    """The exact answer: not private."""
 
-    Attributes
-    ----------
-    p_value
-        Share of the permuted scores above the score.
-    score
-        HSIC of the residuals, tr(K H L H)/(m − 1)², in the scale of the settings.
-    permuted
-        The same for each permutation.
-    bandwidth_u, bandwidth_v
-        Of the kernels of the residuals.
-    n_given
-        Number of conditioning columns; without any, x and y themselves are compared.
-    """
-
-    p_value: float
-    score: float
-    permuted: Floats
-    bandwidth_u: float
+    p_value: float  # share of the permuted scores above the score
+    score: float  # HSIC of the residuals, tr(K H L H)/(m − 1)², in the scale of the settings
+    permuted: Floats  # the same for each permutation
+    bandwidth_u: float  # of the kernels of the residuals
     bandwidth_v: float
-    n_given: int
+    n_given: int  # number of conditioning columns; without any, x and y themselves are compared
 
 
 def exact_rcit(x: Floats, y: Floats, given: Floats | None, settings: RcitSettings, rng: np.random.Generator) -> Rcit:
@@ -232,22 +212,13 @@ class RcitForm(enum.Enum):
 class PcdPublished(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the publication.
 
-    Parameters
-    ----------
-    level
-        α.
-    permutations
-        Of HSIC.
-    penalty
-        λ of ridge regression.
-    largest_order
-        Size of the largest conditioning set; None goes on while there are neighbours.
-    statistic
-        exact, or features for speed; kendall for conditional Kendall's τ in place of RCIT.
-    scale
-        equations: λ and HSIC in the scale of equation 2 and definition 4. customary: K + λI and m·HSIC.
-    question_epsilon
-        ε of every noisy answer. None takes the run's epsilon.
+    - `level`: α.
+    - `permutations`: Of HSIC.
+    - `penalty`: λ of ridge regression.
+    - `largest_order`: Size of the largest conditioning set; None goes on while there are neighbours.
+    - `statistic`: exact, or features for speed; kendall for conditional Kendall's τ in place of RCIT.
+    - `scale`: equations: λ and HSIC in the scale of equation 2 and definition 4. customary: K + λI and m·HSIC.
+    - `question_epsilon`: ε of every noisy answer. None takes the run's epsilon.
     """
 
     level: Level = 0.05
@@ -262,16 +233,10 @@ class PcdPublished(msgspec.Struct, frozen=True, kw_only=True):
 class PublishedDecision:
     """Lines 3-17 of Algorithm 1 as printed, for one question at a time, asked in any of the forms.
 
-    Parameters
-    ----------
-    rows
-        Exact columns.
-    epsilon
-        Of each noisy answer.
-    settings
-        Constants of the publication.
-    rng
-        For noise and permutations.
+    - `rows`: exact columns
+    - `epsilon`: of each noisy answer
+    - `settings`: constants of the publication
+    - `rng`: for noise and permutations
     """
 
     def __init__(

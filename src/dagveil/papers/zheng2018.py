@@ -45,17 +45,11 @@ class NotearsRule(enum.Enum):
 class ExactNotearsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of NOTEARS without noise.
 
-    Parameters
-    ----------
-    penalty
-        λ of the ℓ₁ penalty.
-    threshold
-        Smallest weight that counts as an edge.
-    acyclicity
-        How cycles are kept out: exponential, as published, or log-determinant, which is faster.
-    rule
-        Published takes penalty and threshold as they are; noise takes the whole search of the sound method at no noise,
-        and reads none of the other settings.
+    - `penalty`: λ of the ℓ₁ penalty.
+    - `threshold`: Smallest weight that counts as an edge.
+    - `acyclicity`: How cycles are kept out: exponential, as published, or log-determinant, which is faster.
+    - `rule`: Published takes penalty and threshold as they are; noise takes the whole search of the sound method at no
+      noise, and reads none of the other settings.
     """
 
     penalty: NotNegative = 0.1

@@ -73,16 +73,11 @@ def part_statistics(tables_by_part: NDArray[np.int64], test: PartTest) -> NDArra
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """The votes of a fixed number of parts as one statistic: how many of them reject independence.
+    """The votes of a fixed number of parts as one statistic: how many of them reject independence."""
 
-    - `test`: the test of each part.
-    - `parts`: number of parts, public.
-    - `part_level`: level of the test of each part.
-    """
-
-    test: PartTest
-    parts: int
-    part_level: float = 0.05
+    test: PartTest  # the test of each part
+    parts: int  # number of parts, public
+    part_level: float = 0.05  # level of the test of each part
 
     def __post_init__(self) -> None:
         if self.parts < 1:

@@ -28,13 +28,7 @@ SMALLEST_PENALTY: Final = 1e-9
 
 
 def ridge_residuals(given: Floats, target: Floats, penalty: float, bandwidth: float) -> Floats:
-    """Return the residuals of kernel ridge regression with a Gaussian kernel: exact, cubic in the rows.
-
-    - `given`: the columns to regress on, one row per slot.
-    - `target`: one column, or several at once.
-    - `penalty`: λ, which weighs the length of the function against the mean square.
-    - `bandwidth`: of the Gaussian kernel.
-    """
+    """Return the residuals of kernel ridge regression with a Gaussian kernel: exact, cubic in the rows."""
     ridge = _ridge(len(given), penalty)
     gram = gaussian_gram(given, bandwidth)
     gram[np.diag_indices_from(gram)] += ridge

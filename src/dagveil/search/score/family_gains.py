@@ -38,12 +38,9 @@ class Joining:
 
 @dataclass(slots=True)
 class FamilyGains:
-    """Answers of a score, remembered.
+    """Answers of a score, remembered."""
 
-    - `score`: asked about what is not yet known.
-    """
-
-    score: LocalScore
+    score: LocalScore  # asked about what is not yet known
     size: int
     _single: dict[Family, float] = field(default_factory=dict)
     _rows: dict[tuple[int, int], Row] = field(default_factory=dict)

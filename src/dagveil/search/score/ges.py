@@ -269,18 +269,13 @@ def readings_of(exchange: Exchange) -> tuple[tuple[Family, Family], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a step has changed: which operators have to be listed anew.
-
-    - `moved`: nodes with an edge that came or went, each with the mask of the other ends.
-    - `changed`: mask of nodes at which any edge differs.
-    - `heads`: nodes whose parents, neighbours or cliques of neighbours differ: ways into them have changed from
-      everywhere.
-    """
+    """What a step has changed: which operators have to be listed anew."""
 
     before: Pattern
     after: Pattern
-    moved: dict[int, int]
-    changed: int
+    moved: dict[int, int]  # nodes with an edge that came or went, each with the mask of the other ends
+    changed: int  # mask of nodes at which any edge differs
+    # nodes whose parents, neighbours or cliques of neighbours differ: ways into them have changed from everywhere
     heads: tuple[int, ...]
 
     @classmethod

@@ -34,8 +34,8 @@ SMALLEST_EIGENVALUE = 1e-6
 class LinearScore:
     """The score of graphs: a sum over nodes with their parents.
 
-    - `noisy`: from a released moment matrix.
-    - `slack`: share of an explained dependence that may be left behind, for each pair of columns, shape (d, d).
+    - `noisy`: from a released moment matrix
+    - `slack`: share of an explained dependence that may be left behind, for each pair of columns, shape (d, d)
     """
 
     def __init__(self, noisy: NoisyCovariance, slack: Floats) -> None:

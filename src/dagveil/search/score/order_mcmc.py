@@ -52,19 +52,14 @@ class OrderSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrderSample:
-    """What a chain found.
+    """What a chain found."""
 
-    - `best`: the graph with the largest score in any order that was visited.
-    - `score`: its score.
-    - `edges`: share of visited orders' graphs with each edge, shape (causes, effects): posterior probabilities, of the
-      last chain.
-    - `rounds`: chains that were run.
-    """
-
-    best: Dag
-    score: float
+    best: Dag  # the graph with the largest score in any order that was visited
+    score: float  # its score
+    # share of visited orders' graphs with each edge, shape (causes, effects): posterior probabilities, of the last
+    # chain
     edges: Floats
-    rounds: int
+    rounds: int  # chains that were run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,13 +89,7 @@ class _Choices:
 def sample_orders(
     score: LocalScore, within: Bools, rng: np.random.Generator, settings: OrderSettings | None = None
 ) -> OrderSample:
-    """Run chains until the best graph stays inside the skeleton.
-
-    - `score`: what parents are worth, as a log probability.
-    - `within`: skeleton to start from, symmetric.
-    - `rng`: draws the steps.
-    - `settings`: lengths and sizes.
-    """
+    """Run chains until the best graph stays inside the skeleton."""
     settings = settings or OrderSettings()
     d = len(score.columns)
     if within.shape != (d, d) or d > LARGEST_GRAPH:

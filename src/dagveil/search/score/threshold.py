@@ -54,18 +54,12 @@ class Units(enum.Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyProblem:
-    """What NOTEARS needs to know about noisy moments.
+    """What NOTEARS needs to know about noisy moments."""
 
-    - `covariance`: in the chosen units, with its eigenvalues raised above the noise.
-    - `scales`: spread of each column in these units; a threshold is meant for weights in spreads per spread.
-    - `penalty`: for `NotearsSettings`.
-    - `threshold`: for `weights_to_dag`, with `scales`.
-    """
-
-    covariance: Floats
-    scales: Floats
-    penalty: float
-    threshold: float
+    covariance: Floats  # in the chosen units, with its eigenvalues raised above the noise
+    scales: Floats  # spread of each column in these units; a threshold is meant for weights in spreads per spread
+    penalty: float  # for `NotearsSettings`
+    threshold: float  # for `weights_to_dag`, with `scales`
 
 
 def weights_to_dag(
@@ -74,13 +68,7 @@ def weights_to_dag(
     scales: Floats | None = None,
     required: Iterable[tuple[int, int]] = (),
 ) -> list[tuple[int, int]]:
-    """Return the edges (cause, effect), as positions, above the smallest threshold that leaves no cycle.
-
-    - `weights`: effects of rows on columns.
-    - `threshold`: weights up to this size are no edges in any case.
-    - `scales`: spread of each column: an effect then counts in spreads per spread.
-    - `required`: edges that stay whatever their weight.
-    """
+    """Return the edges (cause, effect), as positions, above the smallest threshold that leaves no cycle."""
     matrix = weights.matrix if isinstance(weights, Weights) else weights
     size = np.abs(matrix)
     if scales is not None:
