@@ -14,20 +14,17 @@ from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, tell_sweep
 from dagveil.papers.common import advanced_composition, largest_published_order
-from dagveil.papers.wang2020 import (
-    SieveAndExamine,
-    optimal_rate,
-    program_rate,
-    published_type_one_bound,
-    published_type_two_bound,
-    sieve_and_examine,
-    sieve_epsilon,
-    type_one_bound,
-    type_two_bound,
-)
+from dagveil.papers.wang2020 import SieveAndExamine, optimal_rate, program_rate, sieve_epsilon
 from dagveil.privacy.events import DiscreteLaplace, SparseVectorRound
 from dagveil.privacy.receipt import Calibration
 from dagveil.search.constraint.pc import Traversal, prune
+from published_bounds import (
+    published_type_one_bound,
+    published_type_two_bound,
+    sieve_and_examine,
+    type_one_bound,
+    type_two_bound,
+)
 
 NETWORKS = ("asia", "cancer", "survey")
 NOTHING = Knowledge.none()

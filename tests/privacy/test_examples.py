@@ -39,7 +39,7 @@ from dagveil.privacy.ledger.accounts import Books, Head, verify_entries
 from dagveil.privacy.ledger.composition import Allowance, Composition, price_run
 from dagveil.privacy.ledger.entries import EntryKind, budget_body, follow, utc_now
 from dagveil.privacy.ledger.memory import MemoryLedger
-from dagveil.privacy.mechanisms.exponential import choose, choose_by_loss, flip
+from dagveil.privacy.mechanisms.exponential import choose, flip
 from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
 from dagveil.privacy.mechanisms.laplace import filter_for, laplace_variance
 from dagveil.privacy.mechanisms.smooth_median import (
@@ -68,6 +68,7 @@ from dagveil.privacy.renyi import (
     smallest_ratio,
     subsampled_cost,
 )
+from slow_twins import choose_by_loss
 
 
 def test_exact() -> None:

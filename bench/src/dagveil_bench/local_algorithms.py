@@ -155,13 +155,7 @@ FAMILIES: Final[Mapping[str, Callable[[float], GraphSearch]]] = MappingProxyType
 
 
 def search_named(name: str) -> GraphSearch:
-    """Return an algorithm by its name, with constants that Table 2 has or not.
-
-    Examples
-    --------
-    >>> search_named("fci-fisher-0.001").__name__
-    'search'
-    """
+    """Return an algorithm by its name, with constants that Table 2 has or not."""
     if name in GRAPH_SEARCHES:
         return GRAPH_SEARCHES[name]
     family, _, constant = name.rpartition("-")

@@ -117,14 +117,7 @@ def rejects_null(evidence: Independence) -> bool:
 
 
 def random_law(statistic: Statistic, rng: np.random.Generator) -> tuple[Dag, Floats]:
-    """Return a random graph and the joint law of its columns, one axis each.
-
-    Examples
-    --------
-    >>> dag, law = random_law(Statistic.LINEAR, np.random.default_rng(0))
-    >>> len(dag.nodes), law.ndim, round(float(law.sum()), 9)
-    (5, 5, 1.0)
-    """
+    """Return a random graph and the joint law of its columns, one axis each."""
     network = random_network(NODES, SPARSENESS, rng, LEVELS)
     tables = network.tables if statistic is Statistic.CHI_SQUARE else _linear_tables(network, rng)
     levels = [len(network.levels[node]) for node in network.nodes]

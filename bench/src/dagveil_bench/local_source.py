@@ -47,14 +47,6 @@ def count_wrong_edges(found: MixedGraph, truth: Dag) -> int:
 
     An edge is reversed if it has an arrowhead at the true cause. An edge without a direction, or with a circle there,
     leaves the question open and counts 0, so graphs with any marks can be compared with one DAG.
-
-    Examples
-    --------
-    >>> from dagveil.graphs.cpdag import Cpdag
-    >>> truth = Dag(("a", "b", "c"), frozenset({("a", "b"), ("c", "b")}))
-    >>> found = Cpdag(("a", "b", "c"), frozenset({("b", "a")}), frozenset({frozenset("ac")}))
-    >>> count_wrong_edges(MixedGraph.of(found), truth)
-    3
     """
     check_same_nodes(found, truth)
     differing = len(found.skeleton() ^ truth.skeleton())
@@ -115,13 +107,7 @@ class LocalScores:
 
 
 def read_source(text: str) -> LocalSource:
-    """Read data set, mechanism and, for pairs, bins.
-
-    Examples
-    --------
-    >>> read_source("pairs-simulated response-combined 6").bins
-    6
-    """
+    """Read data set, mechanism and, for pairs, bins."""
     known = {mechanism.value: mechanism for mechanism in Mechanism}
     words = text.split()
     data, mechanism, rest = *(*words, "", "")[:2], words[2:]
@@ -197,14 +183,7 @@ def draw_updated(codes: Integers, channel: RecordChannel, seed: int) -> Integers
 
 
 def search_reports(algorithm: str, reports: Sequence[Reported], seed: int) -> LocalScores:
-    """Let an algorithm search reports as if they were records; the seed is for those that draw.
-
-    Examples
-    --------
-    >>> reports = randomise(read_source("pairs-simulated response-columns 4"), 0.5, 50, seed=1)
-    >>> search_reports("igci", reports, seed=1).accuracy > 0.0
-    True
-    """
+    """Let an algorithm search reports as if they were records; the seed is for those that draw."""
     epsilon = float(np.median([report.epsilon for report in reports]))
     first = reports[0]
     if first.truth is not None:
@@ -218,11 +197,6 @@ def make_channel(mechanism: Mechanism, levels: Sequence[int], truth: float) -> R
     """Return the channel that reports the true record with this probability, or blindly if that is more.
 
     Columns share as published: ε of randomised response in proportion to their levels.
-
-    Examples
-    --------
-    >>> round(make_channel(Mechanism.RESPONSE_COLUMNS, (3, 3), 0.5).truth(), 6)
-    0.5
     """
     truth = max(truth, 1.0 / math.prod(levels))
     match mechanism:

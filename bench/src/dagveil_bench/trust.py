@@ -218,13 +218,7 @@ def stated_confidence(result: Result) -> dict[Pair, float]:
 
 
 def read_contender(text: str) -> tuple[str, SearchRule | None]:
-    """Read the name of a method that releases evidence, and the rule of the search after a colon.
-
-    Examples
-    --------
-    >>> read_contender("measure-notears:tests")
-    ('measure-notears', <SearchRule.TESTS: 'tests'>)
-    """
+    """Read the name of a method that releases evidence, and the rule of the search after a colon."""
     name, _, rule = text.partition(":")
     if method_named(name).release is None:
         raise MethodError(f"{name} leaves no evidence to search, so nothing could be compared; choose another method")

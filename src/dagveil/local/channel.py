@@ -171,12 +171,6 @@ def truth_of_response(n_values: int, epsilon: float) -> float:
     return 1.0 / (1.0 + (n_values - 1) * math.exp(-epsilon))
 
 
-def epsilon_of_response(n_values: int, truth: float) -> float:
-    """Return the ε at which randomised response tells the truth so often."""
-    check_truth(n_values, truth)
-    return math.log(truth * (n_values - 1) / (1.0 - truth)) if n_values > 1 else 0.0
-
-
 def lower(epsilon: float) -> float:
     """Return a hair less than this ε, so that the exact one, which is rounded up, is never above what was asked for."""
     return max(epsilon * (1.0 - 1e-12) - 4.0 * LOG_ERROR, 0.0)

@@ -118,15 +118,6 @@ PROGRAM_FLAW = (
 )
 
 
-def error_bound(epsilon: float, distance: float, margin: float, band: float) -> float:
-    """Return Lemma 1's bound c/2 + ½ exp(−β ε T/Δ) on a wrong decision, in which T/Δ is the threshold in records.
-
-    With β₁ and c₁ it bounds the probability of keeping what the exact statistic removes, with β₂ and c₂ the opposite;
-    c is the probability that the noisy value lands in the band where a coin decides.
-    """
-    return band / 2.0 + 0.5 * math.exp(-margin * epsilon * distance)
-
-
 def order_leakage(epsilon: float, questions: int, failure: float) -> float:
     """Return tε² + ε√(2t ln(1/δ′)), what an order of questions leaks (section III-A)."""
     return questions * epsilon**2 + epsilon * math.sqrt(2.0 * questions * math.log(1.0 / failure))

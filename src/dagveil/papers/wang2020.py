@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -17,7 +16,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import ndtri
 
 from dagveil.curator import Question
-from dagveil.errors import BudgetExceededError, MethodError
+from dagveil.errors import BudgetExceededError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Positive, Rate, count_pairs
 from dagveil.methods.sampled_gaussian_pc import read_rate
@@ -32,37 +31,10 @@ from dagveil.papers.common import (
 )
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.mechanisms.smooth_median import smooth_sensitivity
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, subsampled_cost
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import prune
-
-# Sensitivities as the appendices state them. Tests show which hold: tests/methods/test_published_theorems.py.
-
-
-def published_kendall_sensitivity(n_rows: int) -> float:
-    """Return 2/(n − 1), theorem 6, of Kendall's τ. False for n > 3: a record against all moves it by 4/(n + 1)."""
-    return 2.0 / (n_rows - 1)
-
-
-def published_conditional_kendall_sensitivity(n_rows: int, blocks: int = 1, smallest: float = math.inf) -> float:
-    """Return theorem 7's (27/4 + 9/(2c₁))/√(c₂(n − k)), c₂ = 9c₁/(2(2c₁ + 5)), for k blocks of at least c₁ rows.
-
-    Large blocks give theorem 3, 4.5/√n. False: 5.25/√n in one block, and no bound with blocks of one row.
-    """
-    weight = 9.0 / (2.0 * (2.0 + 5.0 / smallest))
-    return (27.0 / 4.0 + 9.0 / (2.0 * smallest)) / math.sqrt(weight * (n_rows - blocks))
-
-
-def published_spearman_sensitivity(n_rows: int) -> float:
-    """Return 30/n, theorem 8. False for the printed ρ, which grows with n; true of the usual one, over n(n² − 1)."""
-    return 30.0 / n_rows
-
-
-def published_conditional_spearman_sensitivity(n_rows: int, blocks: int = 1, smallest: float = math.inf) -> float:
-    """Return (31 + 30/c₁)/√(n − k), the proof of theorem 9, whose statement has a further √k. As true as theorem 8."""
-    return (31.0 + 30.0 / smallest) / math.sqrt(n_rows - blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,51 +230,6 @@ def sieve_epsilon(epsilon: float, rate: float) -> float:
     return math.log1p(math.expm1(half) / rate)
 
 
-def type_one_bound(epsilon: float, epsilon_sieve: float, distance: float, tweak: float, sensitivity: float) -> float:
-    """Bound the probability that sieve and examination turn away a question with f ≥ T + distance.
-
-    Theorem 2 of Priv-PC, whose printed bound, `published_type_one_bound`, is the sieve's part alone; the examination
-    with its noise Laplace(2Δ/ε) can turn the question away as well.
-    """
-    return published_type_one_bound(epsilon_sieve, distance, tweak, sensitivity) + _examination_bound(
-        epsilon, distance, sensitivity
-    )
-
-
-def published_type_one_bound(epsilon_sieve: float, distance: float, tweak: float, sensitivity: float) -> float:
-    """Return the bound as printed, theorems 2 and 4: true of the sieve, and not of sieve and examination."""
-    return _sieve_bound(epsilon_sieve, distance + tweak, sensitivity)
-
-
-def type_two_bound(epsilon: float, epsilon_sieve: float, distance: float, tweak: float, sensitivity: float) -> float:
-    """Bound the probability that a question with f ≤ T − distance passes both; needs distance ≥ tweak.
-
-    Parameters are those of `type_one_bound`. The printed bound is `published_type_two_bound`.
-    """
-    if distance < tweak:
-        raise MethodError(f"the bound needs a distance of at least the tweak; got {distance:g} and {tweak:g}")
-    sieve = _sieve_bound(epsilon_sieve, distance - tweak, sensitivity)
-    return sieve * _examination_bound(epsilon, distance, sensitivity)
-
-
-def published_type_two_bound(
-    epsilon: float, epsilon_sieve: float, distance: float, tweak: float, sensitivity: float
-) -> float:
-    """Return the bound as printed, with exp(−2ε·distance/Δ) for the examination: false for noise Laplace(2Δ/ε)."""
-    sieve = _sieve_bound(epsilon_sieve, distance - tweak, sensitivity)
-    return sieve * math.exp(-2.0 * epsilon * distance / sensitivity)
-
-
-def _sieve_bound(epsilon_sieve: float, margin: float, sensitivity: float) -> float:
-    """Neither threshold noise, of a third of the margin, nor question noise, of two thirds, may fail."""
-    half = math.exp(-epsilon_sieve * margin / (6.0 * sensitivity))
-    return half - 0.25 * half**2
-
-
-def _examination_bound(epsilon: float, distance: float, sensitivity: float) -> float:
-    return 0.5 * math.exp(-epsilon * distance / (2.0 * sensitivity))
-
-
 class SieveAndExamine:
     """Algorithm 1, round after round: what passes a noisy threshold on a sub-sample is examined on all rows.
 
@@ -337,25 +264,6 @@ class SieveAndExamine:
         self.hits += 1
         self._noisy = self._sieve + self._rng.laplace(0.0, self.refreshed_scale)
         return on_all() + self._rng.laplace(0.0, self.examination_scale) >= self._whole
-
-
-def sieve_and_examine(
-    on_sample: Iterable[float],
-    on_all: Callable[[int], float],
-    threshold: float,
-    tweak: float,
-    rate: float,
-    epsilon: float,
-    sensitivity: float,
-    rng: np.random.Generator,
-) -> int | None:
-    """Run algorithm 1 once: the place of the first question that passes the sieve, if it passes the examination too."""
-    rounds = SieveAndExamine((threshold - tweak, threshold), epsilon, rate, sensitivity, rng)
-    for place, value in enumerate(on_sample):
-        passed = rounds.passes(value, partial(on_all, place))
-        if rounds.hits:
-            return place if passed else None
-    return None
 
 
 def publish_priv_pc(
@@ -444,43 +352,6 @@ def publish_sampled_gaussian_pc(
     total = sweep.questions * subsampled_cost(rate, ratio, order)
     reported = (float(epsilon_of_renyi(total, order, target.delta)), settings.delta)
     return describe_published(access.schema, sweep, knowledge, reported)
-
-
-class PublishedLaw(enum.Enum):
-    """The two noise laws of the reconciled tests, as published."""
-
-    LAPLACE = "laplace"
-    GAUSSIAN = "gaussian"
-
-
-def published_constants(law: PublishedLaw, epsilon: float, delta: float) -> tuple[float, float]:
-    """Return alpha and beta as printed with the reconciled tests (Priv-PC, appendix F). They carry no guarantee."""
-    logarithm = -math.log(delta)
-    if law is PublishedLaw.LAPLACE:
-        return epsilon / 2, epsilon * logarithm / 2
-    return epsilon / math.sqrt(logarithm), epsilon / (2 * logarithm)
-
-
-def published_scale(
-    values: Sequence[int] | NDArray[np.int64], lower: int, upper: int, epsilon: float, delta: float, law: PublishedLaw
-) -> float:
-    """Return the scale of the noise as printed: S / alpha, where S decays with e^(−k epsilon), not e^(−k beta)."""
-    alpha, _ = published_constants(law, epsilon, delta)
-    return float(smooth_sensitivity(values, lower, upper, epsilon)) / alpha
-
-
-def published_median_noise(
-    values: Sequence[int] | NDArray[np.int64],
-    lower: int,
-    upper: int,
-    epsilon: float,
-    delta: float,
-    law: PublishedLaw,
-    rng: np.random.Generator,
-) -> float:
-    """Draw the noise that the publication adds to the median. It carries no guarantee."""
-    drawn = rng.laplace() if law is PublishedLaw.LAPLACE else rng.standard_normal()
-    return published_scale(values, lower, upper, epsilon, delta, law) * float(drawn)
 
 
 PUBLICATIONS = {

@@ -184,20 +184,6 @@ class EmPcProgram(msgspec.Struct, frozen=True, kw_only=True):
     delta: Level = 1e-3
 
 
-def most_tests(n_columns: int, largest_order: int) -> int:
-    """Return 2·C(p, 2)·ΣC(p − 1, order), the text's bound on PC's tests (section III.A).
-
-    Its printed "maximal value" of this, p²(p − 1)^(l−1)/(l − 1)!, is smaller than it, and no bound.
-    """
-    sets = sum(math.comb(n_columns - 1, order) for order in range(largest_order + 1))
-    return n_columns * (n_columns - 1) * sets
-
-
-def most_rounds(n_columns: int, largest_order: int) -> int:
-    """Return (l + 1)·p, the nodes that PrivPC treats at most; section IV.C prints l·p, which leaves out order 0."""
-    return (largest_order + 1) * n_columns
-
-
 def publish_em_pc(
     access: PublishedAccess,
     budget: Budget,

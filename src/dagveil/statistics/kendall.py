@@ -1,8 +1,4 @@
-"""Kendall's concordance with a public divisor, and its sensitivity (docs/proofs/kendall.md).
-
-Also here, for the `paper` calibrations: the published p-value and the constants that were published for it. The
-constants are too small, and the names say whose they are.
-"""
+"""Kendall's concordance with a public divisor, and its sensitivity (docs/proofs/kendall.md)."""
 
 from __future__ import annotations
 

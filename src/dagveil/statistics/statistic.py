@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -84,8 +83,3 @@ def statistic_named(name: str, nominal_rows: int) -> Statistic:
     if nominal_rows < 1:
         raise EvidenceError(f"the nominal number of rows is {nominal_rows}; declare at least 1 in the schema")
     return _MAKERS[name](nominal_rows)
-
-
-def one_sided_p_value_slope() -> float:
-    """Return the Lipschitz constant of the p-value sf(|T|) in T: 1/√(2π), the density at 0 (docs/proofs/kendall.md)."""
-    return math.nextafter(1.0 / math.sqrt(2.0 * math.pi), 1.0)

@@ -116,15 +116,6 @@ def sample_orders(
     return OrderSample(Dag(names, arcs), best_score, edges, rounds)
 
 
-def score_order(choices: Sequence[_Choices], order: Sequence[int]) -> float:
-    """Return the log of the summed weights of all graphs that fit an order."""
-    earlier, total = 0, 0.0
-    for node in order:
-        total += choices[node].weigh(earlier)[0]
-        earlier |= 1 << node
-    return total
-
-
 def _list_choices(score: LocalScore, node: int, skeleton: Bools, settings: OrderSettings) -> _Choices:
     d = len(score.columns)
     near = [int(other) for other in np.flatnonzero(skeleton[:, node]) if other != node]

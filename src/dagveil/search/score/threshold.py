@@ -6,7 +6,6 @@ derives it.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,8 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.errors import GraphError
-from dagveil.evidence.moments import NoisyCovariance, covariance_from_moments
-from dagveil.privacy.release import NoisyMoments
+from dagveil.evidence.moments import NoisyCovariance
 from dagveil.search.score.notears import UNIT_QUANTILE, Weights, raise_eigenvalues
 
 Floats = NDArray[np.float64]
@@ -40,16 +38,6 @@ SMALLEST_EIGENVALUE = 1e-3
 
 RESIDUAL_SHARE = 0.5
 """Share of a scaled column's variance that is taken for its error where nothing is known yet."""
-
-
-class Units(enum.Enum):
-    """In which units the loss adds up errors of different columns."""
-
-    ORIGINAL = "original"
-    """Those of the data, as published: directions are found if error variances are alike in these units."""
-
-    SCALED = "scaled"
-    """Public spreads: nothing depends on units, and directions are found only where colliders show them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,12 +92,6 @@ def is_acyclic(adjacency: Bools) -> bool:
             return False
         left = left[np.ix_(inner, inner)]
     return True
-
-
-def read_moments(release: NoisyMoments, units: Units = Units.ORIGINAL) -> NoisyProblem:
-    """Return what NOTEARS needs to know about released moments."""
-    spreads = np.array(release.spreads) if units is Units.ORIGINAL else np.ones(len(release.columns))
-    return pose(covariance_from_moments(release), spreads)
 
 
 def pose(noisy: NoisyCovariance, scales: Floats) -> NoisyProblem:
