@@ -29,15 +29,8 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods import measure
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive
-from dagveil.methods.measure import (
-    LEVELS_SHARE,
-    check_measurable,
-    read_shares,
-    release_levels,
-    release_rows,
-    scale_levels,
-)
 from dagveil.methods.method import MA_2022, TWO_NUMBERS, Method, SharpCase
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
@@ -165,7 +158,7 @@ class CurateScoreSettings(NoleaksSettings, frozen=True, kw_only=True):
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse what a linear model cannot take."""
-    check_measurable(schema, knowledge)
+    measure.check_measurable(schema, knowledge)
 
 
 def accounting(
@@ -186,7 +179,7 @@ def row_plan(
             centers.append(column.center if column.center is not None else (lower + upper) / 2.0)
             spreads.append(column.spread if column.spread is not None else (upper - lower) / 6.0)
         else:
-            center, spread = scale_levels(column, shares_of_levels[name])
+            center, spread = measure.scale_levels(column, shares_of_levels[name])
             centers.append(center)
             spreads.append(spread)
     radius = radius_per_column * len(schema.columns)
@@ -294,15 +287,17 @@ def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progr
     """Run the sound method."""
     schema = curator.schema
     columns = tuple(schema.columns)
-    levels = {table.columns[0]: read_shares(table) for table in release_levels(curator, LEVELS_SHARE)}
-    whole = 0.999 - (float(LEVELS_SHARE) if levels else 0.0)
+    levels = {
+        table.columns[0]: measure.read_shares(table) for table in measure.release_levels(curator, measure.LEVELS_SHARE)
+    }
+    whole = 0.999 - (float(measure.LEVELS_SHARE) if levels else 0.0)
     plan = row_plan(schema, levels)
     descent = curator.ask_gradients(plan)
     rising = settings if isinstance(settings, CurateScoreSettings) else None
     schedule = rising.schedule if rising is not None else Schedule.UNIFORM
     initial = min(max(float(curator.accounting.budget.epsilon) / settings.iterations, 0.001), 1000.0)
     initial = rising.initial if rising is not None and rising.initial is not None else initial
-    rows, _, plans = release_rows(curator)
+    rows, _, plans = measure.release_rows(curator)
     whole -= sum(stage.share for stage in plans)
     amounts = [Fraction(whole * share) for share in shares(schedule, initial, settings.iterations)]
     clip = settings.clip * len(columns)

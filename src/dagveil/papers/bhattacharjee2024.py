@@ -20,15 +20,8 @@ from dagveil.curator import Question
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, NotNegative, Positive, Rate
 from dagveil.methods.noleaks import Clip, Floats, Schedule, descend, epsilon_at, iterations_allowed, tell_direction
+from dagveil.papers import ma2022
 from dagveil.papers.common import PublishedTests, describe_published, largest_published_order
-from dagveil.papers.ma2022 import (
-    NOLEAKS_FLAW,
-    describe_weights,
-    encode_rows,
-    gaussian_deviation,
-    published_gradient_sensitivity,
-    second_moments,
-)
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
@@ -276,16 +269,16 @@ def publish_curate_score(
     initial = total * settings.initial_share
     iterations = settings.iterations or max(1, int(iterations_allowed(settings.schedule, total, initial) + 1e-9))
     last = max(1, iterations - settings.to_the_end)
-    coded = encode_rows(access)
-    moments, known = second_moments(coded), second_moments(coded[: settings.public_rows])
-    sensitivity = published_gradient_sensitivity(d, max(access.n_rows, 1), settings.clip)
+    coded = ma2022.encode_rows(access)
+    moments, known = ma2022.second_moments(coded), ma2022.second_moments(coded[: settings.public_rows])
+    sensitivity = ma2022.published_gradient_sensitivity(d, max(access.n_rows, 1), settings.clip)
     spent = 0.0
 
     def loss_gradient(weights: Floats, k: int) -> Floats:
         nonlocal spent
         epsilon = epsilon_at(settings.schedule, initial, k, last)
         spent += epsilon
-        deviation = gaussian_deviation(sensitivity, epsilon, settings.question_delta)
+        deviation = ma2022.gaussian_deviation(sensitivity, epsilon, settings.question_delta)
         mean = np.clip(-(moments @ (np.eye(d) - weights)), -settings.clip, settings.clip)
         noisy = mean + access.rng.normal(0.0, deviation, (d, d))
         np.fill_diagonal(noisy, 0.0)
@@ -299,7 +292,7 @@ def publish_curate_score(
     weights = descend(d, loss_gradient, curvature, *counts, settings.penalty, forbidden, progress)
     reported = (spent, iterations * settings.question_delta)
     told = tell_direction(settings.schedule, initial)
-    return describe_weights(access, weights, settings.threshold, knowledge, reported, iterations, told)
+    return ma2022.describe_weights(access, weights, settings.threshold, knowledge, reported, iterations, told)
 
 
 PUBLICATIONS = {
@@ -314,7 +307,7 @@ PUBLICATIONS = {
         }
     ),
     "curate-score": Publication(
-        {Calibration.PAPER: Reading(CurateScorePaper, publish_curate_score, NOLEAKS_FLAW)},
+        {Calibration.PAPER: Reading(CurateScorePaper, publish_curate_score, ma2022.NOLEAKS_FLAW)},
         "the authors released it as an archive that was not at hand",
     ),
 }

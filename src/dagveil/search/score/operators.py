@@ -81,7 +81,7 @@ class Pattern:
         return all(mask & ~self.near[v] & ~(1 << v) == 0 for v in bits(mask))
 
     def reaches(self, start: int, goal: int, avoiding: int, skipped: int = 0) -> bool:
-        """Tell whether arrows and undirected edges lead there, never through `avoiding`, nor first through `skipped`."""
+        """Tell whether arrows and undirected edges lead there, never through `avoiding`, nor first to `skipped`."""
         target = 1 << goal
         frontier = (self.out[start] | self.flat[start]) & ~avoiding & ~skipped
         seen = frontier | 1 << start | avoiding
