@@ -12,7 +12,7 @@ import pytest
 from dagveil.curator import Curator, Question
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import Asked, tell_sweep
+from dagveil.methods.asking import Asked, describe_sweep
 from dagveil.papers.common import advanced_composition, largest_published_order
 from dagveil.papers.wang2020 import SieveAndExamine, optimal_rate, program_rate, sieve_epsilon
 from dagveil.privacy.events import DiscreteLaplace, SparseVectorRound
@@ -49,7 +49,7 @@ def test_as_published_without_noise_is_pc(
 
     sweep = prune(columns, is_independent, largest_published_order(20_000, len(columns)), NOTHING)
     asked = publish_method("priv-pc", table, 1, round_epsilon=1e9, rate=1, calibration=reading)
-    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.graph == describe_sweep(columns, sweep, NOTHING)[0]
     assert asked.questions == sweep.questions + len(examined)
 
 
@@ -59,7 +59,7 @@ def test_sound_without_noise_is_pc(network: str, sampled: Any, ask_method: Ask, 
     columns = tuple(table.schema.columns)
     sweep = prune(columns, exact_scores(table), 2, NOTHING, Traversal.ONCE)
     asked, curator = ask_method("priv-pc", table, 1e6)
-    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.graph == describe_sweep(columns, sweep, NOTHING)[0]
     removed = len(sweep.skeleton.separators)
     assert asked.questions == sweep.questions + removed
     examinations = [event for event in curator.events if event.label == "examination"]

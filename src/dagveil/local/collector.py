@@ -115,12 +115,12 @@ class Quiet:
         except Exception as error:
             if os.environ.get(DEBUG_VARIABLE):
                 raise
-            print(tell_place(error), file=sys.stderr, flush=True)  # noqa: T201
+            print(describe_place(error), file=sys.stderr, flush=True)  # noqa: T201
             if not begun:
                 await send_plain(send, 500, b'{"error":"unexpected","detail":"something unexpected went wrong"}')
 
 
-def tell_place(error: Exception) -> str:
+def describe_place(error: Exception) -> str:
     """Say what kind of error came up and where, without its message."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "nowhere"

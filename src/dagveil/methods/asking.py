@@ -270,7 +270,7 @@ def count_pairs(columns: Iterable[str], knowledge: Knowledge) -> int:
     return max(1, sum(not knowledge.excludes(x, y) and not knowledge.requires(x, y) for x, y in pairs))
 
 
-def tell_sweep(columns: Sequence[str], sweep: Sweep, knowledge: Knowledge) -> tuple[Cpdag, tuple[str, ...]]:
+def describe_sweep(columns: Sequence[str], sweep: Sweep, knowledge: Knowledge) -> tuple[Cpdag, tuple[str, ...]]:
     """Direct the edges of a finished search, and say what was asked and what was not."""
     graph = orient_by_separating_sets(tuple(columns), sweep.skeleton, knowledge)
     by_order = ", ".join(f"{count} of order {order}" for order, count in enumerate(sweep.asked))

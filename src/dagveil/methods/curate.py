@@ -140,17 +140,17 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
     sweep = prune(
         columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, start_order, progress=progress
     )
-    graph, findings = asking.tell_sweep(columns, sweep, knowledge)
+    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
     return asking.Asked(
         graph,
-        (*session.plan, *_tell_orders(curator, planned, sweep.asked)),
+        (*session.plan, *_describe_orders(curator, planned, sweep.asked)),
         (*findings, *declined),
         session.questions.asked,
         sweep.unanswered,
     )
 
 
-def _tell_orders(curator: Curator, planned: Sequence[tuple[int, Fraction]], asked: Sequence[int]) -> list[Stage]:
+def _describe_orders(curator: Curator, planned: Sequence[tuple[int, Fraction]], asked: Sequence[int]) -> list[Stage]:
     """Say what each order asked, and what that cost."""
     stages = []
     for order, ((most, epsilon), questions) in enumerate(zip(planned, asked, strict=False)):

@@ -80,7 +80,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: EmPcSettings, progress
             except BudgetExceededError:
                 unanswered += [(x, y, order) for y in graph.removable(x)]
     sweep = Sweep(graph.skeleton(), tuple(asked), tuple(unanswered))
-    found, findings = asking.tell_sweep(columns, sweep, knowledge)
+    found, findings = asking.describe_sweep(columns, sweep, knowledge)
     return asking.Asked(found, (*session.plan, *stages), findings, sweep.questions, sweep.unanswered)
 
 

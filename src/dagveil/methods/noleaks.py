@@ -93,7 +93,7 @@ def shares(schedule: Schedule, initial: float, iterations: int) -> list[float]:
     return [square / whole for square in squares]
 
 
-def tell_direction(schedule: Schedule, initial: float) -> str:
+def describe_direction(schedule: Schedule, initial: float) -> str:
     """Say whether later iterations get more or less."""
     if schedule is Schedule.MULTIPLICATIVE and initial < 1.0:
         return "Later iterations get less budget than earlier ones: this schedule falls for an initial epsilon below 1."
@@ -321,7 +321,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progr
     plans.append(Stage("gradients", descent.asked, descent.asked, whole, float(np.median(deviations)), why))
     findings = (
         f"{descent.asked} questions were asked: a gradient and a curvature in each iteration.",
-        tell_direction(schedule, initial),
+        describe_direction(schedule, initial),
     )
     graph = read_graph(columns, weights, settings.threshold, knowledge)
     return Asked(graph, tuple(plans), findings, descent.asked)

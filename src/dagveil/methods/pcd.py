@@ -22,7 +22,7 @@ from dagveil.data.selection import MOST_SLOTS, unit_scale
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import Asked, Count, Level, Order, Positive, count_pairs, tell_sweep
+from dagveil.methods.asking import Asked, Count, Level, Order, Positive, count_pairs, describe_sweep
 from dagveil.methods.measure import check_measurable, release_rows
 from dagveil.methods.method import ONE_QUESTION, TWO_NUMBERS, ZHANG_2023, Method, SharpCase
 from dagveil.methods.regressions import ReleasedFunctions, release_functions
@@ -257,7 +257,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: PcdSettings, progress:
     deviation, decide = divide_rest(curator, kernels, functions, questions, settings)
     answers = _Answers(decide)
     sweep = prune(columns, answers.is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
-    graph, findings = tell_sweep(columns, sweep, knowledge)
+    graph, findings = describe_sweep(columns, sweep, knowledge)
     share = 1.0 - sum(stage.share for stage in stages)
     why = f"divided equally among {questions} questions; {settings.test.value} on {slots} rows"
     stages.append(Stage("questions", answers.given, answers.given, share, deviation, why))

@@ -73,7 +73,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: PrivPcSettings, progre
         return score <= threshold
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
-    graph, findings = asking.tell_sweep(columns, sweep, knowledge)
+    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
     stage = Stage(
         "sieve and examine",
         session.questions.asked,

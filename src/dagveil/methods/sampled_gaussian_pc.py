@@ -75,7 +75,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSetting
         return answer.score <= session.threshold(question, settings.rate) + slack
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
-    graph, findings = asking.tell_sweep(columns, sweep, knowledge)
+    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
     why = f"fresh sub-samples of {float(rate):.3g} of the records, Renyi order {order}"
     asked = session.questions.asked
     stage = Stage("questions on sub-samples", asked, asked, session.share, math.sqrt(ratio), why)

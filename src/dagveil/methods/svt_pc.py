@@ -54,7 +54,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SvtPcSettings, progres
         return sieve.looks_independent(question, session.threshold(question) + slack)
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
-    graph, findings = asking.tell_sweep(columns, sweep, knowledge)
+    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
     why = f"{rounds} rounds of epsilon {float(epsilon):.3g}; each removed edge ends one"
     asked = session.questions.asked
     stage = Stage("sparse vector", asked, asked, session.share, sieve.question_scale * 2**0.5, why)

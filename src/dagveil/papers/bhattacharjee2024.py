@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 from dagveil.curator import Question
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, NotNegative, Positive, Rate
-from dagveil.methods.noleaks import Clip, Floats, Schedule, descend, epsilon_at, iterations_allowed, tell_direction
+from dagveil.methods.noleaks import Clip, Floats, Schedule, descend, describe_direction, epsilon_at, iterations_allowed
 from dagveil.papers import ma2022
 from dagveil.papers.common import PublishedTests, describe_published, largest_published_order
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
@@ -291,7 +291,7 @@ def publish_curate_score(
     forbidden = forbidden_entries(columns, knowledge)
     weights = descend(d, loss_gradient, curvature, *counts, settings.penalty, forbidden, progress)
     reported = (spent, iterations * settings.question_delta)
-    told = tell_direction(settings.schedule, initial)
+    told = describe_direction(settings.schedule, initial)
     return ma2022.describe_weights(access, weights, settings.threshold, knowledge, reported, iterations, told)
 
 

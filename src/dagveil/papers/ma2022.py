@@ -20,7 +20,7 @@ from dagveil.data.column import Numeric
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive
 from dagveil.methods.noleaks import Clip, Floats, read_graph
-from dagveil.papers.common import tell_report
+from dagveil.papers.common import describe_report
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import mu_squared_of
@@ -210,7 +210,7 @@ def describe_weights(
     *told: str,
 ) -> Asked:
     """Write down what a descent found, and what its publication would report."""
-    findings = (f"{asked} gradients were asked.", *told, tell_report(reported))
+    findings = (f"{asked} gradients were asked.", *told, describe_report(reported))
     graph = read_graph(tuple(access.schema.columns), weights, threshold, knowledge)
     return Asked(graph, (), findings, asked, (), reported)
 

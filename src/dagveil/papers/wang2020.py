@@ -34,7 +34,7 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, subsampled_cost
 from dagveil.progress import Progress
-from dagveil.search.constraint.pc import prune
+from dagveil.search.constraint.pc import Sweep, prune
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +135,7 @@ def publish_algorithm_5(
         score.sensitivity(access.n_rows),
         access.rng,
     )
-    sweep = prune(
-        columns,
-        lambda question: vector.passes(score.of(tests, question)),
-        largest_published_order(access.n_rows, len(columns)),
-        knowledge,
-        progress=progress,
-    )
+    sweep = _prune(access, lambda question: vector.passes(score.of(tests, question)), knowledge, progress)
     return describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), settings.delta))
 
 
@@ -165,9 +159,7 @@ def publish_svt_pc(
         threshold = settings.threshold + rng.normal(0.0, 2.0 * sensitivity / epsilon)
         return True
 
-    sweep = prune(
-        columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge, progress=progress
-    )
+    sweep = _prune(access, is_independent, knowledge, progress)
     reported = (advanced_composition(epsilon, hits, settings.delta), settings.delta)
     return describe_published(access.schema, sweep, knowledge, reported)
 
@@ -298,9 +290,7 @@ def publish_priv_pc(
             part, of_round = PublishedTests(access.subsample(size)), rounds.hits
         return rounds.passes(score.of(part, question), lambda: score.of(whole, question))
 
-    sweep = prune(
-        columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge, progress=progress
-    )
+    sweep = _prune(access, is_independent, knowledge, progress)
     if as_printed:  # line 18, by theorem 1: every round is ε-private
         total = advanced_composition(epsilon, rounds.hits, settings.delta)
     else:  # src/pc.py: sieves and examinations apart, each with half of ε and of δ
@@ -346,12 +336,18 @@ def publish_sampled_gaussian_pc(
         value = score.of(PublishedTests(access.subsample(size)), question)
         return value + access.rng.normal(0.0, deviation) >= threshold
 
-    sweep = prune(
-        columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge, progress=progress
-    )
+    sweep = _prune(access, is_independent, knowledge, progress)
     total = sweep.questions * subsampled_cost(rate, ratio, order)
     reported = (float(epsilon_of_renyi(total, order, target.delta)), settings.delta)
     return describe_published(access.schema, sweep, knowledge, reported)
+
+
+def _prune(
+    access: PublishedAccess, is_independent: Callable[[Question], bool], knowledge: Knowledge, progress: Progress
+) -> Sweep:
+    columns = tuple(access.schema.columns)
+    largest = largest_published_order(access.n_rows, len(columns))
+    return prune(columns, is_independent, largest, knowledge, progress=progress)
 
 
 PUBLICATIONS = {

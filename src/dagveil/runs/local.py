@@ -178,7 +178,7 @@ def discover_reports(
         variations = vary_levels(found, skeleton_settings, lambda levels: search_at(levels)(evidence), progress)
     progress("searching", 1, 1)
     drawn, misses = results.assemble_graph(graph, shares, knowledge), results.near_misses(graph, shares, found)
-    findings = _tell_reports(protocol, sight, len(collected.codes))
+    findings = _describe_reports(protocol, sight, len(collected.codes))
     if replaced:
         findings.append("The search used this background knowledge in place of the schema's; it is public.")
     return results.Result(
@@ -269,7 +269,7 @@ def find_report_pag(
         edges=edges,
         confidence=tuple(share for share in confidence if share is not None),
         schema=results.summarise(protocol.schema),
-        findings=tuple(_tell_reports(protocol, sight, len(collected.codes))),
+        findings=tuple(_describe_reports(protocol, sight, len(collected.codes))),
         receipt=local_receipt(protocol, collected, Knowledge.none()),
     )
 
@@ -353,7 +353,7 @@ def direct_report_pairs(
         method=_name_method(protocol, rule.value, sight),
         pairs=tuple(found),
         schema=results.summarise(protocol.schema),
-        findings=tuple(_tell_reports(protocol, sight, len(collected.codes))),
+        findings=tuple(_describe_reports(protocol, sight, len(collected.codes))),
         receipt=local_receipt(protocol, collected, Knowledge.none()),
     )
 
@@ -487,7 +487,7 @@ def _name_method(
     return results.MethodUsed("local, blind" if sight is Sight.BLIND else "local", Calibration.SOUND.value, used)
 
 
-def _tell_reports(protocol: Protocol, sight: Sight, n_reports: int) -> list[str]:
+def _describe_reports(protocol: Protocol, sight: Sight, n_reports: int) -> list[str]:
     told = {Sight.AWARE: [], Sight.UPDATED: [UPDATED], Sight.BLIND: [BLIND]}[sight]
     return [
         *told,
