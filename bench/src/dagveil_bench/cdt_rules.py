@@ -17,11 +17,8 @@ from dagveil.statistics.kernels import gaussian_gram
 
 Floats = NDArray[np.float64]
 
-JITTER: Final = 1e-10
-"""Variance of the noise that the Gaussian process is told of: none, but for rounding."""
-
-MOST_POINTS: Final = 200
-"""Rows, evenly spread, that the criterion is computed from."""
+JITTER: Final = 1e-10  # variance of the noise that the Gaussian process is told of: none, but for rounding
+MOST_POINTS: Final = 200  # rows, evenly spread, that the criterion is computed from
 
 
 def compare_cubes(first: Floats, second: Floats) -> float:

@@ -31,18 +31,14 @@ Floats = NDArray[np.float64]
 
 NODES: Final = 5
 SPARSENESS: Final = 0.4
-LEVELS: Final = (3, 5)
-"""Fewest and most levels of a column."""
+LEVELS: Final = (3, 5)  # fewest and most levels of a column
 
 
 class Statistic(enum.Enum):
     """Which test of independence, on which kind of columns."""
 
-    CHI_SQUARE = "chi-square"
-    """Levels without order; each case of the parents has probabilities of its own."""
-
-    LINEAR = "linear"
-    """Fisher's z; levels in order, and the mean of a column is linear in its parents."""
+    CHI_SQUARE = "chi-square"  # levels without order; each case of the parents has probabilities of its own
+    LINEAR = "linear"  # Fisher's z; levels in order, and the mean of a column is linear in its parents
 
 
 class Noise(enum.Enum):

@@ -32,8 +32,7 @@ SACHS_CONDITION: Final = slice(853, 1755)
 SACHS_TURNED: Final = ("PIP2", "PIP3")
 """The shipped graph has the cycle plcg → PIP2 → PIP3 → plcg; this edge is turned, as biologists agree on it."""
 
-SEED: Final = 20240401
-"""Of simulated data sets: one graph and one sample each, as published."""
+SEED: Final = 20240401  # of simulated data sets: one graph and one sample each, as published
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,8 +44,7 @@ def count_wrong_edges(found: MixedGraph, truth: Dag) -> int:
     return differing + sum(found.mark(effect, cause) is Mark.ARROW for cause, effect in truth.edges)
 
 
-MOST_BINS = 20
-"""Bins of each column of a pair, unless the source says otherwise."""
+MOST_BINS = 20  # bins of each column of a pair, unless the source says otherwise
 
 
 class Mechanism(enum.Enum):
@@ -55,8 +54,7 @@ class Mechanism(enum.Enum):
     GEOMETRIC_COMBINED = "geometric-combined"
     RESPONSE_COLUMNS = "response-columns"
     RESPONSE_COMBINED = "response-combined"
-    GEOMETRIC_MATCHED = "geometric-matched"
-    """By columns at the ε of randomised response; not in the publication."""
+    GEOMETRIC_MATCHED = "geometric-matched"  # by columns at the ε of randomised response; not in the publication
 
 
 @dataclass(frozen=True, slots=True)

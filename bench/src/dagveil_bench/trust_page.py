@@ -14,21 +14,15 @@ from dagveil_bench.tables import write_table
 from dagveil_bench.trust import DELTA, LIKELY, SHARES, Cell, Study, compare_confidence, rate_pairs
 from dagveil_bench.trust_tables import LOOSE, SMALL, STRICT, Pair, TrustTable, strongest
 
-STRONGEST: Final = 10
-"""Edges whose stability is told."""
-
+STRONGEST: Final = 10  # edges whose stability is told
 MOST_SHUFFLED: Final = 0.5
 LEAST_PRECISION: Final = 0.85
 LEAST_KEPT: Final = 0.95
 LEAST_RANK: Final = 0.9
 MOST_ERROR: Final = 0.1
 
-KEPT_EPSILON: Final = 1.0
-"""Budget from which on the strongest edges must be kept,"""
-
-KEPT_ROWS: Final = 5000
-"""on tables of at least so many rows."""
-
+KEPT_EPSILON: Final = 1.0  # budget from which on the strongest edges must be kept,
+KEPT_ROWS: Final = 5000  # on tables of at least so many rows
 _SMALL: Final = 1e-9
 
 

@@ -67,8 +67,7 @@ def read_network(name: str) -> Network:
     return Network(content["name"], tuple(levels), levels, parents, tables)
 
 
-MOST_PARENTS = 4
-"""More parents than this are dropped from a random network: its tables grow with their product."""
+MOST_PARENTS = 4  # more parents than this are dropped from a random network: its tables grow with their product
 
 
 def sample_codes(network: Network, n_rows: int, rng: np.random.Generator) -> dict[str, NDArray[np.uint8]]:

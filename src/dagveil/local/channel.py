@@ -15,14 +15,9 @@ from dagveil.privacy.noise.source import NoiseSource
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-WHOLE: Final = 2**53
-"""What the weights of one value add up to: certainty."""
-
-LOG_ERROR: Final = 1e-13
-"""More than float rounding can do to a difference of two logarithms of numbers up to 2⁵³."""
-
-_BLOCK: Final = 2**22
-"""Numbers held at a time when all pairs of values are compared."""
+WHOLE: Final = 2**53  # what the weights of one value add up to: certainty
+LOG_ERROR: Final = 1e-13  # more than float rounding can do to a difference of two logarithms of numbers up to 2⁵³
+_BLOCK: Final = 2**22  # numbers held at a time when all pairs of values are compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,8 +141,7 @@ def _widest(some: Integers, others: Integers, some_logs: Floats, other_logs: Flo
     return np.where((some != others).any(axis=-1), widest * (1.0 + LOG_ERROR) + LOG_ERROR, 0.0)
 
 
-HAIR: Final = 2.0**-49
-"""Relatively more than float rounding can do to a probability that a few operations give."""
+HAIR: Final = 2.0**-49  # relatively more than float rounding can do to a probability that a few operations give
 
 
 def randomised_response(n_values: int, epsilon: float) -> Channel:

@@ -198,21 +198,11 @@ def run_server(
     uvicorn.Server(config).run(sockets=[listener])
 
 
-MOST_BYTES: Final = 4 * 2**20
-"""Of a request's body."""
-
-MOST_REPORTS: Final = 10_000
-"""Of one batch."""
-
-MOST_WAITING: Final = 1024
-"""Batches that wait for the disk; further ones are told to come again."""
-
-MOST_TOGETHER: Final = 256
-"""Batches that are committed together."""
-
-SECONDS_FOR_BODY: Final = 30.0
-"""A client that takes longer to send its body is cut off."""
-
+MOST_BYTES: Final = 4 * 2**20  # of a request's body
+MOST_REPORTS: Final = 10_000  # of one batch
+MOST_WAITING: Final = 1024  # batches that wait for the disk; further ones are told to come again
+MOST_TOGETHER: Final = 256  # batches that are committed together
+SECONDS_FOR_BODY: Final = 30.0  # a client that takes longer to send its body is cut off
 LARGEST_CODE: Final = 2**15
 
 

@@ -27,11 +27,8 @@ Integers = NDArray[np.int64]
 MOST_CLASSES: Final = 100_000
 """Records that are alike by symmetry count once; of more classes than this ε is not computed."""
 
-_BLOCK: Final = 2**22
-"""Numbers held at a time when records are compared."""
-
-MOST_WRITTEN_OUT: Final = 4096
-"""Largest product of columns whose matrix is written out, for the metric parameter."""
+_BLOCK: Final = 2**22  # numbers held at a time when records are compared
+MOST_WRITTEN_OUT: Final = 4096  # largest product of columns whose matrix is written out, for the metric parameter
 
 
 @dataclass(frozen=True, slots=True)

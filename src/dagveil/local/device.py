@@ -82,15 +82,11 @@ def _plain(value: Any) -> Any:
     return f"a {type(value).__name__}" if isinstance(value, list | dict | tuple | set) else value
 
 
-MOST_TRIES: Final = 8
-"""Of one batch, before giving up."""
-
+MOST_TRIES: Final = 8  # of one batch, before giving up
 LONGEST_WAIT: Final = 5.0
 """Seconds between two tries; the first wait is a tenth of a second, and each is twice the last."""
 
-SECONDS: Final = 30.0
-"""For connecting, and for an answer."""
-
+SECONDS: Final = 30.0  # for connecting, and for an answer
 LARGEST_ANSWER: Final = 64 * 2**20
 
 _LATER: Final = frozenset({408, 429, 500, 502, 503, 504})

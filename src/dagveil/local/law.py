@@ -21,8 +21,7 @@ from dagveil.local.store import read_reports
 
 Floats = NDArray[np.float64]
 
-MOST_CELLS = 4096
-"""Largest table whose covariance matrix is written out."""
+MOST_CELLS = 4096  # largest table whose covariance matrix is written out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,8 +95,7 @@ def apply_to_axes(table: Floats, matrices: Sequence[Floats]) -> Floats:
     return table
 
 
-REDRAWS: Final = 50
-"""Redraws of reports behind the standard errors of the iterative Bayesian update."""
+REDRAWS: Final = 50  # redraws of reports behind the standard errors of the iterative Bayesian update
 
 
 class Rule(enum.Enum):
@@ -106,8 +104,7 @@ class Rule(enum.Enum):
     INVERSE = "inverse"
     """By the inverse of the channel: without bias, and with an exact variance; shares may be negative."""
 
-    IBU = "ibu"
-    """By iterative Bayesian update: the likeliest law, never negative; biased where shares are near 0."""
+    IBU = "ibu"  # by iterative Bayesian update: the likeliest law, never negative; biased where shares are near 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -64,16 +64,11 @@ def _read_column(name: str, labels: tuple[str, ...], shares: dict[str, float] | 
 LARGEST_EPSILON: Final = 36.0
 """Of one channel: beyond it, probabilities of other values than the truth would fall below 2⁻⁵³."""
 
-SMALLEST_EPSILON: Final = 1e-6
-"""Of a record: below it no number of reports would tell anything."""
-
-MOST_BISECTED: Final = 1000
-"""Records, up to symmetry, of a combined geometric channel whose truth is searched for."""
-
+SMALLEST_EPSILON: Final = 1e-6  # of a record: below it no number of reports would tell anything
+MOST_BISECTED: Final = 1000  # records, up to symmetry, of a combined geometric channel whose truth is searched for
 _ROUNDS: Final = 36
 
-_HAIR: Final = 1.0 - 1e-12
-"""The exact ε is rounded up, so a hair less is asked for."""
+_HAIR: Final = 1.0 - 1e-12  # the exact ε is rounded up, so a hair less is asked for
 
 
 def plan_protocol(

@@ -78,28 +78,21 @@ def _check_range(weights: Iterable[int]) -> None:
         raise BudgetError("weights lie between 0 and 2**53")
 
 
-PROTOCOL_VERSION: Final = 1
-"""Version of the JSON; readers refuse newer ones."""
+PROTOCOL_VERSION: Final = 1  # version of the JSON; readers refuse newer ones
 
 
 class Mechanism(enum.Enum):
     """How values become reports."""
 
-    RESPONSE = "response"
-    """Randomised response: every other value is equally likely."""
-
-    GEOMETRIC = "geometric"
-    """The bounded geometric mechanism: near values are likelier than far ones."""
+    RESPONSE = "response"  # randomised response: every other value is equally likely
+    GEOMETRIC = "geometric"  # the bounded geometric mechanism: near values are likelier than far ones
 
 
 class Form(enum.Enum):
     """What a channel is applied to."""
 
-    COMPONENT_WISE = "component-wise"
-    """Each column by itself, with independent noise."""
-
-    COMBINED = "combined"
-    """The product of all columns at once."""
+    COMPONENT_WISE = "component-wise"  # each column by itself, with independent noise
+    COMBINED = "combined"  # the product of all columns at once
 
 
 class PlannedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -239,8 +232,7 @@ def load_protocol(path: str | Path) -> Protocol:
 Floats = NDArray[np.float64]
 
 
-MOST_PRIORS: Final = 2**22
-"""Largest product of columns whose records' prior is written out."""
+MOST_PRIORS: Final = 2**22  # largest product of columns whose records' prior is written out
 
 
 TOLERANCE: Final = 1e-9

@@ -33,9 +33,7 @@ from dagveil.privacy.noise.source import NoiseSource
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-CERTAIN: Final = 2**62
-"""What the weights of combined randomised response add up to."""
-
+CERTAIN: Final = 2**62  # what the weights of combined randomised response add up to
 MOST_RECORDS: Final = 2**52
 """Largest product of columns with one channel: numbers of records must be exact, and each must have a weight."""
 
@@ -52,8 +50,7 @@ class Split(enum.Enum):
     """How columns share the ε of a record."""
 
     UNIFORM = "uniform"
-    BY_LEVELS = "levels"
-    """In proportion to their numbers of levels, as published."""
+    BY_LEVELS = "levels"  # in proportion to their numbers of levels, as published
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,8 +25,7 @@ from dagveil.errors import DataError
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.local.record import Undo, join
 
-LONGEST_LINE: Final = 2**20
-"""Characters of a line, beyond which it is not read as a record."""
+LONGEST_LINE: Final = 2**20  # characters of a line, beyond which it is not read as a record
 
 
 class LineFormat(enum.Enum):
@@ -176,11 +175,8 @@ def _split_row(line: str) -> list[str] | None:
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-MOST_CELLS: Final = 20_000
-"""Cells of x, y and the given columns together, beyond which a question is not answered."""
-
-SURE_STRATA: Final = 4.0
-"""A stratum takes part if its share is so many standard errors above zero."""
+MOST_CELLS: Final = 20_000  # cells of x, y and the given columns together, beyond which a question is not answered
+SURE_STRATA: Final = 4.0  # a stratum takes part if its share is so many standard errors above zero
 
 
 @dataclass(frozen=True, slots=True, eq=False)

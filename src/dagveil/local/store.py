@@ -183,8 +183,7 @@ def _settle(connection: sqlite3.Connection, protocol: Protocol | None, path: str
 Integers = NDArray[np.int64]
 
 STORE_ENDINGS: Final = (".db", ".sqlite")
-DIGEST_KEY: Final = b"dagveil-protocol"
-"""In the metadata of a Parquet file: the digest of the protocol of its reports."""
+DIGEST_KEY: Final = b"dagveil-protocol"  # in the metadata of a Parquet file: the digest of the protocol of its reports
 
 
 @dataclass(frozen=True, slots=True, eq=False)

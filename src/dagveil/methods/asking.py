@@ -42,9 +42,7 @@ ASKABLE = (*STATISTIC_NAMES, *VOTES, *MEDIANS, EXACT_DISTANCE)
 MEDIAN_THRESHOLD = 0.75
 """A median p-value of the parts below 1 − this speaks for dependence: independent parts have medians around ½."""
 
-PARTS = 41
-"""Parts of a reconciled test; each must be large enough for a test of its own."""
-
+PARTS = 41  # parts of a reconciled test; each must be large enough for a test of its own
 MARGIN_SHARE = Fraction(1, 20)
 """Share of the budget for the one-way tables, from which ties and the number of rows are read."""
 
@@ -55,20 +53,11 @@ Level = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
 Part = Annotated[float, msgspec.Meta(ge=0.001, le=0.999)]
 """A share of the budget, in steps of about a thousandth; the rest is for something else."""
 
-Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1.0)]
-"""A share of the records, in steps of about a thousandth."""
-
-Positive = Annotated[float, msgspec.Meta(gt=0.0)]
-"""A setting above 0."""
-
-NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
-"""A setting of at least 0."""
-
-Count = Annotated[int, msgspec.Meta(ge=1)]
-"""A number of at least 1."""
-
-Order = Annotated[int, msgspec.Meta(ge=0)]
-"""The size of a conditioning set."""
+Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1.0)]  # a share of the records, in steps of about a thousandth
+Positive = Annotated[float, msgspec.Meta(gt=0.0)]  # a setting above 0
+NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]  # a setting of at least 0
+Count = Annotated[int, msgspec.Meta(ge=1)]  # a number of at least 1
+Order = Annotated[int, msgspec.Meta(ge=0)]  # the size of a conditioning set
 
 
 class AskingSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -98,8 +98,7 @@ NAMES = (
 """The methods of dagveil itself, in the order in which they are listed."""
 
 
-EXACT_NAMES = ("pc",)
-"""Methods without any privacy: found by name, and in no list of which a guarantee is expected."""
+EXACT_NAMES = ("pc",)  # methods without any privacy: found by name, and in no list of which a guarantee is expected
 
 
 class _Catalogue(Mapping[str, Method]):
@@ -125,9 +124,7 @@ def _load(name: str) -> Method:
     return method
 
 
-METHODS: Mapping[str, Method] = _Catalogue()
-"""Every method of dagveil itself, by name."""
-
+METHODS: Mapping[str, Method] = _Catalogue()  # every method of dagveil itself, by name
 GROUP = "dagveil.methods"
 """Entry point group by which other packages add methods: each entry is a `Method`, under its own name."""
 

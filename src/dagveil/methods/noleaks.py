@@ -44,17 +44,10 @@ from dagveil.search.score.threshold import weights_to_dag
 class Schedule(enum.Enum):
     """Epsilon of iteration k of I, from an initial one ε₀."""
 
-    UNIFORM = "uniform"
-    """ε₀, as NOLEAKS has it."""
-
-    ADDITIVE = "additive"
-    """ε₀ (1 + k/I): the last iteration gets almost twice the first."""
-
-    EXPONENTIAL = "exponential"
-    """ε₀ exp(k/I): the last iteration gets almost e times the first."""
-
-    MULTIPLICATIVE = "multiplicative"
-    """ε₀ ^ (1 + k/I): rises for ε₀ above 1 and **falls** below."""
+    UNIFORM = "uniform"  # ε₀, as NOLEAKS has it
+    ADDITIVE = "additive"  # ε₀ (1 + k/I): the last iteration gets almost twice the first
+    EXPONENTIAL = "exponential"  # ε₀ exp(k/I): the last iteration gets almost e times the first
+    MULTIPLICATIVE = "multiplicative"  # ε₀ ^ (1 + k/I): rises for ε₀ above 1 and **falls** below
 
 
 def epsilon_at(schedule: Schedule, initial: float, iteration: int, iterations: int) -> float:
@@ -111,20 +104,11 @@ Initial = Annotated[float, msgspec.Meta(ge=0.001, le=1000.0)]
 """A first epsilon; beyond this, the multiplicative schedule would leave nothing to some iterations."""
 
 
-BITS = 8
-"""Fixed-point bits of rows and residuals."""
-
-RADIUS_PER_COLUMN = 2.0
-"""Squared radius of the ball that rows are shrunk to, per column, in squared spreads."""
-
-CURVATURE_SHARE = 0.1
-"""Share of each iteration's budget for the curvature along its direction, which sets the step."""
-
-MEMORY = 8
-"""Pairs of steps and changes of the gradient that quasi-Newton directions are built from."""
-
-SMOOTHING = 1e-3
-"""λ‖W‖₁ is rounded off within about this distance of zero."""
+BITS = 8  # fixed-point bits of rows and residuals
+RADIUS_PER_COLUMN = 2.0  # squared radius of the ball that rows are shrunk to, per column, in squared spreads
+CURVATURE_SHARE = 0.1  # share of each iteration's budget for the curvature along its direction, which sets the step
+MEMORY = 8  # pairs of steps and changes of the gradient that quasi-Newton directions are built from
+SMOOTHING = 1e-3  # λ‖W‖₁ is rounded off within about this distance of zero
 
 
 class NoleaksSettings(msgspec.Struct, frozen=True, kw_only=True):

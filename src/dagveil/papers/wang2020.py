@@ -164,8 +164,7 @@ def publish_svt_pc(
     return describe_published(access.schema, sweep, knowledge, reported)
 
 
-SMALLEST_RATE = 1 / 20
-"""The published search for the sub-sampling rate goes no lower."""
+SMALLEST_RATE = 1 / 20  # the published search for the sub-sampling rate goes no lower
 
 
 PRIV_PC_FLAW = (

@@ -412,8 +412,7 @@ PRIV_PC_STAR_FLAW = (
 )
 
 
-FIXED_POINT_BITS = 8
-"""Fixed-point bits with which the exact moments of the published version are summed."""
+FIXED_POINT_BITS = 8  # fixed-point bits with which the exact moments of the published version are summed
 
 
 class PrivPcStarPublished(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,17 +27,12 @@ from dagveil.statistics.hsic import draw_permutations, root_hsic
 from dagveil.statistics.kernels import Floats, factor_gram, kernel_features, median_bandwidth
 from dagveil.statistics.residuals import residuals_of_features, ridge_residuals, ridge_residuals_by_features
 
-LOW_RANK: Final = 300
-"""Beyond this rank of the Gram matrix regression solves the whole system."""
-
-FEW_COLUMNS: Final = 3
-"""The rank grows with the power of the number of columns: beyond these a factor is not tried."""
-
+LOW_RANK: Final = 300  # beyond this rank of the Gram matrix regression solves the whole system
+FEW_COLUMNS: Final = 3  # the rank grows with the power of the number of columns: beyond these a factor is not tried
 MEDIAN_ROWS: Final = 1000
 """Rows, evenly spread, that the median distance of the linear form is taken from: up to twice as many."""
 
-NARROWEST: Final = 200.0
-"""Range over bandwidth of the narrowest kernel of the linear form."""
+NARROWEST: Final = 200.0  # range over bandwidth of the narrowest kernel of the linear form
 
 
 class RcitScale(enum.Enum):
@@ -199,14 +194,9 @@ PCD_FLAW = (
 class RcitForm(enum.Enum):
     """How the published test is computed."""
 
-    EXACT = "exact"
-    """By Gram matrices, as published."""
-
-    FEATURES = "features"
-    """By Fourier features: linear in the rows."""
-
-    KENDALL = "kendall"
-    """The publication's other test in its place: conditional Kendall's τ with Priv-PC's sensitivity."""
+    EXACT = "exact"  # by Gram matrices, as published
+    FEATURES = "features"  # by Fourier features: linear in the rows
+    KENDALL = "kendall"  # the publication's other test in its place: conditional Kendall's τ with Priv-PC's sensitivity
 
 
 class PcdPublished(msgspec.Struct, frozen=True, kw_only=True):

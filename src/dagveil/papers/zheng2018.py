@@ -21,12 +21,10 @@ from dagveil.search.score.acyclicity import Acyclicity
 from dagveil.search.score.linear import find_linear_dag
 from dagveil.search.score.notears import NotearsSettings, find_weights, forbidden_entries
 
-SMALLEST_VARIANCE = 1e-9
-"""Added to the variances of exact columns: one that never changes has none."""
+SMALLEST_VARIANCE = 1e-9  # added to the variances of exact columns: one that never changes has none
 
 
-WHOLE_RADIUS = 100.0
-"""Squared radius per column, in squared spreads, within which hardly any row is shrunk."""
+WHOLE_RADIUS = 100.0  # squared radius per column, in squared spreads, within which hardly any row is shrunk
 
 
 NOT_PRIVATE = "it adds no noise: it is the twin without privacy, for comparison"
@@ -35,11 +33,8 @@ NOT_PRIVATE = "it adds no noise: it is the twin without privacy, for comparison"
 class NotearsRule(enum.Enum):
     """Where the penalty and the threshold of exact NOTEARS come from."""
 
-    PUBLISHED = "published"
-    """The settings `penalty` and `threshold`, in the units of the data."""
-
-    NOISE = "noise"
-    """The search of the sound method, told that there is no noise: its ceiling."""
+    PUBLISHED = "published"  # the settings `penalty` and `threshold`, in the units of the data
+    NOISE = "noise"  # the search of the sound method, told that there is no noise: its ceiling
 
 
 class ExactNotearsSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -77,37 +77,27 @@ class ReportTests(enum.Enum):
 class Sight(enum.Enum):
     """What an algorithm takes reports for."""
 
-    AWARE = "aware"
-    """Its tests and scores know the channel."""
-
+    AWARE = "aware"  # its tests and scores know the channel
     UPDATED = "updated"
     """It searches the law that the iterative Bayesian update finds, as if that were the law of records."""
 
-    BLIND = "blind"
-    """It takes reports for records: for comparison."""
+    BLIND = "blind"  # it takes reports for records: for comparison
 
 
 class Algorithm(enum.Enum):
     """How a graph is found behind reports."""
 
     PC = "pc"
-    FCI = "fci"
-    """Allows for hidden common causes: its graph is a PAG, see `find_report_pag`."""
-
+    FCI = "fci"  # allows for hidden common causes: its graph is a PAG, see `find_report_pag`
     GES = "ges"
-    MMHC = "mmhc"
-    """Max-min hill climbing."""
-
+    MMHC = "mmhc"  # max-min hill climbing
     MCMC = "mcmc"
     """Chains over orders, from the skeleton of the tests: the graph with the largest score that was visited."""
 
 
 CHAINS = OrderSettings(steps=600, most_rounds=3, most_parents=3)
-SEED: Final = 0
-"""Of the chains: reports are what they are, so the same graph is found again."""
-
-MOST_UPDATED: Final = 100_000
-"""Records that a protocol may tell apart if their law is to be updated."""
+SEED: Final = 0  # of the chains: reports are what they are, so the same graph is found again
+MOST_UPDATED: Final = 100_000  # records that a protocol may tell apart if their law is to be updated
 
 
 def discover_reports(

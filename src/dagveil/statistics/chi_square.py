@@ -12,8 +12,7 @@ from dagveil.privacy.relation import Relation
 from dagveil.statistics.g import chi_square_quantile
 from dagveil.statistics.statistic import Tables, TableShape, WholeTable
 
-GRID: Final = 1 << 10
-"""Steps of the grid for each unit of χ²."""
+GRID: Final = 1 << 10  # steps of the grid for each unit of χ²
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,7 @@ from scipy.special import chdtri
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.statistic import Tables, TableShape, WholeTable
 
-GRID: Final = 1 << 20
-"""Steps of the grid for each unit of G."""
-
+GRID: Final = 1 << 20  # steps of the grid for each unit of G
 DENSE_ROWS: Final = 1 << 20
 """Counts up to which every step of 2 t ln t is tabled; above, chords of BLOCK rows stand for the curve."""
 

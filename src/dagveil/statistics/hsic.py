@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from dagveil.statistics.kernels import Floats, KernelFeatures
 
-BLOCK: Final = 1 << 17
-"""Numbers that a block of permuted features may hold: 1 MiB, which stays in the cache."""
+BLOCK: Final = 1 << 17  # numbers that a block of permuted features may hold: 1 MiB, which stays in the cache
 
 
 def root_hsic(features_u: Floats, features_v: Floats, permutations: NDArray[np.intp]) -> Floats:

@@ -14,11 +14,8 @@ from dagveil.errors import EvidenceError
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.statistic import Tables, TableShape, WholeTable
 
-GRID: Final = 1 << 10
-"""Steps of the grid for each unit of Σ 9K/(2m+5)."""
-
-MOST_ROWS: Final = 1 << 32
-"""Rows of a stratum below which K, at most m²/2, fits into 64 bits."""
+GRID: Final = 1 << 10  # steps of the grid for each unit of Σ 9K/(2m+5)
+MOST_ROWS: Final = 1 << 32  # rows of a stratum below which K, at most m²/2, fits into 64 bits
 
 
 @dataclass(frozen=True, slots=True)

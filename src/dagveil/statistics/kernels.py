@@ -26,9 +26,7 @@ ALIAS_DISTANCE: Final = 5.6
 LARGEST_FREQUENCY: Final = 5.3
 """Frequencies go up to this, in standard deviations of the normal law that the kernel transforms to."""
 
-MOST_FREQUENCIES: Final = 2000
-"""A reach of more than about 2300 bandwidths is refused."""
-
+MOST_FREQUENCIES: Final = 2000  # a reach of more than about 2300 bandwidths is refused
 FACTOR_TOLERANCE: Final = 1e-10
 """A factor of a Gram matrix leaves out no more than this of any diagonal entry, which is 1."""
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:  # the room's own protocol, which lists the statistics
 VOTE_SENSITIVITY: Final = 1
 """One record changes the answer of one part, if the part of a record does not depend on other records."""
 
-GRID: Final = 2**20
-"""P-values are rounded to multiples of 1/GRID."""
+GRID: Final = 2**20  # P-values are rounded to multiples of 1/GRID
 
 
 class PartTest(enum.Enum):

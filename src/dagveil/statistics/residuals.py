@@ -16,11 +16,8 @@ from scipy.special import ndtri
 from dagveil.errors import EvidenceError
 from dagveil.statistics.kernels import Floats, check_bandwidth, gaussian_gram, kernel_features
 
-FREQUENCIES: Final = 128
-"""Frequencies of the features of several given columns; each has a cosine and a sine."""
-
-SEED: Final = 0
-"""Public: frequencies may be known to everyone."""
+FREQUENCIES: Final = 128  # frequencies of the features of several given columns; each has a cosine and a sine
+SEED: Final = 0  # public: frequencies may be known to everyone
 
 
 SMALLEST_PENALTY: Final = 1e-9

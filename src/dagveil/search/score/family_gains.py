@@ -15,8 +15,7 @@ from dagveil.search.score.operators import Family, bits
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-BATCH = 1 << 15
-"""Most questions at once: a bound on memory, far above where batches stop to pay."""
+BATCH = 1 << 15  # most questions at once: a bound on memory, far above where batches stop to pay
 
 
 @dataclass(frozen=True, slots=True, eq=False)

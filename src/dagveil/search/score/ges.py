@@ -36,14 +36,9 @@ from dagveil.search.score.operators import (
 
 Pair = tuple[int, int]
 
-Surroundings = tuple[Operator, int, int, int, int]
-"""A step, and the edges into and beside its two ends."""
-
-SMALLEST_GAIN = 1e-9
-"""A step must gain more than rounding errors could."""
-
-MOST_REPEATS = 3
-"""How often a step is taken among the same edges at its two ends."""
+Surroundings = tuple[Operator, int, int, int, int]  # a step, and the edges into and beside its two ends
+SMALLEST_GAIN = 1e-9  # a step must gain more than rounding errors could
+MOST_REPEATS = 3  # how often a step is taken among the same edges at its two ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,8 @@ from dagveil.search.score.operators import Kind
 class Room(enum.Enum):
     """Where edges may come."""
 
-    FREE = "free"
-    """Anywhere."""
-
-    SKELETON = "skeleton"
-    """Inside the skeleton that tests have found."""
+    FREE = "free"  # anywhere
+    SKELETON = "skeleton"  # inside the skeleton that tests have found
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +81,7 @@ def search_by_score(
 DOUBTED = 0.05
 """A separation with a smaller p-value is in doubt if noise blurs its test: the score may put the edge back."""
 
-BLURRED = 0.5
-"""Noise blurs a test if it leaves less than this share of the information."""
+BLURRED = 0.5  # noise blurs a test if it leaves less than this share of the information
 
 
 def restore_edges(evidence: PairEvidence, knowledge: Knowledge, skeleton: Skeleton, tested: Cpdag) -> Skeleton:

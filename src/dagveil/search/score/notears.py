@@ -23,9 +23,7 @@ from dagveil.search.score.acyclicity import Acyclicity, measure_by_exponential, 
 Floats = NDArray[np.float64]
 Smooth = Callable[[Floats], tuple[float, Floats]]
 
-SUFFICIENT = 1e-4
-"""Share of the promised decrease that a step must bring."""
-
+SUFFICIENT = 1e-4  # share of the promised decrease that a step must bring
 MOST_HALVINGS = 40
 
 
@@ -114,14 +112,9 @@ Bools = NDArray[np.bool_]
 PATH_LEVELS = (1.0, 0.9, 0.8, 0.7, 0.6)
 """The level s of the log-determinant in each round of the central path; the last one stays."""
 
-PATH_FACTOR = 10.0
-"""By how much the loss loses weight against cycles from one round of the central path to the next."""
-
-UNIT_QUANTILE = 0.1
-"""Columns of small variance tell the unit of the loss: they are near pure error."""
-
-TOO_LARGE = 1e100
-"""Stands for infinity where L-BFGS-B needs a number."""
+PATH_FACTOR = 10.0  # by how much the loss loses weight against cycles from one round of the central path to the next
+UNIT_QUANTILE = 0.1  # columns of small variance tell the unit of the loss: they are near pure error
+TOO_LARGE = 1e100  # stands for infinity where L-BFGS-B needs a number
 
 
 @dataclass(frozen=True, slots=True)

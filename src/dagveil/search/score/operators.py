@@ -149,9 +149,7 @@ def _shielded(tail: int, head: int, into: list[int], out: list[int], near: list[
     return any(sources & ~near[c] & ~(1 << c) for c in bits(sources))
 
 
-Family = tuple[int, int, int]
-"""Two nodes that an edge joins, and the mask of the parents that its head has besides."""
-
+Family = tuple[int, int, int]  # two nodes that an edge joins, and the mask of the parents that its head has besides
 Exchange = tuple[int, int, int, int]
 """Three nodes x, y and z, and a mask K: by how much z beside K raises what x and y are worth to each other."""
 

@@ -24,8 +24,7 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LARGEST_GRAPH: Final = 62
-"""Sets of nodes are bits of one 64-bit number."""
+LARGEST_GRAPH: Final = 62  # sets of nodes are bits of one 64-bit number
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,7 @@ from dagveil.search.score.notears import UNIT_QUANTILE, Weights, raise_eigenvalu
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-LEVEL = 0.05
-"""Chance of one false edge among all, for which Bonferroni's quantile is taken."""
-
+LEVEL = 0.05  # chance of one false edge among all, for which Bonferroni's quantile is taken
 THRESHOLD_SHARE = 0.5
 """Share of that quantile's error which an edge must exceed: the penalty has taken the rest from false edges already."""
 
@@ -33,11 +31,8 @@ SMALLEST_EFFECT = 0.05
 SMALLEST_PENALTY = 0.03
 """The penalty in units of an error's variance, however little noise there is: it keeps weak detours out."""
 
-SMALLEST_EIGENVALUE = 1e-3
-"""Floor for the eigenvalues of the scaled covariance when noise asks for less."""
-
-RESIDUAL_SHARE = 0.5
-"""Share of a scaled column's variance that is taken for its error where nothing is known yet."""
+SMALLEST_EIGENVALUE = 1e-3  # floor for the eigenvalues of the scaled covariance when noise asks for less
+RESIDUAL_SHARE = 0.5  # share of a scaled column's variance that is taken for its error where nothing is known yet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
