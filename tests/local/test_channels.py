@@ -19,7 +19,6 @@ from dagveil.local.channel import (
     bounded_geometric,
     channel_from_weights,
     distances_on_line,
-    epsilon_of_response,
     geometric_with_epsilon,
     published_parameter,
     randomised_response,
@@ -42,6 +41,7 @@ from dagveil.local.record import (
     response_of_truth,
 )
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
+from slow_twins import epsilon_of_response
 
 DRAWS = 1_000_000
 

@@ -17,7 +17,6 @@ from dagveil.local.channel import (
     bounded_geometric,
     channel_from_weights,
     distances_on_line,
-    epsilon_of_response,
     find_rate,
     geometric_with_epsilon,
     lower,
@@ -71,6 +70,7 @@ from dagveil.local.reports import (
     split_lines,
 )
 from dagveil.local.store import LabelReader, ReportStore
+from slow_twins import epsilon_of_response
 
 
 def test_channel() -> None:

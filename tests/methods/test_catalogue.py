@@ -43,7 +43,7 @@ def test_every_setting_is_explained_and_has_a_default(method: Method) -> None:
         # a setting may be explained by the class that it is inherited from
         text = "\n".join(inspect.cleandoc(part.__doc__ or "") for part in kind.__mro__)
         for field in msgspec.structs.fields(kind):
-            assert f"\n{field.name}\n" in text
+            assert f"\n- `{field.name}`: " in text or f"\n{field.name}\n" in text
             assert not field.required
         assert msgspec.convert({}, kind) == kind()
 

@@ -17,18 +17,13 @@ from scipy.stats import laplace
 from dagveil.curator import Curator
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import curate
-from dagveil.methods.asking import Asked, tell_sweep
+from dagveil.methods.asking import Asked, describe_sweep
 from dagveil.methods.curate import allocate, error_surrogate
-from dagveil.papers.bhattacharjee2024 import (
-    CONDUCTS,
-    error_bound,
-    order_leakage,
-    published_p_value_constant,
-    solve_opt,
-)
+from dagveil.papers.bhattacharjee2024 import CONDUCTS, order_leakage, published_p_value_constant, solve_opt
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.receipt import Calibration
 from dagveil.search.constraint.pc import Traversal, prune
+from published_bounds import error_bound
 
 NETWORKS = ("asia", "cancer", "survey")
 NOTHING = Knowledge.none()
@@ -51,7 +46,7 @@ def test_published_without_noise_is_pc(network: str, sampled: Any, publish_metho
             columns, lambda question, t=threshold: p_value(question) > t, len(columns) - 2, NOTHING, traversal
         )
         asked = publish_method("curate", table, 1e12, calibration=calibration, margins=margins)
-        assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+        assert asked.graph == describe_sweep(columns, sweep, NOTHING)[0]
         assert asked.questions == sweep.questions
 
 
@@ -61,7 +56,7 @@ def test_sound_without_noise_is_pc(network: str, sampled: Any, ask_method: Ask, 
     columns = tuple(table.schema.columns)
     sweep = prune(columns, exact_scores(table), 2, NOTHING, Traversal.ONCE)
     asked, curator = ask_method("curate", table, 1e6, margins=[0, 0])
-    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.graph == describe_sweep(columns, sweep, NOTHING)[0]
     assert asked.questions == sweep.questions
     # every question is charged, whatever its answer
     assert len([event for event in curator.events if event.label.startswith("question")]) == sweep.questions

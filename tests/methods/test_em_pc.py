@@ -15,11 +15,12 @@ from dagveil.data.memory import MemoryTable
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.papers.common import advanced_composition
-from dagveil.papers.xu2017 import _draw, _Program, most_rounds, most_tests, number_scores
+from dagveil.papers.xu2017 import _draw, _Program, number_scores
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, ExponentialChoice
 from dagveil.privacy.receipt import Calibration
 from dagveil.search.constraint.pc import prune
 from dagveil.statistics.distance import exact_distance
+from published_bounds import most_rounds, most_tests
 
 NETWORKS = ("asia", "cancer", "survey")
 Ask = Callable[..., tuple[Asked, Curator]]

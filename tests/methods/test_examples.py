@@ -14,7 +14,7 @@ from dagveil.methods.curate import allocate
 from dagveil.methods.measure import MOMENT_SEARCH, fit_levels, prefers_joint, scale_levels
 from dagveil.methods.measure_moments import BITS, choose_radius, spread_of, tell_coarse_bits
 from dagveil.methods.measure_notears import widen_levels
-from dagveil.methods.noleaks import Schedule, epsilon_at, iterations_allowed, shares, tell_direction
+from dagveil.methods.noleaks import Schedule, describe_direction, epsilon_at, iterations_allowed, shares
 from dagveil.methods.pcd import default_penalty
 from dagveil.methods.regressions import ReleasedFunctions
 from dagveil.privacy.budget import Budget
@@ -102,7 +102,7 @@ def test_shares() -> None:
 
 def test_tell_direction() -> None:
     assert (
-        tell_direction(Schedule.MULTIPLICATIVE, 0.1)
+        describe_direction(Schedule.MULTIPLICATIVE, 0.1)
         == "Later iterations get less budget than earlier ones: this schedule falls for an initial epsilon below 1."
     )
 

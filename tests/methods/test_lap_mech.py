@@ -13,7 +13,7 @@ from dagveil.data.column import Categorical
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import tell_sweep
+from dagveil.methods.asking import describe_sweep
 from dagveil.papers.common import g_p_value
 from dagveil.papers.xu2017 import JointTests
 from dagveil.privacy.events import DiscreteLaplace
@@ -82,7 +82,7 @@ def test_paper_without_noise_is_pc(network: str, sampled: Any, publish_method: A
 
     sweep = prune(columns, is_independent, len(columns) - 2, NOTHING)
     asked = publish_method("lap-mech", table, 10**9)
-    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.graph == describe_sweep(columns, sweep, NOTHING)[0]
     assert asked.questions == sweep.questions
     assert asked.reported == (1e9, 0.0)
 

@@ -6,23 +6,12 @@ import math
 
 import numpy as np
 
-from dagveil.papers.bhattacharjee2024 import error_bound, published_p_value_constant, solve_opt
+from dagveil.papers.bhattacharjee2024 import published_p_value_constant, solve_opt
 from dagveil.papers.common import advanced_composition, g_p_value, published_p_value_sensitivity, published_p_values
 from dagveil.papers.publication import readings_of
 from dagveil.papers.spirtes2000 import chi_square_p_value
-from dagveil.papers.wang2020 import (
-    PublishedLaw,
-    SparseVector,
-    optimal_rate,
-    program_rate,
-    published_conditional_kendall_sensitivity,
-    published_constants,
-    published_median_noise,
-    sieve_and_examine,
-    type_one_bound,
-    type_two_bound,
-)
-from dagveil.papers.xu2017 import JointTests, greedy_distance, most_tests, number_scores
+from dagveil.papers.wang2020 import SparseVector, optimal_rate, program_rate
+from dagveil.papers.xu2017 import JointTests, greedy_distance, number_scores
 from dagveil.papers.zhang2023 import (
     Rcit,
     RcitSettings,
@@ -33,6 +22,17 @@ from dagveil.papers.zhang2023 import (
     published_p_value_range,
     published_residual_bound,
     published_residual_hsic_bound,
+)
+from published_bounds import (
+    PublishedLaw,
+    error_bound,
+    most_tests,
+    published_conditional_kendall_sensitivity,
+    published_constants,
+    published_median_noise,
+    sieve_and_examine,
+    type_one_bound,
+    type_two_bound,
 )
 
 

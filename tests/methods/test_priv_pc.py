@@ -12,22 +12,19 @@ import pytest
 from dagveil.curator import Curator, Question
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import Asked, tell_sweep
+from dagveil.methods.asking import Asked, describe_sweep
 from dagveil.papers.common import advanced_composition, largest_published_order
-from dagveil.papers.wang2020 import (
-    SieveAndExamine,
-    optimal_rate,
-    program_rate,
-    published_type_one_bound,
-    published_type_two_bound,
-    sieve_and_examine,
-    sieve_epsilon,
-    type_one_bound,
-    type_two_bound,
-)
+from dagveil.papers.wang2020 import SieveAndExamine, optimal_rate, program_rate, sieve_epsilon
 from dagveil.privacy.events import DiscreteLaplace, SparseVectorRound
 from dagveil.privacy.receipt import Calibration
 from dagveil.search.constraint.pc import Traversal, prune
+from published_bounds import (
+    published_type_one_bound,
+    published_type_two_bound,
+    sieve_and_examine,
+    type_one_bound,
+    type_two_bound,
+)
 
 NETWORKS = ("asia", "cancer", "survey")
 NOTHING = Knowledge.none()
@@ -52,7 +49,7 @@ def test_as_published_without_noise_is_pc(
 
     sweep = prune(columns, is_independent, largest_published_order(20_000, len(columns)), NOTHING)
     asked = publish_method("priv-pc", table, 1, round_epsilon=1e9, rate=1, calibration=reading)
-    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.graph == describe_sweep(columns, sweep, NOTHING)[0]
     assert asked.questions == sweep.questions + len(examined)
 
 
@@ -62,7 +59,7 @@ def test_sound_without_noise_is_pc(network: str, sampled: Any, ask_method: Ask, 
     columns = tuple(table.schema.columns)
     sweep = prune(columns, exact_scores(table), 2, NOTHING, Traversal.ONCE)
     asked, curator = ask_method("priv-pc", table, 1e6)
-    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.graph == describe_sweep(columns, sweep, NOTHING)[0]
     removed = len(sweep.skeleton.separators)
     assert asked.questions == sweep.questions + removed
     examinations = [event for event in curator.events if event.label == "examination"]

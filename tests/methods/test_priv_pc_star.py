@@ -14,7 +14,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.errors import MethodError
 from dagveil.examples.networks import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import tell_sweep
+from dagveil.methods.asking import describe_sweep
 from dagveil.papers.publication import PublishedAccess
 from dagveil.papers.xu2017 import exact_correlations, published_covariance_sensitivity
 from dagveil.privacy.noise.kind import NoiseKind
@@ -77,7 +77,7 @@ def test_paper_without_noise_is_pc(rows: tuple[MemoryTable, np.ndarray], publish
 
     sweep = prune(columns, is_independent, 4, NOTHING)
     asked = publish_method("priv-pc-star", table, 10**9)
-    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.graph == describe_sweep(columns, sweep, NOTHING)[0]
     assert asked.questions == sweep.questions
     assert asked.reported == (1e9, 0.0)
 

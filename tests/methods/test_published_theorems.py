@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from dagveil.papers.common import PUBLISHED_KENDALL_CONSTANT, published_scores
-from dagveil.papers.wang2020 import (
+from published_bounds import (
     published_conditional_kendall_sensitivity,
     published_conditional_spearman_sensitivity,
     published_kendall_sensitivity,

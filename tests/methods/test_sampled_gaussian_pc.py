@@ -11,7 +11,7 @@ import pytest
 from dagveil.curator import Curator
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import Asked, tell_sweep
+from dagveil.methods.asking import Asked, describe_sweep
 from dagveil.papers.common import largest_published_order
 from dagveil.privacy.events import SubsampledGaussian
 from dagveil.privacy.receipt import Calibration
@@ -29,7 +29,7 @@ def test_sound_without_noise_is_pc(network: str, sampled: Any, ask_method: Ask, 
     columns = tuple(table.schema.columns)
     sweep = prune(columns, exact_scores(table), 2, NOTHING, Traversal.ONCE)
     asked, curator = ask_method("sampled-gaussian-pc", table, 1e6, rate=1, questions=200)
-    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.graph == describe_sweep(columns, sweep, NOTHING)[0]
     assert asked.questions == sweep.questions
     assert sum(isinstance(event, SubsampledGaussian) for event in curator.events) == sweep.questions
 
@@ -42,7 +42,7 @@ def test_paper_without_noise_is_pc(network: str, sampled: Any, publish_method: A
     largest = largest_published_order(20_000, len(columns))
     sweep = prune(columns, lambda question: p_value(question) >= 0.10, largest, NOTHING)
     asked = publish_method("sampled-gaussian-pc", table, 1e9, rate=1)
-    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.graph == describe_sweep(columns, sweep, NOTHING)[0]
     assert asked.questions == sweep.questions
 
 

@@ -13,10 +13,10 @@ from dagveil.errors import MethodError
 from dagveil.methods.noleaks import (
     CurateScoreSettings,
     Schedule,
+    describe_direction,
     epsilon_at,
     iterations_allowed,
     shares,
-    tell_direction,
 )
 from dagveil.papers.publication import readings_of
 
@@ -80,13 +80,13 @@ def test_shares_are_squares_and_add_up(schedule: Schedule, initial: float, itera
 def test_rising_schedules_rise_whatever_the_first_epsilon(schedule: Schedule, initial: float, iterations: int) -> None:
     parts = shares(schedule, initial, iterations)
     assert all(later > earlier for earlier, later in pairwise(parts))
-    assert tell_direction(schedule, initial) == "Later iterations get more budget than earlier ones."
+    assert describe_direction(schedule, initial) == "Later iterations get more budget than earlier ones."
 
 
 @given(initial=st.floats(0.001, 1000.0).filter(lambda x: abs(x - 1.0) > 1e-3), iterations=st.integers(2, 60))
 def test_the_multiplicative_schedule_goes_by_the_first_epsilon(initial: float, iterations: int) -> None:
     parts = shares(Schedule.MULTIPLICATIVE, initial, iterations)
-    told = tell_direction(Schedule.MULTIPLICATIVE, initial)
+    told = describe_direction(Schedule.MULTIPLICATIVE, initial)
     assert (parts[-1] > parts[0]) == (initial > 1.0) == ("get more" in told)
     assert ("get less" in told) == ("falls for an initial epsilon below 1" in told) == (initial < 1.0)
 
@@ -94,7 +94,7 @@ def test_the_multiplicative_schedule_goes_by_the_first_epsilon(initial: float, i
 def test_the_same_for_all() -> None:
     for schedule, initial in ((Schedule.UNIFORM, 0.3), (Schedule.MULTIPLICATIVE, 1.0)):
         assert shares(schedule, initial, 4) == [0.25] * 4
-        assert tell_direction(schedule, initial) == "Every iteration gets the same budget."
+        assert describe_direction(schedule, initial) == "Every iteration gets the same budget."
     assert iterations_allowed(Schedule.MULTIPLICATIVE, 7.0, 1.0) == 7.0
 
 

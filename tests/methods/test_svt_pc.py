@@ -12,7 +12,7 @@ import pytest
 from dagveil.curator import Curator
 from dagveil.errors import BudgetExceededError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import Asked, tell_sweep
+from dagveil.methods.asking import Asked, describe_sweep
 from dagveil.papers.common import advanced_composition, largest_published_order
 from dagveil.papers.wang2020 import SparseVector
 from dagveil.privacy.events import SparseVectorRound
@@ -36,7 +36,7 @@ def test_as_published_without_noise_is_pc(
     sweep = prune(columns, lambda question: p_value(question) >= 0.10, largest, NOTHING)
     options = {} if reading is Calibration.PAPER else {"round_epsilon": 1e9}
     asked = publish_method("svt-pc", table, 1e9, calibration=reading, **options)
-    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.graph == describe_sweep(columns, sweep, NOTHING)[0]
     assert asked.questions == sweep.questions
 
 
@@ -46,7 +46,7 @@ def test_sound_without_noise_is_pc(network: str, sampled: Any, ask_method: Ask, 
     columns = tuple(table.schema.columns)
     sweep = prune(columns, exact_scores(table), 2, NOTHING, Traversal.ONCE)
     asked, curator = ask_method("svt-pc", table, 1e6)
-    assert asked.graph == tell_sweep(columns, sweep, NOTHING)[0]
+    assert asked.graph == describe_sweep(columns, sweep, NOTHING)[0]
     assert asked.questions == sweep.questions
     removed = len(sweep.skeleton.separators)
     rounds = [event for event in curator.events if isinstance(event, SparseVectorRound)]

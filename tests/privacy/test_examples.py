@@ -33,13 +33,13 @@ from dagveil.privacy.filter import (
     ZcdpFilter,
     tightest_filter,
 )
-from dagveil.privacy.guessing import bound_advantage, name_unit, tell_guessing, write_accuracy
+from dagveil.privacy.guessing import bound_advantage, describe_guessing, name_unit, write_accuracy
 from dagveil.privacy.ledger.account import Account, Terms, admit, check_name, tidy_name
 from dagveil.privacy.ledger.accounts import Books, Head, verify_entries
 from dagveil.privacy.ledger.composition import Allowance, Composition, price_run
 from dagveil.privacy.ledger.entries import EntryKind, budget_body, follow, utc_now
 from dagveil.privacy.ledger.memory import MemoryLedger
-from dagveil.privacy.mechanisms.exponential import choose, choose_by_loss, flip
+from dagveil.privacy.mechanisms.exponential import choose, flip
 from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
 from dagveil.privacy.mechanisms.laplace import filter_for, laplace_variance
 from dagveil.privacy.mechanisms.smooth_median import (
@@ -68,6 +68,7 @@ from dagveil.privacy.renyi import (
     smallest_ratio,
     subsampled_cost,
 )
+from slow_twins import choose_by_loss
 
 
 def test_exact() -> None:
@@ -173,7 +174,7 @@ def test_bound_advantage() -> None:
 
 def test_tell_guessing() -> None:
     assert (
-        tell_guessing(Fraction(1), Fraction(0), Relation.REPLACE_ONE).partition(",")[0]
+        describe_guessing(Fraction(1), Fraction(0), Relation.REPLACE_ONE).partition(",")[0]
         == "someone who guesses which of two values one record has is right at most 73.2 % of the time"
     )
 

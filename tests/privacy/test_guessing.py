@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagveil.privacy.guessing import bound_advantage, name_unit, tell_guessing, write_accuracy
+from dagveil.privacy.guessing import bound_advantage, describe_guessing, name_unit, write_accuracy
 from dagveil.privacy.relation import Relation
 
 
@@ -29,18 +29,18 @@ def test_accuracy_and_advantage_are_those_of_the_best_test(epsilon: float, delta
 
 def test_the_sentence_speaks_of_what_neighbours_differ_in() -> None:
     one, none = Fraction(1), Fraction(0)
-    both = tell_guessing(one, none, Relation.ADD_REMOVE)
+    both = describe_guessing(one, none, Relation.ADD_REMOVE)
     assert "whether one record is in the table is right at most 73.2 %" in both
     assert "which of two values one record has is right at most 88.1 %" in both
-    replaced = tell_guessing(one, none, Relation.REPLACE_ONE)
+    replaced = describe_guessing(one, none, Relation.REPLACE_ONE)
     assert "in the table" not in replaced
-    assert tell_guessing(one, none, Relation.ADD_REMOVE, contents_only=True) == replaced
+    assert describe_guessing(one, none, Relation.ADD_REMOVE, contents_only=True) == replaced
 
 
 def test_a_huge_epsilon_protects_nobody() -> None:
     assert write_accuracy(Fraction(10**6), Fraction(0)) == "100.0"
     assert bound_advantage(1e6, 0.0) == 1.0
-    assert "may be right every time" in tell_guessing(Fraction(10**6), Fraction(1, 10**6), Relation.ADD_REMOVE)
+    assert "may be right every time" in describe_guessing(Fraction(10**6), Fraction(1, 10**6), Relation.ADD_REMOVE)
 
 
 def test_units_lose_their_article() -> None:

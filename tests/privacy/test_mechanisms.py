@@ -13,12 +13,12 @@ from dagveil.errors import BudgetError, BudgetExceededError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import ExponentialChoice, SparseVectorRound
 from dagveil.privacy.mechanisms import exponential
-from dagveil.privacy.mechanisms.exponential import choose_by_loss
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.mechanisms.subsampling import Sampling, amplify
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
+from slow_twins import choose_by_loss
 
 
 def free(event):

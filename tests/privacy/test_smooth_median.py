@@ -12,7 +12,6 @@ from scipy.optimize import brentq
 from scipy.special import chdtri
 
 from dagveil.errors import BudgetError, BudgetExceededError
-from dagveil.papers.wang2020 import PublishedLaw, published_constants, published_median_noise, published_scale
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import SmoothLaplace
 from dagveil.privacy.filter import ApproximateZcdpFilter
@@ -29,6 +28,7 @@ from dagveil.privacy.mechanisms.smooth_median import (
 from dagveil.privacy.noise.exact import exp_bounds
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.source import representable_scale
+from published_bounds import PublishedLaw, published_constants, published_median_noise, published_scale
 
 MILLIONTH = Fraction(1, 10**6)
 TINY = [(1, 6), (2, 5), (3, 4), (4, 3), (5, 2)]

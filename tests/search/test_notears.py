@@ -35,11 +35,9 @@ from dagveil.search.score.notears import (
 )
 from dagveil.search.score.threshold import (
     SMALLEST_EFFECT,
-    Units,
     acyclic_threshold,
     is_acyclic,
     pose,
-    read_moments,
     weights_to_dag,
 )
 from dagveil_bench.notears_peers import (
@@ -382,7 +380,7 @@ def test_the_rule_on_released_moments_finds_the_graph() -> None:
     model = draw_model(6, 11, 0.3)
     covariance = covariance_of(model)
     release = release_of(covariance, 100_000, 100.0, np.sqrt(np.diag(covariance)).round(1), seed=1)
-    problem = read_moments(release)
+    problem = pose(covariance_from_moments(release), np.array(release.spreads))
     found = find_weights(problem.covariance, NotearsSettings(penalty=problem.penalty))
     assert set(weights_to_dag(found, problem.threshold, problem.scales)) == edges_of(model)
 
@@ -416,9 +414,9 @@ def test_pure_noise_gives_few_edges() -> None:
 def test_scaled_units_forget_the_spreads() -> None:
     covariance = covariance_of(draw_model(4, 2))
     release = release_of(covariance, 10_000, 10.0, np.array([2.0, 1.0, 3.0, 1.5]), seed=3)
-    scaled = read_moments(release, Units.SCALED)
+    scaled = pose(covariance_from_moments(release), np.ones(len(release.columns)))
     np.testing.assert_allclose(scaled.covariance, covariance_from_moments(release).matrix, atol=1e-9)
-    original = read_moments(release, Units.ORIGINAL)
+    original = pose(covariance_from_moments(release), np.array(release.spreads))
     np.testing.assert_allclose(original.covariance, scaled.covariance * np.outer(original.scales, original.scales))
     assert original.threshold == scaled.threshold
 

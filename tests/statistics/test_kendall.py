@@ -24,7 +24,8 @@ from dagveil.papers.common import (
 )
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.kendall import GRID, Kendall, count_concordance
-from dagveil.statistics.statistic import TableShape, one_sided_p_value_slope
+from dagveil.statistics.statistic import TableShape
+from slow_twins import one_sided_p_value_slope
 
 small_tables = hnp.arrays(
     np.int64, st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4)), elements=st.integers(0, 4)

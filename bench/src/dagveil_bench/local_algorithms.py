@@ -33,14 +33,9 @@ from dagveil_bench.peers import import_peer, missing_peer
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-MARKS: Final = {-1: Mark.TAIL, 1: Mark.ARROW, 2: Mark.CIRCLE}
-"""How causal-learn writes the end of an edge."""
-
-LARGEST_SET: Final = 2
-"""Columns that a χ² test of PC and FCI conditions on at most."""
-
-LARGEST_TABLE: Final = 100_000
-"""Cells of a table beyond which a χ² test is not tried."""
+MARKS: Final = {-1: Mark.TAIL, 1: Mark.ARROW, 2: Mark.CIRCLE}  # how causal-learn writes the end of an edge
+LARGEST_SET: Final = 2  # columns that a χ² test of PC and FCI conditions on at most
+LARGEST_TABLE: Final = 100_000  # cells of a table beyond which a χ² test is not tried
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,13 +150,7 @@ FAMILIES: Final[Mapping[str, Callable[[float], GraphSearch]]] = MappingProxyType
 
 
 def search_named(name: str) -> GraphSearch:
-    """Return an algorithm by its name, with constants that Table 2 has or not.
-
-    Examples
-    --------
-    >>> search_named("fci-fisher-0.001").__name__
-    'search'
-    """
+    """Return an algorithm by its name, with constants that Table 2 has or not."""
     if name in GRAPH_SEARCHES:
         return GRAPH_SEARCHES[name]
     family, _, constant = name.rpartition("-")

@@ -31,18 +31,14 @@ Floats = NDArray[np.float64]
 
 NODES: Final = 5
 SPARSENESS: Final = 0.4
-LEVELS: Final = (3, 5)
-"""Fewest and most levels of a column."""
+LEVELS: Final = (3, 5)  # fewest and most levels of a column
 
 
 class Statistic(enum.Enum):
     """Which test of independence, on which kind of columns."""
 
-    CHI_SQUARE = "chi-square"
-    """Levels without order; each case of the parents has probabilities of its own."""
-
-    LINEAR = "linear"
-    """Fisher's z; levels in order, and the mean of a column is linear in its parents."""
+    CHI_SQUARE = "chi-square"  # levels without order; each case of the parents has probabilities of its own
+    LINEAR = "linear"  # Fisher's z; levels in order, and the mean of a column is linear in its parents
 
 
 class Noise(enum.Enum):
@@ -117,14 +113,7 @@ def rejects_null(evidence: Independence) -> bool:
 
 
 def random_law(statistic: Statistic, rng: np.random.Generator) -> tuple[Dag, Floats]:
-    """Return a random graph and the joint law of its columns, one axis each.
-
-    Examples
-    --------
-    >>> dag, law = random_law(Statistic.LINEAR, np.random.default_rng(0))
-    >>> len(dag.nodes), law.ndim, round(float(law.sum()), 9)
-    (5, 5, 1.0)
-    """
+    """Return a random graph and the joint law of its columns, one axis each."""
     network = random_network(NODES, SPARSENESS, rng, LEVELS)
     tables = network.tables if statistic is Statistic.CHI_SQUARE else _linear_tables(network, rng)
     levels = [len(network.levels[node]) for node in network.nodes]

@@ -32,8 +32,7 @@ SACHS_CONDITION: Final = slice(853, 1755)
 SACHS_TURNED: Final = ("PIP2", "PIP3")
 """The shipped graph has the cycle plcg → PIP2 → PIP3 → plcg; this edge is turned, as biologists agree on it."""
 
-SEED: Final = 20240401
-"""Of simulated data sets: one graph and one sample each, as published."""
+SEED: Final = 20240401  # of simulated data sets: one graph and one sample each, as published
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,14 +65,7 @@ def real_sachs() -> tuple[pa.Table, Dag]:
 
 
 def load_study_data(name: str) -> StudyData:
-    """Return a data set by name.
-
-    Examples
-    --------
-    >>> data = load_study_data("synth5")
-    >>> data.codes.shape, data.levels
-    ((50000, 5), (5, 5, 5, 5, 5))
-    """
+    """Return a data set by name."""
     if name not in DATA_SETS:
         raise MethodError(f"no data set is called {name!r}; there are: {', '.join(DATA_SETS)}")
     return DATA_SETS[name](name)
@@ -86,13 +78,7 @@ def check_installed(name: str) -> None:
 
 
 def cut_into_bins(values: Floats, low: float, high: float, bins: int) -> Integers:
-    """Return the bin of each value, for uniform bins of a public range; what lies outside goes to the ends.
-
-    Examples
-    --------
-    >>> cut_into_bins(np.array([-1.0, 0.0, 0.5, 0.99, 7.0]), 0.0, 1.0, 4).tolist()
-    [0, 0, 2, 3, 3]
-    """
+    """Return the bin of each value, for uniform bins of a public range; what lies outside goes to the ends."""
     return np.clip(np.floor((values - low) / (high - low) * bins), 0, bins - 1).astype(np.int64)
 
 

@@ -81,35 +81,17 @@ def load_pairs(name: str, most_rows: int, most_bins: int) -> list[CausePair]:
 
 
 def count_bins(distinct: int, most: int) -> int:
-    """Return the number of bins for a column of so many distinct values.
-
-    Examples
-    --------
-    >>> count_bins(2, 100), count_bins(340, 100), count_bins(5000, 100)
-    (2, 34, 100)
-    """
+    """Return the number of bins for a column of so many distinct values."""
     return max(2, min(most, distinct // 10))
 
 
 def published_number(place: int) -> int:
-    """Return the published number of a pair by its place in cdt, which leaves out pairs of more than two columns.
-
-    Examples
-    --------
-    >>> published_number(51), published_number(52), published_number(67), published_number(99)
-    (51, 56, 72, 104)
-    """
+    """Return the published number of a pair by its place in cdt, which leaves out pairs of more than two columns."""
     return place if place <= 51 else place + 4 if place <= 66 else place + 5
 
 
 def published_weight(number: int) -> float:
-    """Return the weight of a published pair.
-
-    Examples
-    --------
-    >>> published_weight(12), published_weight(18)
-    (0.5, 1.0)
-    """
+    """Return the weight of a published pair."""
     return next((1.0 / len(group) for group in SOURCES if number in group), 1.0)
 
 

@@ -23,18 +23,9 @@ from dagveil.errors import DataError, MethodError
 from dagveil.evaluation.comparison import check_same_nodes, skeleton_f1
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.mixed import Mark, MixedGraph
+from dagveil.local import record
 from dagveil.local.combined_geometric import CombinedGeometric
 from dagveil.local.law import update_reports
-from dagveil.local.record import (
-    Integers,
-    Norm,
-    RecordChannel,
-    Split,
-    combined_response,
-    component_wise_geometric,
-    geometric_of_truth,
-    response_of_truth,
-)
 from dagveil.local.reports import Reports
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil_bench.local_algorithms import COMPARISONS, Records, search_named
@@ -47,22 +38,13 @@ def count_wrong_edges(found: MixedGraph, truth: Dag) -> int:
 
     An edge is reversed if it has an arrowhead at the true cause. An edge without a direction, or with a circle there,
     leaves the question open and counts 0, so graphs with any marks can be compared with one DAG.
-
-    Examples
-    --------
-    >>> from dagveil.graphs.cpdag import Cpdag
-    >>> truth = Dag(("a", "b", "c"), frozenset({("a", "b"), ("c", "b")}))
-    >>> found = Cpdag(("a", "b", "c"), frozenset({("b", "a")}), frozenset({frozenset("ac")}))
-    >>> count_wrong_edges(MixedGraph.of(found), truth)
-    3
     """
     check_same_nodes(found, truth)
     differing = len(found.skeleton() ^ truth.skeleton())
     return differing + sum(found.mark(effect, cause) is Mark.ARROW for cause, effect in truth.edges)
 
 
-MOST_BINS = 20
-"""Bins of each column of a pair, unless the source says otherwise."""
+MOST_BINS = 20  # bins of each column of a pair, unless the source says otherwise
 
 
 class Mechanism(enum.Enum):
@@ -72,8 +54,7 @@ class Mechanism(enum.Enum):
     GEOMETRIC_COMBINED = "geometric-combined"
     RESPONSE_COLUMNS = "response-columns"
     RESPONSE_COMBINED = "response-combined"
-    GEOMETRIC_MATCHED = "geometric-matched"
-    """By columns at the ε of randomised response; not in the publication."""
+    GEOMETRIC_MATCHED = "geometric-matched"  # by columns at the ε of randomised response; not in the publication
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +96,7 @@ class LocalScores:
 
 
 def read_source(text: str) -> LocalSource:
-    """Read data set, mechanism and, for pairs, bins.
-
-    Examples
-    --------
-    >>> read_source("pairs-simulated response-combined 6").bins
-    6
-    """
+    """Read data set, mechanism and, for pairs, bins."""
     known = {mechanism.value: mechanism for mechanism in Mechanism}
     words = text.split()
     data, mechanism, rest = *(*words, "", "")[:2], words[2:]
@@ -189,7 +164,7 @@ def randomise(source: LocalSource, truth: float | None, n_rows: int, seed: int) 
     return tuple(found)
 
 
-def draw_updated(codes: Integers, channel: RecordChannel, seed: int) -> Integers:
+def draw_updated(codes: record.Integers, channel: record.RecordChannel, seed: int) -> record.Integers:
     """Draw as many records as there are reports from the likeliest law behind them."""
     law = update_reports(Reports.of(codes), channel, range(len(channel.levels)))
     cells = np.random.default_rng([seed, 1]).choice(law.size, len(codes), p=law.reshape(-1) / law.sum())
@@ -197,14 +172,7 @@ def draw_updated(codes: Integers, channel: RecordChannel, seed: int) -> Integers
 
 
 def search_reports(algorithm: str, reports: Sequence[Reported], seed: int) -> LocalScores:
-    """Let an algorithm search reports as if they were records; the seed is for those that draw.
-
-    Examples
-    --------
-    >>> reports = randomise(read_source("pairs-simulated response-columns 4"), 0.5, 50, seed=1)
-    >>> search_reports("igci", reports, seed=1).accuracy > 0.0
-    True
-    """
+    """Let an algorithm search reports as if they were records; the seed is for those that draw."""
     epsilon = float(np.median([report.epsilon for report in reports]))
     first = reports[0]
     if first.truth is not None:
@@ -214,29 +182,24 @@ def search_reports(algorithm: str, reports: Sequence[Reported], seed: int) -> Lo
     return LocalScores(epsilon, accuracy=float(np.average(right, weights=[report.weight for report in reports])))
 
 
-def make_channel(mechanism: Mechanism, levels: Sequence[int], truth: float) -> RecordChannel:
+def make_channel(mechanism: Mechanism, levels: Sequence[int], truth: float) -> record.RecordChannel:
     """Return the channel that reports the true record with this probability, or blindly if that is more.
 
     Columns share as published: ε of randomised response in proportion to their levels.
-
-    Examples
-    --------
-    >>> round(make_channel(Mechanism.RESPONSE_COLUMNS, (3, 3), 0.5).truth(), 6)
-    0.5
     """
     truth = max(truth, 1.0 / math.prod(levels))
     match mechanism:
         case Mechanism.GEOMETRIC_COLUMNS:
-            return geometric_of_truth(levels, truth, Split.BY_LEVELS)
+            return record.geometric_of_truth(levels, truth, record.Split.BY_LEVELS)
         case Mechanism.GEOMETRIC_COMBINED:
-            return CombinedGeometric(tuple(levels), truth, Norm.EUCLIDEAN)
+            return CombinedGeometric(tuple(levels), truth, record.Norm.EUCLIDEAN)
         case Mechanism.RESPONSE_COLUMNS:
-            return response_of_truth(levels, truth, Split.BY_LEVELS)
+            return record.response_of_truth(levels, truth, record.Split.BY_LEVELS)
         case Mechanism.RESPONSE_COMBINED:
-            return combined_response(levels, truth)
+            return record.combined_response(levels, truth)
         case Mechanism.GEOMETRIC_MATCHED:
-            epsilon = response_of_truth(levels, truth, Split.BY_LEVELS).epsilon()
-            return component_wise_geometric(levels, epsilon, Split.BY_LEVELS)
+            epsilon = record.response_of_truth(levels, truth, record.Split.BY_LEVELS).epsilon()
+            return record.component_wise_geometric(levels, epsilon, record.Split.BY_LEVELS)
 
 
 def score_search(algorithm: str, records: Records, truth: Dag, seed: int) -> tuple[float, float]:
@@ -246,15 +209,15 @@ def score_search(algorithm: str, records: Records, truth: Dag, seed: int) -> tup
     return float(count_wrong_edges(found, truth)), skeleton_f1(found, truth)
 
 
-def score_direction(rule: str, codes: Integers) -> float:
+def score_direction(rule: str, codes: record.Integers) -> float:
     """Return 1 if a rule takes the first of two columns for the cause, 0 if the second, ½ if neither."""
     cause, effect = codes.T.astype(np.float64)
     return 0.5 + 0.5 * float(np.sign(COMPARISONS[rule](cause, effect)))
 
 
 def _report(
-    mechanism: Mechanism, truth: float | None, levels: tuple[int, ...], codes: Integers, seed: int, number: int
-) -> tuple[float, Integers]:
+    mechanism: Mechanism, truth: float | None, levels: tuple[int, ...], codes: record.Integers, seed: int, number: int
+) -> tuple[float, record.Integers]:
     if truth is None:
         return math.inf, codes
     # channels of wide records are slow to make, and there are few of them; those of pairs are many and large
@@ -264,7 +227,7 @@ def _report(
 
 
 @lru_cache(maxsize=16)
-def _make_channel(mechanism: Mechanism, levels: tuple[int, ...], truth: float) -> RecordChannel:
+def _make_channel(mechanism: Mechanism, levels: tuple[int, ...], truth: float) -> record.RecordChannel:
     return make_channel(mechanism, levels, truth)
 
 

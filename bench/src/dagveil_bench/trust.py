@@ -40,12 +40,8 @@ of evidence: tables of levels, and moments of numbers, of features and of the sc
 EPSILONS: Final = (0.3, 1.0, 3.0, 10.0)
 DELTA: Final = "1e-6"
 
-SHARES: Final = (0.0, 0.2, 0.5, 0.8, 1.0)
-"""Upper ends of the groups of pairs by their share of fresh runs."""
-
-LIKELY: Final = 0.2
-"""Share from which on a pair is likely to be told of."""
-
+SHARES: Final = (0.0, 0.2, 0.5, 0.8, 1.0)  # upper ends of the groups of pairs by their share of fresh runs
+LIKELY: Final = 0.2  # share from which on a pair is likely to be told of
 _SMALL: Final = 1e-9
 _IDEAL_DRAWS: Final = 200
 
@@ -165,8 +161,7 @@ def run_trust(
     return Study(tables, references, list(cells.values()), runs)
 
 
-_TABLES: dict[str, TrustTable] = {}
-"""The tables of a worker."""
+_TABLES: dict[str, TrustTable] = {}  # the tables of a worker
 
 
 def _take_tables(tables: Mapping[str, TrustTable]) -> None:
@@ -218,13 +213,7 @@ def stated_confidence(result: Result) -> dict[Pair, float]:
 
 
 def read_contender(text: str) -> tuple[str, SearchRule | None]:
-    """Read the name of a method that releases evidence, and the rule of the search after a colon.
-
-    Examples
-    --------
-    >>> read_contender("measure-notears:tests")
-    ('measure-notears', <SearchRule.TESTS: 'tests'>)
-    """
+    """Read the name of a method that releases evidence, and the rule of the search after a colon."""
     name, _, rule = text.partition(":")
     if method_named(name).release is None:
         raise MethodError(f"{name} leaves no evidence to search, so nothing could be compared; choose another method")

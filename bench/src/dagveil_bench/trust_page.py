@@ -14,21 +14,15 @@ from dagveil_bench.tables import write_table
 from dagveil_bench.trust import DELTA, LIKELY, SHARES, Cell, Study, compare_confidence, rate_pairs
 from dagveil_bench.trust_tables import LOOSE, SMALL, STRICT, Pair, TrustTable, strongest
 
-STRONGEST: Final = 10
-"""Edges whose stability is told."""
-
+STRONGEST: Final = 10  # edges whose stability is told
 MOST_SHUFFLED: Final = 0.5
 LEAST_PRECISION: Final = 0.85
 LEAST_KEPT: Final = 0.95
 LEAST_RANK: Final = 0.9
 MOST_ERROR: Final = 0.1
 
-KEPT_EPSILON: Final = 1.0
-"""Budget from which on the strongest edges must be kept,"""
-
-KEPT_ROWS: Final = 5000
-"""on tables of at least so many rows."""
-
+KEPT_EPSILON: Final = 1.0  # budget from which on the strongest edges must be kept,
+KEPT_ROWS: Final = 5000  # on tables of at least so many rows
 _SMALL: Final = 1e-9
 
 
@@ -59,10 +53,10 @@ def trust_page(study: Study, command: str) -> str:
     rank = Target("rank correlation of stated confidence with fresh runs", f"≥ {LEAST_RANK:g}")
     error = Target("mean absolute error of stated confidence", f"≤ {MOST_ERROR:g}")
     questions = [
-        *_tell_shuffled(study, shuffled),
-        *_tell_precision(study, precision),
-        *_tell_strongest(study, kept),
-        *_tell_confidence(study, rank, error),
+        *_describe_shuffled(study, shuffled),
+        *_describe_precision(study, precision),
+        *_describe_strongest(study, kept),
+        *_describe_confidence(study, rank, error),
     ]
     targets = [(t.question, t.words, f"{t.met} of {t.cells}") for t in (shuffled, precision, kept, rank, error)]
     return "\n\n".join(
@@ -73,13 +67,13 @@ def trust_page(study: Study, command: str) -> str:
             "rows, without privacy, stands in. **This page is not private**: it tells of exact rows. Written by",
             f"    {command}",
             write_table(("question", "target", "cells that meet it"), targets),
-            _tell_tables(study),
+            _describe_tables(study),
             *questions,
         ]
     )
 
 
-def _tell_tables(study: Study) -> str:
+def _describe_tables(study: Study) -> str:
     lines = []
     for table in study.tables:
         reference = study.references[table.name]
@@ -90,7 +84,7 @@ def _tell_tables(study: Study) -> str:
     return write_table(head, lines)
 
 
-def _tell_shuffled(study: Study, target: Target) -> list[str]:
+def _describe_shuffled(study: Study, target: Target) -> list[str]:
     def tell(cell: Cell) -> str:
         mean = float(np.mean(cell.shuffled))
         text = f"{mean:.2f}{_deviation(cell.shuffled)}, {max(cell.shuffled)}"
@@ -103,7 +97,7 @@ def _tell_shuffled(study: Study, target: Target) -> list[str]:
     ]
 
 
-def _tell_precision(study: Study, target: Target) -> list[str]:
+def _describe_precision(study: Study, target: Target) -> list[str]:
     columns = {table.name: len(table.schema.columns) for table in study.tables}
 
     def tell(cell: Cell) -> str:
@@ -133,7 +127,7 @@ def _tell_precision(study: Study, target: Target) -> list[str]:
     ]
 
 
-def _tell_strongest(study: Study, target: Target) -> list[str]:
+def _describe_strongest(study: Study, target: Target) -> list[str]:
     edges = {t.name: strongest(t, study.references[t.name].strict, STRONGEST) for t in study.tables}
     rows = {table.name: table.rows.n_rows for table in study.tables}
 
@@ -155,10 +149,10 @@ def _tell_strongest(study: Study, target: Target) -> list[str]:
         "Edge by edge, strongest first: share of runs, in per cent, for "
         f"ε = {', '.join(f'{epsilon:g}' for epsilon in dict.fromkeys(cell.epsilon for cell in study.cells))}.",
     ]
-    return parts + [_tell_edges(study, table, edges[table.name]) for table in study.tables if edges[table.name]]
+    return parts + [_describe_edges(study, table, edges[table.name]) for table in study.tables if edges[table.name]]
 
 
-def _tell_edges(study: Study, table: TrustTable, edges: Sequence[Pair]) -> str:
+def _describe_edges(study: Study, table: TrustTable, edges: Sequence[Pair]) -> str:
     own = [cell for cell in study.cells if cell.table == table.name]
     contenders = list(dict.fromkeys(cell.contender for cell in own))
     lines = []
@@ -171,7 +165,7 @@ def _tell_edges(study: Study, table: TrustTable, edges: Sequence[Pair]) -> str:
     return write_table((table.name, *contenders), lines)
 
 
-def _tell_confidence(study: Study, rank: Target, error: Target) -> list[str]:
+def _describe_confidence(study: Study, rank: Target, error: Target) -> list[str]:
     columns = {table.name: tuple(table.schema.columns) for table in study.tables}
     lines = []
     for cell in study.cells:

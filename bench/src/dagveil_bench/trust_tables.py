@@ -40,17 +40,12 @@ from dagveil_bench.peers import import_peer, missing_peer
 
 Pair = frozenset[str]
 
-STRICT: Final = 1e-4
-"""Level of the reference that graphs are scored against."""
-
-LOOSE: Final = 0.01
-"""Level of the second reference, for information."""
-
+STRICT: Final = 1e-4  # level of the reference that graphs are scored against
+LOOSE: Final = 0.01  # level of the second reference, for information
 SMALL: Final = 2
 """Columns in a set of the third, as many as `measure` conditions on: larger ones leave χ² few rows in a cell."""
 
-_PEOPLE: Final = 6000
-"""Nominal number of people in the health panel."""
+_PEOPLE: Final = 6000  # nominal number of people in the health panel
 
 
 @dataclass(frozen=True, slots=True)

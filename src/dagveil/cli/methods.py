@@ -79,10 +79,11 @@ def _shown(value: object) -> str:
 
 
 def _meanings(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Read what settings mean from the numpydoc sections of their class and of those that it extends."""
+    """Read what settings mean from the docstrings of their class and of those that it extends."""
     meanings: dict[str, str] = {}
     for part in reversed(kind.__mro__):
-        _, _, section = inspect.cleandoc(part.__doc__ or "").partition("Parameters\n----------\n")
-        found = re.findall(r"^(\w+)\n((?:    .*\n?)+)", section, flags=re.MULTILINE)
+        # a list, "- `name`: meaning", or a section of numpydoc
+        pattern = r"^(?:- `)?(\w+)(?:`: |\n    )(.*(?:\n  .*)*)"
+        found = re.findall(pattern, inspect.cleandoc(part.__doc__ or ""), flags=re.MULTILINE)
         meanings |= {name: " ".join(text.split()) for name, text in found}
     return meanings

@@ -16,7 +16,7 @@ from dagveil.data.engine import Rows
 from dagveil.data.schema import Schema
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up
-from dagveil.privacy.ledger.account import Account, tell_left
+from dagveil.privacy.ledger.account import Account, describe_left
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.runs.run import check_reviewed
 from dagveil.text import clean_text
@@ -33,7 +33,7 @@ def describe(account: Account) -> str:
     if account.lifetime is None:
         words.append(f"`dagveil budget set {shlex.quote(account.dataset)} --epsilon NUMBER` sets one")
     else:
-        words.append(tell_left(account.lifetime, account.spending))
+        words.append(describe_left(account.lifetime, account.spending))
     # analysts name data sets, and whoever keeps the ledger reads this on a terminal
     return clean_text("; ".join(words))
 

@@ -23,31 +23,13 @@ NETWORK_NAMES: tuple[str, ...] = (*_SMALL, "insurance", "alarm", "hailfinder")
 
 @dataclass(frozen=True)
 class Network:
-    """A Bayesian network over categorical columns.
-
-    Parameters
-    ----------
-    name : str
-    nodes : tuple of str
-    levels : mapping from node to tuple of str
-    parents : mapping from node to tuple of str
-        The order of the parents is the order of the axes of the node's table.
-    tables : mapping from node to array
-        ``tables[v]`` has one axis for each parent and a last one for the levels of ``v``, along which it sums to 1.
-
-    Examples
-    --------
-    >>> network = load_network("asia")
-    >>> network.parents["dysp"], network.tables["dysp"].shape
-    (('bronc', 'either'), (2, 2, 2))
-    >>> len(network.dag().edges)
-    8
-    """
+    """A Bayesian network over categorical columns."""
 
     name: str
     nodes: tuple[str, ...]
     levels: Mapping[str, tuple[str, ...]]
-    parents: Mapping[str, tuple[str, ...]]
+    parents: Mapping[str, tuple[str, ...]]  # the order of the parents is the order of the axes of the node's table
+    # ``tables[v]`` has one axis for each parent and a last one for the levels of ``v``, along which it sums to 1
     tables: Mapping[str, NDArray[np.float64]]
 
     def __post_init__(self) -> None:
@@ -65,18 +47,7 @@ class Network:
 
 
 def load_network(name: str) -> Network:
-    """Return a network that comes with the package.
-
-    Parameters
-    ----------
-    name : str
-        One of `NETWORK_NAMES`.
-
-    Examples
-    --------
-    >>> load_network("cancer").levels["Pollution"]
-    ('low', 'high')
-    """
+    """Return a network that comes with the package."""
     if name not in NETWORK_NAMES:
         raise MethodError(f"no network is called {name!r}; choose one of: {', '.join(NETWORK_NAMES)}")
     return read_network(name)
@@ -96,25 +67,11 @@ def read_network(name: str) -> Network:
     return Network(content["name"], tuple(levels), levels, parents, tables)
 
 
-MOST_PARENTS = 4
-"""More parents than this are dropped from a random network: its tables grow with their product."""
+MOST_PARENTS = 4  # more parents than this are dropped from a random network: its tables grow with their product
 
 
 def sample_codes(network: Network, n_rows: int, rng: np.random.Generator) -> dict[str, NDArray[np.uint8]]:
-    """Draw rows from a network, as the positions of their levels.
-
-    Returns
-    -------
-    dict from node to array of uint8
-        One array of length `n_rows` for each node, in the order of ``network.nodes``.
-
-    Examples
-    --------
-    >>> from dagveil.examples.networks import load_network
-    >>> codes = sample_codes(load_network("cancer"), 5, np.random.default_rng(0))
-    >>> codes["Cancer"].shape, int(codes["Cancer"].max()) <= 1
-    ((5,), True)
-    """
+    """Draw rows from a network, as the positions of their levels."""
     codes: dict[str, NDArray[np.uint8]] = {}
     for node in network.dag().order():
         bounds = _cumulate(network.tables[node].reshape(-1, len(network.levels[node])))
@@ -135,14 +92,7 @@ def sample_codes(network: Network, n_rows: int, rng: np.random.Generator) -> dic
 
 
 def sample_table(network: Network, n_rows: int, rng: np.random.Generator) -> pa.Table:
-    """Draw rows from a network, as a table of dictionary-encoded strings.
-
-    Examples
-    --------
-    >>> from dagveil.examples.networks import load_network
-    >>> sample_table(load_network("asia"), 3, np.random.default_rng(0)).shape
-    (3, 8)
-    """
+    """Draw rows from a network, as a table of dictionary-encoded strings."""
     return pa.table(
         {
             node: pa.DictionaryArray.from_arrays(pa.array(code), pa.array(network.levels[node], type=pa.string()))
@@ -152,14 +102,7 @@ def sample_table(network: Network, n_rows: int, rng: np.random.Generator) -> pa.
 
 
 def network_schema(network: Network, n_rows: int, dataset: str | None = None) -> Schema:
-    """Return the schema of rows drawn from a network: everything about them is public.
-
-    Examples
-    --------
-    >>> from dagveil.examples.networks import load_network
-    >>> network_schema(load_network("asia"), 100).columns["smoke"].labels
-    ('yes', 'no')
-    """
+    """Return the schema of rows drawn from a network: everything about them is public."""
     return Schema(
         dataset=dataset or f"{network.name}-sample",
         reviewed=True,
@@ -206,28 +149,11 @@ def random_network(
 
 @dataclass(frozen=True)
 class LinearGaussian:
-    """A linear model with independent Gaussian errors.
-
-    Parameters
-    ----------
-    nodes : tuple of str
-    weights : array (n_nodes, n_nodes)
-        ``weights[i, j]`` is the effect of node i on node j; zero means no edge.
-    scales : array (n_nodes,)
-        Standard deviations of the errors.
-
-    Examples
-    --------
-    >>> model = LinearGaussian(("x", "y"), np.array([[0.0, 0.5], [0.0, 0.0]]), np.ones(2))
-    >>> model.dag().edges
-    frozenset({('x', 'y')})
-    >>> model.covariance().tolist()
-    [[1.0, 0.5], [0.5, 1.25]]
-    """
+    """A linear model with independent Gaussian errors."""
 
     nodes: tuple[str, ...]
-    weights: NDArray[np.float64]
-    scales: NDArray[np.float64]
+    weights: NDArray[np.float64]  # ``weights[i, j]`` is the effect of node i on node j; zero means no edge
+    scales: NDArray[np.float64]  # standard deviations of the errors
 
     def __post_init__(self) -> None:
         size = len(self.nodes)
@@ -254,11 +180,6 @@ def random_linear_gaussian(n_nodes: int, sparseness: float, rng: np.random.Gener
 
     Each pair i < j is an edge from i to j with probability `sparseness`, with a weight uniform between 0.1 and 1;
     the errors are standard normal.
-
-    Examples
-    --------
-    >>> random_linear_gaussian(4, 0.0, np.random.default_rng(0)).dag().edges
-    frozenset()
     """
     _check_graph_size(n_nodes, sparseness)
     chosen = np.triu(rng.random((n_nodes, n_nodes)) < sparseness, k=1)
@@ -267,14 +188,7 @@ def random_linear_gaussian(n_nodes: int, sparseness: float, rng: np.random.Gener
 
 
 def sample_linear_gaussian(model: LinearGaussian, n_rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Draw rows from a linear Gaussian model: an array (n_rows, n_nodes), columns in the order of ``model.nodes``.
-
-    Examples
-    --------
-    >>> model = random_linear_gaussian(3, 0.5, np.random.default_rng(0))
-    >>> sample_linear_gaussian(model, 10, np.random.default_rng(1)).shape
-    (10, 3)
-    """
+    """Draw rows from a linear Gaussian model: an array (n_rows, n_nodes), columns in the order of ``model.nodes``."""
     place = {node: position for position, node in enumerate(model.nodes)}
     rows = rng.standard_normal((n_rows, len(model.nodes))) * model.scales
     for node in model.dag().order():
@@ -302,17 +216,7 @@ def _check_graph_size(n_nodes: int, sparseness: float) -> None:
 
 
 def gaussian_schema(model: LinearGaussian, n_rows: int, declare_spread: bool = True) -> Schema:
-    """Return a schema for rows of a linear Gaussian model, with spreads rounded to one digit as a person would.
-
-    Parameters
-    ----------
-    model
-        The model.
-    n_rows
-        Nominal number of rows.
-    declare_spread
-        Whether the spreads are public; if not, a run finds them privately.
-    """
+    """Return a schema for rows of a linear Gaussian model, with spreads rounded to one digit as a person would."""
     spreads = [float(f"{value:.1g}") for value in np.sqrt(np.diag(model.covariance()))]
     return Schema(
         dataset="linear-gaussian-sample",

@@ -15,24 +15,16 @@ from dagveil.privacy.noise.source import NoiseSource
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-WHOLE: Final = 2**53
-"""What the weights of one value add up to: certainty."""
-
-LOG_ERROR: Final = 1e-13
-"""More than float rounding can do to a difference of two logarithms of numbers up to 2⁵³."""
-
-_BLOCK: Final = 2**22
-"""Numbers held at a time when all pairs of values are compared."""
+WHOLE: Final = 2**53  # what the weights of one value add up to: certainty
+LOG_ERROR: Final = 1e-13  # more than float rounding can do to a difference of two logarithms of numbers up to 2⁵³
+_BLOCK: Final = 2**22  # numbers held at a time when all pairs of values are compared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Channel:
-    """Weights of reports for each true value.
+    """Weights of reports for each true value."""
 
-    - `weights`: whole numbers in the shape (values, reports); each row adds up to 2⁵³.
-    """
-
-    weights: Integers
+    weights: Integers  # whole numbers in the shape (values, reports); each row adds up to 2⁵³
 
     def __post_init__(self) -> None:
         if self.weights.ndim != 2 or self.weights.shape[0] < 1 or self.weights.dtype != np.int64:
@@ -58,10 +50,7 @@ class Channel:
         return round_up(float((_log(most[differ]) - _log(least[differ])).max())) if differ.any() else 0.0
 
     def metric_parameter(self, distances: Floats) -> float:
-        """Return the parameter of metric privacy, rounded up: the largest log-ratio per unit of distance.
-
-        - `distances`: between true values, in the shape (values, values); values at distance 0 are not compared.
-        """
+        """Return the parameter of metric privacy, rounded up: the largest log-ratio per unit of distance."""
         if distances.shape != (self.n_values, self.n_values):
             raise BudgetError(f"{self.n_values} values need {self.n_values} × {self.n_values} distances")
         worst, logs = 0.0, _log(self.weights)
@@ -82,10 +71,7 @@ class Channel:
         return float(widest_gaps(self, 1).max())
 
     def success(self, prior: Floats | None = None) -> float:
-        """Return how often an attacker guesses the truth from the report, at best.
-
-        - `prior`: what the attacker knows before; None takes every value for equally likely.
-        """
+        """Return how often an attacker guesses the truth from the report, at best."""
         shares = np.full(self.n_values, 1.0 / self.n_values) if prior is None else np.asarray(prior, dtype=np.float64)
         if shares.shape != (self.n_values,) or (shares < 0.0).any() or not math.isclose(float(shares.sum()), 1.0):
             raise BudgetError(f"a prior has {self.n_values} shares that are not negative and add up to 1")
@@ -155,8 +141,7 @@ def _widest(some: Integers, others: Integers, some_logs: Floats, other_logs: Flo
     return np.where((some != others).any(axis=-1), widest * (1.0 + LOG_ERROR) + LOG_ERROR, 0.0)
 
 
-HAIR: Final = 2.0**-49
-"""Relatively more than float rounding can do to a probability that a few operations give."""
+HAIR: Final = 2.0**-49  # relatively more than float rounding can do to a probability that a few operations give
 
 
 def randomised_response(n_values: int, epsilon: float) -> Channel:
@@ -178,12 +163,6 @@ def response_with_truth(n_values: int, truth: float) -> Channel:
 def truth_of_response(n_values: int, epsilon: float) -> float:
     """Return e^ε / (k − 1 + e^ε): how often randomised response tells the truth."""
     return 1.0 / (1.0 + (n_values - 1) * math.exp(-epsilon))
-
-
-def epsilon_of_response(n_values: int, truth: float) -> float:
-    """Return the ε at which randomised response tells the truth so often."""
-    check_truth(n_values, truth)
-    return math.log(truth * (n_values - 1) / (1.0 - truth)) if n_values > 1 else 0.0
 
 
 def lower(epsilon: float) -> float:

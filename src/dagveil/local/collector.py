@@ -115,12 +115,12 @@ class Quiet:
         except Exception as error:
             if os.environ.get(DEBUG_VARIABLE):
                 raise
-            print(tell_place(error), file=sys.stderr, flush=True)  # noqa: T201
+            print(describe_place(error), file=sys.stderr, flush=True)  # noqa: T201
             if not begun:
                 await send_plain(send, 500, b'{"error":"unexpected","detail":"something unexpected went wrong"}')
 
 
-def tell_place(error: Exception) -> str:
+def describe_place(error: Exception) -> str:
     """Say what kind of error came up and where, without its message."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else "nowhere"
@@ -152,13 +152,7 @@ def run_server(
     most: int = MOST_CONNECTIONS,
     seconds: float = SECONDS_FOR_HEADERS,
 ) -> None:
-    """Serve an application until stopped by a signal, with bounded connections and no access log.
-
-    - `app`: the application.
-    - `listener`: a bound socket.
-    - `most`: connections at the same time.
-    - `seconds`: for the headers of a request.
-    """
+    """Serve an application until stopped by a signal, with bounded connections and no access log."""
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -204,21 +198,11 @@ def run_server(
     uvicorn.Server(config).run(sockets=[listener])
 
 
-MOST_BYTES: Final = 4 * 2**20
-"""Of a request's body."""
-
-MOST_REPORTS: Final = 10_000
-"""Of one batch."""
-
-MOST_WAITING: Final = 1024
-"""Batches that wait for the disk; further ones are told to come again."""
-
-MOST_TOGETHER: Final = 256
-"""Batches that are committed together."""
-
-SECONDS_FOR_BODY: Final = 30.0
-"""A client that takes longer to send its body is cut off."""
-
+MOST_BYTES: Final = 4 * 2**20  # of a request's body
+MOST_REPORTS: Final = 10_000  # of one batch
+MOST_WAITING: Final = 1024  # batches that wait for the disk; further ones are told to come again
+MOST_TOGETHER: Final = 256  # batches that are committed together
+SECONDS_FOR_BODY: Final = 30.0  # a client that takes longer to send its body is cut off
 LARGEST_CODE: Final = 2**15
 
 
@@ -321,11 +305,7 @@ class Writer:
 
 
 def make_app(store: ReportStore, limits: Limits | None = None) -> Starlette:
-    """Return the application; it closes the store when it ends.
-
-    - `store`: where reports go.
-    - `limits`: how much a request may bring; None takes the defaults.
-    """
+    """Return the application; it closes the store when it ends."""
     try:
         from starlette.applications import Starlette
         from starlette.requests import ClientDisconnect
@@ -410,12 +390,7 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
 
 
 def serve(store: ReportStore, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Collect until stopped by a signal.
-
-    - `store`: where reports go.
-    - `host`, `port`: where to listen; port 0 takes a free one.
-    - `ready`: told the address once it is bound.
-    """
+    """Collect until stopped by a signal."""
     app = make_app(store)
     with listen(host, port) as listener:
         bound = listener.getsockname()[1]

@@ -27,38 +27,26 @@ Integers = NDArray[np.int64]
 MOST_CLASSES: Final = 100_000
 """Records that are alike by symmetry count once; of more classes than this ε is not computed."""
 
-_BLOCK: Final = 2**22
-"""Numbers held at a time when records are compared."""
-
-MOST_WRITTEN_OUT: Final = 4096
-"""Largest product of columns whose matrix is written out, for the metric parameter."""
+_BLOCK: Final = 2**22  # numbers held at a time when records are compared
+MOST_WRITTEN_OUT: Final = 4096  # largest product of columns whose matrix is written out, for the metric parameter
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelLaw:
-    """The law of distances from one record.
+    """The law of distances from one record."""
 
-    - `weights`: of each distance, in units of 2⁻⁵³.
-    - `counts`: how many records lie at each distance, after the first columns, after one more, …; the last is of all
-      columns.
-    """
-
-    weights: Integers
+    weights: Integers  # of each distance, in units of 2⁻⁵³
+    # how many records lie at each distance, after the first columns, after one more, …; the last is of all columns
     counts: tuple[Integers, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CombinedGeometric:
-    """P(y | x) = p exp(−ε_x ‖y − x‖) over the product of all columns.
+    """P(y | x) = p exp(−ε_x ‖y − x‖) over the product of all columns."""
 
-    - `levels`: levels of each column.
-    - `truth_probability`: p, the probability of the true record.
-    - `norm`: of the distance between records, in steps of their codes.
-    """
-
-    levels: tuple[int, ...]
-    truth_probability: float
-    norm: Norm
+    levels: tuple[int, ...]  # levels of each column
+    truth_probability: float  # p, the probability of the true record
+    norm: Norm  # of the distance between records, in steps of their codes
     _laws: dict[tuple[int, ...], ChannelLaw] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -34,8 +34,8 @@ class Device:
 
     A column that a record lacks counts as missing, and every value goes where the schema says, as in all of dagveil.
 
-    - `protocol`: of the collection.
-    - `noise`: where randomness comes from; the system's secure generator unless given.
+    - `protocol`: of the collection
+    - `noise`: where randomness comes from; the system's secure generator unless given
     """
 
     def __init__(self, protocol: Protocol, noise: NoiseSource | None = None) -> None:
@@ -82,15 +82,11 @@ def _plain(value: Any) -> Any:
     return f"a {type(value).__name__}" if isinstance(value, list | dict | tuple | set) else value
 
 
-MOST_TRIES: Final = 8
-"""Of one batch, before giving up."""
-
+MOST_TRIES: Final = 8  # of one batch, before giving up
 LONGEST_WAIT: Final = 5.0
 """Seconds between two tries; the first wait is a tenth of a second, and each is twice the last."""
 
-SECONDS: Final = 30.0
-"""For connecting, and for an answer."""
-
+SECONDS: Final = 30.0  # for connecting, and for an answer
 LARGEST_ANSWER: Final = 64 * 2**20
 
 _LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
@@ -101,9 +97,9 @@ class Sender:
 
     A batch keeps its id over all tries, so the collector stores it once however often it arrives.
 
-    - `url`: of the collector, such as http://127.0.0.1:8765.
-    - `tries`: of one batch, before giving up.
-    - `wait`: called with the seconds to wait between tries.
+    - `url`: of the collector, such as http://127.0.0.1:8765
+    - `tries`: of one batch, before giving up
+    - `wait`: called with the seconds to wait between tries
     """
 
     def __init__(self, url: str, tries: int = MOST_TRIES, wait: Callable[[float], None] = time.sleep) -> None:
@@ -123,12 +119,7 @@ class Sender:
         return protocol_from_json(self._ask("GET", "/protocol", None))
 
     def send(self, codes: NDArray[np.int64] | list[list[int]], digest: str, batch: UUID | None = None) -> UUID:
-        """Send one batch and return its id once it is acknowledged.
-
-        - `codes`: reports, in the shape (reports, columns).
-        - `digest`: of their protocol.
-        - `batch`: id of the batch; None makes a new one.
-        """
+        """Send one batch and return its id once it is acknowledged."""
         batch = batch or uuid4()
         reports = codes.tolist() if isinstance(codes, np.ndarray) else codes
         body = msgspec.json.encode({"batch": str(batch), "protocol": digest, "reports": reports})

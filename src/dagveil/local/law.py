@@ -21,8 +21,7 @@ from dagveil.local.store import read_reports
 
 Floats = NDArray[np.float64]
 
-MOST_CELLS = 4096
-"""Largest table whose covariance matrix is written out."""
+MOST_CELLS = 4096  # largest table whose covariance matrix is written out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,12 +67,7 @@ def update_by_bayes(
 
 
 def invert_reports(counts: Floats, undo: Undo, columns: Sequence[int]) -> Recovered:
-    """Return unbiased estimates of the shares of true values, with their covariance; some may be negative.
-
-    - `counts`: reports by the codes of the columns.
-    - `undo`: of the channel.
-    - `columns`: positions of the table's axes among the channel's columns.
-    """
+    """Return unbiased estimates of the shares of true values, with their covariance; some may be negative."""
     if counts.size > MOST_CELLS:
         raise EvidenceError(f"a table of {counts.size} cells is too large to be inverted; the limit is {MOST_CELLS}")
     n = float(counts.sum())
@@ -101,8 +95,7 @@ def apply_to_axes(table: Floats, matrices: Sequence[Floats]) -> Floats:
     return table
 
 
-REDRAWS: Final = 50
-"""Redraws of reports behind the standard errors of the iterative Bayesian update."""
+REDRAWS: Final = 50  # redraws of reports behind the standard errors of the iterative Bayesian update
 
 
 class Rule(enum.Enum):
@@ -111,24 +104,18 @@ class Rule(enum.Enum):
     INVERSE = "inverse"
     """By the inverse of the channel: without bias, and with an exact variance; shares may be negative."""
 
-    IBU = "ibu"
-    """By iterative Bayesian update: the likeliest law, never negative; biased where shares are near 0."""
+    IBU = "ibu"  # by iterative Bayesian update: the likeliest law, never negative; biased where shares are near 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
-    """Shares of true values.
+    """Shares of true values."""
 
-    - `columns`, `labels`: names of the axes, and the labels along each.
-    - `shares`, `errors`: in the shape of the labels; errors are standard errors, NaN where none were asked for.
-    - `n_reports`: reports behind them.
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # names of the axes, and the labels along each
     labels: tuple[tuple[str, ...], ...]
-    shares: Floats
+    shares: Floats  # in the shape of the labels; errors are standard errors, NaN where none were asked for
     errors: Floats
-    n_reports: int
+    n_reports: int  # reports behind them
 
     def to_table(self) -> pa.Table:
         """Return one line for each cell: a label of each column, its share and standard error."""

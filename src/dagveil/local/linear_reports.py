@@ -27,19 +27,13 @@ SMALLEST_EIGENVALUE: Final = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearReportEvidence:
-    """Linear independence of true scores, tested on reports.
-
-    - `reports`: what was collected.
-    - `undo`: of the channel.
-    - `scores`: public score of each level, for each column.
-    - `source`: evidence that the reports were drawn again from.
-    """
+    """Linear independence of true scores, tested on reports."""
 
     columns: tuple[str, ...]
-    reports: Reports
-    undo: Undo
-    scores: tuple[Floats, ...]
-    source: LinearReportEvidence | None = None
+    reports: Reports  # what was collected
+    undo: Undo  # of the channel
+    scores: tuple[Floats, ...]  # public score of each level, for each column
+    source: LinearReportEvidence | None = None  # evidence that the reports were drawn again from
     _images: Floats = field(init=False, repr=False)
     _squares: Floats = field(init=False, repr=False)
     _covariance: Floats = field(init=False, repr=False)

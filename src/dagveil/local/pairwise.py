@@ -23,17 +23,10 @@ Floats = NDArray[np.float64]
 class PairRule(enum.Enum):
     """How the direction of a pair is found."""
 
-    RECI = "reci"
-    """The cause predicts the effect with the smaller error: a polynomial of degree 3, columns on [0, 1]."""
-
-    IGCI = "igci"
-    """The cause has the larger entropy: 1-spacings, Gaussian reference."""
-
-    CDS = "cds"
-    """The law of the effect varies less with the cause, once its mean and spread are taken away."""
-
-    ANM = "anm"
-    """What kernel ridge regression leaves of the effect depends less on the cause."""
+    RECI = "reci"  # the cause predicts the effect with the smaller error: a polynomial of degree 3, columns on [0, 1]
+    IGCI = "igci"  # the cause has the larger entropy: 1-spacings, Gaussian reference
+    CDS = "cds"  # the law of the effect varies less with the cause, once its mean and spread are taken away
+    ANM = "anm"  # what kernel ridge regression leaves of the effect depends less on the cause
 
 
 def compare_pair(rule: PairRule, first: Floats, second: Floats) -> float:
@@ -69,8 +62,7 @@ def standardise(values: Floats) -> Floats:
     return (values - values.mean()) / spread if spread > 0.0 else np.zeros(len(values))
 
 
-DEGREE: Final = 3
-"""Of the polynomial, as in the study of local privacy."""
+DEGREE: Final = 3  # of the polynomial, as in the study of local privacy
 
 
 def compare_regression_errors(first: Floats, second: Floats, degree: int = DEGREE) -> float:
@@ -94,8 +86,7 @@ def scale_to_unit(values: Floats) -> Floats:
 
 CELLS_PER_DEVIATION: Final = 2
 LARGEST_DEVIATION: Final = 3
-FEWEST_ROWS: Final = 12
-"""A cell with no more rows than this says nothing."""
+FEWEST_ROWS: Final = 12  # a cell with no more rows than this says nothing
 
 
 def compare_conditionals(first: Floats, second: Floats) -> float:
@@ -129,9 +120,7 @@ def cut(values: Floats) -> NDArray[np.int64]:
 
 
 PENALTY: Final = 1e-3
-BANDWIDTH: Final = 0.5
-"""Of the regression, on columns that are scaled to [-1, 1]."""
-
+BANDWIDTH: Final = 0.5  # of the regression, on columns that are scaled to [-1, 1]
 NARROWEST: Final = 0.02
 """Smallest bandwidth of the criterion: columns with few values have a median distance of 0 or close to it."""
 

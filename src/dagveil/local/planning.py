@@ -13,6 +13,7 @@ import numpy as np
 from dagveil._version import __version__
 from dagveil.data.schema import Schema, load_toml
 from dagveil.errors import BudgetError, DataError, SchemaError
+from dagveil.local import record
 from dagveil.local.combined_geometric import CombinedGeometric
 from dagveil.local.protocol import (
     PROTOCOL_VERSION,
@@ -26,20 +27,6 @@ from dagveil.local.protocol import (
     ResponseWeights,
     column_figures,
     record_figures,
-)
-from dagveil.local.record import (
-    ComponentWise,
-    Norm,
-    RecordChannel,
-    Split,
-    check_product,
-    combined_response,
-    combined_response_with_epsilon,
-    component_wise_geometric,
-    component_wise_response,
-    geometric_of_truth,
-    response_of_truth,
-    split_epsilon,
 )
 
 
@@ -77,16 +64,11 @@ def _read_column(name: str, labels: tuple[str, ...], shares: dict[str, float] | 
 LARGEST_EPSILON: Final = 36.0
 """Of one channel: beyond it, probabilities of other values than the truth would fall below 2⁻⁵³."""
 
-SMALLEST_EPSILON: Final = 1e-6
-"""Of a record: below it no number of reports would tell anything."""
-
-MOST_BISECTED: Final = 1000
-"""Records, up to symmetry, of a combined geometric channel whose truth is searched for."""
-
+SMALLEST_EPSILON: Final = 1e-6  # of a record: below it no number of reports would tell anything
+MOST_BISECTED: Final = 1000  # records, up to symmetry, of a combined geometric channel whose truth is searched for
 _ROUNDS: Final = 36
 
-_HAIR: Final = 1.0 - 1e-12
-"""The exact ε is rounded up, so a hair less is asked for."""
+_HAIR: Final = 1.0 - 1e-12  # the exact ε is rounded up, so a hair less is asked for
 
 
 def plan_protocol(
@@ -96,8 +78,8 @@ def plan_protocol(
     *,
     epsilon: float | Fraction | None = None,
     truth: float | None = None,
-    split: Split = Split.UNIFORM,
-    norm: Norm = Norm.MANHATTAN,
+    split: record.Split = record.Split.UNIFORM,
+    norm: record.Norm = record.Norm.MANHATTAN,
 ) -> Protocol:
     """Plan a collection.
 
@@ -115,7 +97,7 @@ def plan_protocol(
         raise SchemaError("no column has more than one level, so there is nothing to report; declare more levels")
     if epsilon is not None:
         asked = float(epsilon)
-        shares = split_epsilon(levels, asked, split) if form is Form.COMPONENT_WISE else [asked]
+        shares = record.split_epsilon(levels, asked, split) if form is Form.COMPONENT_WISE else [asked]
         if not (asked > 0.0 and max(shares) <= LARGEST_EPSILON):
             raise BudgetError(
                 f"epsilon is {asked:g}; choose a number above 0 that gives no channel more than {LARGEST_EPSILON:g}, "
@@ -133,7 +115,11 @@ def plan_protocol(
     if channel.epsilon() < SMALLEST_EPSILON:
         raise BudgetError("with these options reports have nothing to do with the records; raise epsilon or the truth")
     kind = ResponseWeights if mechanism is Mechanism.RESPONSE else MatrixWeights
-    own = [kind.of(one) for one in channel.channels] if isinstance(channel, ComponentWise) else [None] * len(levels)
+    own = (
+        [kind.of(one) for one in channel.channels]
+        if isinstance(channel, record.ComponentWise)
+        else [None] * len(levels)
+    )
     columns = tuple(
         PlannedColumn(
             name,
@@ -161,22 +147,22 @@ def plan_protocol(
 
 
 def _with_epsilon(
-    levels: tuple[int, ...], mechanism: Mechanism, form: Form, epsilon: float, split: Split, norm: Norm
-) -> RecordChannel:
+    levels: tuple[int, ...], mechanism: Mechanism, form: Form, epsilon: float, split: record.Split, norm: record.Norm
+) -> record.RecordChannel:
     if form is Form.COMPONENT_WISE:
-        make = component_wise_response if mechanism is Mechanism.RESPONSE else component_wise_geometric
+        make = record.component_wise_response if mechanism is Mechanism.RESPONSE else record.component_wise_geometric
         return make(levels, epsilon, split)
     if mechanism is Mechanism.RESPONSE:
-        return combined_response_with_epsilon(levels, epsilon)
+        return record.combined_response_with_epsilon(levels, epsilon)
     return _geometric_with_epsilon(levels, epsilon, norm)
 
 
-def _geometric_with_epsilon(levels: tuple[int, ...], epsilon: float, norm: Norm) -> CombinedGeometric:
+def _geometric_with_epsilon(levels: tuple[int, ...], epsilon: float, norm: record.Norm) -> CombinedGeometric:
     """Return the combined geometric mechanism whose exact ε is at most this, by bisection over the truth's log-odds.
 
     Of many records chance is so small that steps of a probability would jump over all that is near it.
     """
-    chance = 1.0 / check_product(levels)
+    chance = 1.0 / record.check_product(levels)
     channel = CombinedGeometric(levels, math.nextafter(chance, 1.0), norm)
     if channel.n_classes > MOST_BISECTED:
         raise BudgetError(
@@ -196,11 +182,11 @@ def _geometric_with_epsilon(levels: tuple[int, ...], epsilon: float, norm: Norm)
 
 
 def _with_truth(
-    levels: tuple[int, ...], mechanism: Mechanism, form: Form, truth: float, split: Split, norm: Norm
-) -> RecordChannel:
+    levels: tuple[int, ...], mechanism: Mechanism, form: Form, truth: float, split: record.Split, norm: record.Norm
+) -> record.RecordChannel:
     if form is Form.COMPONENT_WISE:
-        make = response_of_truth if mechanism is Mechanism.RESPONSE else geometric_of_truth
+        make = record.response_of_truth if mechanism is Mechanism.RESPONSE else record.geometric_of_truth
         return make(levels, truth, split)
     if mechanism is Mechanism.RESPONSE:
-        return combined_response(levels, truth)
+        return record.combined_response(levels, truth)
     return CombinedGeometric(levels, truth, norm)

@@ -78,28 +78,21 @@ def _check_range(weights: Iterable[int]) -> None:
         raise BudgetError("weights lie between 0 and 2**53")
 
 
-PROTOCOL_VERSION: Final = 1
-"""Version of the JSON; readers refuse newer ones."""
+PROTOCOL_VERSION: Final = 1  # version of the JSON; readers refuse newer ones
 
 
 class Mechanism(enum.Enum):
     """How values become reports."""
 
-    RESPONSE = "response"
-    """Randomised response: every other value is equally likely."""
-
-    GEOMETRIC = "geometric"
-    """The bounded geometric mechanism: near values are likelier than far ones."""
+    RESPONSE = "response"  # randomised response: every other value is equally likely
+    GEOMETRIC = "geometric"  # the bounded geometric mechanism: near values are likelier than far ones
 
 
 class Form(enum.Enum):
     """What a channel is applied to."""
 
-    COMPONENT_WISE = "component-wise"
-    """Each column by itself, with independent noise."""
-
-    COMBINED = "combined"
-    """The product of all columns at once."""
+    COMPONENT_WISE = "component-wise"  # each column by itself, with independent noise
+    COMBINED = "combined"  # the product of all columns at once
 
 
 class PlannedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,29 +105,21 @@ class PlannedColumn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
-    """How records are randomised; public.
-
-    - `schema`, `schema_digest`: what is public about the records, and its SHA-256.
-    - `mechanism`, `form`, `split`, `norm`: as asked for; columns of a combined channel split nothing.
-    - `truth_weight`: of combined randomised response: probability of the true record in units of 2⁻⁶².
-    - `truth_probability`: of the combined geometric mechanism.
-    - `columns`: labels, weights and figures.
-    - `record`: figures of a whole record.
-    """
+    """How records are randomised; public."""
 
     format: Literal["dagveil-protocol"]
     version: int
     software: str
-    schema: Schema
+    schema: Schema  # what is public about the records, and its SHA-256
     schema_digest: str
-    mechanism: Mechanism
+    mechanism: Mechanism  # as asked for; columns of a combined channel split nothing
     form: Form
     split: Split | None
     norm: Norm
-    truth_weight: int | None
-    truth_probability: float | None
-    columns: tuple[PlannedColumn, ...]
-    record: Figures
+    truth_weight: int | None  # of combined randomised response: probability of the true record in units of 2⁻⁶²
+    truth_probability: float | None  # of the combined geometric mechanism
+    columns: tuple[PlannedColumn, ...]  # labels, weights and figures
+    record: Figures  # figures of a whole record
 
     def __post_init__(self) -> None:
         if self.schema.digest() != self.schema_digest:
@@ -247,8 +232,7 @@ def load_protocol(path: str | Path) -> Protocol:
 Floats = NDArray[np.float64]
 
 
-MOST_PRIORS: Final = 2**22
-"""Largest product of columns whose records' prior is written out."""
+MOST_PRIORS: Final = 2**22  # largest product of columns whose records' prior is written out
 
 
 TOLERANCE: Final = 1e-9
@@ -264,18 +248,14 @@ _WORDS: Final = {
 
 
 class Figures(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a channel promises.
+    """What a channel promises."""
 
-    - `epsilon`: the exact ε of local privacy, rounded up. A column of a combined channel has none of its own.
-    - `success`: how often an attacker who takes every value for equally likely guesses right, at best.
-    - `metric`: the exact parameter of metric privacy, rounded up; None where too many pairs would have to be compared.
-    - `published`: what the publication takes for that parameter, for geometric noise.
-    """
-
+    # the exact ε of local privacy, rounded up. A column of a combined channel has none of its own.
     epsilon: float | None
-    success: float | None
+    success: float | None  # how often an attacker who takes every value for equally likely guesses right, at best
+    # the exact parameter of metric privacy, rounded up; None where too many pairs would have to be compared
     metric: float | None
-    published: float | None = None
+    published: float | None = None  # what the publication takes for that parameter, for geometric noise
 
     @property
     def ratio(self) -> float | None:
@@ -322,11 +302,7 @@ def record_figures(channel: RecordChannel, norm: Norm, columns: Sequence[Figures
 
 
 def success_with_priors(channel: RecordChannel, priors: Sequence[Floats]) -> float:
-    """Return how often an attacker guesses the whole record from its report, at best.
-
-    - `channel`: of records.
-    - `priors`: what the attacker knows before about each column; columns are independent in that knowledge.
-    """
+    """Return how often an attacker guesses the whole record from its report, at best."""
     if isinstance(channel, ComponentWise):
         return math.prod(one.success(prior) for one, prior in zip(channel.channels, priors, strict=True))
     size = math.prod(channel.levels)

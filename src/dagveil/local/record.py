@@ -33,9 +33,7 @@ from dagveil.privacy.noise.source import NoiseSource
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-CERTAIN: Final = 2**62
-"""What the weights of combined randomised response add up to."""
-
+CERTAIN: Final = 2**62  # what the weights of combined randomised response add up to
 MOST_RECORDS: Final = 2**52
 """Largest product of columns with one channel: numbers of records must be exact, and each must have a weight."""
 
@@ -52,8 +50,7 @@ class Split(enum.Enum):
     """How columns share the ε of a record."""
 
     UNIFORM = "uniform"
-    BY_LEVELS = "levels"
-    """In proportion to their numbers of levels, as published."""
+    BY_LEVELS = "levels"  # in proportion to their numbers of levels, as published
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,13 +59,10 @@ class Undo:
 
     A report is, with probability `kept`, what a channel for each column made of the record, and otherwise any record at
     all, all of them equally likely.
-
-    - `inverses`: inverse of each column's matrix, in the shape (reports, values).
-    - `kept`: probability that the report has to do with the record.
     """
 
-    inverses: tuple[Floats, ...]
-    kept: float = 1.0
+    inverses: tuple[Floats, ...]  # inverse of each column's matrix, in the shape (reports, values)
+    kept: float = 1.0  # probability that the report has to do with the record
 
 
 class RecordChannel(Protocol):
@@ -149,14 +143,10 @@ class ComponentWise:
 
 @dataclass(frozen=True, slots=True)
 class CombinedResponse:
-    """Randomised response over the product of all columns, never written out: the truth, or any other record.
+    """Randomised response over the product of all columns, never written out: the truth, or any other record."""
 
-    - `levels`: levels of each column.
-    - `truth_weight`: probability of the true record in units of 2⁻⁶².
-    """
-
-    levels: tuple[int, ...]
-    truth_weight: int
+    levels: tuple[int, ...]  # levels of each column
+    truth_weight: int  # probability of the true record in units of 2⁻⁶²
 
     def __post_init__(self) -> None:
         check_product(self.levels)

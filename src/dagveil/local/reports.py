@@ -25,8 +25,7 @@ from dagveil.errors import DataError
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.local.record import Undo, join
 
-LONGEST_LINE: Final = 2**20
-"""Characters of a line, beyond which it is not read as a record."""
+LONGEST_LINE: Final = 2**20  # characters of a line, beyond which it is not read as a record
 
 
 class LineFormat(enum.Enum):
@@ -176,23 +175,16 @@ def _split_row(line: str) -> list[str] | None:
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-MOST_CELLS: Final = 20_000
-"""Cells of x, y and the given columns together, beyond which a question is not answered."""
-
-SURE_STRATA: Final = 4.0
-"""A stratum takes part if its share is so many standard errors above zero."""
+MOST_CELLS: Final = 20_000  # cells of x, y and the given columns together, beyond which a question is not answered
+SURE_STRATA: Final = 4.0  # a stratum takes part if its share is so many standard errors above zero
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reports:
-    """Distinct reports and how often each came.
+    """Distinct reports and how often each came."""
 
-    - `codes`: in the shape (distinct reports, columns).
-    - `counts`: of each.
-    """
-
-    codes: Integers
-    counts: Floats
+    codes: Integers  # in the shape (distinct reports, columns)
+    counts: Floats  # of each
 
     @classmethod
     def of(cls, codes: Integers) -> Reports:
@@ -231,19 +223,13 @@ def share_of_redraws(statistic: float, freedom: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportEvidence:
-    """Independence of true values, tested on reports.
-
-    - `levels`: levels of each column.
-    - `reports`: what was collected.
-    - `undo`: of the channel.
-    - `source`: evidence that the reports were drawn again from.
-    """
+    """Independence of true values, tested on reports."""
 
     columns: tuple[str, ...]
-    levels: tuple[int, ...]
-    reports: Reports
-    undo: Undo
-    source: ReportEvidence | None = None
+    levels: tuple[int, ...]  # levels of each column
+    reports: Reports  # what was collected
+    undo: Undo  # of the channel
+    source: ReportEvidence | None = None  # evidence that the reports were drawn again from
     _known: dict[tuple[int, int, tuple[int, ...]], tuple[float, float]] = field(default_factory=dict, repr=False)
 
     def association(self) -> Floats:
@@ -338,13 +324,7 @@ class ReportEvidence:
 def score_table(
     shares: Floats, inverse_x: Floats, inverse_y: Floats, strata: Floats, kept: float, n_records: float
 ) -> tuple[float, float]:
-    """Return the pooled χ² of true values and its degrees of freedom.
-
-    - `shares`: of reports, in the shape (reports of x, of y, of the strata).
-    - `inverse_x`, `inverse_y`, `strata`: images of reports, in the shape (reports, values).
-    - `kept`: probability that a report has to do with its record.
-    - `n_records`: how many records reported.
-    """
+    """Return the pooled χ² of true values and its degrees of freedom."""
     blind = (1.0 - kept) / shares.size
     of_strata = shares.sum(axis=(0, 1))
     cells = (of_strata @ strata - (1.0 - kept) / len(of_strata)) / kept

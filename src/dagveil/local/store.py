@@ -65,11 +65,7 @@ class ReportStore:
 
     @classmethod
     def open(cls, path: str | Path, protocol: Protocol | None = None) -> ReportStore:
-        """Open a store; with a protocol it is made if it does not exist, without one it must.
-
-        - `path`: of the SQLite file.
-        - `protocol`: of the reports; a store holds those of one protocol only.
-        """
+        """Open a store; with a protocol it is made if it does not exist, without one it must."""
         if protocol is None and not Path(path).is_file():
             raise DataError(f"there is no store {path}; give the file that `dagveil local collect --store` writes")
         try:
@@ -187,8 +183,7 @@ def _settle(connection: sqlite3.Connection, protocol: Protocol | None, path: str
 Integers = NDArray[np.int64]
 
 STORE_ENDINGS: Final = (".db", ".sqlite")
-DIGEST_KEY: Final = b"dagveil-protocol"
-"""In the metadata of a Parquet file: the digest of the protocol of its reports."""
+DIGEST_KEY: Final = b"dagveil-protocol"  # in the metadata of a Parquet file: the digest of the protocol of its reports
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -42,9 +42,7 @@ ASKABLE = (*STATISTIC_NAMES, *VOTES, *MEDIANS, EXACT_DISTANCE)
 MEDIAN_THRESHOLD = 0.75
 """A median p-value of the parts below 1 − this speaks for dependence: independent parts have medians around ½."""
 
-PARTS = 41
-"""Parts of a reconciled test; each must be large enough for a test of its own."""
-
+PARTS = 41  # parts of a reconciled test; each must be large enough for a test of its own
 MARGIN_SHARE = Fraction(1, 20)
 """Share of the budget for the one-way tables, from which ties and the number of rows are read."""
 
@@ -55,33 +53,19 @@ Level = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
 Part = Annotated[float, msgspec.Meta(ge=0.001, le=0.999)]
 """A share of the budget, in steps of about a thousandth; the rest is for something else."""
 
-Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1.0)]
-"""A share of the records, in steps of about a thousandth."""
-
-Positive = Annotated[float, msgspec.Meta(gt=0.0)]
-"""A setting above 0."""
-
-NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
-"""A setting of at least 0."""
-
-Count = Annotated[int, msgspec.Meta(ge=1)]
-"""A number of at least 1."""
-
-Order = Annotated[int, msgspec.Meta(ge=0)]
-"""The size of a conditioning set."""
+Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1.0)]  # a share of the records, in steps of about a thousandth
+Positive = Annotated[float, msgspec.Meta(gt=0.0)]  # a setting above 0
+NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]  # a setting of at least 0
+Count = Annotated[int, msgspec.Meta(ge=1)]  # a number of at least 1
+Order = Annotated[int, msgspec.Meta(ge=0)]  # the size of a conditioning set
 
 
 class AskingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the methods that follow PC's questions have in common.
 
-    Parameters
-    ----------
-    statistic
-        What is compared with the threshold.
-    level
-        Level of the noiseless test behind the threshold.
-    largest_order
-        Size of the largest conditioning set.
+    - `statistic`: What is compared with the threshold.
+    - `level`: Level of the noiseless test behind the threshold.
+    - `largest_order`: Size of the largest conditioning set.
     """
 
     statistic: str = "kendall"
@@ -275,7 +259,7 @@ def count_pairs(columns: Iterable[str], knowledge: Knowledge) -> int:
     return max(1, sum(not knowledge.excludes(x, y) and not knowledge.requires(x, y) for x, y in pairs))
 
 
-def tell_sweep(columns: Sequence[str], sweep: Sweep, knowledge: Knowledge) -> tuple[Cpdag, tuple[str, ...]]:
+def describe_sweep(columns: Sequence[str], sweep: Sweep, knowledge: Knowledge) -> tuple[Cpdag, tuple[str, ...]]:
     """Direct the edges of a finished search, and say what was asked and what was not."""
     graph = orient_by_separating_sets(tuple(columns), sweep.skeleton, knowledge)
     by_order = ", ".join(f"{count} of order {order}" for order, count in enumerate(sweep.asked))

@@ -16,14 +16,9 @@ Kind = TypeVar("Kind")
 class Plugins(Generic[Kind]):
     """Entry points of one group; each is imported when it is asked for.
 
-    Parameters
-    ----------
-    group
-        Name of the group.
-    check
-        Returns what was found if it is of the right kind, or raises MethodError with the reason.
-    found
-        The entry points.
+    - `group`: name of the group
+    - `check`: returns what was found if it is of the right kind, or raises MethodError with the reason
+    - `found`: the entry points
     """
 
     def __init__(self, group: str, check: Callable[[str, object], Kind], found: tuple[EntryPoint, ...]) -> None:
@@ -103,8 +98,7 @@ NAMES = (
 """The methods of dagveil itself, in the order in which they are listed."""
 
 
-EXACT_NAMES = ("pc",)
-"""Methods without any privacy: found by name, and in no list of which a guarantee is expected."""
+EXACT_NAMES = ("pc",)  # methods without any privacy: found by name, and in no list of which a guarantee is expected
 
 
 class _Catalogue(Mapping[str, Method]):
@@ -130,9 +124,7 @@ def _load(name: str) -> Method:
     return method
 
 
-METHODS: Mapping[str, Method] = _Catalogue()
-"""Every method of dagveil itself, by name."""
-
+METHODS: Mapping[str, Method] = _Catalogue()  # every method of dagveil itself, by name
 GROUP = "dagveil.methods"
 """Entry point group by which other packages add methods: each entry is a `Method`, under its own name."""
 

@@ -15,27 +15,7 @@ from dagveil.curator import Curator, Question
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import (
-    Asked,
-    AskingSettings,
-    Count,
-    Needs,
-    NotNegative,
-    Positive,
-    ThresholdedQuestions,
-    asking_filter,
-    count_pairs,
-    tell_sweep,
-)
-from dagveil.methods.method import (
-    BHATTACHARJEE_2024,
-    COUNTED,
-    FROM_PUBLIC_ROWS,
-    TWO_COLUMNS,
-    Method,
-    SharpCase,
-    check_counts,
-)
+from dagveil.methods import asking, method
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.filter import Filter, PureFilter
@@ -43,28 +23,22 @@ from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Pruning, Traversal, prune
 
 
-class CurateSettings(AskingSettings, frozen=True, kw_only=True):
+class CurateSettings(asking.AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `curate`.
 
-    Parameters
-    ----------
-    margins
-        β₁ and β₂: inside threshold·(1 − β₁) … threshold·(1 + β₂) a coin decides.
-    band
-        c₁ and c₂ of Lemma 1.
-    slack
-        By how many noise scales the threshold is eased, so that noise alone keeps few edges.
-    neighbours
-        Neighbours that an edge's end is expected to have after order 0: how many questions an order may take.
-    hopeless
-        An order above 0 whose noise scale exceeds so many thresholds is not run.
+    - `margins`: β₁ and β₂: inside threshold·(1 − β₁) … threshold·(1 + β₂) a coin decides.
+    - `band`: c₁ and c₂ of Lemma 1.
+    - `slack`: By how many noise scales the threshold is eased, so that noise alone keeps few edges.
+    - `neighbours`: Neighbours that an edge's end is expected to have after order 0: how many questions an order may
+      take.
+    - `hopeless`: An order above 0 whose noise scale exceeds so many thresholds is not run.
     """
 
-    margins: tuple[NotNegative, NotNegative] = (0.2, 0.2)
-    band: tuple[NotNegative, NotNegative] = (1.0, 1.0)
+    margins: tuple[asking.NotNegative, asking.NotNegative] = (0.2, 0.2)
+    band: tuple[asking.NotNegative, asking.NotNegative] = (1.0, 1.0)
     slack: float = 0.5
-    neighbours: Count = 3
-    hopeless: Positive = 20.0
+    neighbours: asking.Count = 3
+    hopeless: asking.Positive = 20.0
 
 
 def error_surrogate(
@@ -84,14 +58,7 @@ def allocate(
     margins: tuple[float, float],
     band: tuple[float, float],
 ) -> NDArray[np.float64]:
-    """Solve OPT: non-increasing epsilons of the orders that minimise the error under Σ (a ε² + b ε) ≤ total.
-
-    - `amounts`: a of each order.
-    - `total`: what is left of the budget.
-    - `linear`: b of each order.
-    - `distance`: threshold over sensitivity.
-    - `margins`, `band`: of Lemma 1.
-    """
+    """Solve OPT: non-increasing epsilons of the orders that minimise the error under Σ (a ε² + b ε) ≤ total."""
     a, b = np.array(amounts, dtype=np.float64), np.array(linear, dtype=np.float64)
     equal = total / len(a)
     # the root of a ε² + b ε = equal, in the form that loses no digits; then made non-increasing
@@ -122,16 +89,16 @@ def allocate(
 
 def accounting(budget: Budget, schema: Schema, settings: CurateSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
     """Choose the filter for the questions of all orders."""
-    return asking_filter(
-        budget, settings.statistic, count_pairs(schema.columns, knowledge) * (1 + settings.largest_order)
+    return asking.asking_filter(
+        budget, settings.statistic, asking.count_pairs(schema.columns, knowledge) * (1 + settings.largest_order)
     )
 
 
-def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progress: Progress) -> Asked:
+def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progress: Progress) -> asking.Asked:
     """Run the sound method: every question is charged, whatever its answer."""
     columns = tuple(curator.schema.columns)
-    session = ThresholdedQuestions(
-        curator, settings.statistic, settings.level, settings.largest_order, Needs.NOISY_VALUE
+    session = asking.ThresholdedQuestions(
+        curator, settings.statistic, settings.level, settings.largest_order, asking.Needs.NOISY_VALUE
     )
     pairs = [(x, y) for i, x in enumerate(columns) for y in columns[i + 1 :]]
     distance = median(session.threshold((x, y, ())) for x, y in pairs)
@@ -143,7 +110,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
 
     def start_order(order: int, graph: Pruning) -> bool:
         nonlocal epsilon
-        edges = graph.edges() if order else count_pairs(columns, knowledge)
+        edges = graph.edges() if order else asking.count_pairs(columns, knowledge)
         orders = range(order, settings.largest_order + 1)
         asked = [edges * max(1, math.comb(settings.neighbours, j)) for j in orders]
         if order:  # the graph is known by now: count what this order can ask
@@ -173,17 +140,17 @@ def ask(curator: Curator, knowledge: Knowledge, settings: CurateSettings, progre
     sweep = prune(
         columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, start_order, progress=progress
     )
-    graph, findings = tell_sweep(columns, sweep, knowledge)
-    return Asked(
+    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
+    return asking.Asked(
         graph,
-        (*session.plan, *_tell_orders(curator, planned, sweep.asked)),
+        (*session.plan, *_describe_orders(curator, planned, sweep.asked)),
         (*findings, *declined),
         session.questions.asked,
         sweep.unanswered,
     )
 
 
-def _tell_orders(curator: Curator, planned: Sequence[tuple[int, Fraction]], asked: Sequence[int]) -> list[Stage]:
+def _describe_orders(curator: Curator, planned: Sequence[tuple[int, Fraction]], asked: Sequence[int]) -> list[Stage]:
     """Say what each order asked, and what that cost."""
     stages = []
     for order, ((most, epsilon), questions) in enumerate(zip(planned, asked, strict=False)):
@@ -194,16 +161,16 @@ def _tell_orders(curator: Curator, planned: Sequence[tuple[int, Fraction]], aske
     return stages
 
 
-METHOD = Method(
+METHOD = method.Method(
     name="curate",
     title="PC with an optimised budget for each order",
-    paper=BHATTACHARJEE_2024,
-    data=COUNTED,
+    paper=method.BHATTACHARJEE_2024,
+    data=method.COUNTED,
     cost="every question",
     settings=CurateSettings,
     accounting=accounting,
-    check=check_counts,
+    check=method.check_counts,
     ask=ask,
     relative_time=2.0,
-    sharp=(SharpCase(TWO_COLUMNS, FROM_PUBLIC_ROWS),),
+    sharp=(method.SharpCase(method.TWO_COLUMNS, method.FROM_PUBLIC_ROWS),),
 )

@@ -13,16 +13,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import BudgetExceededError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import (
-    Asked,
-    Level,
-    Needs,
-    Part,
-    Positive,
-    ThresholdedQuestions,
-    asking_filter,
-    tell_sweep,
-)
+from dagveil.methods import asking
 from dagveil.methods.method import COUNTED, TWO_COLUMNS, XU_2017, Method, SharpCase, check_counts
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import ExponentialChoice
@@ -35,35 +26,31 @@ from dagveil.search.constraint.pc import Pruning, Sweep
 class EmPcSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the sound `em-pc`.
 
-    Parameters
-    ----------
-    statistic
-        What is compared with the threshold.
-    level
-        Level of the noiseless test behind the threshold.
-    order_shares
-        Shares of the budget for order 0, 1, …, in proportion; their number is the number of orders.
-    number_share
-        Share of each node's budget for the choice of how many neighbours to drop; the rest is for which.
+    - `statistic`: What is compared with the threshold.
+    - `level`: Level of the noiseless test behind the threshold.
+    - `order_shares`: Shares of the budget for order 0, 1, …, in proportion; their number is the number of orders.
+    - `number_share`: Share of each node's budget for the choice of how many neighbours to drop; the rest is for which.
     """
 
     statistic: str = "kendall"
-    level: Level = 0.01
-    order_shares: Annotated[tuple[Positive, ...], msgspec.Meta(min_length=1)] = (0.4, 0.3, 0.3)
-    number_share: Part = 0.5
+    level: asking.Level = 0.01
+    order_shares: Annotated[tuple[asking.Positive, ...], msgspec.Meta(min_length=1)] = (0.4, 0.3, 0.3)
+    number_share: asking.Part = 0.5
 
 
 def accounting(budget: Budget, schema: Schema, settings: EmPcSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
     """Choose the filter: about two choices for each node and order, and more where several neighbours go."""
     choices = 4 * len(schema.columns) * len(settings.order_shares)
-    return asking_filter(budget, settings.statistic, choices, ExponentialChoice)
+    return asking.asking_filter(budget, settings.statistic, choices, ExponentialChoice)
 
 
-def ask(curator: Curator, knowledge: Knowledge, settings: EmPcSettings, progress: Progress) -> Asked:
+def ask(curator: Curator, knowledge: Knowledge, settings: EmPcSettings, progress: Progress) -> asking.Asked:
     """Run the sound method."""
     columns = tuple(curator.schema.columns)
     largest_order = len(settings.order_shares) - 1
-    session = ThresholdedQuestions(curator, settings.statistic, settings.level, largest_order, Needs.FIXED_NOISE)
+    session = asking.ThresholdedQuestions(
+        curator, settings.statistic, settings.level, largest_order, asking.Needs.FIXED_NOISE
+    )
     graph = Pruning(columns, knowledge)
     room = curator.accounting.remaining
     number_share = Fraction(settings.number_share).limit_denominator(1000)
@@ -93,12 +80,12 @@ def ask(curator: Curator, knowledge: Knowledge, settings: EmPcSettings, progress
             except BudgetExceededError:
                 unanswered += [(x, y, order) for y in graph.removable(x)]
     sweep = Sweep(graph.skeleton(), tuple(asked), tuple(unanswered))
-    found, findings = tell_sweep(columns, sweep, knowledge)
-    return Asked(found, (*session.plan, *stages), findings, sweep.questions, sweep.unanswered)
+    found, findings = asking.describe_sweep(columns, sweep, knowledge)
+    return asking.Asked(found, (*session.plan, *stages), findings, sweep.questions, sweep.unanswered)
 
 
 def _treat_node(
-    session: ThresholdedQuestions,
+    session: asking.ThresholdedQuestions,
     curator: Curator,
     graph: Pruning,
     x: str,

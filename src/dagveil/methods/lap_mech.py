@@ -17,8 +17,7 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter, PureFilter
 from dagveil.progress import Progress
 
-MOST_CELLS = 2**22
-"""Cells of the joint table beyond which the method refuses: its evidence would take gigabytes."""
+MOST_CELLS = 2**22  # cells of the joint table beyond which the method refuses: its evidence would take gigabytes
 
 
 class LapMechSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,15 +29,8 @@ from dagveil.evidence.bundle import Stage
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods import measure
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive
-from dagveil.methods.measure import (
-    LEVELS_SHARE,
-    check_measurable,
-    read_shares,
-    release_levels,
-    release_rows,
-    scale_levels,
-)
 from dagveil.methods.method import MA_2022, TWO_NUMBERS, Method, SharpCase
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
@@ -51,17 +44,10 @@ from dagveil.search.score.threshold import weights_to_dag
 class Schedule(enum.Enum):
     """Epsilon of iteration k of I, from an initial one ε₀."""
 
-    UNIFORM = "uniform"
-    """ε₀, as NOLEAKS has it."""
-
-    ADDITIVE = "additive"
-    """ε₀ (1 + k/I): the last iteration gets almost twice the first."""
-
-    EXPONENTIAL = "exponential"
-    """ε₀ exp(k/I): the last iteration gets almost e times the first."""
-
-    MULTIPLICATIVE = "multiplicative"
-    """ε₀ ^ (1 + k/I): rises for ε₀ above 1 and **falls** below."""
+    UNIFORM = "uniform"  # ε₀, as NOLEAKS has it
+    ADDITIVE = "additive"  # ε₀ (1 + k/I): the last iteration gets almost twice the first
+    EXPONENTIAL = "exponential"  # ε₀ exp(k/I): the last iteration gets almost e times the first
+    MULTIPLICATIVE = "multiplicative"  # ε₀ ^ (1 + k/I): rises for ε₀ above 1 and **falls** below
 
 
 def epsilon_at(schedule: Schedule, initial: float, iteration: int, iterations: int) -> float:
@@ -100,7 +86,7 @@ def shares(schedule: Schedule, initial: float, iterations: int) -> list[float]:
     return [square / whole for square in squares]
 
 
-def tell_direction(schedule: Schedule, initial: float) -> str:
+def describe_direction(schedule: Schedule, initial: float) -> str:
     """Say whether later iterations get more or less."""
     if schedule is Schedule.MULTIPLICATIVE and initial < 1.0:
         return "Later iterations get less budget than earlier ones: this schedule falls for an initial epsilon below 1."
@@ -118,37 +104,21 @@ Initial = Annotated[float, msgspec.Meta(ge=0.001, le=1000.0)]
 """A first epsilon; beyond this, the multiplicative schedule would leave nothing to some iterations."""
 
 
-BITS = 8
-"""Fixed-point bits of rows and residuals."""
-
-RADIUS_PER_COLUMN = 2.0
-"""Squared radius of the ball that rows are shrunk to, per column, in squared spreads."""
-
-CURVATURE_SHARE = 0.1
-"""Share of each iteration's budget for the curvature along its direction, which sets the step."""
-
-MEMORY = 8
-"""Pairs of steps and changes of the gradient that quasi-Newton directions are built from."""
-
-SMOOTHING = 1e-3
-"""λ‖W‖₁ is rounded off within about this distance of zero."""
+BITS = 8  # fixed-point bits of rows and residuals
+RADIUS_PER_COLUMN = 2.0  # squared radius of the ball that rows are shrunk to, per column, in squared spreads
+CURVATURE_SHARE = 0.1  # share of each iteration's budget for the curvature along its direction, which sets the step
+MEMORY = 8  # pairs of steps and changes of the gradient that quasi-Newton directions are built from
+SMOOTHING = 1e-3  # λ‖W‖₁ is rounded off within about this distance of zero
 
 
 class NoleaksSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the sound `noleaks`.
 
-    Parameters
-    ----------
-    iterations
-        Gradients that the budget is divided into.
-    outer
-        Rounds of the augmented Lagrangian; each has the same number of iterations.
-    penalty
-        λ of the ℓ₁ penalty.
-    clip
-        Largest length of one record's gradient, per column.
-    threshold
-        Smallest weight that counts as an edge.
+    - `iterations`: Gradients that the budget is divided into.
+    - `outer`: Rounds of the augmented Lagrangian; each has the same number of iterations.
+    - `penalty`: λ of the ℓ₁ penalty.
+    - `clip`: Largest length of one record's gradient, per column.
+    - `threshold`: Smallest weight that counts as an edge.
     """
 
     iterations: Count = 30
@@ -161,12 +131,9 @@ class NoleaksSettings(msgspec.Struct, frozen=True, kw_only=True):
 class CurateScoreSettings(NoleaksSettings, frozen=True, kw_only=True):
     """Settings of the sound `curate-score`: those of `noleaks`, and a schedule.
 
-    Parameters
-    ----------
-    schedule
-        How the budget rises: additive, exponential or multiplicative.
-    initial
-        ε₀ of the schedule's formula; only the multiplicative schedule depends on it. None takes epsilon/iterations.
+    - `schedule`: How the budget rises: additive, exponential or multiplicative.
+    - `initial`: ε₀ of the schedule's formula; only the multiplicative schedule depends on it. None takes
+      epsilon/iterations.
     """
 
     schedule: Schedule = Schedule.ADDITIVE
@@ -175,7 +142,7 @@ class CurateScoreSettings(NoleaksSettings, frozen=True, kw_only=True):
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse what a linear model cannot take."""
-    check_measurable(schema, knowledge)
+    measure.check_measurable(schema, knowledge)
 
 
 def accounting(
@@ -188,12 +155,7 @@ def accounting(
 def row_plan(
     schema: Schema, shares_of_levels: Mapping[str, Floats], radius_per_column: float = RADIUS_PER_COLUMN
 ) -> MomentPlan:
-    """Return the scaling of rows.
-
-    - `schema`: declares centres and spreads of numeric columns, and scores of levels.
-    - `shares_of_levels`: released shares of the levels of the other columns, for their centre and spread.
-    - `radius_per_column`: squared radius of the ball that rows are shrunk to, per column.
-    """
+    """Return the scaling of rows."""
     centers, spreads = [], []
     for name, column in schema.columns.items():
         if isinstance(column, Numeric):
@@ -201,7 +163,7 @@ def row_plan(
             centers.append(column.center if column.center is not None else (lower + upper) / 2.0)
             spreads.append(column.spread if column.spread is not None else (upper - lower) / 6.0)
         else:
-            center, spread = scale_levels(column, shares_of_levels[name])
+            center, spread = measure.scale_levels(column, shares_of_levels[name])
             centers.append(center)
             spreads.append(spread)
     radius = radius_per_column * len(schema.columns)
@@ -246,16 +208,7 @@ def descend(
     forbidden: NDArray[np.bool_],
     progress: Progress,
 ) -> Floats:
-    """Minimise the loss under the augmented Lagrangian with noisy gradients and quasi-Newton directions.
-
-    - `d`: columns.
-    - `loss_gradient`: gradient of the mean loss at some weights, in iteration k.
-    - `curvature`: curvature of the mean loss along a direction, in iteration k.
-    - `iterations`, `outer`: gradients in all, and rounds of the Lagrangian.
-    - `penalty`: λ.
-    - `forbidden`: entries that stay zero.
-    - `progress`: told before each iteration.
-    """
+    """Minimise the loss under the augmented Lagrangian with noisy gradients and quasi-Newton directions."""
     weights = np.zeros((d, d))
     price = _Lagrangian(penalty)
     violation = math.inf
@@ -318,15 +271,17 @@ def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progr
     """Run the sound method."""
     schema = curator.schema
     columns = tuple(schema.columns)
-    levels = {table.columns[0]: read_shares(table) for table in release_levels(curator, LEVELS_SHARE)}
-    whole = 0.999 - (float(LEVELS_SHARE) if levels else 0.0)
+    levels = {
+        table.columns[0]: measure.read_shares(table) for table in measure.release_levels(curator, measure.LEVELS_SHARE)
+    }
+    whole = 0.999 - (float(measure.LEVELS_SHARE) if levels else 0.0)
     plan = row_plan(schema, levels)
     descent = curator.ask_gradients(plan)
     rising = settings if isinstance(settings, CurateScoreSettings) else None
     schedule = rising.schedule if rising is not None else Schedule.UNIFORM
     initial = min(max(float(curator.accounting.budget.epsilon) / settings.iterations, 0.001), 1000.0)
     initial = rising.initial if rising is not None and rising.initial is not None else initial
-    rows, _, plans = release_rows(curator)
+    rows, _, plans = measure.release_rows(curator)
     whole -= sum(stage.share for stage in plans)
     amounts = [Fraction(whole * share) for share in shares(schedule, initial, settings.iterations)]
     clip = settings.clip * len(columns)
@@ -350,7 +305,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: NoleaksSettings, progr
     plans.append(Stage("gradients", descent.asked, descent.asked, whole, float(np.median(deviations)), why))
     findings = (
         f"{descent.asked} questions were asked: a gradient and a curvature in each iteration.",
-        tell_direction(schedule, initial),
+        describe_direction(schedule, initial),
     )
     graph = read_graph(columns, weights, settings.threshold, knowledge)
     return Asked(graph, tuple(plans), findings, descent.asked)

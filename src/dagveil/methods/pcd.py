@@ -22,7 +22,7 @@ from dagveil.data.selection import MOST_SLOTS, unit_scale
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import Asked, Count, Level, Order, Positive, count_pairs, tell_sweep
+from dagveil.methods.asking import Asked, Count, Level, Order, Positive, count_pairs, describe_sweep
 from dagveil.methods.measure import check_measurable, release_rows
 from dagveil.methods.method import ONE_QUESTION, TWO_NUMBERS, ZHANG_2023, Method, SharpCase
 from dagveil.methods.regressions import ReleasedFunctions, release_functions
@@ -38,20 +38,11 @@ from dagveil.statistics.gcm import gcm_p_value
 
 Floats = NDArray[np.float64]
 
-DRAWS = 200
-"""Simulations of regressions that noise has led astray."""
-
-SEED = 20230207
-"""Of these simulations; they are post-processing, and the same question must get the same answer."""
-
-SCALED_MEAN_SPREAD = 1.0
-"""How far the mean of a scaled residual is from 0, usually; noisy means are shrunk accordingly."""
-
-CAUTION = 1.1
-"""The standard error is taken this much larger: it is right to first order only."""
-
-SMALLEST_SPREAD = 0.1
-"""Floor for the spread of a column in half-widths of its bounds, where only noise tells it."""
+DRAWS = 200  # simulations of regressions that noise has led astray
+SEED = 20230207  # of these simulations; they are post-processing, and the same question must get the same answer
+SCALED_MEAN_SPREAD = 1.0  # how far the mean of a scaled residual is from 0, usually; noisy means are shrunk accordingly
+CAUTION = 1.1  # the standard error is taken this much larger: it is right to first order only
+SMALLEST_SPREAD = 0.1  # floor for the spread of a column in half-widths of its bounds, where only noise tells it
 
 
 def plan_residuals(functions: ReleasedFunctions, schema: Schema, question: Question) -> ResidualPlan:
@@ -67,13 +58,7 @@ def plan_residuals(functions: ReleasedFunctions, schema: Schema, question: Quest
 
 
 def partial_p_value(release: NoisyMoments, plan: ResidualPlan, functions: ReleasedFunctions, rows: int) -> float:
-    """Return the p-value of a zero partial covariance of the residuals, all noise counted.
-
-    - `release`: noisy moments of `plan`.
-    - `plan`: what was measured.
-    - `functions`: the regressions, with the noise of their moments.
-    - `rows`: nominal number of rows.
-    """
+    """Return the p-value of a zero partial covariance of the residuals, all noise counted."""
     deviation = release.deviation / rows
     mean, of_mean = _shrink_means(release, rows)
     covariance = release.matrix[1:, 1:] / rows - np.outer(mean, mean)
@@ -128,34 +113,21 @@ def _spread(functions: ReleasedFunctions, schema: Schema, name: str) -> float:
     return max(functions.spread(name), SMALLEST_SPREAD)
 
 
-MOMENTS_SHARE = Fraction(1, 8)
-"""Share of the budget for the moments that regressions are computed from."""
-
-MOST_RIDGE_ROWS = 5000
-"""Rows that ridge regressions take unless told otherwise: beyond that a run takes minutes."""
-
-SQUARES_SHARE = Fraction(1, 10)
-"""Share of a question's price for the sum of squared products."""
-
+MOMENTS_SHARE = Fraction(1, 8)  # share of the budget for the moments that regressions are computed from
+MOST_RIDGE_ROWS = 5000  # rows that ridge regressions take unless told otherwise: beyond that a run takes minutes
+SQUARES_SHARE = Fraction(1, 10)  # share of a question's price for the sum of squared products
 RESIDUALS_SHARE = Fraction(1, 20)
 """Share of a question's price for the sums of both residuals; the products get the rest."""
 
-MEAN_SPREAD = 0.15
-"""Clipping moves the mean of residuals away from 0 by about so many clips, if they are skewed."""
-
-CLIP = 0.5
-"""Residuals are cut to ± this in products, in half-widths of the bounds."""
+MEAN_SPREAD = 0.15  # clipping moves the mean of residuals away from 0 by about so many clips, if they are skewed
+CLIP = 0.5  # residuals are cut to ± this in products, in half-widths of the bounds
 
 
 class ResidualTest(enum.Enum):
     """How residuals are compared."""
 
-    HSIC = "hsic"
-    """A permutation test of root HSIC, which sees every kind of dependence."""
-
-    GCM = "gcm"
-    """The mean product of residuals, which sees dependence that leaves a covariance."""
-
+    HSIC = "hsic"  # a permutation test of root HSIC, which sees every kind of dependence
+    GCM = "gcm"  # the mean product of residuals, which sees dependence that leaves a covariance
     PARTIAL = "partial"
     """The covariance of residuals given what was predicted, with the regressions' own noise in its null law."""
 
@@ -166,40 +138,25 @@ class RegressionRule(enum.Enum):
     RELEASED = "released"
     """From moments that are released first: public functions, so residuals add nothing to the sensitivity."""
 
-    RIDGE = "ridge"
-    """Kernel ridge regression on the rows, whose residuals all move with one record."""
+    RIDGE = "ridge"  # kernel ridge regression on the rows, whose residuals all move with one record
 
 
-Bandwidth = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]
-"""Of a Gaussian kernel, in half-widths of the bounds."""
-
-Rows = Annotated[int, msgspec.Meta(ge=2)]
-"""A number of rows that a kernel test can use."""
+Bandwidth = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]  # of a Gaussian kernel, in half-widths of the bounds
+Rows = Annotated[int, msgspec.Meta(ge=2)]  # a number of rows that a kernel test can use
 
 
 class PcdSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the sound `pcd`.
 
-    Parameters
-    ----------
-    test
-        How residuals are compared: partial, gcm or hsic.
-    regression
-        Where residuals come from: released, or ridge.
-    level
-        Of every test, noise included.
-    permutations
-        Of the permutation test; level times permutations + 1 must be at least 1.
-    largest_order
-        Size of the largest conditioning set.
-    questions
-        Questions that the budget is divided into. None takes two for each pair.
-    bandwidth
-        Of all kernels, in half-widths of the bounds.
-    penalty
-        Of ridge regression. None takes a value from the number of rows.
-    rows
-        Rows that gcm and hsic use, at most. None takes all, but 5000 for ridge regression.
+    - `test`: How residuals are compared: partial, gcm or hsic.
+    - `regression`: Where residuals come from: released, or ridge.
+    - `level`: Of every test, noise included.
+    - `permutations`: Of the permutation test; level times permutations + 1 must be at least 1.
+    - `largest_order`: Size of the largest conditioning set.
+    - `questions`: Questions that the budget is divided into. None takes two for each pair.
+    - `bandwidth`: Of all kernels, in half-widths of the bounds.
+    - `penalty`: Of ridge regression. None takes a value from the number of rows.
+    - `rows`: Rows that gcm and hsic use, at most. None takes all, but 5000 for ridge regression.
     """
 
     test: ResidualTest = ResidualTest.PARTIAL
@@ -274,7 +231,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: PcdSettings, progress:
     deviation, decide = divide_rest(curator, kernels, functions, questions, settings)
     answers = _Answers(decide)
     sweep = prune(columns, answers.is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
-    graph, findings = tell_sweep(columns, sweep, knowledge)
+    graph, findings = describe_sweep(columns, sweep, knowledge)
     share = 1.0 - sum(stage.share for stage in stages)
     why = f"divided equally among {questions} questions; {settings.test.value} on {slots} rows"
     stages.append(Stage("questions", answers.given, answers.given, share, deviation, why))

@@ -9,18 +9,7 @@ from dagveil.curator import Curator, Question
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import (
-    Asked,
-    AskingSettings,
-    Count,
-    Needs,
-    Part,
-    Rate,
-    ThresholdedQuestions,
-    asking_filter,
-    count_pairs,
-    tell_sweep,
-)
+from dagveil.methods import asking
 from dagveil.methods.method import COUNTED, FROM_PUBLIC_ROWS, TWO_COLUMNS, WANG_2020, Method, SharpCase, check_counts
 from dagveil.methods.svt_pc import THRESHOLD_SHARE
 from dagveil.privacy.budget import Budget
@@ -30,34 +19,30 @@ from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune
 
 
-class PrivPcSettings(AskingSettings, frozen=True, kw_only=True):
+class PrivPcSettings(asking.AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `priv-pc`.
 
-    Parameters
-    ----------
-    rounds
-        Rounds of sieve and examination that the budget is divided into. None takes one and a half times the pairs.
-    sieve_share
-        Share of each round's budget for the sieve; the rest examines what passed.
-    tweak
-        By how many of its noise scales the sieve's threshold is eased.
-    slack
-        By how many noise scales an examined score may pass its threshold and still count as independent.
-    rate
-        Share of the records in each sub-sample. 1 is the most accurate: a smaller one only saves time.
+    - `rounds`: Rounds of sieve and examination that the budget is divided into. None takes one and a half times the
+      pairs.
+    - `sieve_share`: Share of each round's budget for the sieve; the rest examines what passed.
+    - `tweak`: By how many of its noise scales the sieve's threshold is eased.
+    - `slack`: By how many noise scales an examined score may pass its threshold and still count as independent.
+    - `rate`: Share of the records in each sub-sample. 1 is the most accurate: a smaller one only saves time.
     """
 
-    rounds: Count | None = None
-    sieve_share: Part = 0.5
+    rounds: asking.Count | None = None
+    sieve_share: asking.Part = 0.5
     tweak: float = 1.0
     slack: float = 0.5
-    rate: Rate = 1.0
+    rate: asking.Rate = 1.0
 
 
 def accounting(budget: Budget, schema: Schema, settings: PrivPcSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
     """Choose the filter: two charges for each round."""
-    return asking_filter(
-        budget, settings.statistic, 2 * (settings.rounds or default_rounds(count_pairs(schema.columns, knowledge)))
+    return asking.asking_filter(
+        budget,
+        settings.statistic,
+        2 * (settings.rounds or default_rounds(asking.count_pairs(schema.columns, knowledge))),
     )
 
 
@@ -66,13 +51,13 @@ def default_rounds(pairs: int) -> int:
     return max(1, math.ceil(1.5 * pairs))
 
 
-def ask(curator: Curator, knowledge: Knowledge, settings: PrivPcSettings, progress: Progress) -> Asked:
+def ask(curator: Curator, knowledge: Knowledge, settings: PrivPcSettings, progress: Progress) -> asking.Asked:
     """Run the sound method."""
     columns = tuple(curator.schema.columns)
-    session = ThresholdedQuestions(
-        curator, settings.statistic, settings.level, settings.largest_order, Needs.NOISY_VALUE
+    session = asking.ThresholdedQuestions(
+        curator, settings.statistic, settings.level, settings.largest_order, asking.Needs.NOISY_VALUE
     )
-    rounds = settings.rounds or default_rounds(count_pairs(columns, knowledge))
+    rounds = settings.rounds or default_rounds(asking.count_pairs(columns, knowledge))
     amount = curator.accounting.remaining / rounds
     sieve_share = Fraction(settings.sieve_share).limit_denominator(1000)
     rate = Fraction(settings.rate).limit_denominator(1000)
@@ -88,7 +73,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: PrivPcSettings, progre
         return score <= threshold
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
-    graph, findings = tell_sweep(columns, sweep, knowledge)
+    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
     stage = Stage(
         "sieve and examine",
         session.questions.asked,
@@ -97,7 +82,7 @@ def ask(curator: Curator, knowledge: Knowledge, settings: PrivPcSettings, progre
         sieve.question_scale * 2**0.5,
         f"{rounds} rounds: a sieve of epsilon {float(sieve_epsilon):.3g}, then an examination of {float(epsilon):.3g}",
     )
-    return Asked(graph, (*session.plan, stage), findings, session.questions.asked, sweep.unanswered)
+    return asking.Asked(graph, (*session.plan, stage), findings, session.questions.asked, sweep.unanswered)
 
 
 METHOD = Method(

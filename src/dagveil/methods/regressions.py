@@ -27,33 +27,21 @@ Floats = NDArray[np.float64]
 SMALLEST_RIDGE = 1e-3
 """Added to variances of features, which are about 1: keeps regressions finite where columns determine each other."""
 
-SMALLEST_EIGENVALUE = 0.05
-"""Floor for the covariance of features in drawn truths."""
-
-DEGREE = 2
-"""Features of each column whose moments are released."""
-
+SMALLEST_EIGENVALUE = 0.05  # floor for the covariance of features in drawn truths
+DEGREE = 2  # features of each column whose moments are released
 RADIUS_PER_FEATURE = 1.5
 """Squared radius that rows of features are shrunk to, per feature; a uniform column has 1 on average."""
 
-CONSTANT_SHARE = 0.1
-"""Square of the constant before each row of features, relative to the squared radius; at least 1."""
-
-BITS = 10
-"""Fixed-point bits of features."""
+CONSTANT_SHARE = 0.1  # square of the constant before each row of features, relative to the squared radius; at least 1
+BITS = 10  # fixed-point bits of features
 
 
 class ReleasedFunctions:
     """Least squares from noisy moments of Legendre features, with a ridge as large as the noise.
 
-    Parameters
-    ----------
-    columns
-        Names.
-    means, covariance
-        Of the features √3 P_1, √5 P_2, … of the first column, then of the second, and so on.
-    deviation
-        Deviation of the noise in an entry of the covariance.
+    - `columns`: names
+    - `means`, `covariance`: of the features √3 P_1, √5 P_2, … of the first column, then of the second, and so on
+    - `deviation`: deviation of the noise in an entry of the covariance
     """
 
     def __init__(self, columns: Sequence[str], means: Floats, covariance: Floats, deviation: float) -> None:

@@ -10,17 +10,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import (
-    Asked,
-    AskingSettings,
-    Count,
-    Needs,
-    Rate,
-    ThresholdedQuestions,
-    check_countable,
-    count_pairs,
-    tell_sweep,
-)
+from dagveil.methods import asking
 from dagveil.methods.method import COUNTED, FROM_PUBLIC_ROWS, ONE_QUESTION, TWO_COLUMNS, WANG_2020, Method, SharpCase
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter
@@ -30,27 +20,22 @@ from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune
 
 
-class SampledGaussianSettings(AskingSettings, frozen=True, kw_only=True):
+class SampledGaussianSettings(asking.AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `sampled-gaussian-pc`.
 
-    Parameters
-    ----------
-    rate
-        Probability with which each record is kept for a question.
-    questions
-        Questions that the budget is divided into. None takes three for each pair.
-    slack
-        By how many noise deviations a score may pass its threshold and still count as independent.
+    - `rate`: Probability with which each record is kept for a question.
+    - `questions`: Questions that the budget is divided into. None takes three for each pair.
+    - `slack`: By how many noise deviations a score may pass its threshold and still count as independent.
     """
 
-    rate: Rate = 0.25
-    questions: Count | None = None
+    rate: asking.Rate = 0.25
+    questions: asking.Count | None = None
     slack: float = 0.5
 
 
 def check(schema: Schema, knowledge: Knowledge) -> None:
     """Refuse what Poisson sub-samples cannot be accounted for."""
-    check_countable(schema)
+    asking.check_countable(schema)
     knowledge.check(schema.columns)
     if schema.relation != Relation.ADD_REMOVE.value:
         raise MethodError(
@@ -65,18 +50,20 @@ def accounting(
     """Rényi accounting at the order that needs the least noise for the planned questions."""
     return RenyiFilter(
         budget,
-        best_order(budget, read_rate(settings.rate), settings.questions or 3 * count_pairs(schema.columns, knowledge)),
+        best_order(
+            budget, read_rate(settings.rate), settings.questions or 3 * asking.count_pairs(schema.columns, knowledge)
+        ),
     )
 
 
-def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSettings, progress: Progress) -> Asked:
+def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSettings, progress: Progress) -> asking.Asked:
     """Run the sound method."""
     columns = tuple(curator.schema.columns)
-    session = ThresholdedQuestions(
-        curator, settings.statistic, settings.level, settings.largest_order, Needs.FIXED_NOISE
+    session = asking.ThresholdedQuestions(
+        curator, settings.statistic, settings.level, settings.largest_order, asking.Needs.FIXED_NOISE
     )
     rate = read_rate(settings.rate)
-    questions = settings.questions or 3 * count_pairs(columns, knowledge)
+    questions = settings.questions or 3 * asking.count_pairs(columns, knowledge)
     spent = curator.accounting.spent / curator.accounting.total
     order = best_order(curator.accounting.budget, rate, questions)
     # a larger number of questions pays for what was spent before
@@ -88,11 +75,11 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SampledGaussianSetting
         return answer.score <= session.threshold(question, settings.rate) + slack
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
-    graph, findings = tell_sweep(columns, sweep, knowledge)
+    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
     why = f"fresh sub-samples of {float(rate):.3g} of the records, Renyi order {order}"
     asked = session.questions.asked
     stage = Stage("questions on sub-samples", asked, asked, session.share, math.sqrt(ratio), why)
-    return Asked(graph, (*session.plan, stage), findings, asked, sweep.unanswered)
+    return asking.Asked(graph, (*session.plan, stage), findings, asked, sweep.unanswered)
 
 
 def read_rate(rate: float) -> Fraction:

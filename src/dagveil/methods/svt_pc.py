@@ -8,16 +8,7 @@ from dagveil.curator import Curator, Question
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.asking import (
-    Asked,
-    AskingSettings,
-    Count,
-    Needs,
-    ThresholdedQuestions,
-    asking_filter,
-    count_pairs,
-    tell_sweep,
-)
+from dagveil.methods import asking
 from dagveil.methods.method import BLOCK, COUNTED, FROM_PUBLIC_ROWS, WANG_2020, Method, SharpCase, check_counts
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import Filter
@@ -29,33 +20,32 @@ THRESHOLD_SHARE = Fraction(39, 100)
 """Share of a round's epsilon for the threshold: 1 : 2^(2/3) between threshold and questions has the least variance."""
 
 
-class SvtPcSettings(AskingSettings, frozen=True, kw_only=True):
+class SvtPcSettings(asking.AskingSettings, frozen=True, kw_only=True):
     """Settings of the sound `svt-pc`.
 
-    Parameters
-    ----------
-    rounds
-        Rounds that the budget is divided into; one is spent for each removed edge. None takes the number of pairs.
-    slack
-        By how many noise scales a score may pass its threshold and still count as independent.
+    - `rounds`: Rounds that the budget is divided into; one is spent for each removed edge. None takes the number of
+      pairs.
+    - `slack`: By how many noise scales a score may pass its threshold and still count as independent.
     """
 
-    rounds: Count | None = None
+    rounds: asking.Count | None = None
     slack: float = 0.5
 
 
 def accounting(budget: Budget, schema: Schema, settings: SvtPcSettings, knowledge: Knowledge = NO_KNOWLEDGE) -> Filter:
     """Choose the filter."""
-    return asking_filter(budget, settings.statistic, settings.rounds or count_pairs(schema.columns, knowledge))
+    return asking.asking_filter(
+        budget, settings.statistic, settings.rounds or asking.count_pairs(schema.columns, knowledge)
+    )
 
 
-def ask(curator: Curator, knowledge: Knowledge, settings: SvtPcSettings, progress: Progress) -> Asked:
+def ask(curator: Curator, knowledge: Knowledge, settings: SvtPcSettings, progress: Progress) -> asking.Asked:
     """Run the sound method."""
     columns = tuple(curator.schema.columns)
-    session = ThresholdedQuestions(
-        curator, settings.statistic, settings.level, settings.largest_order, Needs.FIXED_NOISE
+    session = asking.ThresholdedQuestions(
+        curator, settings.statistic, settings.level, settings.largest_order, asking.Needs.FIXED_NOISE
     )
-    rounds = settings.rounds or count_pairs(columns, knowledge)
+    rounds = settings.rounds or asking.count_pairs(columns, knowledge)
     epsilon = epsilon_for(curator.accounting, curator.accounting.remaining / rounds)
     sieve = session.questions.open_rounds(epsilon, THRESHOLD_SHARE, Fraction(1), "sparse vector round")
     slack = settings.slack * (sieve.question_scale + sieve.threshold_scale)
@@ -64,11 +54,11 @@ def ask(curator: Curator, knowledge: Knowledge, settings: SvtPcSettings, progres
         return sieve.looks_independent(question, session.threshold(question) + slack)
 
     sweep = prune(columns, is_independent, settings.largest_order, knowledge, Traversal.ONCE, progress=progress)
-    graph, findings = tell_sweep(columns, sweep, knowledge)
+    graph, findings = asking.describe_sweep(columns, sweep, knowledge)
     why = f"{rounds} rounds of epsilon {float(epsilon):.3g}; each removed edge ends one"
     asked = session.questions.asked
     stage = Stage("sparse vector", asked, asked, session.share, sieve.question_scale * 2**0.5, why)
-    return Asked(graph, (*session.plan, stage), findings, asked, sweep.unanswered)
+    return asking.Asked(graph, (*session.plan, stage), findings, asked, sweep.unanswered)
 
 
 METHOD = Method(

@@ -19,16 +19,9 @@ from scipy.optimize import minimize
 from dagveil.curator import Question
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, NotNegative, Positive, Rate
-from dagveil.methods.noleaks import Clip, Floats, Schedule, descend, epsilon_at, iterations_allowed, tell_direction
+from dagveil.methods.noleaks import Clip, Floats, Schedule, descend, describe_direction, epsilon_at, iterations_allowed
+from dagveil.papers import ma2022
 from dagveil.papers.common import PublishedTests, describe_published, largest_published_order
-from dagveil.papers.ma2022 import (
-    NOLEAKS_FLAW,
-    describe_weights,
-    encode_rows,
-    gaussian_deviation,
-    published_gradient_sensitivity,
-    second_moments,
-)
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
@@ -42,22 +35,13 @@ ShareOfDelta = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
 class CuratePaper(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the text; margins, band and the total δ are not printed, and are those of the program.
 
-    Parameters
-    ----------
-    threshold
-        T, on the p-value (section IV).
-    margins
-        β₁ and β₂.
-    band
-        c₁ and c₂ of Lemma 1.
-    failure
-        δ′ of advanced composition in each order.
-    question_delta
-        δ of each question.
-    total_delta
-        δ_Total: no order starts once the sum of δ′ + t δ has reached it.
-    rate
-        q: share of the records that are drawn once, before the first question (section IV).
+    - `threshold`: T, on the p-value (section IV).
+    - `margins`: β₁ and β₂.
+    - `band`: c₁ and c₂ of Lemma 1.
+    - `failure`: δ′ of advanced composition in each order.
+    - `question_delta`: δ of each question.
+    - `total_delta`: δ_Total: no order starts once the sum of δ′ + t δ has reached it.
+    - `rate`: q: share of the records that are drawn once, before the first question (section IV).
     """
 
     threshold: Level = 0.05
@@ -88,33 +72,16 @@ def published_p_value_constant(block: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CurateConduct:
-    """What text and program do differently; comments name the lines of the program.
+    """What text and program do differently; comments name the lines of the program."""
 
-    Parameters
-    ----------
-    constant
-        Stated sensitivity of the p-value times √n, for blocks of two records, where it is largest.
-    coin
-        Whether a coin decides inside the band; otherwise the edge stays.
-    counts_all
-        Whether t counts every question, or only those that removed an edge or fell into the band.
-    cumulative
-        Whether t goes on over the orders, so that earlier questions are charged again at each order's epsilon.
-    updates_edges
-        Whether e is the number of edges that are left.
-    amplifies
-        Whether noise and charges use ln(1 + q(e^ε − 1)).
-    traversal
-        Whether a question may come twice.
-    """
-
-    constant: float
-    coin: bool
-    counts_all: bool
+    constant: float  # stated sensitivity of the p-value times √n, for blocks of two records, where it is largest
+    coin: bool  # whether a coin decides inside the band; otherwise the edge stays
+    counts_all: bool  # whether t counts every question, or only those that removed an edge or fell into the band
+    # whether t goes on over the orders, so that earlier questions are charged again at each order's epsilon
     cumulative: bool
-    updates_edges: bool
-    amplifies: bool
-    traversal: Traversal
+    updates_edges: bool  # whether e is the number of edges that are left
+    amplifies: bool  # whether noise and charges use ln(1 + q(e^ε − 1))
+    traversal: Traversal  # whether a question may come twice
 
 
 CONDUCTS: Final = {
@@ -144,15 +111,6 @@ PROGRAM_FLAW = (
 )
 
 
-def error_bound(epsilon: float, distance: float, margin: float, band: float) -> float:
-    """Return Lemma 1's bound c/2 + ½ exp(−β ε T/Δ) on a wrong decision, in which T/Δ is the threshold in records.
-
-    With β₁ and c₁ it bounds the probability of keeping what the exact statistic removes, with β₂ and c₂ the opposite;
-    c is the probability that the noisy value lands in the band where a coin decides.
-    """
-    return band / 2.0 + 0.5 * math.exp(-margin * epsilon * distance)
-
-
 def order_leakage(epsilon: float, questions: int, failure: float) -> float:
     """Return tε² + ε√(2t ln(1/δ′)), what an order of questions leaks (section III-A)."""
     return questions * epsilon**2 + epsilon * math.sqrt(2.0 * questions * math.log(1.0 / failure))
@@ -170,11 +128,6 @@ def solve_opt(
 
     SLSQP, as the authors use, from several starts, since the problem has local optima: nothing, equal shares, and the
     first k orders alone with one epsilon.
-
-    - `most`: t of each order that is left.
-    - `total`, `failure`: what may leak, and δ′.
-    - `distance`: threshold over sensitivity.
-    - `margins`, `band`: of Lemma 1.
     """
     a = np.array(most, dtype=np.float64)
     b = np.sqrt(2.0 * a * math.log(1.0 / failure))
@@ -283,28 +236,16 @@ def publish_curate(
 class CurateScorePaper(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of algorithm 2; what it leaves out is taken from NOLEAKS' artifact, whose descent it follows.
 
-    Parameters
-    ----------
-    schedule
-        How the budget of each iteration follows from the first one's (section III-B).
-    initial_share
-        ε₀ over the run's epsilon.
-    iterations
-        Gradients of the run. None takes the number of Lemma 2, which spends the whole epsilon.
-    to_the_end
-        Divide k by I − 1, as algorithm 2 prints it; otherwise by I, as section III-B and Lemma 2 have it.
-    outer
-        Rounds of the augmented Lagrangian.
-    penalty
-        λ of the ℓ₁ penalty.
-    clip
-        Entries of the *mean* gradient are clipped to this.
-    question_delta
-        δ of each gradient.
-    public_rows
-        Records whose exact loss the line search reads for free.
-    threshold
-        Smallest weight that counts as an edge.
+    - `schedule`: How the budget of each iteration follows from the first one's (section III-B).
+    - `initial_share`: ε₀ over the run's epsilon.
+    - `iterations`: Gradients of the run. None takes the number of Lemma 2, which spends the whole epsilon.
+    - `to_the_end`: Divide k by I − 1, as algorithm 2 prints it; otherwise by I, as section III-B and Lemma 2 have it.
+    - `outer`: Rounds of the augmented Lagrangian.
+    - `penalty`: λ of the ℓ₁ penalty.
+    - `clip`: Entries of the *mean* gradient are clipped to this.
+    - `question_delta`: δ of each gradient.
+    - `public_rows`: Records whose exact loss the line search reads for free.
+    - `threshold`: Smallest weight that counts as an edge.
     """
 
     schedule: Schedule = Schedule.MULTIPLICATIVE
@@ -328,16 +269,16 @@ def publish_curate_score(
     initial = total * settings.initial_share
     iterations = settings.iterations or max(1, int(iterations_allowed(settings.schedule, total, initial) + 1e-9))
     last = max(1, iterations - settings.to_the_end)
-    coded = encode_rows(access)
-    moments, known = second_moments(coded), second_moments(coded[: settings.public_rows])
-    sensitivity = published_gradient_sensitivity(d, max(access.n_rows, 1), settings.clip)
+    coded = ma2022.encode_rows(access)
+    moments, known = ma2022.second_moments(coded), ma2022.second_moments(coded[: settings.public_rows])
+    sensitivity = ma2022.published_gradient_sensitivity(d, max(access.n_rows, 1), settings.clip)
     spent = 0.0
 
     def loss_gradient(weights: Floats, k: int) -> Floats:
         nonlocal spent
         epsilon = epsilon_at(settings.schedule, initial, k, last)
         spent += epsilon
-        deviation = gaussian_deviation(sensitivity, epsilon, settings.question_delta)
+        deviation = ma2022.gaussian_deviation(sensitivity, epsilon, settings.question_delta)
         mean = np.clip(-(moments @ (np.eye(d) - weights)), -settings.clip, settings.clip)
         noisy = mean + access.rng.normal(0.0, deviation, (d, d))
         np.fill_diagonal(noisy, 0.0)
@@ -350,8 +291,8 @@ def publish_curate_score(
     forbidden = forbidden_entries(columns, knowledge)
     weights = descend(d, loss_gradient, curvature, *counts, settings.penalty, forbidden, progress)
     reported = (spent, iterations * settings.question_delta)
-    told = tell_direction(settings.schedule, initial)
-    return describe_weights(access, weights, settings.threshold, knowledge, reported, iterations, told)
+    told = describe_direction(settings.schedule, initial)
+    return ma2022.describe_weights(access, weights, settings.threshold, knowledge, reported, iterations, told)
 
 
 PUBLICATIONS = {
@@ -366,7 +307,7 @@ PUBLICATIONS = {
         }
     ),
     "curate-score": Publication(
-        {Calibration.PAPER: Reading(CurateScorePaper, publish_curate_score, NOLEAKS_FLAW)},
+        {Calibration.PAPER: Reading(CurateScorePaper, publish_curate_score, ma2022.NOLEAKS_FLAW)},
         "the authors released it as an archive that was not at hand",
     ),
 }

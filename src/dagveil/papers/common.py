@@ -15,7 +15,7 @@ from dagveil.curator import Question
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import Asked, tell_sweep
+from dagveil.methods.asking import Asked, describe_sweep
 from dagveil.papers.publication import PublishedAccess
 from dagveil.privacy.budget import Budget
 from dagveil.search.constraint.pc import Sweep
@@ -92,12 +92,7 @@ def published_p_value_sensitivity(n_rows: int) -> float:
 class PublishedTests:
     """Exact tests as the published programs compute them, remembered.
 
-    Parameters
-    ----------
-    access
-        Exact counts.
-
-    Levels are ordered by their names, as those programs code them, whatever order the schema declares.
+    - `access`: exact counts
     """
 
     def __init__(self, access: PublishedAccess) -> None:
@@ -171,15 +166,15 @@ def describe_published(
     counted: int | None = None,
 ) -> Asked:
     """Write down what a run as published found, and what its publication would report."""
-    graph, findings = tell_sweep(tuple(schema.columns), sweep, knowledge)
+    graph, findings = describe_sweep(tuple(schema.columns), sweep, knowledge)
     # JSON has no infinity
     reported = (min(reported[0], sys.float_info.max), reported[1])
-    report = tell_report(reported, counted)
+    report = describe_report(reported, counted)
     questions = sweep.questions if asked is None else asked
     return Asked(graph, (), (*findings, report), questions, sweep.unanswered, reported, counted)
 
 
-def tell_report(reported: tuple[float, float], counted: int | None = None) -> str:
+def describe_report(reported: tuple[float, float], counted: int | None = None) -> str:
     """Say what the publication would report."""
     tests = "" if counted is None else f" It would count {counted} tests."
     return (

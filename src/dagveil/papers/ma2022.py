@@ -20,7 +20,7 @@ from dagveil.data.column import Numeric
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, NotNegative, Positive
 from dagveil.methods.noleaks import Clip, Floats, read_graph
-from dagveil.papers.common import tell_report
+from dagveil.papers.common import describe_report
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import mu_squared_of
@@ -53,27 +53,16 @@ NOLEAKS_FLAW = (
 class NoleaksProgram(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the artifact.
 
-    Parameters
-    ----------
-    rows
-        Records that are used; the total is multiplied by their share, as amplification.
-    public_rows
-        Further records whose loss the line search reads for free. 0 reads the loss of 1000 of the used ones, and
-        charges ln((n + 1)/(n − 999)) and δ = 1000/n for it.
-    penalty
-        λ of the ℓ₁ penalty.
-    clip
-        Entries of the *mean* gradient are clipped to this.
-    gradient_epsilon
-        Epsilon of each gradient. None takes a value whose reported total is near the run's epsilon.
-    question_delta
-        δ of each gradient.
-    outer
-        Most rounds of the augmented Lagrangian.
-    threshold
-        Smallest weight that counts as an edge; the artifact chooses it by the truth.
-    private
-        False neither clips nor draws noise, and reads the loss of all used records.
+    - `rows`: Records that are used; the total is multiplied by their share, as amplification.
+    - `public_rows`: Further records whose loss the line search reads for free. 0 reads the loss of 1000 of the used
+      ones, and charges ln((n + 1)/(n − 999)) and δ = 1000/n for it.
+    - `penalty`: λ of the ℓ₁ penalty.
+    - `clip`: Entries of the *mean* gradient are clipped to this.
+    - `gradient_epsilon`: Epsilon of each gradient. None takes a value whose reported total is near the run's epsilon.
+    - `question_delta`: δ of each gradient.
+    - `outer`: Most rounds of the augmented Lagrangian.
+    - `threshold`: Smallest weight that counts as an edge; the artifact chooses it by the truth.
+    - `private`: False neither clips nor draws noise, and reads the loss of all used records.
     """
 
     rows: Count = 5000
@@ -221,7 +210,7 @@ def describe_weights(
     *told: str,
 ) -> Asked:
     """Write down what a descent found, and what its publication would report."""
-    findings = (f"{asked} gradients were asked.", *told, tell_report(reported))
+    findings = (f"{asked} gradients were asked.", *told, describe_report(reported))
     graph = read_graph(tuple(access.schema.columns), weights, threshold, knowledge)
     return Asked(graph, (), findings, asked, (), reported)
 

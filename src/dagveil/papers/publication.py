@@ -30,12 +30,8 @@ from dagveil.progress import Progress
 class PublishedAccess:
     """Exact answers, and a generator for noise as published.
 
-    Parameters
-    ----------
-    table
-        The rows.
-    rng
-        For noise and sub-samples; not a secure source, since nothing is claimed.
+    - `table`: the rows
+    - `rng`: for noise and sub-samples; not a secure source, since nothing is claimed
     """
 
     def __init__(self, table: Table, rng: np.random.Generator) -> None:
@@ -96,21 +92,11 @@ Publish = Callable[[PublishedAccess, Budget, Knowledge, Any, Progress], Asked]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One method as its paper prints it, or as its authors' program has it.
+    """One method as its paper prints it, or as its authors' program has it."""
 
-    Parameters
-    ----------
-    settings
-        Constants of this reading.
-    publish
-        Runs it.
-    flaw
-        Why its guarantee does not hold.
-    """
-
-    settings: type[msgspec.Struct]
-    publish: Publish
-    flaw: str
+    settings: type[msgspec.Struct]  # constants of this reading
+    publish: Publish  # runs it
+    flaw: str  # why its guarantee does not hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dagveil.curator import Question
 from dagveil.data.column import Numeric
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.asking import Asked, Level, Order, tell_sweep
+from dagveil.methods.asking import Asked, Level, Order, describe_sweep
 from dagveil.papers.common import g_p_value
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.papers.xu2017 import exact_correlations, fisher_z_test
@@ -37,14 +37,9 @@ class ExactTest(enum.Enum):
 class PcSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of PC without noise.
 
-    Parameters
-    ----------
-    test
-        g or chi-square for columns with levels, fisher-z or rcit for numbers. None takes the first that fits.
-    level
-        Of the test.
-    largest_order
-        Size of the largest conditioning set; None goes on while there are neighbours.
+    - `test`: g or chi-square for columns with levels, fisher-z or rcit for numbers. None takes the first that fits.
+    - `level`: Of the test.
+    - `largest_order`: Size of the largest conditioning set; None goes on while there are neighbours.
     """
 
     test: ExactTest | None = None
@@ -75,7 +70,7 @@ def run_pc(
         raise MethodError(f"the test {test.value!r} does not take these columns; set test={fitting}")
     largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
     sweep = prune(columns, _decide(access, test, settings.level), largest, knowledge, progress=progress)
-    graph, findings = tell_sweep(columns, sweep, knowledge)
+    graph, findings = describe_sweep(columns, sweep, knowledge)
     told = f"Exact {test.value} tests at {settings.level:g}: the rows were read without noise."
     return Asked(graph, (), (*findings, told), sweep.questions)
 

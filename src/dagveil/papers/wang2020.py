@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -17,7 +16,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import ndtri
 
 from dagveil.curator import Question
-from dagveil.errors import BudgetExceededError, MethodError
+from dagveil.errors import BudgetExceededError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Positive, Rate, count_pairs
 from dagveil.methods.sampled_gaussian_pc import read_rate
@@ -32,56 +31,19 @@ from dagveil.papers.common import (
 )
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.mechanisms.smooth_median import smooth_sensitivity
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.renyi import best_order, epsilon_of_renyi, smallest_ratio, subsampled_cost
 from dagveil.progress import Progress
-from dagveil.search.constraint.pc import prune
-
-# Sensitivities as the appendices state them. Tests show which hold: tests/methods/test_published_theorems.py.
-
-
-def published_kendall_sensitivity(n_rows: int) -> float:
-    """Return 2/(n − 1), theorem 6, of Kendall's τ. False for n > 3: a record against all moves it by 4/(n + 1)."""
-    return 2.0 / (n_rows - 1)
-
-
-def published_conditional_kendall_sensitivity(n_rows: int, blocks: int = 1, smallest: float = math.inf) -> float:
-    """Return theorem 7's (27/4 + 9/(2c₁))/√(c₂(n − k)), c₂ = 9c₁/(2(2c₁ + 5)), for k blocks of at least c₁ rows.
-
-    Large blocks give theorem 3, 4.5/√n. False: 5.25/√n in one block, and no bound with blocks of one row.
-    """
-    weight = 9.0 / (2.0 * (2.0 + 5.0 / smallest))
-    return (27.0 / 4.0 + 9.0 / (2.0 * smallest)) / math.sqrt(weight * (n_rows - blocks))
-
-
-def published_spearman_sensitivity(n_rows: int) -> float:
-    """Return 30/n, theorem 8. False for the printed ρ, which grows with n; true of the usual one, over n(n² − 1)."""
-    return 30.0 / n_rows
-
-
-def published_conditional_spearman_sensitivity(n_rows: int, blocks: int = 1, smallest: float = math.inf) -> float:
-    """Return (31 + 30/c₁)/√(n − k), the proof of theorem 9, whose statement has a further √k. As true as theorem 8."""
-    return (31.0 + 30.0 / smallest) / math.sqrt(n_rows - blocks)
+from dagveil.search.constraint.pc import Sweep, prune
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What a reading compares with its threshold; more speaks for independence.
+    """What a reading compares with its threshold; more speaks for independence."""
 
-    Parameters
-    ----------
-    of
-        The score of a question.
-    bar
-        Turns a one-sided p-value into a threshold.
-    sensitivity
-        Stated for a number of rows.
-    """
-
-    of: Callable[[PublishedTests, Question], float]
-    bar: Callable[[float], float]
-    sensitivity: Callable[[int], float]
+    of: Callable[[PublishedTests, Question], float]  # the score of a question
+    bar: Callable[[float], float]  # turns a one-sided p-value into a threshold
+    sensitivity: Callable[[int], float]  # stated for a number of rows
 
 
 SCORES: Final = {
@@ -109,14 +71,9 @@ ALGORITHM_5_FLAW = (
 class SvtPcPaper(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the text, which prints neither threshold nor quota; its epsilon is the run's.
 
-    Parameters
-    ----------
-    threshold
-        A pair with a larger p-value is taken for independent; the program's value.
-    quota
-        Pairs that may be found independent. None takes all pairs.
-    delta
-        Of the total; 0 takes the pure variant of algorithm 5.
+    - `threshold`: A pair with a larger p-value is taken for independent; the program's value.
+    - `quota`: Pairs that may be found independent. None takes all pairs.
+    - `delta`: Of the total; 0 takes the pure variant of algorithm 5.
     """
 
     threshold: Level = 0.10
@@ -127,14 +84,9 @@ class SvtPcPaper(msgspec.Struct, frozen=True, kw_only=True):
 class SvtPcProgram(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the program.
 
-    Parameters
-    ----------
-    threshold
-        A pair with a larger p-value is taken for independent (src/eval.py, ALPHA).
-    round_epsilon
-        Epsilon of each round. None takes a value whose reported total is near the run's epsilon.
-    delta
-        Of the reported total (src/eval.py).
+    - `threshold`: A pair with a larger p-value is taken for independent (src/eval.py, ALPHA).
+    - `round_epsilon`: Epsilon of each round. None takes a value whose reported total is near the run's epsilon.
+    - `delta`: Of the reported total (src/eval.py).
     """
 
     threshold: Level = 0.10
@@ -145,12 +97,8 @@ class SvtPcProgram(msgspec.Struct, frozen=True, kw_only=True):
 class SparseVector:
     """Algorithm 5, with its quota c: σ = 2cΔ/ε, or √(32c ln(1/δ))·Δ/ε if δ > 0; Laplace(2σ) on each question.
 
-    Parameters
-    ----------
-    threshold, quota, epsilon, delta, sensitivity
-        T, c, ε, δ and Δ.
-    rng
-        Draws the noise.
+    - `threshold`, `quota`, `epsilon`, `delta`, `sensitivity`: T, c, ε, δ and Δ
+    - `rng`: draws the noise
     """
 
     def __init__(
@@ -187,13 +135,7 @@ def publish_algorithm_5(
         score.sensitivity(access.n_rows),
         access.rng,
     )
-    sweep = prune(
-        columns,
-        lambda question: vector.passes(score.of(tests, question)),
-        largest_published_order(access.n_rows, len(columns)),
-        knowledge,
-        progress=progress,
-    )
+    sweep = _prune(access, lambda question: vector.passes(score.of(tests, question)), knowledge, progress)
     return describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), settings.delta))
 
 
@@ -217,15 +159,12 @@ def publish_svt_pc(
         threshold = settings.threshold + rng.normal(0.0, 2.0 * sensitivity / epsilon)
         return True
 
-    sweep = prune(
-        columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge, progress=progress
-    )
+    sweep = _prune(access, is_independent, knowledge, progress)
     reported = (advanced_composition(epsilon, hits, settings.delta), settings.delta)
     return describe_published(access.schema, sweep, knowledge, reported)
 
 
-SMALLEST_RATE = 1 / 20
-"""The published search for the sub-sampling rate goes no lower."""
+SMALLEST_RATE = 1 / 20  # the published search for the sub-sampling rate goes no lower
 
 
 PRIV_PC_FLAW = (
@@ -238,19 +177,12 @@ ALGORITHM_2_FLAW = f"{ALGORITHM_5_FLAW}; and the refreshed threshold (line 15) l
 class PrivPcPublished(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the program, which the text does not print; under the text they are turned into values of τ.
 
-    Parameters
-    ----------
-    threshold
-        A pair with a larger p-value is taken for independent (src/eval.py, ALPHA).
-    tweak
-        By how much the p-value of the sieve's threshold is lower (src/pc.py, bias).
-    round_epsilon
-        Epsilon of each round. None takes a value whose reported total is near the run's epsilon.
-    rate
-        Share of the records in each sub-sample. None searches for the one with the least noise; the program's search
-        ends elsewhere.
-    delta
-        Of the reported total (src/eval.py).
+    - `threshold`: A pair with a larger p-value is taken for independent (src/eval.py, ALPHA).
+    - `tweak`: By how much the p-value of the sieve's threshold is lower (src/pc.py, bias).
+    - `round_epsilon`: Epsilon of each round. None takes a value whose reported total is near the run's epsilon.
+    - `rate`: Share of the records in each sub-sample. None searches for the one with the least noise; the program's
+      search ends elsewhere.
+    - `delta`: Of the reported total (src/eval.py).
     """
 
     threshold: Level = 0.10
@@ -289,71 +221,14 @@ def sieve_epsilon(epsilon: float, rate: float) -> float:
     return math.log1p(math.expm1(half) / rate)
 
 
-def type_one_bound(epsilon: float, epsilon_sieve: float, distance: float, tweak: float, sensitivity: float) -> float:
-    """Bound the probability that sieve and examination turn away a question with f ≥ T + distance.
-
-    Theorem 2 of Priv-PC, whose printed bound, `published_type_one_bound`, is the sieve's part alone; the examination
-    with its noise Laplace(2Δ/ε) can turn the question away as well.
-
-    - `epsilon`: of the round; the examination has half of it.
-    - `epsilon_sieve`: ε′ of the sieve on the sub-sample.
-    - `distance`: by how much the question passes the threshold.
-    - `tweak`: by how much the sieve's threshold is lower.
-    - `sensitivity`: Δ of the statistic.
-    """
-    return published_type_one_bound(epsilon_sieve, distance, tweak, sensitivity) + _examination_bound(
-        epsilon, distance, sensitivity
-    )
-
-
-def published_type_one_bound(epsilon_sieve: float, distance: float, tweak: float, sensitivity: float) -> float:
-    """Return the bound as printed, theorems 2 and 4: true of the sieve, and not of sieve and examination."""
-    return _sieve_bound(epsilon_sieve, distance + tweak, sensitivity)
-
-
-def type_two_bound(epsilon: float, epsilon_sieve: float, distance: float, tweak: float, sensitivity: float) -> float:
-    """Bound the probability that a question with f ≤ T − distance passes both; needs distance ≥ tweak.
-
-    Parameters are those of `type_one_bound`. The printed bound is `published_type_two_bound`.
-    """
-    if distance < tweak:
-        raise MethodError(f"the bound needs a distance of at least the tweak; got {distance:g} and {tweak:g}")
-    sieve = _sieve_bound(epsilon_sieve, distance - tweak, sensitivity)
-    return sieve * _examination_bound(epsilon, distance, sensitivity)
-
-
-def published_type_two_bound(
-    epsilon: float, epsilon_sieve: float, distance: float, tweak: float, sensitivity: float
-) -> float:
-    """Return the bound as printed, with exp(−2ε·distance/Δ) for the examination: false for noise Laplace(2Δ/ε)."""
-    sieve = _sieve_bound(epsilon_sieve, distance - tweak, sensitivity)
-    return sieve * math.exp(-2.0 * epsilon * distance / sensitivity)
-
-
-def _sieve_bound(epsilon_sieve: float, margin: float, sensitivity: float) -> float:
-    """Neither threshold noise, of a third of the margin, nor question noise, of two thirds, may fail."""
-    half = math.exp(-epsilon_sieve * margin / (6.0 * sensitivity))
-    return half - 0.25 * half**2
-
-
-def _examination_bound(epsilon: float, distance: float, sensitivity: float) -> float:
-    return 0.5 * math.exp(-epsilon * distance / (2.0 * sensitivity))
-
-
 class SieveAndExamine:
     """Algorithm 1, round after round: what passes a noisy threshold on a sub-sample is examined on all rows.
 
-    Parameters
-    ----------
-    thresholds
-        The sieve's, T − t, and the examination's, T.
-    epsilon, rate, sensitivity
-        ε of a round, m/n, and Δ on all rows.
-    rng
-        Draws the noise.
-    growth
-        Factors of the sieve's noise: of each round's threshold but the first, and of everything else. Algorithm 1 has
-        none; algorithm 2 has √(n/m) in lines 5 and 11, and none in line 15.
+    - `thresholds`: the sieve's, T − t, and the examination's, T
+    - `epsilon`, `rate`, `sensitivity`: ε of a round, m/n, and Δ on all rows
+    - `rng`: draws the noise
+    - `growth`: factors of the sieve's noise: of each round's threshold but the first, and of everything else. Algorithm
+      1 has none; algorithm 2 has √(n/m) in lines 5 and 11, and none in line 15.
     """
 
     def __init__(
@@ -380,30 +255,6 @@ class SieveAndExamine:
         self.hits += 1
         self._noisy = self._sieve + self._rng.laplace(0.0, self.refreshed_scale)
         return on_all() + self._rng.laplace(0.0, self.examination_scale) >= self._whole
-
-
-def sieve_and_examine(
-    on_sample: Iterable[float],
-    on_all: Callable[[int], float],
-    threshold: float,
-    tweak: float,
-    rate: float,
-    epsilon: float,
-    sensitivity: float,
-    rng: np.random.Generator,
-) -> int | None:
-    """Run algorithm 1 once: the place of the first question that passes the sieve, if it passes the examination too.
-
-    - `on_sample`, `on_all`: questions on the sub-sample, one after the other, and on all rows, by place.
-    - `threshold`, `tweak`, `rate`, `epsilon`, `sensitivity`: T, t, m/n, ε and Δ.
-    - `rng`: draws the noise.
-    """
-    rounds = SieveAndExamine((threshold - tweak, threshold), epsilon, rate, sensitivity, rng)
-    for place, value in enumerate(on_sample):
-        passed = rounds.passes(value, partial(on_all, place))
-        if rounds.hits:
-            return place if passed else None
-    return None
 
 
 def publish_priv_pc(
@@ -438,9 +289,7 @@ def publish_priv_pc(
             part, of_round = PublishedTests(access.subsample(size)), rounds.hits
         return rounds.passes(score.of(part, question), lambda: score.of(whole, question))
 
-    sweep = prune(
-        columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge, progress=progress
-    )
+    sweep = _prune(access, is_independent, knowledge, progress)
     if as_printed:  # line 18, by theorem 1: every round is ε-private
         total = advanced_composition(epsilon, rounds.hits, settings.delta)
     else:  # src/pc.py: sieves and examinations apart, each with half of ε and of δ
@@ -451,16 +300,10 @@ def publish_priv_pc(
 class SampledGaussianPublished(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the published comparison; rate and number of questions are not printed there.
 
-    Parameters
-    ----------
-    threshold
-        A pair with a larger p-value is taken for independent.
-    rate
-        Share of the records in each sub-sample.
-    questions
-        Questions that the noise is planned for. None takes three for each pair.
-    delta
-        Of the reported total.
+    - `threshold`: A pair with a larger p-value is taken for independent.
+    - `rate`: Share of the records in each sub-sample.
+    - `questions`: Questions that the noise is planned for. None takes three for each pair.
+    - `delta`: Of the reported total.
     """
 
     threshold: Level = 0.10
@@ -492,49 +335,18 @@ def publish_sampled_gaussian_pc(
         value = score.of(PublishedTests(access.subsample(size)), question)
         return value + access.rng.normal(0.0, deviation) >= threshold
 
-    sweep = prune(
-        columns, is_independent, largest_published_order(access.n_rows, len(columns)), knowledge, progress=progress
-    )
+    sweep = _prune(access, is_independent, knowledge, progress)
     total = sweep.questions * subsampled_cost(rate, ratio, order)
     reported = (float(epsilon_of_renyi(total, order, target.delta)), settings.delta)
     return describe_published(access.schema, sweep, knowledge, reported)
 
 
-class PublishedLaw(enum.Enum):
-    """The two noise laws of the reconciled tests, as published."""
-
-    LAPLACE = "laplace"
-    GAUSSIAN = "gaussian"
-
-
-def published_constants(law: PublishedLaw, epsilon: float, delta: float) -> tuple[float, float]:
-    """Return alpha and beta as printed with the reconciled tests (Priv-PC, appendix F). They carry no guarantee."""
-    logarithm = -math.log(delta)
-    if law is PublishedLaw.LAPLACE:
-        return epsilon / 2, epsilon * logarithm / 2
-    return epsilon / math.sqrt(logarithm), epsilon / (2 * logarithm)
-
-
-def published_scale(
-    values: Sequence[int] | NDArray[np.int64], lower: int, upper: int, epsilon: float, delta: float, law: PublishedLaw
-) -> float:
-    """Return the scale of the noise as printed: S / alpha, where S decays with e^(−k epsilon), not e^(−k beta)."""
-    alpha, _ = published_constants(law, epsilon, delta)
-    return float(smooth_sensitivity(values, lower, upper, epsilon)) / alpha
-
-
-def published_median_noise(
-    values: Sequence[int] | NDArray[np.int64],
-    lower: int,
-    upper: int,
-    epsilon: float,
-    delta: float,
-    law: PublishedLaw,
-    rng: np.random.Generator,
-) -> float:
-    """Draw the noise that the publication adds to the median. It carries no guarantee."""
-    drawn = rng.laplace() if law is PublishedLaw.LAPLACE else rng.standard_normal()
-    return published_scale(values, lower, upper, epsilon, delta, law) * float(drawn)
+def _prune(
+    access: PublishedAccess, is_independent: Callable[[Question], bool], knowledge: Knowledge, progress: Progress
+) -> Sweep:
+    columns = tuple(access.schema.columns)
+    largest = largest_published_order(access.n_rows, len(columns))
+    return prune(columns, is_independent, largest, knowledge, progress=progress)
 
 
 PUBLICATIONS = {

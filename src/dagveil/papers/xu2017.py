@@ -18,15 +18,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.moments import MomentPlan
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Part, Positive
-from dagveil.papers.common import (
-    PublishedTests,
-    advanced_composition,
-    describe_published,
-    g_p_value,
-    g_test,
-    near_total,
-    sum_logarithms,
-)
+from dagveil.papers import common
 from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
@@ -41,9 +33,6 @@ def greedy_distance(tables: NDArray[np.int64], critical: float) -> int:
 
     Positive if the table looks independent (G² at most critical), negative if not. It is **not** the distance: one
     record can change it by dozens.
-
-    - `tables`: counts of shape (strata, levels of x, levels of y).
-    - `critical`: value of G² above which the test says "dependent".
     """
     statistic = _g_squared(tables)
     rising = statistic <= critical
@@ -157,19 +146,13 @@ EM_PC_FLAW = (
 class EmPcPaper(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the text.
 
-    Parameters
-    ----------
-    level
-        Of the G test; τ of section VI.
-    node_epsilon
-        ε₁ + ε₂ of each node and order. None takes ε/15, section VI.A.
-    number_share
-        Share of it for the number of neighbours to drop, which is ε₂; the rest, ε₁, is for which.
-    node_limit
-        Nodes that may be treated before the budget is spent. None takes 15 if node_epsilon is None, else no limit.
-    removes_below
-        Whether pairs with a p-value below the level go, as algorithms 1 and 3 and equation 5 print. The text's own
-        figures, and section V, need the reverse, which is the default.
+    - `level`: Of the G test; τ of section VI.
+    - `node_epsilon`: ε₁ + ε₂ of each node and order. None takes ε/15, section VI.A.
+    - `number_share`: Share of it for the number of neighbours to drop, which is ε₂; the rest, ε₁, is for which.
+    - `node_limit`: Nodes that may be treated before the budget is spent. None takes 15 if node_epsilon is None, else no
+      limit.
+    - `removes_below`: Whether pairs with a p-value below the level go, as algorithms 1 and 3 and equation 5 print. The
+      text's own figures, and section V, need the reverse, which is the default.
     """
 
     level: Level = 0.01
@@ -182,33 +165,15 @@ class EmPcPaper(msgspec.Struct, frozen=True, kw_only=True):
 class EmPcProgram(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of Priv-PC's program, which holds EM-PC as a baseline; its own authors released none.
 
-    Parameters
-    ----------
-    level
-        Of the G test (src/eval.py, ALPHA).
-    node_epsilon
-        Of each node and order, half for the number. None takes a value whose reported total is near the run's epsilon.
-    delta
-        Of the reported total (src/eval.py).
+    - `level`: Of the G test (src/eval.py, ALPHA).
+    - `node_epsilon`: Of each node and order, half for the number. None takes a value whose reported total is near the
+      run's epsilon.
+    - `delta`: Of the reported total (src/eval.py).
     """
 
     level: Level = 0.10
     node_epsilon: Positive | None = None
     delta: Level = 1e-3
-
-
-def most_tests(n_columns: int, largest_order: int) -> int:
-    """Return 2·C(p, 2)·ΣC(p − 1, order), the text's bound on PC's tests (section III.A).
-
-    Its printed "maximal value" of this, p²(p − 1)^(l−1)/(l − 1)!, is smaller than it, and no bound.
-    """
-    sets = sum(math.comb(n_columns - 1, order) for order in range(largest_order + 1))
-    return n_columns * (n_columns - 1) * sets
-
-
-def most_rounds(n_columns: int, largest_order: int) -> int:
-    """Return (l + 1)·p, the nodes that PrivPC treats at most; section IV.C prints l·p, which leaves out order 0."""
-    return (largest_order + 1) * n_columns
 
 
 def publish_em_pc(
@@ -223,18 +188,18 @@ def publish_em_pc(
     limit = settings.node_limit or (15 if settings.node_epsilon is None else None)
     split = (epsilon * settings.number_share, epsilon * (1.0 - settings.number_share))
     sweep, treated = _treat_nodes(access, knowledge, settings.level, split, limit, _Text(settings.removes_below))
-    return describe_published(access.schema, sweep, knowledge, (treated * epsilon, 0.0))
+    return common.describe_published(access.schema, sweep, knowledge, (treated * epsilon, 0.0))
 
 
 def publish_em_pc_program(
     access: PublishedAccess, budget: Budget, knowledge: Knowledge, settings: EmPcProgram, progress: Progress
 ) -> Asked:
     """Run EM-PC as Priv-PC's program has it (src/pc.py, estimate_skeleton_EM; src/findJS.py)."""
-    epsilon = settings.node_epsilon or near_total(budget, tuple(access.schema.columns))
+    epsilon = settings.node_epsilon or common.near_total(budget, tuple(access.schema.columns))
     split = (epsilon / 2.0, epsilon / 2.0)
     sweep, treated = _treat_nodes(access, knowledge, settings.level, split, None, _Program())
-    total = advanced_composition(epsilon, treated, settings.delta)
-    return describe_published(access.schema, sweep, knowledge, (total, settings.delta))
+    total = common.advanced_composition(epsilon, treated, settings.delta)
+    return common.describe_published(access.schema, sweep, knowledge, (total, settings.delta))
 
 
 class _Text:
@@ -247,7 +212,7 @@ class _Text:
 
     def merit(self, table: NDArray[np.int64]) -> tuple[float, float]:
         """Return what is largest for the set that speaks for a pair; p-values of 0 are told apart by G²."""
-        return self._sign * g_p_value(table), -self._sign * g_test(table)[0]
+        return self._sign * common.g_p_value(table), -self._sign * common.g_test(table)[0]
 
     def node_score(self, distance: int) -> int:
         """Return q₁ for a distance that is positive if the pair looks independent."""
@@ -264,7 +229,7 @@ class _Program:
     chosen = -10_000
 
     def merit(self, table: NDArray[np.int64]) -> tuple[float, float]:
-        return g_p_value(table), 0.0
+        return common.g_p_value(table), 0.0
 
     def node_score(self, distance: int) -> int:
         return distance - 1 if distance > 0 else distance + 1
@@ -289,7 +254,7 @@ def _treat_nodes(
 ) -> tuple[Sweep, int]:
     """Go through nodes and orders; return what is left, and how many nodes were treated."""
     columns = tuple(access.schema.columns)
-    tests = PublishedTests(access)
+    tests = common.PublishedTests(access)
     graph = Pruning(columns, knowledge)
     distances: dict[Question, int] = {}
     merits: dict[Question, tuple[float, float]] = {}
@@ -304,7 +269,7 @@ def _treat_nodes(
         question = (min(question[:2]), max(question[:2]), question[2])
         if question not in distances:
             table = tests.table(question)
-            _, freedom = g_test(table)
+            _, freedom = common.g_test(table)
             distances[question] = greedy_distance(table, float(chdtri(max(freedom, 1), level)))
         return distances[question]
 
@@ -372,12 +337,9 @@ class JointTests:
 
     G² is made of sums of n ln n over a table and its margins. Those of a set of axes serve every pair in it.
 
-    Parameters
-    ----------
-    joint
-        Counts by all columns, noise included.
-    cut
-        Whether each marginal table is cut at 0 before its margins are taken; n ln n of a negative n is 0 either way.
+    - `joint`: counts by all columns, noise included
+    - `cut`: whether each marginal table is cut at 0 before its margins are taken; n ln n of a negative n is 0 either
+      way
     """
 
     def __init__(self, joint: NDArray[np.float64], *, cut: bool = True) -> None:
@@ -402,27 +364,22 @@ class JointTests:
         others = tuple(axis for axis in range(self._joint.ndim) if axis not in axes)
         table = self._joint.sum(axis=others)
         table = np.maximum(table, 0.0) if self._cut else table
-        sums = {frozenset[int](): sum_logarithms(table)}
+        sums = {frozenset[int](): common.sum_logarithms(table)}
         for first, axis in enumerate(axes):
             margin = table.sum(axis=first)
-            sums[frozenset((axis,))] = sum_logarithms(margin)
+            sums[frozenset((axis,))] = common.sum_logarithms(margin)
             for second in range(first + 1, len(axes)):
-                sums[frozenset((axis, axes[second]))] = sum_logarithms(margin.sum(axis=second - 1))
+                sums[frozenset((axis, axes[second]))] = common.sum_logarithms(margin.sum(axis=second - 1))
         return sums
 
 
 class LapMechPublished(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the publication.
 
-    Parameters
-    ----------
-    level
-        Of the G test.
-    largest_order
-        Size of the largest conditioning set; None goes on while there are neighbours.
-    cut_at_zero
-        Whether the table of each test is cut at 0 before its margins are taken. The publication does not say what it
-        does with negative counts, of which G² has no logarithm.
+    - `level`: Of the G test.
+    - `largest_order`: Size of the largest conditioning set; None goes on while there are neighbours.
+    - `cut_at_zero`: Whether the table of each test is cut at 0 before its margins are taken. The publication does not
+      say what it does with negative counts, of which G² has no logarithm.
     """
 
     level: Level = 0.01
@@ -446,7 +403,7 @@ def publish_lap_mech(
 
     largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
     sweep = prune(columns, is_independent, largest, knowledge, progress=progress)
-    return describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
+    return common.describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
 
 
 PRIV_PC_STAR_FLAW = (
@@ -455,19 +412,14 @@ PRIV_PC_STAR_FLAW = (
 )
 
 
-FIXED_POINT_BITS = 8
-"""Fixed-point bits with which the exact moments of the published version are summed."""
+FIXED_POINT_BITS = 8  # fixed-point bits with which the exact moments of the published version are summed
 
 
 class PrivPcStarPublished(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the publication.
 
-    Parameters
-    ----------
-    level
-        Of Fisher's z test.
-    largest_order
-        Size of the largest conditioning set; None goes on while there are neighbours.
+    - `level`: Of Fisher's z test.
+    - `largest_order`: Size of the largest conditioning set; None goes on while there are neighbours.
     """
 
     level: Level = 0.01
@@ -492,7 +444,7 @@ def publish_priv_pc_star(
     covariance += np.tril(noise) + np.tril(noise, -1).T
     largest = len(columns) - 2 if settings.largest_order is None else settings.largest_order
     sweep = prune(columns, fisher_z_test(covariance, columns, n, settings.level), largest, knowledge, progress=progress)
-    return describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
+    return common.describe_published(access.schema, sweep, knowledge, (float(budget.epsilon), 0.0))
 
 
 def fisher_z_test(

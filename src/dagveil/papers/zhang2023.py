@@ -27,17 +27,12 @@ from dagveil.statistics.hsic import draw_permutations, root_hsic
 from dagveil.statistics.kernels import Floats, factor_gram, kernel_features, median_bandwidth
 from dagveil.statistics.residuals import residuals_of_features, ridge_residuals, ridge_residuals_by_features
 
-LOW_RANK: Final = 300
-"""Beyond this rank of the Gram matrix regression solves the whole system."""
-
-FEW_COLUMNS: Final = 3
-"""The rank grows with the power of the number of columns: beyond these a factor is not tried."""
-
+LOW_RANK: Final = 300  # beyond this rank of the Gram matrix regression solves the whole system
+FEW_COLUMNS: Final = 3  # the rank grows with the power of the number of columns: beyond these a factor is not tried
 MEDIAN_ROWS: Final = 1000
 """Rows, evenly spread, that the median distance of the linear form is taken from: up to twice as many."""
 
-NARROWEST: Final = 200.0
-"""Range over bandwidth of the narrowest kernel of the linear form."""
+NARROWEST: Final = 200.0  # range over bandwidth of the narrowest kernel of the linear form
 
 
 class RcitScale(enum.Enum):
@@ -54,16 +49,10 @@ class RcitScale(enum.Enum):
 class RcitSettings:
     """Settings of RCIT; the defaults are those of the publication.
 
-    Attributes
-    ----------
-    penalty
-        λ of the regressions, and of the bounds.
-    permutations
-        How many permuted scores the score is compared with.
-    bandwidth
-        Of all kernels; None for median distances, which depend on the rows.
-    scale
-        What λ and the score are measured in.
+    - `penalty`: λ of the regressions, and of the bounds.
+    - `permutations`: How many permuted scores the score is compared with.
+    - `bandwidth`: Of all kernels; None for median distances, which depend on the rows.
+    - `scale`: What λ and the score are measured in.
     """
 
     penalty: float = 1.0
@@ -84,28 +73,14 @@ class RcitSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rcit:
-    """The exact answer: not private.
+    """The exact answer: not private."""
 
-    Attributes
-    ----------
-    p_value
-        Share of the permuted scores above the score.
-    score
-        HSIC of the residuals, tr(K H L H)/(m − 1)², in the scale of the settings.
-    permuted
-        The same for each permutation.
-    bandwidth_u, bandwidth_v
-        Of the kernels of the residuals.
-    n_given
-        Number of conditioning columns; without any, x and y themselves are compared.
-    """
-
-    p_value: float
-    score: float
-    permuted: Floats
-    bandwidth_u: float
+    p_value: float  # share of the permuted scores above the score
+    score: float  # HSIC of the residuals, tr(K H L H)/(m − 1)², in the scale of the settings
+    permuted: Floats  # the same for each permutation
+    bandwidth_u: float  # of the kernels of the residuals
     bandwidth_v: float
-    n_given: int
+    n_given: int  # number of conditioning columns; without any, x and y themselves are compared
 
 
 def exact_rcit(x: Floats, y: Floats, given: Floats | None, settings: RcitSettings, rng: np.random.Generator) -> Rcit:
@@ -219,35 +194,21 @@ PCD_FLAW = (
 class RcitForm(enum.Enum):
     """How the published test is computed."""
 
-    EXACT = "exact"
-    """By Gram matrices, as published."""
-
-    FEATURES = "features"
-    """By Fourier features: linear in the rows."""
-
-    KENDALL = "kendall"
-    """The publication's other test in its place: conditional Kendall's τ with Priv-PC's sensitivity."""
+    EXACT = "exact"  # by Gram matrices, as published
+    FEATURES = "features"  # by Fourier features: linear in the rows
+    KENDALL = "kendall"  # the publication's other test in its place: conditional Kendall's τ with Priv-PC's sensitivity
 
 
 class PcdPublished(msgspec.Struct, frozen=True, kw_only=True):
     """Constants of the publication.
 
-    Parameters
-    ----------
-    level
-        α.
-    permutations
-        Of HSIC.
-    penalty
-        λ of ridge regression.
-    largest_order
-        Size of the largest conditioning set; None goes on while there are neighbours.
-    statistic
-        exact, or features for speed; kendall for conditional Kendall's τ in place of RCIT.
-    scale
-        equations: λ and HSIC in the scale of equation 2 and definition 4. customary: K + λI and m·HSIC.
-    question_epsilon
-        ε of every noisy answer. None takes the run's epsilon.
+    - `level`: α.
+    - `permutations`: Of HSIC.
+    - `penalty`: λ of ridge regression.
+    - `largest_order`: Size of the largest conditioning set; None goes on while there are neighbours.
+    - `statistic`: exact, or features for speed; kendall for conditional Kendall's τ in place of RCIT.
+    - `scale`: equations: λ and HSIC in the scale of equation 2 and definition 4. customary: K + λI and m·HSIC.
+    - `question_epsilon`: ε of every noisy answer. None takes the run's epsilon.
     """
 
     level: Level = 0.05
@@ -262,16 +223,10 @@ class PcdPublished(msgspec.Struct, frozen=True, kw_only=True):
 class PublishedDecision:
     """Lines 3-17 of Algorithm 1 as printed, for one question at a time, asked in any of the forms.
 
-    Parameters
-    ----------
-    rows
-        Exact columns.
-    epsilon
-        Of each noisy answer.
-    settings
-        Constants of the publication.
-    rng
-        For noise and permutations.
+    - `rows`: exact columns
+    - `epsilon`: of each noisy answer
+    - `settings`: constants of the publication
+    - `rng`: for noise and permutations
     """
 
     def __init__(

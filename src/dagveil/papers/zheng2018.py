@@ -21,12 +21,10 @@ from dagveil.search.score.acyclicity import Acyclicity
 from dagveil.search.score.linear import find_linear_dag
 from dagveil.search.score.notears import NotearsSettings, find_weights, forbidden_entries
 
-SMALLEST_VARIANCE = 1e-9
-"""Added to the variances of exact columns: one that never changes has none."""
+SMALLEST_VARIANCE = 1e-9  # added to the variances of exact columns: one that never changes has none
 
 
-WHOLE_RADIUS = 100.0
-"""Squared radius per column, in squared spreads, within which hardly any row is shrunk."""
+WHOLE_RADIUS = 100.0  # squared radius per column, in squared spreads, within which hardly any row is shrunk
 
 
 NOT_PRIVATE = "it adds no noise: it is the twin without privacy, for comparison"
@@ -35,27 +33,18 @@ NOT_PRIVATE = "it adds no noise: it is the twin without privacy, for comparison"
 class NotearsRule(enum.Enum):
     """Where the penalty and the threshold of exact NOTEARS come from."""
 
-    PUBLISHED = "published"
-    """The settings `penalty` and `threshold`, in the units of the data."""
-
-    NOISE = "noise"
-    """The search of the sound method, told that there is no noise: its ceiling."""
+    PUBLISHED = "published"  # the settings `penalty` and `threshold`, in the units of the data
+    NOISE = "noise"  # the search of the sound method, told that there is no noise: its ceiling
 
 
 class ExactNotearsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of NOTEARS without noise.
 
-    Parameters
-    ----------
-    penalty
-        λ of the ℓ₁ penalty.
-    threshold
-        Smallest weight that counts as an edge.
-    acyclicity
-        How cycles are kept out: exponential, as published, or log-determinant, which is faster.
-    rule
-        Published takes penalty and threshold as they are; noise takes the whole search of the sound method at no noise,
-        and reads none of the other settings.
+    - `penalty`: λ of the ℓ₁ penalty.
+    - `threshold`: Smallest weight that counts as an edge.
+    - `acyclicity`: How cycles are kept out: exponential, as published, or log-determinant, which is faster.
+    - `rule`: Published takes penalty and threshold as they are; noise takes the whole search of the sound method at no
+      noise, and reads none of the other settings.
     """
 
     penalty: NotNegative = 0.1

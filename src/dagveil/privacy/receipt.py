@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from dagveil.files import decode_json, encode_json, parse_fraction
 from dagveil.privacy.budget import round_up
 from dagveil.privacy.events import Event, Unbounded
-from dagveil.privacy.guessing import PER_PERSON, name_unit, tell_guessing
+from dagveil.privacy.guessing import PER_PERSON, describe_guessing, name_unit
 from dagveil.privacy.relation import Relation
 
 NO_GUARANTEE = "as published: no guarantee claimed"
@@ -137,7 +137,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         if self.trust is Trust.NOBODY:
             return self._local_promise(epsilon, delta)
         return (
-            f"Who is protected: every record in {self.dataset}; {PER_PERSON}. {self._tell_record()}"
+            f"Who is protected: every record in {self.dataset}; {PER_PERSON}. {self._describe_record()}"
             f"Neighbours: {self.relation.words}.",
             "Against what: anyone who sees this result, whatever else they know and however much they compute.",
             f"How strongly: epsilon {round_up(epsilon, 4)}, delta {round_up(delta, 4)}. "
@@ -148,7 +148,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     def _local_promise(self, epsilon: Fraction, delta: Fraction) -> tuple[str, ...]:
         return (
-            f"Who is protected: every record that was reported to {self.dataset}. {self._tell_record()}"
+            f"Who is protected: every record that was reported to {self.dataset}. {self._describe_record()}"
             "It was randomised before leaving the person; nobody need be trusted, not even whoever collects reports.",
             "Against what: anyone who sees the reports or this result, whatever else they know and however much they "
             "compute.",
@@ -159,7 +159,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             f"Accounting: {self.accounting}; noise: {self.noise}; spent: {self.spent}.",
         )
 
-    def _tell_record(self) -> str:
+    def _describe_record(self) -> str:
         # the guarantee is about records: a name in a schema makes no person of a row
         return "" if name_unit(self.unit) in ("row", "record") else f'The schema calls a record "{self.unit}". '
 
@@ -171,7 +171,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return f"Any outcome is at most {_factor(epsilon)} times as likely {pair}{extra}."
 
     def _guessing(self, epsilon: Fraction, delta: Fraction) -> str:
-        return tell_guessing(epsilon, delta, self.relation, contents_only=self.trust is Trust.NOBODY)
+        return describe_guessing(epsilon, delta, self.relation, contents_only=self.trust is Trust.NOBODY)
 
     def _limits(self) -> tuple[str, ...]:
         facts = "; ".join(self.public_facts) or "none"

@@ -77,37 +77,27 @@ class ReportTests(enum.Enum):
 class Sight(enum.Enum):
     """What an algorithm takes reports for."""
 
-    AWARE = "aware"
-    """Its tests and scores know the channel."""
-
+    AWARE = "aware"  # its tests and scores know the channel
     UPDATED = "updated"
     """It searches the law that the iterative Bayesian update finds, as if that were the law of records."""
 
-    BLIND = "blind"
-    """It takes reports for records: for comparison."""
+    BLIND = "blind"  # it takes reports for records: for comparison
 
 
 class Algorithm(enum.Enum):
     """How a graph is found behind reports."""
 
     PC = "pc"
-    FCI = "fci"
-    """Allows for hidden common causes: its graph is a PAG, see `find_report_pag`."""
-
+    FCI = "fci"  # allows for hidden common causes: its graph is a PAG, see `find_report_pag`
     GES = "ges"
-    MMHC = "mmhc"
-    """Max-min hill climbing."""
-
+    MMHC = "mmhc"  # max-min hill climbing
     MCMC = "mcmc"
     """Chains over orders, from the skeleton of the tests: the graph with the largest score that was visited."""
 
 
 CHAINS = OrderSettings(steps=600, most_rounds=3, most_parents=3)
-SEED: Final = 0
-"""Of the chains: reports are what they are, so the same graph is found again."""
-
-MOST_UPDATED: Final = 100_000
-"""Records that a protocol may tell apart if their law is to be updated."""
+SEED: Final = 0  # of the chains: reports are what they are, so the same graph is found again
+MOST_UPDATED: Final = 100_000  # records that a protocol may tell apart if their law is to be updated
 
 
 def discover_reports(
@@ -178,7 +168,7 @@ def discover_reports(
         variations = vary_levels(found, skeleton_settings, lambda levels: search_at(levels)(evidence), progress)
     progress("searching", 1, 1)
     drawn, misses = results.assemble_graph(graph, shares, knowledge), results.near_misses(graph, shares, found)
-    findings = _tell_reports(protocol, sight, len(collected.codes))
+    findings = _describe_reports(protocol, sight, len(collected.codes))
     if replaced:
         findings.append("The search used this background knowledge in place of the schema's; it is public.")
     return results.Result(
@@ -269,7 +259,7 @@ def find_report_pag(
         edges=edges,
         confidence=tuple(share for share in confidence if share is not None),
         schema=results.summarise(protocol.schema),
-        findings=tuple(_tell_reports(protocol, sight, len(collected.codes))),
+        findings=tuple(_describe_reports(protocol, sight, len(collected.codes))),
         receipt=local_receipt(protocol, collected, Knowledge.none()),
     )
 
@@ -353,7 +343,7 @@ def direct_report_pairs(
         method=_name_method(protocol, rule.value, sight),
         pairs=tuple(found),
         schema=results.summarise(protocol.schema),
-        findings=tuple(_tell_reports(protocol, sight, len(collected.codes))),
+        findings=tuple(_describe_reports(protocol, sight, len(collected.codes))),
         receipt=local_receipt(protocol, collected, Knowledge.none()),
     )
 
@@ -487,7 +477,7 @@ def _name_method(
     return results.MethodUsed("local, blind" if sight is Sight.BLIND else "local", Calibration.SOUND.value, used)
 
 
-def _tell_reports(protocol: Protocol, sight: Sight, n_reports: int) -> list[str]:
+def _describe_reports(protocol: Protocol, sight: Sight, n_reports: int) -> list[str]:
     told = {Sight.AWARE: [], Sight.UPDATED: [UPDATED], Sight.BLIND: [BLIND]}[sight]
     return [
         *told,

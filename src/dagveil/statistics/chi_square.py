@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.g import chi_square_quantile
+from dagveil.statistics.statistic import Tables, TableShape, WholeTable
 
-if TYPE_CHECKING:
-    from dagveil.statistics.statistic import Tables, TableShape
-
-GRID: Final = 1 << 10
-"""Steps of the grid for each unit of χ²."""
+GRID: Final = 1 << 10  # steps of the grid for each unit of χ²
 
 
 @dataclass(frozen=True, slots=True)
-class ChiSquare:
+class ChiSquare(WholeTable):
     """χ² summed over strata, clipped at n₀·(fewest levels − 1), in steps of 2⁻¹⁰.
 
     One record can move it from 0 to the clip, so its sensitivity is its whole range: `refusal` says so.
     """
 
-    nominal_rows: int
-
-    @property
-    def name(self) -> str:
-        """The name of the statistic."""
-        return "chi-square"
-
-    @property
-    def parts(self) -> int:
-        """One part: the whole table."""
-        return 1
+    name = "chi-square"
 
     @property
     def unit(self) -> float:

@@ -46,8 +46,6 @@ def margins_squared_sensitivity(relation: Relation, levels: Sequence[int]) -> Fr
     """Return the squared L2 sensitivity of the number of rows and of centred one-way tables, in counts.
 
     Exact (docs/proofs/counts.md). Where a record is replaced, the number of rows does not move.
-
-    - `levels`: number of levels of each column.
     """
     if relation is Relation.ADD_REMOVE:
         return 1 + sum((_length(count) for count in levels), Fraction(0))
@@ -61,9 +59,6 @@ def interactions_squared_sensitivity(
 
     Exact if a record is added or removed. If it is replaced: exact if all pairs of some columns are asked for, and
     otherwise a bound, since the exact number for yes/no columns is a largest cut of the graph of the pairs.
-
-    - `column_sets`: the columns of each table.
-    - `levels`: number of levels by column.
     """
     if relation is Relation.ADD_REMOVE:
         shapes = Counter(tuple(levels[name] for name in columns) for columns in column_sets)

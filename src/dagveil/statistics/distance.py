@@ -26,13 +26,10 @@ class ExactDistance:
 
     On an independent table the value is REACH − (distance − 1), on a dependent one REACH + distance, the distance cut
     off at REACH: one record moves it by at most 1 (docs/proofs/distance.md).
-
-    - `level`: of the G test.
-    - `otherwise`: the statistic for tables with more levels or strata.
     """
 
-    level: float
-    otherwise: Statistic
+    level: float  # of the G test
+    otherwise: Statistic  # the statistic for tables with more levels or strata
 
     @property
     def name(self) -> str:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from dagveil.privacy.relation import Relation
+from dagveil.statistics.statistic import Tables, TableShape, WholeTable
 
-if TYPE_CHECKING:
-    from dagveil.statistics.statistic import Tables, TableShape
-
-GRID: Final = 1 << 20
-"""Steps of the grid for each unit of G."""
-
+GRID: Final = 1 << 20  # steps of the grid for each unit of G
 DENSE_ROWS: Final = 1 << 20
 """Counts up to which every step of 2 t ln t is tabled; above, chords of BLOCK rows stand for the curve."""
 
@@ -84,24 +80,14 @@ def _round_increments(starts: NDArray[np.int64], width: int, floor: int) -> NDAr
 
 
 @dataclass(frozen=True, slots=True)
-class G:
+class G(WholeTable):
     """G = Σ F(N_ab) − F(N_a) − F(N_b) + F(m) over strata, at least 0, in steps of 2⁻²⁰.
 
     F is 2 t ln t up to the nominal number of rows, and goes on as a straight line: that bounds what one record does,
     however many rows there are.
     """
 
-    nominal_rows: int
-
-    @property
-    def name(self) -> str:
-        """The name of the statistic."""
-        return "g"
-
-    @property
-    def parts(self) -> int:
-        """One part: the whole table."""
-        return 1
+    name = "g"
 
     @property
     def unit(self) -> float:
@@ -136,10 +122,6 @@ class G:
         """Return the quantile of χ² with the degrees of freedom of the declared shape, in steps."""
         return chi_square_quantile(level, shape) * GRID
 
-    def refusal(self, relation: Relation) -> str | None:
-        """Return None: additive noise fits."""
-        return None
-
 
 def chi_square_quantile(level: float, shape: TableShape) -> float:
     """Return the quantile of χ² that a statistic of this declared shape exceeds with this probability."""
@@ -148,38 +130,12 @@ def chi_square_quantile(level: float, shape: TableShape) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class MutualInformation:
+class MutualInformation(G):
     """G/(2 n₀) in nats, with the public nominal number of rows n₀: the same integers as G."""
 
-    nominal_rows: int
-
-    @property
-    def name(self) -> str:
-        """The name of the statistic."""
-        return "mutual-information"
-
-    @property
-    def parts(self) -> int:
-        """One part: the whole table."""
-        return 1
+    name = "mutual-information"
 
     @property
     def unit(self) -> float:
         """One step in nats per row."""
-        return G(self.nominal_rows).unit / (2 * self.nominal_rows)
-
-    def values(self, tables: Tables) -> NDArray[np.int64]:
-        """Return the values of G."""
-        return G(self.nominal_rows).values(tables)
-
-    def sensitivity(self, relation: Relation, shape: TableShape) -> int:
-        """Return the sensitivity of G."""
-        return G(self.nominal_rows).sensitivity(relation, shape)
-
-    def critical_value(self, level: float, rows: float, shape: TableShape, ties: float = 1.0) -> float:
-        """Return the critical value of G."""
-        return G(self.nominal_rows).critical_value(level, rows, shape, ties)
-
-    def refusal(self, relation: Relation) -> str | None:
-        """Return None: additive noise fits."""
-        return None
+        return 1.0 / GRID / (2 * self.nominal_rows)

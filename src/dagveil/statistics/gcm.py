@@ -62,12 +62,6 @@ def _laplace_p_value(size: float, deviation: float, scale: float) -> float:
     return 2.0 * float(ndtr(-standard)) + math.exp(right) - math.exp(left)
 
 
-def exact_gcm(u: Floats, v: Floats, bound: float = 2.0) -> float:
-    """Return the p-value without noise."""
-    total, squares = gcm_sums(u, v, bound)
-    return gcm_p_value(total, squares, len(u), 0.0, 0.0)
-
-
 def _check(bound: float) -> None:
     if not (0.0 < bound < math.inf):
         raise EvidenceError(f"residuals are clipped at {bound}, but the bound must be positive; 2 clips nothing")

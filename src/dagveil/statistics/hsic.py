@@ -1,7 +1,4 @@
-"""The Hilbert-Schmidt independence criterion, its root with public features, and sensitivities (docs/proofs/hsic.md).
-
-Also here, for the `paper` calibration: the published form and the bounds that were published for it, which are false.
-"""
+"""The Hilbert-Schmidt independence criterion, its root with features, and sensitivities (docs/proofs/hsic.md)."""
 
 from __future__ import annotations
 
@@ -13,8 +10,7 @@ from numpy.typing import NDArray
 
 from dagveil.statistics.kernels import Floats, KernelFeatures
 
-BLOCK: Final = 1 << 17
-"""Numbers that a block of permuted features may hold: 1 MiB, which stays in the cache."""
+BLOCK: Final = 1 << 17  # numbers that a block of permuted features may hold: 1 MiB, which stays in the cache
 
 
 def root_hsic(features_u: Floats, features_v: Floats, permutations: NDArray[np.intp]) -> Floats:
@@ -69,10 +65,3 @@ def _moving_along(slots: int, u: KernelFeatures, v: KernelFeatures, residual_u: 
 def draw_permutations(count: int, slots: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Return uniform permutations, one per row. They come from a seed: for exact tests, not for private ones."""
     return rng.permuted(np.tile(np.arange(slots, dtype=np.intp), (count, 1)), axis=1)
-
-
-def exact_hsic(gram_u: Floats, gram_v: Floats) -> float:
-    """Return the published tr(K H L H)/(m − 1)² with H = I − 1/m."""
-    slots = len(gram_u)
-    centred = gram_u - gram_u.mean(axis=0) - gram_u.mean(axis=1)[:, None] + gram_u.mean()
-    return float(np.vdot(centred, gram_v)) / (slots - 1) ** 2

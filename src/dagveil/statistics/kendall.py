@@ -1,14 +1,10 @@
-"""Kendall's concordance with a public divisor, and its sensitivity (docs/proofs/kendall.md).
-
-Also here, for the `paper` calibrations: the published p-value and the constants that were published for it. The
-constants are too small, and the names say whose they are.
-"""
+"""Kendall's concordance with a public divisor, and its sensitivity (docs/proofs/kendall.md)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,36 +12,21 @@ from scipy.special import ndtri
 
 from dagveil.errors import EvidenceError
 from dagveil.privacy.relation import Relation
+from dagveil.statistics.statistic import Tables, TableShape, WholeTable
 
-if TYPE_CHECKING:
-    from dagveil.statistics.statistic import Tables, TableShape
-
-GRID: Final = 1 << 10
-"""Steps of the grid for each unit of Σ 9K/(2m+5)."""
-
-MOST_ROWS: Final = 1 << 32
-"""Rows of a stratum below which K, at most m²/2, fits into 64 bits."""
+GRID: Final = 1 << 10  # steps of the grid for each unit of Σ 9K/(2m+5)
+MOST_ROWS: Final = 1 << 32  # rows of a stratum below which K, at most m²/2, fits into 64 bits
 
 
 @dataclass(frozen=True, slots=True)
-class Kendall:
+class Kendall(WholeTable):
     """V = |Σ 2¹⁰·9K/(2m+5)|, each stratum rounded towards zero; no stratum is ever left out.
 
     K is concordant minus discordant pairs of a stratum with m rows; ties count 0. V/(2¹⁰·1.5·√n₀) is close to
     standard normal in absolute value if x and y are independent without ties and there are n₀ rows.
     """
 
-    nominal_rows: int
-
-    @property
-    def name(self) -> str:
-        """The name of the statistic."""
-        return "kendall"
-
-    @property
-    def parts(self) -> int:
-        """One part: the whole table."""
-        return 1
+    name = "kendall"
 
     @property
     def unit(self) -> float:
@@ -73,10 +54,6 @@ class Kendall:
     def critical_value(self, level: float, rows: float, shape: TableShape, ties: float = 1.0) -> float:
         """Return the two-sided normal quantile times the deviation of V under independence."""
         return normal_quantile(level) * math.sqrt(ties * rows) * 1.5 * GRID
-
-    def refusal(self, relation: Relation) -> str | None:
-        """Return None: additive noise fits."""
-        return None
 
 
 def count_concordance(tables: Tables) -> NDArray[np.int64]:

@@ -26,28 +26,20 @@ ALIAS_DISTANCE: Final = 5.6
 LARGEST_FREQUENCY: Final = 5.3
 """Frequencies go up to this, in standard deviations of the normal law that the kernel transforms to."""
 
-MOST_FREQUENCIES: Final = 2000
-"""A reach of more than about 2300 bandwidths is refused."""
-
+MOST_FREQUENCIES: Final = 2000  # a reach of more than about 2300 bandwidths is refused
 FACTOR_TOLERANCE: Final = 1e-10
 """A factor of a Gram matrix leaves out no more than this of any diagonal entry, which is 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelFeatures:
-    """A public map φ of a number to a vector of length 1, with φ(u)·φ(u′) = k(u, u′) up to 1e-6.
+    """A public map φ of a number to a vector of length 1, with φ(u)·φ(u′) = k(u, u′) up to 1e-6."""
 
-    - `bandwidth`: s of the kernel.
-    - `reach`: the largest |u − u′|; values are clipped to ±reach/2, so that it holds for all that come.
-    - `frequencies`, `weights`: φ(u) has the entries √w cos(fu) and, for f > 0, √w sin(fu); the weights add up to 1.
-    - `diameter`: no two images are further apart: certified.
-    """
-
-    bandwidth: float
-    reach: float
-    frequencies: Floats
+    bandwidth: float  # s of the kernel
+    reach: float  # the largest |u − u′|; values are clipped to ±reach/2, so that it holds for all that come
+    frequencies: Floats  # φ(u) has the entries √w cos(fu) and, for f > 0, √w sin(fu); the weights add up to 1
     weights: Floats
-    diameter: float
+    diameter: float  # no two images are further apart: certified
 
     @property
     def slope(self) -> float:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:  # the room's own protocol, which lists the statistics
 VOTE_SENSITIVITY: Final = 1
 """One record changes the answer of one part, if the part of a record does not depend on other records."""
 
-GRID: Final = 2**20
-"""P-values are rounded to multiples of 1/GRID."""
+GRID: Final = 2**20  # P-values are rounded to multiples of 1/GRID
 
 
 class PartTest(enum.Enum):
@@ -73,16 +72,11 @@ def part_statistics(tables_by_part: NDArray[np.int64], test: PartTest) -> NDArra
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """The votes of a fixed number of parts as one statistic: how many of them reject independence.
+    """The votes of a fixed number of parts as one statistic: how many of them reject independence."""
 
-    - `test`: the test of each part.
-    - `parts`: number of parts, public.
-    - `part_level`: level of the test of each part.
-    """
-
-    test: PartTest
-    parts: int
-    part_level: float = 0.05
+    test: PartTest  # the test of each part
+    parts: int  # number of parts, public
+    part_level: float = 0.05  # level of the test of each part
 
     def __post_init__(self) -> None:
         if self.parts < 1:

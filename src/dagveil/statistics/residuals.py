@@ -16,11 +16,8 @@ from scipy.special import ndtri
 from dagveil.errors import EvidenceError
 from dagveil.statistics.kernels import Floats, check_bandwidth, gaussian_gram, kernel_features
 
-FREQUENCIES: Final = 128
-"""Frequencies of the features of several given columns; each has a cosine and a sine."""
-
-SEED: Final = 0
-"""Public: frequencies may be known to everyone."""
+FREQUENCIES: Final = 128  # frequencies of the features of several given columns; each has a cosine and a sine
+SEED: Final = 0  # public: frequencies may be known to everyone
 
 
 SMALLEST_PENALTY: Final = 1e-9
@@ -28,13 +25,7 @@ SMALLEST_PENALTY: Final = 1e-9
 
 
 def ridge_residuals(given: Floats, target: Floats, penalty: float, bandwidth: float) -> Floats:
-    """Return the residuals of kernel ridge regression with a Gaussian kernel: exact, cubic in the rows.
-
-    - `given`: the columns to regress on, one row per slot.
-    - `target`: one column, or several at once.
-    - `penalty`: λ, which weighs the length of the function against the mean square.
-    - `bandwidth`: of the Gaussian kernel.
-    """
+    """Return the residuals of kernel ridge regression with a Gaussian kernel: exact, cubic in the rows."""
     ridge = _ridge(len(given), penalty)
     gram = gaussian_gram(given, bandwidth)
     gram[np.diag_indices_from(gram)] += ridge

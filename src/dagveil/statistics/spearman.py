@@ -4,40 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.privacy.relation import Relation
 from dagveil.statistics.kendall import GRID, check_rows, count_concordance, divide_and_sum, normal_quantile
-
-if TYPE_CHECKING:
-    from dagveil.statistics.statistic import Tables, TableShape
+from dagveil.statistics.statistic import Tables, TableShape, WholeTable
 
 MOST_SHORT_ROWS: Final = 2_000_000
 """Rows of a stratum up to which Q, whose partial sums are at most m³, is computed in 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spearman:
+class Spearman(WholeTable):
     """V = |Σ 2¹⁰·3Q/(m(m+1))|, each stratum rounded towards zero; no stratum is ever left out.
 
     Q is the sum over the rows of a stratum of A·B, where A is the number of rows with a smaller x minus the number
     with a larger x, and B the same for y. Without ties 3Q/(m(m+1)) is (m − 1)·ρ.
     """
 
-    nominal_rows: int
-
-    @property
-    def name(self) -> str:
-        """The name of the statistic."""
-        return "spearman"
-
-    @property
-    def parts(self) -> int:
-        """One part: the whole table."""
-        return 1
+    name = "spearman"
 
     @property
     def unit(self) -> float:
@@ -71,10 +59,6 @@ class Spearman:
     def critical_value(self, level: float, rows: float, shape: TableShape, ties: float = 1.0) -> float:
         """Return the two-sided normal quantile times the deviation of V under independence."""
         return normal_quantile(level) * math.sqrt(ties * rows) * GRID
-
-    def refusal(self, relation: Relation) -> str | None:
-        """Return None: additive noise fits."""
-        return None
 
 
 def sum_rank_products(tables: Tables) -> NDArray[np.int64]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass
+from importlib import import_module
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.errors import EvidenceError
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.chi_square import ChiSquare
-from dagveil.statistics.g import G, MutualInformation
-from dagveil.statistics.kendall import Kendall
-from dagveil.statistics.spearman import Spearman
 
 Tables: TypeAlias = NDArray[np.int64]
 """Counts with the axes (..., strata, levels of x, levels of y); leading axes are a batch."""
@@ -67,25 +63,35 @@ class Statistic(Protocol):
         ...
 
 
-_MAKERS: Final[dict[str, Callable[[int], Statistic]]] = {
-    "kendall": Kendall,
-    "spearman": Spearman,
-    "g": G,
-    "chi-square": ChiSquare,
-    "mutual-information": MutualInformation,
+@dataclass(frozen=True, slots=True)
+class WholeTable:
+    """What statistics have in common that read one table, and to which additive noise fits unless they refuse it."""
+
+    nominal_rows: int
+    name: ClassVar[str]
+    parts: ClassVar[int] = 1
+
+    def refusal(self, relation: Relation) -> str | None:
+        """Return None: additive noise fits."""
+        return None
+
+
+_CLASSES: Final = {
+    "kendall": ("kendall", "Kendall"),
+    "spearman": ("spearman", "Spearman"),
+    "g": ("g", "G"),
+    "chi-square": ("chi_square", "ChiSquare"),
+    "mutual-information": ("g", "MutualInformation"),
 }
-STATISTIC_NAMES: Final[tuple[str, ...]] = tuple(_MAKERS)
+STATISTIC_NAMES: Final[tuple[str, ...]] = tuple(_CLASSES)
 
 
 def statistic_named(name: str, nominal_rows: int) -> Statistic:
     """Return the statistic of this name for a public nominal number of rows."""
-    if name not in _MAKERS:
+    if name not in _CLASSES:
         raise EvidenceError(f"no statistic is called {name!r}; choose one of {', '.join(STATISTIC_NAMES)}")
     if nominal_rows < 1:
         raise EvidenceError(f"the nominal number of rows is {nominal_rows}; declare at least 1 in the schema")
-    return _MAKERS[name](nominal_rows)
-
-
-def one_sided_p_value_slope() -> float:
-    """Return the Lipschitz constant of the p-value sf(|T|) in T: 1/√(2π), the density at 0 (docs/proofs/kendall.md)."""
-    return math.nextafter(1.0 / math.sqrt(2.0 * math.pi), 1.0)
+    module, kind = _CLASSES[name]
+    statistic: Statistic = getattr(import_module(f"dagveil.statistics.{module}"), kind)(nominal_rows)
+    return statistic

@@ -125,10 +125,10 @@ class Share:
     @property
     def words(self) -> str:
         """The share in one sentence."""
-        said = f"{self.analyst or 'unknown'}: {_tell_spent(self.limit, self.spending)}"
+        said = f"{self.analyst or 'unknown'}: {_describe_spent(self.limit, self.spending)}"
         if self.limit is None:
             return f"{said}; no limit of their own"
-        return f"{said}; limit {self.limit.budget.words}; {tell_left(self.limit, self.spending)}"
+        return f"{said}; limit {self.limit.budget.words}; {describe_left(self.limit, self.spending)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Account:
     @property
     def words(self) -> str:
         """The account in one sentence."""
-        spent = _tell_spent(self.lifetime, self.spending)
+        spent = _describe_spent(self.lifetime, self.spending)
         if self.unbounded:
             spent = f"unbounded: a release without guarantee was made, so no total holds; counted: {spent}"
         if self.terms is not None:
@@ -206,7 +206,7 @@ class Account:
         return f"{self.dataset}: {spent}; lifetime {self.budget.words}"
 
 
-def tell_left(allowance: Allowance, spending: Spending) -> str:
+def describe_left(allowance: Allowance, spending: Spending) -> str:
     """Say what is left, for people."""
     counted = spending.counted
     if allowance.composition is Composition.SUM:
@@ -225,7 +225,7 @@ def tell_left(allowance: Allowance, spending: Spending) -> str:
     return f"{said} (runs compose: this is no plain difference)" if composed else said
 
 
-def _tell_spent(allowance: Allowance | None, spending: Spending) -> str:
+def _describe_spent(allowance: Allowance | None, spending: Spending) -> str:
     spent = spending.spent
     runs = "1 run" if spending.runs == 1 else f"{spending.runs} runs"
     said = f"spent epsilon {round_up(spent.epsilon, 4)}, delta {round_up(spent.delta, 4)} in {runs}"
@@ -259,7 +259,7 @@ def admit(account: Account, wanted: Budget, price: Totals, terms: Terms, analyst
             continue
         fits = fits and allowance.admits(spending.counted.plus(price))
         sums = sums or (not spending.counted.epsilon and Allowance(allowance.budget, None).admits(price))
-        said.append(f"{who} has {tell_left(allowance, spending)}")
+        said.append(f"{who} has {describe_left(allowance, spending)}")
     if fits:
         return
     owner = "raise the lifetime budget, if you own it" if share.limit is None else "ask the ledger's owner for more"

@@ -57,11 +57,6 @@ class Weights:
         return [known[place] for place in places]
 
 
-def choose_by_loss(losses: Sequence[Fraction], noise: NoiseSource) -> int:
-    """Choose a position with probability in proportion to exp(−loss), exactly; losses are at least 0."""
-    return Weights(losses).draw(range(len(losses)), noise)
-
-
 def flip(bounds: Callable[[int], tuple[int, int]], size: int, noise: NoiseSource) -> NDArray[np.bool_]:
     """Flip coins whose probability of true p is known by bounds(bits): lower ≤ 2^bits p ≤ upper."""
     lower, upper = bounds(LOOK)

@@ -15,20 +15,15 @@ from scipy.linalg import lapack
 
 Floats = NDArray[np.float64]
 
-LARGEST_NORM = 600.0
-"""Beyond this the exponential of a matrix nears the end of double precision."""
-
+LARGEST_NORM = 600.0  # beyond this the exponential of a matrix nears the end of double precision
 _COEFFICIENTS = tuple(1.0 / math.factorial(k) for k in range(17))
 
 
 class Acyclicity(enum.Enum):
     """Which measure of cycles the optimisation drives to zero."""
 
-    EXPONENTIAL = "exponential"
-    """NOTEARS: tr(exp(W∘W)) − d, by the augmented Lagrangian."""
-
-    LOG_DETERMINANT = "log-determinant"
-    """DAGMA: −ln det(sI − W∘W) + d ln s, along a central path."""
+    EXPONENTIAL = "exponential"  # NOTEARS: tr(exp(W∘W)) − d, by the augmented Lagrangian
+    LOG_DETERMINANT = "log-determinant"  # DAGMA: −ln det(sI − W∘W) + d ln s, along a central path
 
 
 def measure_by_exponential(weights: Floats) -> tuple[float, Floats]:

@@ -15,8 +15,7 @@ from dagveil.search.score.operators import Family, bits
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-BATCH = 1 << 15
-"""Most questions at once: a bound on memory, far above where batches stop to pay."""
+BATCH = 1 << 15  # most questions at once: a bound on memory, far above where batches stop to pay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,12 +37,9 @@ class Joining:
 
 @dataclass(slots=True)
 class FamilyGains:
-    """Answers of a score, remembered.
+    """Answers of a score, remembered."""
 
-    - `score`: asked about what is not yet known.
-    """
-
-    score: LocalScore
+    score: LocalScore  # asked about what is not yet known
     size: int
     _single: dict[Family, float] = field(default_factory=dict)
     _rows: dict[tuple[int, int], Row] = field(default_factory=dict)

@@ -36,14 +36,9 @@ from dagveil.search.score.operators import (
 
 Pair = tuple[int, int]
 
-Surroundings = tuple[Operator, int, int, int, int]
-"""A step, and the edges into and beside its two ends."""
-
-SMALLEST_GAIN = 1e-9
-"""A step must gain more than rounding errors could."""
-
-MOST_REPEATS = 3
-"""How often a step is taken among the same edges at its two ends."""
+Surroundings = tuple[Operator, int, int, int, int]  # a step, and the edges into and beside its two ends
+SMALLEST_GAIN = 1e-9  # a step must gain more than rounding errors could
+MOST_REPEATS = 3  # how often a step is taken among the same edges at its two ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,18 +264,13 @@ def readings_of(exchange: Exchange) -> tuple[tuple[Family, Family], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a step has changed: which operators have to be listed anew.
-
-    - `moved`: nodes with an edge that came or went, each with the mask of the other ends.
-    - `changed`: mask of nodes at which any edge differs.
-    - `heads`: nodes whose parents, neighbours or cliques of neighbours differ: ways into them have changed from
-      everywhere.
-    """
+    """What a step has changed: which operators have to be listed anew."""
 
     before: Pattern
     after: Pattern
-    moved: dict[int, int]
-    changed: int
+    moved: dict[int, int]  # nodes with an edge that came or went, each with the mask of the other ends
+    changed: int  # mask of nodes at which any edge differs
+    # nodes whose parents, neighbours or cliques of neighbours differ: ways into them have changed from everywhere
     heads: tuple[int, ...]
 
     @classmethod

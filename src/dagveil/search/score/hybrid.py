@@ -28,11 +28,8 @@ from dagveil.search.score.operators import Kind
 class Room(enum.Enum):
     """Where edges may come."""
 
-    FREE = "free"
-    """Anywhere."""
-
-    SKELETON = "skeleton"
-    """Inside the skeleton that tests have found."""
+    FREE = "free"  # anywhere
+    SKELETON = "skeleton"  # inside the skeleton that tests have found
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +66,7 @@ def search_by_score(
     settings: ScoreSearchSettings | None = None,
     tested: Cpdag | None = None,
 ) -> Cpdag:
-    """Return the CPDAG (with knowledge, the MPDAG) that greedy equivalence search finds on released evidence.
-
-    - `evidence`: from tables of counts or moments.
-    - `knowledge`: about the columns of the evidence.
-    - `tested`: graph that tests found on the same evidence; needed where `choose_room` says SKELETON.
-    """
+    """Return the CPDAG (with knowledge, the MPDAG) that greedy equivalence search finds on released evidence."""
     settings = settings or ScoreSearchSettings()
     score = noise_aware_score(evidence, settings.level)
     if choose_room(evidence, settings) is Room.FREE:
@@ -89,15 +81,11 @@ def search_by_score(
 DOUBTED = 0.05
 """A separation with a smaller p-value is in doubt if noise blurs its test: the score may put the edge back."""
 
-BLURRED = 0.5
-"""Noise blurs a test if it leaves less than this share of the information."""
+BLURRED = 0.5  # noise blurs a test if it leaves less than this share of the information
 
 
 def restore_edges(evidence: PairEvidence, knowledge: Knowledge, skeleton: Skeleton, tested: Cpdag) -> Skeleton:
-    """Return the skeleton with those edges that tests separated in doubt and that raise the score of their graph.
-
-    - `skeleton`, `tested`: what tests found, and its graph.
-    """
+    """Return the skeleton with those edges that tests separated in doubt and that raise the score of their graph."""
     doubted = np.zeros_like(skeleton.adjacency)
     unsure = [
         (*pair, given) for pair, given in skeleton.separators.items() if given and skeleton.p_values[pair] < DOUBTED

@@ -24,18 +24,15 @@ Bools = NDArray[np.bool_]
 PENALTY_WEIGHT = 3.0
 """Weight of the noise-aware BIC penalty: rare levels spread a correlation wider than normal columns do."""
 
-INDEPENDENCE_LEVEL = 0.01
-"""A pair whose p-value is above this looks independent."""
-
-SMALLEST_EIGENVALUE = 1e-6
-"""Floor for the eigenvalues of the covariance when its ridge leaves less."""
+INDEPENDENCE_LEVEL = 0.01  # a pair whose p-value is above this looks independent
+SMALLEST_EIGENVALUE = 1e-6  # floor for the eigenvalues of the covariance when its ridge leaves less
 
 
 class LinearScore:
     """The score of graphs: a sum over nodes with their parents.
 
-    - `noisy`: from a released moment matrix.
-    - `slack`: share of an explained dependence that may be left behind, for each pair of columns, shape (d, d).
+    - `noisy`: from a released moment matrix
+    - `slack`: share of an explained dependence that may be left behind, for each pair of columns, shape (d, d)
     """
 
     def __init__(self, noisy: NoisyCovariance, slack: Floats) -> None:
@@ -131,11 +128,8 @@ def _critical() -> float:
     return float(special.chdtri(1.0, INDEPENDENCE_LEVEL))
 
 
-SMALLEST_GAIN = 1e-9
-"""Smaller gains are rounding."""
-
-MOST_PARENTS = 8
-"""No more parents are added to a node."""
+SMALLEST_GAIN = 1e-9  # smaller gains are rounding
+MOST_PARENTS = 8  # no more parents are added to a node
 
 
 def polish(start: Bools, score: LinearScore, room: Bools, fixed: Bools) -> Bools:
@@ -194,11 +188,8 @@ def _toggle(node: int, graph: Bools, considered: Bools, score: LinearScore) -> F
     return gains
 
 
-SLACK = 0.35
-"""Share of the dependence that a linear model explains which scores of levels may leave behind."""
-
-MOST_POLISHED = 60
-"""Wider tables keep what NOTEARS finds: a polish would take longer than the optimisation."""
+SLACK = 0.35  # share of the dependence that a linear model explains which scores of levels may leave behind
+MOST_POLISHED = 60  # wider tables keep what NOTEARS finds: a polish would take longer than the optimisation
 
 
 def find_linear_dag(

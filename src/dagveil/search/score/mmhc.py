@@ -53,12 +53,7 @@ class MmhcSettings:
 
 
 def search_max_min(evidence: Asked, score: LocalScore, settings: MmhcSettings | None = None) -> Dag:
-    """Return the graph that hill climbing finds inside the neighbours that tests leave.
-
-    - `evidence`: answers questions of independence.
-    - `score`: what parents are worth.
-    - `settings`: constants.
-    """
+    """Return the graph that hill climbing finds inside the neighbours that tests leave."""
     settings = settings or MmhcSettings()
     return climb_hill(score, find_neighbours(evidence, settings), settings)
 
@@ -75,12 +70,7 @@ def find_neighbours(evidence: Asked, settings: MmhcSettings) -> Bools:
 
 
 def climb_hill(score: LocalScore, within: Bools, settings: MmhcSettings) -> Dag:
-    """Add, remove and turn edges while that gains, always the step that gains most.
-
-    - `score`: what parents are worth.
-    - `within`: pairs that may be joined.
-    - `settings`: constants.
-    """
+    """Add, remove and turn edges while that gains, always the step that gains most."""
     names = score.columns
     parents = [0] * len(names)
     pairs = [(x, y) for x, y in combinations(range(len(names)), 2) if within[x, y]]

@@ -23,9 +23,7 @@ from dagveil.search.score.acyclicity import Acyclicity, measure_by_exponential, 
 Floats = NDArray[np.float64]
 Smooth = Callable[[Floats], tuple[float, Floats]]
 
-SUFFICIENT = 1e-4
-"""Share of the promised decrease that a step must bring."""
-
+SUFFICIENT = 1e-4  # share of the promised decrease that a step must bring
 MOST_HALVINGS = 40
 
 
@@ -47,16 +45,7 @@ def minimise(
     most_steps: int = 2000,
     memory: int = 10,
 ) -> Minimum:
-    """Minimise smooth(x) + penalty · Σ|x|.
-
-    - `smooth`: returns a value and a gradient; the value is infinite outside of the domain.
-    - `start`: a point of the domain.
-    - `penalty`: not negative.
-    - `gradient_tolerance`: ends when no entry of the generalised gradient is larger.
-    - `value_tolerance`: ends when a step brings a smaller relative decrease.
-    - `most_steps`: ends after as many steps.
-    - `memory`: steps that the curvature is learned from.
-    """
+    """Minimise smooth(x) + penalty · Σ|x|."""
     x = start
     value, gradient = smooth(x)
     value += penalty * float(np.abs(x).sum())
@@ -123,14 +112,9 @@ Bools = NDArray[np.bool_]
 PATH_LEVELS = (1.0, 0.9, 0.8, 0.7, 0.6)
 """The level s of the log-determinant in each round of the central path; the last one stays."""
 
-PATH_FACTOR = 10.0
-"""By how much the loss loses weight against cycles from one round of the central path to the next."""
-
-UNIT_QUANTILE = 0.1
-"""Columns of small variance tell the unit of the loss: they are near pure error."""
-
-TOO_LARGE = 1e100
-"""Stands for infinity where L-BFGS-B needs a number."""
+PATH_FACTOR = 10.0  # by how much the loss loses weight against cycles from one round of the central path to the next
+UNIT_QUANTILE = 0.1  # columns of small variance tell the unit of the loss: they are near pure error
+TOO_LARGE = 1e100  # stands for infinity where L-BFGS-B needs a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,27 +149,16 @@ class NotearsSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """A weighted graph that is nearly acyclic.
+    """A weighted graph that is nearly acyclic."""
 
-    - `matrix`: ``matrix[i, j]`` is the effect of column i on column j.
-    - `violation`: tr(exp(W∘W)) − d: what is left of cycles.
-    - `rounds`: outer iterations.
-    - `evaluations`: how often the loss was computed.
-    """
-
-    matrix: Floats
-    violation: float
-    rounds: int
-    evaluations: int
+    matrix: Floats  # ``matrix[i, j]`` is the effect of column i on column j
+    violation: float  # tr(exp(W∘W)) − d: what is left of cycles
+    rounds: int  # outer iterations
+    evaluations: int  # how often the loss was computed
 
 
 def find_weights(covariance: Floats, settings: NotearsSettings, forbidden: Bools | None = None) -> Weights:
-    """Minimise ½ tr((I − W)ᵀ S (I − W)) + λ Σ|W| over weights without cycles.
-
-    - `covariance`: S, symmetric; it may be noisy and have negative eigenvalues.
-    - `settings`: penalty, measure of cycles and when to end.
-    - `forbidden`: entries that stay zero besides the diagonal; `forbidden_entries` makes them from knowledge.
-    """
+    """Minimise ½ tr((I − W)ᵀ S (I − W)) + λ Σ|W| over weights without cycles."""
     d = len(covariance)
     if covariance.shape != (d, d) or not np.isfinite(covariance).all():
         raise MethodError(

@@ -17,15 +17,11 @@ from dagveil.graphs.cpdag import Cpdag
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A completed partially directed acyclic graph.
+    """A completed partially directed acyclic graph."""
 
-    - `into`: per node the mask of its parents.
-    - `flat`: per node the mask of its neighbours over undirected edges.
-    - `out`, `near`: per node its children, and all nodes that an edge joins it to; derived.
-    """
-
-    into: tuple[int, ...]
-    flat: tuple[int, ...]
+    into: tuple[int, ...]  # per node the mask of its parents
+    flat: tuple[int, ...]  # per node the mask of its neighbours over undirected edges
+    # per node its children, and all nodes that an edge joins it to; derived
     out: tuple[int, ...] = field(init=False, compare=False)
     near: tuple[int, ...] = field(init=False, compare=False)
 
@@ -85,12 +81,7 @@ class Pattern:
         return all(mask & ~self.near[v] & ~(1 << v) == 0 for v in bits(mask))
 
     def reaches(self, start: int, goal: int, avoiding: int, skipped: int = 0) -> bool:
-        """Tell whether a way along arrows and undirected edges leads from one node to another.
-
-        - `start`, `goal`: its ends.
-        - `avoiding`: nodes that it may not touch.
-        - `skipped`: nodes that it may not touch in its first step.
-        """
+        """Tell whether arrows and undirected edges lead there, never through `avoiding`, nor first to `skipped`."""
         target = 1 << goal
         frontier = (self.out[start] | self.flat[start]) & ~avoiding & ~skipped
         seen = frontier | 1 << start | avoiding
@@ -158,9 +149,7 @@ def _shielded(tail: int, head: int, into: list[int], out: list[int], near: list[
     return any(sources & ~near[c] & ~(1 << c) for c in bits(sources))
 
 
-Family = tuple[int, int, int]
-"""Two nodes that an edge joins, and the mask of the parents that its head has besides."""
-
+Family = tuple[int, int, int]  # two nodes that an edge joins, and the mask of the parents that its head has besides
 Exchange = tuple[int, int, int, int]
 """Three nodes x, y and z, and a mask K: by how much z beside K raises what x and y are worth to each other."""
 
@@ -175,16 +164,12 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One step.
-
-    - `x`, `y`: the arrow x → y that comes (or, for DELETE, goes).
-    - `clique`: mask of neighbours of y that point at y in the member which the step changes.
-    """
+    """One step."""
 
     kind: Kind
-    x: int
+    x: int  # the arrow x → y that comes (or, for DELETE, goes)
     y: int
-    clique: int
+    clique: int  # mask of neighbours of y that point at y in the member which the step changes
 
     def family(self, pattern: Pattern) -> Family:
         """Return the family whose worth decides: the one that comes, or for DELETE the one that goes."""

@@ -24,8 +24,7 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LARGEST_GRAPH: Final = 62
-"""Sets of nodes are bits of one 64-bit number."""
+LARGEST_GRAPH: Final = 62  # sets of nodes are bits of one 64-bit number
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +51,14 @@ class OrderSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrderSample:
-    """What a chain found.
+    """What a chain found."""
 
-    - `best`: the graph with the largest score in any order that was visited.
-    - `score`: its score.
-    - `edges`: share of visited orders' graphs with each edge, shape (causes, effects): posterior probabilities, of the
-      last chain.
-    - `rounds`: chains that were run.
-    """
-
-    best: Dag
-    score: float
+    best: Dag  # the graph with the largest score in any order that was visited
+    score: float  # its score
+    # share of visited orders' graphs with each edge, shape (causes, effects): posterior probabilities, of the last
+    # chain
     edges: Floats
-    rounds: int
+    rounds: int  # chains that were run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,13 +88,7 @@ class _Choices:
 def sample_orders(
     score: LocalScore, within: Bools, rng: np.random.Generator, settings: OrderSettings | None = None
 ) -> OrderSample:
-    """Run chains until the best graph stays inside the skeleton.
-
-    - `score`: what parents are worth, as a log probability.
-    - `within`: skeleton to start from, symmetric.
-    - `rng`: draws the steps.
-    - `settings`: lengths and sizes.
-    """
+    """Run chains until the best graph stays inside the skeleton."""
     settings = settings or OrderSettings()
     d = len(score.columns)
     if within.shape != (d, d) or d > LARGEST_GRAPH:
@@ -125,15 +113,6 @@ def sample_orders(
     names = score.columns
     arcs = frozenset((names[parent], names[node]) for node, mask in enumerate(best) for parent in bits(mask))
     return OrderSample(Dag(names, arcs), best_score, edges, rounds)
-
-
-def score_order(choices: Sequence[_Choices], order: Sequence[int]) -> float:
-    """Return the log of the summed weights of all graphs that fit an order."""
-    earlier, total = 0, 0.0
-    for node in order:
-        total += choices[node].weigh(earlier)[0]
-        earlier |= 1 << node
-    return total
 
 
 def _list_choices(score: LocalScore, node: int, skeleton: Bools, settings: OrderSettings) -> _Choices:

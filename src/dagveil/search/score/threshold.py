@@ -6,7 +6,6 @@ derives it.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,16 +15,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dagveil.errors import GraphError
-from dagveil.evidence.moments import NoisyCovariance, covariance_from_moments
-from dagveil.privacy.release import NoisyMoments
+from dagveil.evidence.moments import NoisyCovariance
 from dagveil.search.score.notears import UNIT_QUANTILE, Weights, raise_eigenvalues
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-LEVEL = 0.05
-"""Chance of one false edge among all, for which Bonferroni's quantile is taken."""
-
+LEVEL = 0.05  # chance of one false edge among all, for which Bonferroni's quantile is taken
 THRESHOLD_SHARE = 0.5
 """Share of that quantile's error which an edge must exceed: the penalty has taken the rest from false edges already."""
 
@@ -35,37 +31,18 @@ SMALLEST_EFFECT = 0.05
 SMALLEST_PENALTY = 0.03
 """The penalty in units of an error's variance, however little noise there is: it keeps weak detours out."""
 
-SMALLEST_EIGENVALUE = 1e-3
-"""Floor for the eigenvalues of the scaled covariance when noise asks for less."""
-
-RESIDUAL_SHARE = 0.5
-"""Share of a scaled column's variance that is taken for its error where nothing is known yet."""
-
-
-class Units(enum.Enum):
-    """In which units the loss adds up errors of different columns."""
-
-    ORIGINAL = "original"
-    """Those of the data, as published: directions are found if error variances are alike in these units."""
-
-    SCALED = "scaled"
-    """Public spreads: nothing depends on units, and directions are found only where colliders show them."""
+SMALLEST_EIGENVALUE = 1e-3  # floor for the eigenvalues of the scaled covariance when noise asks for less
+RESIDUAL_SHARE = 0.5  # share of a scaled column's variance that is taken for its error where nothing is known yet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyProblem:
-    """What NOTEARS needs to know about noisy moments.
+    """What NOTEARS needs to know about noisy moments."""
 
-    - `covariance`: in the chosen units, with its eigenvalues raised above the noise.
-    - `scales`: spread of each column in these units; a threshold is meant for weights in spreads per spread.
-    - `penalty`: for `NotearsSettings`.
-    - `threshold`: for `weights_to_dag`, with `scales`.
-    """
-
-    covariance: Floats
-    scales: Floats
-    penalty: float
-    threshold: float
+    covariance: Floats  # in the chosen units, with its eigenvalues raised above the noise
+    scales: Floats  # spread of each column in these units; a threshold is meant for weights in spreads per spread
+    penalty: float  # for `NotearsSettings`
+    threshold: float  # for `weights_to_dag`, with `scales`
 
 
 def weights_to_dag(
@@ -74,13 +51,7 @@ def weights_to_dag(
     scales: Floats | None = None,
     required: Iterable[tuple[int, int]] = (),
 ) -> list[tuple[int, int]]:
-    """Return the edges (cause, effect), as positions, above the smallest threshold that leaves no cycle.
-
-    - `weights`: effects of rows on columns.
-    - `threshold`: weights up to this size are no edges in any case.
-    - `scales`: spread of each column: an effect then counts in spreads per spread.
-    - `required`: edges that stay whatever their weight.
-    """
+    """Return the edges (cause, effect), as positions, above the smallest threshold that leaves no cycle."""
     matrix = weights.matrix if isinstance(weights, Weights) else weights
     size = np.abs(matrix)
     if scales is not None:
@@ -116,12 +87,6 @@ def is_acyclic(adjacency: Bools) -> bool:
             return False
         left = left[np.ix_(inner, inner)]
     return True
-
-
-def read_moments(release: NoisyMoments, units: Units = Units.ORIGINAL) -> NoisyProblem:
-    """Return what NOTEARS needs to know about released moments."""
-    spreads = np.array(release.spreads) if units is Units.ORIGINAL else np.ones(len(release.columns))
-    return pose(covariance_from_moments(release), spreads)
 
 
 def pose(noisy: NoisyCovariance, scales: Floats) -> NoisyProblem:
