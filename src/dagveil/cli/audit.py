@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from dagveil.audit.attacks import FEWEST_TRIALS
 from dagveil.audit.certificate import Certificate, encode_certificate, list_findings, write_overview, write_searches
 from dagveil.audit.examination import Plan, examine_method, search_in_parallel
-from dagveil.audit.membership import FEWEST_TRIALS
 from dagveil.audit.neighbours import Setting
-from dagveil.audit.parallel import BlockStore
+from dagveil.audit.runs import BlockStore
 from dagveil.audit.search import Effort
 from dagveil.audit.sensitivity import audited_statistics
 from dagveil.cli.options import read_options
