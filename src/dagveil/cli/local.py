@@ -165,12 +165,7 @@ local.add_command(export)
     help="Inverse of the channel: no bias, exact variance. IBU (iterative Bayesian update): the likeliest law, never "
     "negative.",
 )
-@click.option(
-    "--redraws",
-    type=click.IntRange(0),
-    default=REDRAWS,
-    help="Redraws behind the standard errors of ibu.",
-)
+@click.option("--redraws", type=click.IntRange(0), default=REDRAWS, help="Redraws behind the standard errors of ibu.")
 @click.option("-o", "--output", metavar="FILE.csv", help="Also write the law to this file.")
 def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: int, output: str | None) -> None:
     """Recover how true values are distributed behind REPORTS: a collector's store (.db), or labels (.parquet, .csv).

@@ -39,15 +39,7 @@ def describe(account: Account) -> str:
 
 
 def describe_shares(account: Account) -> str:
-    """Say what each analyst has spent and has left, a line each; nothing if one person spends without a limit.
-
-    >>> from dagveil.privacy.budget import Budget
-    >>> from dagveil.privacy.ledger.account import Share, Spending
-    >>> from dagveil.privacy.ledger.composition import Allowance, Composition
-    >>> share = Share("ann", Allowance.of(Budget.of(1, 0), Composition.SUM), Spending())
-    >>> print(describe_shares(Account("visits", shares=(share,))), end="")
-      ann: spent epsilon 0, delta 0 in 0 runs; limit epsilon 1, delta 0; left epsilon 1, delta 0
-    """
+    """Say what each analyst has spent and has left, a line each; nothing if one person spends without a limit."""
     if len(account.shares) < 2 and all(share.limit is None for share in account.shares):
         return ""
     return "".join(f"  {clean_text(share.words)}\n" for share in account.shares)

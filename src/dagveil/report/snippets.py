@@ -45,16 +45,7 @@ def write_dot(graph: ResultGraph) -> str:
 
 
 def write_networkx(graph: ResultGraph) -> str:
-    """Write Python code that makes a networkx.DiGraph: names are pure ASCII with escapes, so they arrive exactly.
-
-    >>> print(write_networkx(ResultGraph(("a",), "cpdag", ())), end="")
-    import networkx as nx
-    <BLANKLINE>
-    graph = nx.DiGraph(family="cpdag")
-    graph.add_nodes_from([
-        'a',
-    ])
-    """
+    """Write Python code that makes a networkx.DiGraph: names are pure ASCII with escapes, so they arrive exactly."""
     code = ["import networkx as nx", "", 'graph = nx.DiGraph(family="cpdag")', *_write_nodes(graph)]
     if graph.lines:
         code.append("# an undirected edge is two arcs, one each way")
