@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from dagveil.audit.distinguish import bound_epsilon, distinguish, find_ceiling, find_rates
+from dagveil.audit.attacks import bound_epsilon, distinguish, find_ceiling, find_rates
 from dagveil.audit.neighbours import DataKind, make_pair
-from dagveil.audit.parallel import BlockStore
-from dagveil.audit.runs import BLOCK, AttackJob, attacker_for, collect_runs
+from dagveil.audit.runs import BLOCK, AttackJob, BlockStore, attacker_for, collect_runs
 from dagveil.audit.transcript import ANSWER_FEATURES, Attacker
 from dagveil.errors import DataError
 from dagveil.methods.catalogue import method_named

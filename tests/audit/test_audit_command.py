@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from twins import ask_with_wrong_relation, make_method
 
-from dagveil.audit import examination, membership, runs
+from dagveil.audit import attacks, examination, runs
 from dagveil.audit.certificate import (
     Certificate,
     ReplayLine,
@@ -144,7 +144,7 @@ class TestCommand:
         def refuse(*facts: object) -> None:
             raise AssertionError("everything is in the store")
 
-        for module, name in ((runs, "run_block"), (membership, "run_trials"), (examination, "run_search")):
+        for module, name in ((runs, "run_block"), (attacks, "run_trials"), (examination, "run_search")):
             monkeypatch.setattr(module, name, refuse)
         second = CliRunner().invoke(group, arguments)
         assert second.output == first.output

@@ -8,17 +8,18 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from dagveil.audit import counted, numbers
-from dagveil.audit.counted import (
+from dagveil.audit import numbers, sensitivity
+from dagveil.audit.search import Domain, Found, Norm, RecordSearch
+from dagveil.audit.sensitivity import (
     MOST_ROWS,
+    audited_statistics,
     batch_distances,
     batch_scores,
     batch_smooth_sensitivity,
     batch_votes,
+    search_statistic,
     tabulate_distances,
 )
-from dagveil.audit.search import Domain, Found, Norm, RecordSearch
-from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.curator.gate import Gate
 from dagveil.curator.questions import QuestionSession, Sample
 from dagveil.data.column import Categorical
@@ -122,14 +123,14 @@ def test_distances_are_those_of_the_statistic() -> None:
     tables = np.stack([rng.multinomial(rng.integers(0, MOST_ROWS + 1), share) for share in shares])
     corners = np.array([[0, 0, 0, 0], [MOST_ROWS, 0, 0, 0], [0, 15, 16, 0], [8, 8, 8, 7], [1, 0, 0, MOST_ROWS - 1]])
     tables = np.vstack([tables, corners]).reshape(-1, 1, 2, 2)
-    slow = ExactDistance(counted.DISTANCE_LEVEL, Kendall(60)).values(tables)
-    assert batch_distances(counted.DISTANCE_LEVEL)(tables)[:, 0].tolist() == slow.tolist()
+    slow = ExactDistance(sensitivity.DISTANCE_LEVEL, Kendall(60)).values(tables)
+    assert batch_distances(sensitivity.DISTANCE_LEVEL)(tables)[:, 0].tolist() == slow.tolist()
 
 
 def test_distances_are_known_for_all_tables_that_are_searched() -> None:
-    known = tabulate_distances(counted.DISTANCE_LEVEL)
+    known = tabulate_distances(sensitivity.DISTANCE_LEVEL)
     assert known.shape == (MOST_ROWS + 1,) * 4
-    assert counted.DISTANCE_ROWS == MOST_ROWS - 1
+    assert sensitivity.DISTANCE_ROWS == MOST_ROWS - 1
     statistic = next(one for one in audited_statistics() if one.name == "exact distance")
     for relation in Relation:
         assert search_statistic(statistic, relation, 20_000).pairs >= 20_000
@@ -170,13 +171,13 @@ def test_scores_are_those_of_an_interview(name: str, relation: Relation) -> None
 @pytest.mark.parametrize("size", [1, 2, 3, 6, 11])
 def test_smooth_sensitivities_are_those_of_the_mechanism(size: int) -> None:
     lists = np.random.default_rng(size).integers(0, 13, (40, size))
-    slow = [float(smooth_sensitivity(values, 0, 12, counted.MEDIAN_BETA)) for values in lists.tolist()]
-    assert batch_smooth_sensitivity(lists, 0, 12, float(counted.MEDIAN_BETA)) == pytest.approx(slow, rel=1e-12)
+    slow = [float(smooth_sensitivity(values, 0, 12, sensitivity.MEDIAN_BETA)) for values in lists.tolist()]
+    assert batch_smooth_sensitivity(lists, 0, 12, float(sensitivity.MEDIAN_BETA)) == pytest.approx(slow, rel=1e-12)
 
 
 def test_each_place_of_a_list_is_replaced() -> None:
     lists = np.array([[1, 2], [3, 4]])
-    others = counted._replace_each(lists, (0, 9))
+    others = sensitivity._replace_each(lists, (0, 9))
     expected = [[0, 2], [9, 2], [1, 0], [1, 9], [0, 4], [9, 4], [3, 0], [3, 9]]
     assert others.tolist() == expected
 
@@ -187,7 +188,7 @@ def test_a_mechanism_with_too_little_smoothing_is_caught(monkeypatch: pytest.Mon
     def halve(function: Callable[..., object]) -> Callable[..., object]:
         return lambda *facts: function(*facts) / 2
 
-    monkeypatch.setattr(counted, "smooth_sensitivity", halve(counted.smooth_sensitivity))
-    monkeypatch.setattr(counted, "batch_smooth_sensitivity", halve(counted.batch_smooth_sensitivity))
-    statistic = next(one for one in counted.counted_statistics() if one.name == "median of parts")
+    monkeypatch.setattr(sensitivity, "smooth_sensitivity", halve(sensitivity.smooth_sensitivity))
+    monkeypatch.setattr(sensitivity, "batch_smooth_sensitivity", halve(sensitivity.batch_smooth_sensitivity))
+    statistic = next(one for one in sensitivity.counted_statistics() if one.name == "median of parts")
     assert search_statistic(statistic, Relation.ADD_REMOVE, 600).ratio > 1.5

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagveil.audit.membership import (
+from dagveil.audit.attacks import (
     ANSWERS,
     GRAPH,
     REFERENCES,
@@ -26,8 +26,7 @@ from dagveil.audit.membership import (
     membership_options,
 )
 from dagveil.audit.neighbours import ROWS, DataKind
-from dagveil.audit.parallel import BlockStore
-from dagveil.audit.runs import AttackJob
+from dagveil.audit.runs import AttackJob, BlockStore
 from dagveil.errors import DataError
 from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.privacy.guessing import bound_advantage

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dagveil.audit.examination import Plan, examine_method
-from dagveil.audit.parallel import BlockStore
+from dagveil.audit.runs import BlockStore
 from dagveil.methods.catalogue import METHODS
 from dagveil.privacy.budget import Budget
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dagveil.audit.distinguish import bound_epsilon, draw_losses, find_reachable
+from dagveil.audit.attacks import bound_epsilon, draw_losses, find_reachable
 from dagveil.audit.examination import Plan, attack_case
 from dagveil.audit.neighbours import Case, DataKind, attack_cases, count_runs, make_pair
 from dagveil.audit.recording import Rule

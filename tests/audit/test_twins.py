@@ -17,7 +17,7 @@ from twins import (
     release_soundly,
 )
 
-from dagveil.audit.distinguish import Attack, distinguish
+from dagveil.audit.attacks import Attack, distinguish
 from dagveil.audit.neighbours import DataKind, fitting_kinds, make_pair
 from dagveil.audit.replay import replay_method
 from dagveil.audit.search import AuditedStatistic

@@ -11,9 +11,10 @@ import dagveil as dv
 from dagveil.data.column import Boolean, Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
-from dagveil.evidence.bundle import Candidate, Choice
+from dagveil.evidence.bundle import Choice
 from dagveil.forecast import choose as room
 from dagveil.forecast.choose import AUTO_MODELS, TIE, choose_method
+from dagveil.forecast.trial_runs import TrialOutcome
 
 SCHEMA = Schema(
     dataset="clinic",
@@ -61,9 +62,9 @@ class TestChoosing:
     def test_the_highest_wins_and_ties_go_to_the_first(
         self, monkeypatch: pytest.MonkeyPatch, scores: dict[str, float], chosen: str
     ) -> None:
-        ranked = sorted((Candidate(*item) for item in scores.items()), key=lambda candidate: -candidate.f1)
+        outcomes = [TrialOutcome(name, 0, f1) for name, f1 in scores.items() for _ in range(AUTO_MODELS)]
         monkeypatch.setattr(room, "AUTO_SECONDS", 100.0)
-        monkeypatch.setattr(room, "_rank", lambda *_: tuple(ranked))
+        monkeypatch.setattr(room, "run_trials", lambda *_: outcomes)
         assert choose_method(SCHEMA, 1).method == chosen
 
     def test_only_what_releases_evidence_can_be_measured(self) -> None:

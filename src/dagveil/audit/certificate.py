@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
-from dagveil.audit.membership import Membership
+from dagveil.audit.attacks import Membership
 from dagveil.audit.neighbours import DataKind, Setting
 from dagveil.audit.replay import Replay
 from dagveil.audit.runs import Conduct
@@ -218,53 +218,60 @@ def write_overview(certificates: Sequence[Certificate]) -> str:
     """Return what audits found as Markdown: the attacks, the searches, the trials of membership, and what broke."""
     first = ("method", "attacked on", "neighbours", "claimed ε", "lower bound", "best possible", "ceiling")
     header = (*first, "judged runs", "runs", "pairs for each statistic", "largest change / declared")
-    attacks = _draw(header, [row for one in certificates for row in _tell_method(one)])
-    parts = [attacks, _tell_searches(certificates), _tell_memberships(certificates)]
+    searches: dict[tuple[str, Relation, int], Finding] = {}  # each once, though methods share statistics
+    for one in certificates:
+        for line in one.statistics:
+            searches.setdefault((line.statistic, line.relation, line.pairs), line)
+    parts = [
+        _draw(header, [_describe_attack(attack, one) for one in certificates for attack in one.attacks]),
+        write_searches(list(searches.values())),
+        _draw(
+            ("method", "attacker sees", "neighbours", "judged trials", "advantage", "allowed", "area", "allowed area"),
+            [_describe_membership(trial, one.method) for one in certificates for trial in one.memberships],
+        ),
+    ]
     broken = [f"- `{one.method}`: {words}" for one in certificates for words in one.violations]
     silence = "Nothing broke a claim. That is no proof: the proofs are."
     parts.append("\n".join(["What broke a claim:", "", *broken]) if broken else silence)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _tell_method(certificate: Certificate) -> Iterable[tuple[str, ...]]:
-    closest = certificate.closest
-    pairs = min((line.pairs for line in certificate.statistics), default=0)
-    share = "–" if closest is None else f"{closest.ratio:.4f}"
-    for line in certificate.attacks:
-        yield (
-            f"`{certificate.method}`",
-            _tell_case(line, certificate),
-            line.relation.value,
-            f"{line.claimed:.3g}",
-            f"{line.bound:.3f}",
-            "–" if line.reachable is None else f"{line.reachable:.3f}",
-            f"{line.ceiling:.2f}",
-            f"{line.runs}",
-            "at once" if line.conduct is Conduct.TOGETHER else "one by one",
-            f"{pairs}",
-            share,
-        )
-
-
-def _tell_case(line: AttackLine, certificate: Certificate) -> str:
-    """Name the pair, and the settings that tell two attacks on it apart."""
+def _describe_attack(line: AttackLine, certificate: Certificate) -> tuple[str, ...]:
+    """Name the pair and the settings that tell two attacks on it apart, and say what was proved."""
     same = [other for other in certificate.attacks if (other.kind, other.relation) == (line.kind, line.relation)]
-    names = {name for other in same for name in other.options if other.options != line.options}
+    names = sorted({name for other in same for name in other.options})
     differing = [
         f"{name} {line.options.get(name, 'as it is')}"
-        for name in sorted(names)
+        for name in names
         if any(other.options.get(name) != line.options.get(name) for other in same)
     ]
-    return ", ".join([line.kind.value, *differing])
+    closest = certificate.closest
+    return (
+        f"`{certificate.method}`",
+        ", ".join([line.kind.value, *differing]),
+        line.relation.value,
+        f"{line.claimed:.3g}",
+        f"{line.bound:.3f}",
+        "–" if line.reachable is None else f"{line.reachable:.3f}",
+        f"{line.ceiling:.2f}",
+        f"{line.runs}",
+        "at once" if line.conduct is Conduct.TOGETHER else "one by one",
+        f"{min((search.pairs for search in certificate.statistics), default=0)}",
+        "–" if closest is None else f"{closest.ratio:.4f}",
+    )
 
 
-def _tell_searches(certificates: Sequence[Certificate]) -> str:
-    """List each search once, though methods share statistics."""
-    lines: dict[tuple[str, str, int], Finding] = {}
-    for certificate in certificates:
-        for line in certificate.statistics:
-            lines.setdefault((line.statistic, line.relation.value, line.pairs), line)
-    return write_searches(list(lines.values()))
+def _describe_membership(line: Membership, method: str) -> tuple[str, ...]:
+    return (
+        f"`{method}`",
+        line.attacker,
+        line.relation.value,
+        f"{line.trials}",
+        f"{line.advantage:.3f} ({line.advantage_low:.3f} to {line.advantage_high:.3f})",
+        f"{line.advantage_bound:.3f}",
+        f"{line.auc:.3f} ({line.auc_low:.3f} to {line.auc_high:.3f})",
+        f"{line.auc_bound:.3f}",
+    )
 
 
 def write_searches(lines: Sequence[Finding]) -> str:
@@ -277,26 +284,6 @@ def write_searches(lines: Sequence[Finding]) -> str:
     return _draw(header, rows)
 
 
-def _tell_memberships(certificates: Sequence[Certificate]) -> str:
-    header = ("method", "attacker sees", "neighbours", "judged trials", "advantage", "allowed", "area", "allowed area")
-    rows = [
-        (
-            f"`{certificate.method}`",
-            line.attacker,
-            line.relation.value,
-            f"{line.trials}",
-            f"{line.advantage:.3f} ({line.advantage_low:.3f} to {line.advantage_high:.3f})",
-            f"{line.advantage_bound:.3f}",
-            f"{line.auc:.3f} ({line.auc_low:.3f} to {line.auc_high:.3f})",
-            f"{line.auc_bound:.3f}",
-        )
-        for certificate in certificates
-        for line in certificate.memberships
-    ]
-    return _draw(header, rows)
-
-
 def _draw(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if not rows:
-        return ""
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *rows))
+    table = (header, ["---"] * len(header), *rows) if rows else ()
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in table)

@@ -347,10 +347,7 @@ class AuditedPairs(PairChoices):
 
 
 @recorded(
-    ask_questions=AuditedQuestions,
-    ask_gradients=AuditedGradients,
-    ask_kernels=AuditedKernels,
-    open_pairs=AuditedPairs,
+    ask_questions=AuditedQuestions, ask_gradients=AuditedGradients, ask_kernels=AuditedKernels, open_pairs=AuditedPairs
 )
 class AuditedCurator(Curator):
     """A curator whose every door is recorded."""

@@ -10,14 +10,20 @@ import msgspec
 
 from dagveil._version import __version__
 from dagveil.audit import neighbours
+from dagveil.audit.attacks import (
+    Attack,
+    Membership,
+    distinguish,
+    find_reachable,
+    infer_membership,
+    membership_kind,
+    membership_options,
+)
 from dagveil.audit.certificate import CERTIFICATE_VERSION, AttackLine, Certificate, ReplayLine
-from dagveil.audit.distinguish import Attack, distinguish, find_reachable
 from dagveil.audit.doors import READERS
-from dagveil.audit.membership import Membership, infer_membership, membership_kind, membership_options
-from dagveil.audit.parallel import BlockStore, work_through
 from dagveil.audit.published import PublishedAttacker, make_published_pair, published_case, published_claim
 from dagveil.audit.replay import Replay, replay_method
-from dagveil.audit.runs import AttackJob, attacker_for, choose_conduct, collect_runs
+from dagveil.audit.runs import AttackJob, BlockStore, attacker_for, choose_conduct, collect_runs, work_through
 from dagveil.audit.search import AuditedStatistic, Effort, Finding
 from dagveil.audit.sensitivity import audited_statistics, search_statistic
 from dagveil.audit.transcript import Attacker
@@ -123,8 +129,7 @@ def examine_published(
     job = _make_job(method, case, budget, plan.seed, calibration)
     attacker = PublishedAttacker(method, make_published_pair(method.name), budget, case.options, calibration)
     runs = plan.runs or max(plan.effort.slow_runs, 1000)
-    tell = _named(plan.progress, case.kind, case.relation)
-    first, second = collect_runs(job, runs, plan.store, plan.workers, tell)
+    first, second = collect_runs(job, runs, plan.store, plan.workers, _named(plan.progress, job))
     attack = distinguish(first, second, attacker.names, attacker.reported_delta())
     claimed = float(max(first[:, 0].max(), second[:, 0].max()))
     claim = published_claim(method.name)
@@ -166,8 +171,7 @@ def _write_attack(
 
 
 def _attack(job: AttackJob, runs: int, plan: Plan) -> Attack:
-    tell = _named(plan.progress, job.kind, job.relation)
-    first, second = collect_runs(job, runs, plan.store, plan.workers, tell)
+    first, second = collect_runs(job, runs, plan.store, plan.workers, _named(plan.progress, job))
     return distinguish(first, second, attacker_for(job).names, float(job.budget.delta))
 
 
@@ -178,8 +182,7 @@ def _infer(method: Method, budget: Budget, options: Mapping[str, neighbours.Sett
     for relation in neighbours.fitting_relations(method, kind):
         case = neighbours.Case(kind, relation, membership_options(method, options))
         job = _make_job(method, case, budget, plan.seed)
-        tell = _named(plan.progress, kind, relation)
-        lines += infer_membership(job, trials, plan.store, plan.workers, tell)
+        lines += infer_membership(job, trials, plan.store, plan.workers, _named(plan.progress, job))
     return lines
 
 
@@ -228,9 +231,8 @@ def search_in_parallel(names: Sequence[str], published: str | None, plan: Plan) 
         if statistic.name in names
         for relation in statistic.relations
     ]
-    done = work_through(tasks, run_search, Finding, plan.store, plan.workers, plan.progress, "neighbours")
-    return tuple(done)
+    return tuple(work_through(tasks, run_search, Finding, plan.store, plan.workers, plan.progress, "neighbours"))
 
 
-def _named(progress: Progress, kind: neighbours.DataKind, relation: Relation) -> Progress:
-    return lambda stage, done, total: progress(f"{stage}, {kind.value}, {relation.value}", done, total)
+def _named(progress: Progress, job: AttackJob) -> Progress:
+    return lambda stage, done, total: progress(f"{stage}, {job.kind.value}, {job.relation.value}", done, total)

@@ -88,9 +88,6 @@ class Pair:
     relation: Relation
     kind: DataKind
 
-    def __repr__(self) -> str:
-        return f"Pair({self.kind.value}, {self.relation.value})"
-
     @property
     def schema(self) -> Schema:
         """The public schema of both."""
@@ -174,12 +171,6 @@ def _draw_levels(rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
     return np.column_stack([a, b, c, d]).astype(np.float64)
 
 
-def _make_levels(rows: int) -> Rows:
-    """Return rows of the model, and two records opposite."""
-    core = draw_rows(DataKind.LEVELS, rows, np.random.default_rng(1))
-    return core, np.array([[1.0, 0, 2, 1]]), np.array([[0.0, 0, 0, 0]])
-
-
 def _make_many_levels(rows: int) -> Rows:
     """Return codes of a chain of columns, and two records that share one level."""
     rng = np.random.default_rng(1)
@@ -204,16 +195,20 @@ _MODELS: Final[dict[DataKind, Callable[[int, np.random.Generator], NDArray[np.fl
 }
 
 
-def _make_numbers(rows: int) -> Rows:
-    """Return rows of the model, and two records in opposite corners of the bounds."""
-    core = draw_rows(DataKind.NUMBERS, rows, np.random.default_rng(1))
-    return core, np.array([[BOUND, -BOUND, BOUND]]), np.array([[BOUND, BOUND, -BOUND]])
-
-
 _MAKERS: Final[dict[DataKind, Callable[[int], Rows]]] = {
-    DataKind.LEVELS: _make_levels,
+    # rows of the model, and two records opposite
+    DataKind.LEVELS: lambda rows: (
+        _draw_levels(rows, np.random.default_rng(1)),
+        np.array([[1.0, 0, 2, 1]]),
+        np.zeros((1, 4)),
+    ),
     DataKind.MANY_LEVELS: _make_many_levels,
-    DataKind.NUMBERS: _make_numbers,
+    # rows of the model, and two records in opposite corners of the bounds
+    DataKind.NUMBERS: lambda rows: (
+        _draw_numbers(rows, np.random.default_rng(1)),
+        np.array([[BOUND, -BOUND, BOUND]]),
+        np.array([[BOUND, BOUND, -BOUND]]),
+    ),
     # rows that are all the same, and records that agree with them nowhere and everywhere
     DataKind.TWO_COLUMNS: lambda rows: (np.zeros((rows, 2)), np.ones((1, 2)), np.zeros((1, 2))),
     # the same, but the record agrees with the others in one column

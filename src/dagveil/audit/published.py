@@ -262,9 +262,6 @@ class PublishedAttacker:
     options: Mapping[str, Any]
     calibration: Calibration
 
-    def __repr__(self) -> str:
-        return f"PublishedAttacker({self.method.name}, {self.pair!r})"
-
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the features of a run."""

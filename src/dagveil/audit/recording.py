@@ -174,9 +174,6 @@ class Exchange:
     luck: tuple[NDArray[Any], ...]  # random numbers that choose sub-samples, parts and permutations
     refusal: str | None  # why nothing was answered, if the filter refused
 
-    def __repr__(self) -> str:
-        return f"Exchange({self.door}, {len(self.events)} charges, {len(self.draws)} draws)"
-
 
 class Recording:
     """Exchanges in their order. It also stands for the ledger, and sees every charge before noise is drawn.
@@ -196,9 +193,6 @@ class Recording:
         self._notes: list[float] = []
         self.door: str | None = None
         self.answer_scales: list[float] = []
-
-    def __repr__(self) -> str:
-        return f"Recording({len(self.exchanges)} exchanges)"
 
     @property
     def is_played(self) -> bool:

@@ -97,11 +97,13 @@ def replay_method(
             violations.append(f"on {words} table the result differs, though all answers were the same")
         else:
             replays.append(recording.exchanges)
-    doors: dict[str, float] = {}
+    doors: dict[str, float] = {}  # the furthest movement at each door that answers
     if len(replays) == 2:
         violations += find_unpaid(replays[0])
         violations += _find_differences(*replays)
-        doors = _find_largest(*replays)
+        for one, other in zip(*replays, strict=True):
+            if one.exact.rule is not Rule.NOTHING:
+                doors[one.door] = max(doors.get(one.door, 0.0), measure_movement(one, other))
     for door, part in doors.items():
         if part > 1.0 + ROUNDING:
             violations.append(f"{door}: an exact answer moved by {part:.4g} of what its charge covers")
@@ -124,9 +126,6 @@ class RepeatableRun:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "settings", self.method.read_settings(self.options))
-
-    def __repr__(self) -> str:
-        return f"RepeatableRun({self.method.name}, {self.relation.value})"
 
     def run(self, table: Table, recording: Recording) -> Asked | Measured:
         """Run the sound calibration at a curator that is recorded."""
@@ -192,15 +191,6 @@ def _find_differences(first: Sequence[Exchange], second: Sequence[Exchange]) -> 
         if one.exact.rule is not Rule.SMOOTH and one.draws != other.draws:
             found.append(f"question {place} ({one.door}): the noise depends on the rows")
     return found
-
-
-def _find_largest(first: Sequence[Exchange], second: Sequence[Exchange]) -> dict[str, float]:
-    """Return the furthest movement at each door that answers."""
-    doors: dict[str, float] = {}
-    for one, other in zip(first, second, strict=True):
-        if one.exact.rule is not Rule.NOTHING:
-            doors[one.door] = max(doors.get(one.door, 0.0), measure_movement(one, other))
-    return doors
 
 
 def measure_movement(one: Exchange, other: Exchange) -> float:

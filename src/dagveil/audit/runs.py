@@ -6,22 +6,28 @@ Where a method asks the same whatever it is told, it is asked once, and noise is
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil._version import __version__
 from dagveil.audit.neighbours import DataKind, Setting, make_pair
-from dagveil.audit.parallel import BlockStore, work_through
 from dagveil.audit.published import PublishedAttacker, make_published_pair
 from dagveil.audit.recording import Draw, Exchange, NoiseLaw, Rule
 from dagveil.audit.replay import Course, read_course
 from dagveil.audit.search import Floats
 from dagveil.audit.transcript import Attacker
+from dagveil.errors import DataError
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
@@ -54,9 +60,6 @@ class FixedRun:
     exact: tuple[Floats, Floats]  # the numbers without noise, on either table
     widths: Floats  # variances of Gaussian noise and scales of Laplace noise, as the attacker knows them
     is_laplace: NDArray[np.bool_]
-
-    def __repr__(self) -> str:
-        return f"FixedRun({len(self.places)} numbers)"
 
     def draw(self, table: int, runs: int, seed: int) -> Floats:
         """Return the features of so many runs on the first (0) or second (1) table: both log-likelihood ratios."""
@@ -211,3 +214,93 @@ def collect_runs(
     done = work_through(tasks, run_block, Rows, store, workers, progress, "attack")
     first, second = (np.array([row for rows in done[table::2] for row in rows], dtype=np.float64) for table in (0, 1))
     return first, second
+
+
+APPLICATION: Final = 0x64764155  # marks the file as the store of an audit
+FORMAT: Final = "dagveil-audit-block-1"
+WAITING: Final = 4  # tasks that are handed to each process ahead of time
+Task = TypeVar("Task", bound=msgspec.Struct)
+Content = TypeVar("Content")
+
+
+class BlockStore:
+    """Finished blocks by the task that they answer: in an SQLite file, which is made, or in memory."""
+
+    def __init__(self, path: Path | None) -> None:
+        try:
+            self._connection = sqlite3.connect(":memory:" if path is None else path)
+            mark = self._connection.execute("PRAGMA application_id").fetchone()[0]
+            names = [name for (name,) in self._connection.execute("SELECT name FROM sqlite_master")]
+            if mark != APPLICATION and names:
+                raise DataError(f"{path} is a database of another program; choose another file for the store")
+            self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            self._connection.execute("CREATE TABLE IF NOT EXISTS blocks (task TEXT PRIMARY KEY, content BLOB NOT NULL)")
+            self._connection.commit()
+        except sqlite3.Error as error:
+            raise DataError(f"{path} cannot be the store of an audit: {error}; choose another file") from error
+
+    def __enter__(self) -> BlockStore:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.close()
+
+    def get(self, task: str) -> bytes | None:
+        """Return what was kept for a task; None if nothing was."""
+        row = self._connection.execute("SELECT content FROM blocks WHERE task = ?", (task,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def put(self, task: str, content: bytes) -> None:
+        """Keep the content of a task; it is on disk when this returns."""
+        with self._connection:
+            self._connection.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?)", (task, content))
+
+
+def work_through(
+    tasks: Sequence[Task],
+    do: Callable[[Task], Content],
+    kind: type[Content],
+    store: BlockStore | None = None,
+    workers: int = 1,
+    progress: Progress = silent,
+    stage: str = "",
+) -> list[Content]:
+    """Do the tasks that the store lacks; return what each gave, in order. Processes need a module's function."""
+    keys = [_name(task) for task in tasks]
+    done: dict[str, Content] = {}
+    for key in dict.fromkeys(keys):
+        content = None if store is None else store.get(key)
+        if content is not None:
+            done[key] = msgspec.json.decode(content, type=kind)
+    todo = {key: task for key, task in zip(keys, tasks, strict=True) if key not in done}
+    total = len(todo) + len(done)
+    progress(stage, len(done), total)
+    for key, result in _work(todo, do, workers):
+        done[key] = result
+        if store is not None:
+            store.put(key, msgspec.json.encode(result))
+        progress(stage, len(done), total)
+    return [done[key] for key in keys]
+
+
+def _name(task: msgspec.Struct) -> str:
+    """Return what a task is kept under; another version of the program may answer otherwise."""
+    return f"{FORMAT} {__version__} {type(task).__name__} {msgspec.json.encode(task).decode()}"
+
+
+def _work(todo: dict[str, Task], do: Callable[[Task], Content], workers: int) -> Iterator[tuple[str, Content]]:
+    if workers <= 1 or len(todo) <= 1:
+        for key, task in todo.items():
+            yield key, do(task)
+        return
+    # spawned, not forked: a fork would copy the state of threads and generators
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        waiting = iter(todo.items())
+        futures: dict[Future[Content], str] = {}
+        while True:
+            for key, task in islice(waiting, WAITING * workers - len(futures)):
+                futures[pool.submit(do, task)] = key
+            if not futures:
+                return
+            future = next(as_completed(futures))
+            yield futures.pop(future), future.result()

@@ -154,9 +154,7 @@ class TableSearch:
             if self.pairs < pairs:
                 self._climb(top, 6)
         while self.pairs < pairs:
-            size = int(rng.choice(sizes))
-            cores = _draw(self.shape, size, rng)
-            self._climb(self._try(cores), 6)
+            self._climb(self._try(_draw(self.shape, int(rng.choice(sizes)), rng)), 6)
         return Found(self.best, self.pairs, self.words)
 
     def _enumerate(self, pairs: float) -> None:
@@ -199,22 +197,22 @@ class TableSearch:
         )
         return np.asarray(changes.max(axis=1))
 
-    def _remember(self, cores: Tables, changes: Floats, tell: Callable[[int], str]) -> None:
+    def _remember(self, cores: Tables, changes: Floats, describe: Callable[[int], str]) -> None:
         core, place = np.unravel_index(int(changes.argmax()), changes.shape)
         if changes[core, place] > self.best:
             self.best = float(changes[core, place])
-            self.words = f"counts {cores[core].tolist()} {tell(int(place))}"
+            self.words = f"counts {cores[core].tolist()} {describe(int(place))}"
 
     def _name(self, cell: int) -> str:
         return str(tuple(int(index) for index in np.unravel_index(cell, self.shape)))
 
     def _climb(self, core: Tables, most_steps: int) -> None:
         """Move rows of the core between cells as long as that makes the change larger."""
-        best = float(self._changes(core[None])[0])
+        best, steps = float(self._changes(core[None])[0]), self._steps.reshape(len(self._steps), -1)
         for _ in range(most_steps):
             flat = core.reshape(-1)
             moves = [
-                _move(flat, source, target, amount)
+                flat + amount * (steps[target] - steps[source])
                 for source, target in product(np.flatnonzero(flat).tolist(), range(flat.size))
                 for amount in {1, int(flat[source]) // 10, int(flat[source]) // 2, int(flat[source])} - {0}
             ]
@@ -226,13 +224,6 @@ class TableSearch:
             if reached <= best:
                 return
             best = reached
-
-
-def _move(flat: Tables, source: int, target: int, amount: int) -> Tables:
-    moved = flat.copy()
-    moved[source] -= amount
-    moved[target] += amount
-    return moved
 
 
 def _all_tables(shape: tuple[int, ...], n_rows: int) -> Tables:
@@ -443,10 +434,10 @@ class RecordSearch:
         core, record = self._worst.cores[0], self._worst.records[0]
         other = None if self._worst.others is None else self._worst.others[0]
         before = self.measure(core if other is None else np.vstack([core, other]))
-        what = "is added" if other is None else f"takes the place of {_tell(other)}"
-        self.words = f"{_tell(record)} {what} beside {len(core)} rows"
+        what = "is added" if other is None else f"takes the place of {_describe(other)}"
+        self.words = f"{_describe(record)} {what} beside {len(core)} rows"
         if len(core) <= 6:
-            self.words += f" {[_tell(row) for row in core]}"
+            self.words += f" {[_describe(row) for row in core]}"
         self.best = float(self.norm.measure(self.measure(np.vstack([core, record])) - before))
         return self.best
 
@@ -495,7 +486,7 @@ def _choose(better: NDArray[np.bool_], one: _Walks, other: _Walks) -> _Walks:
     )
 
 
-def _tell(record: Floats) -> str:
+def _describe(record: Floats) -> str:
     return "(" + ", ".join(f"{value:.4g}" for value in record) + ")"
 
 

@@ -145,9 +145,6 @@ class Attacker:
         trial = RepeatableRun(self.method, self.pair.relation, self.budget, self.options)
         object.__setattr__(self, "_repeatable", trial)
 
-    def __repr__(self) -> str:
-        return f"Attacker({self.method.name}, {self.pair!r})"
-
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the features of a run. A graph that is computed from releases adds nothing to them."""

@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from dagveil.audit.attacks import FEWEST_TRIALS
 from dagveil.audit.certificate import Certificate, encode_certificate, list_findings, write_overview, write_searches
 from dagveil.audit.examination import Plan, examine_method, search_in_parallel
-from dagveil.audit.membership import FEWEST_TRIALS
 from dagveil.audit.neighbours import Setting
-from dagveil.audit.parallel import BlockStore
+from dagveil.audit.runs import BlockStore
 from dagveil.audit.search import Effort
 from dagveil.audit.sensitivity import audited_statistics
-from dagveil.cli.options import read_options
+from dagveil.cli.options import choice_option, read_options, settings_option
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.terminal import open_console, print_written, show_progress
 from dagveil.methods.catalogue import METHODS, method_named
@@ -48,21 +48,15 @@ STORE = "audit.db"  # where the audit of all methods keeps what is done, in its 
     flag_value=Effort.FULL.value,
     help="A million neighbours of each statistic, a hundred thousand runs (slow methods: ten thousand): minutes.",
 )
-@click.option(
+@choice_option(
     "--calibration",
-    type=click.Choice([calibration.value for calibration in Calibration if calibration is not Calibration.NONE]),
-    default=Calibration.SOUND.value,
-    help="Paper and program try the claims of the publication, on that reading of it.",
+    Calibration.SOUND,
+    "Paper and program try the claims of the publication, on that reading of it.",
+    Calibration.NONE,
 )
 @click.option("--epsilon", default="1", metavar="NUMBER", help="The epsilon that is claimed.")
 @click.option("--delta", default="1e-6", metavar="NUMBER", help="The delta that is claimed.")
-@click.option(
-    "--set",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting of the method; `dagveil methods NAME` lists them. May be given several times.",
-)
+@settings_option
 @click.option(
     "--pairs", type=click.IntRange(1), metavar="INTEGER", help="Neighbours of each statistic, in place of the effort's."
 )
@@ -179,7 +173,7 @@ def _finish(certificates: Sequence[Certificate], all_methods: bool, written: lis
     if all_methods:
         click.echo(overview, nl=False)
     else:
-        _tell(certificates[0])
+        _print_findings(certificates[0])
     if drawn is not None:
         write_output(drawn, overview.encode())
         written = [*written, drawn]
@@ -215,7 +209,7 @@ def _read_settings(options: tuple[str, ...]) -> dict[str, Setting]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in read_options(options).items()}
 
 
-def _tell(certificate: Certificate) -> None:
+def _print_findings(certificate: Certificate) -> None:
     """Print what was claimed beside what was proved, then the verdict."""
     console = open_console()
     table = Table(show_edge=False, show_header=False)

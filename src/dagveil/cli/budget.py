@@ -128,9 +128,8 @@ def history(dataset: str | None, ledger: str) -> None:
     if not runs:
         click.echo("no runs yet")
         return
-    table = Table()
-    for heading in ("run", "data set", "started", "analyst", "method", "state", "epsilon", "delta", "for", "charges"):
-        table.add_column(heading)
+    headings = ("run", "data set", "started", "analyst", "method", "state", "epsilon", "delta", "for", "charges")
+    table = Table(*headings)
     for run in runs:
         charges = ", ".join(
             label if (times := len(list(same))) == 1 else f"{label} ×{times}"

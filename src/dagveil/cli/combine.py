@@ -12,14 +12,13 @@ import click
 from dagveil.cli.options import list_given, refuse_given
 from dagveil.cli.order import read_order
 from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.terminal import open_console, print_receipt, print_written, show_progress
+from dagveil.cli.terminal import print_findings, print_written, show_progress
 from dagveil.errors import InvalidBudgetError
 from dagveil.evidence.bundle import Evidence
 from dagveil.plans.combine import combine_evidence
 from dagveil.plans.plan_file import PlannedSite, load_plan
 from dagveil.plans.site_run import measure_planned, site_schema
 from dagveil.privacy.budget import Budget
-from dagveil.text import clean_text
 
 
 def measure_by_plan(
@@ -46,8 +45,8 @@ def measure_by_plan(
 
 def _check_budget(context: click.Context, site: PlannedSite, epsilon: str | None, delta: str) -> None:
     """Refuse a budget that is not the plan's; the plan's own may be repeated."""
-    told = list_given(context, ("delta",))
-    own = Budget.of(site.epsilon if epsilon is None else epsilon, delta if told else site.delta)
+    given = list_given(context, ("delta",))
+    own = Budget.of(site.epsilon if epsilon is None else epsilon, delta if given else site.delta)
     if own != site.budget:
         raise InvalidBudgetError(
             f"the plan gives site {site.name!r} {site.budget.words}, and {own.words} was asked for; leave --epsilon "
@@ -68,9 +67,5 @@ def combine(files: tuple[str, ...], output: str) -> None:
     check_writable(path, reads=files)
     combined = combine_evidence(files)
     write_output(path, combined.save)
-    console = open_console()
-    for finding in combined.findings:
-        console.print(clean_text(finding))
-    console.print()
-    print_receipt(combined.receipt)
+    print_findings(combined.findings, combined.receipt)
     print_written([path], f"Next: `dagveil discover {shlex.quote(str(path))}` finds one graph from all of it.")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dagveil.cli.failure import stoppable
-from dagveil.cli.options import run_options
+from dagveil.cli.options import choice_option, run_options
 from dagveil.cli.order import read_order
 from dagveil.cli.output import name_recovery, write_paid
 from dagveil.cli.terminal import open_console, print_receipt, print_written, show_progress
@@ -21,17 +21,11 @@ from dagveil.text import clean_text
 @click.argument("file")
 @click.option("--columns", metavar="X,Y", required=True, help="Two numeric columns, with a comma between them.")
 @run_options
-@click.option(
-    "--score",
-    type=click.Choice([score.value for score in Score]),
-    default=Score.HSIC.value,
-    help="How the dependence of a residual on the other column is scored.",
-)
-@click.option(
+@choice_option("--score", Score.HSIC, "How the dependence of a residual on the other column is scored.")
+@choice_option(
     "--regression",
-    type=click.Choice([rule.value for rule in RegressionRule]),
-    default=RegressionRule.RELEASED.value,
-    help="Polynomials from a noisy table that is released first, or kernel ridge regression on the rows.",
+    RegressionRule.RELEASED,
+    "Polynomials from a noisy table that is released first, or kernel ridge regression on the rows.",
 )
 @click.option("-o", "--output", metavar="FILE", default="direction.json", help="Where the answer goes.")
 @stoppable

@@ -78,8 +78,6 @@ class PlainGroup(click.Group):
 
 
 P = ParamSpec("P")
-
-
 T = TypeVar("T")
 
 

@@ -12,13 +12,20 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 from pyarrow import csv
-from rich.table import Table
+from rich.table import Column, Table
 
 from dagveil.cli.device import collect, export, randomise, send
 from dagveil.cli.failure import PlainGroup
-from dagveil.cli.options import SEARCH_NAMES, level_options, refuse_given, require_schema, search_settings
+from dagveil.cli.options import (
+    SEARCH_NAMES,
+    choice_option,
+    level_options,
+    refuse_given,
+    require_schema,
+    search_settings,
+)
 from dagveil.cli.output import check_writable, write_output
-from dagveil.cli.terminal import count, open_console, print_receipt, print_result, print_written, show_progress
+from dagveil.cli.terminal import count, open_console, print_findings, print_result, print_written, show_progress
 from dagveil.errors import DataError
 from dagveil.graphs.exchange.causal_learn import to_tetrad, write_marks
 from dagveil.graphs.mixed import Mark
@@ -29,7 +36,6 @@ from dagveil.local.protocol import Figures, Form, Mechanism, Protocol, load_prot
 from dagveil.local.record import ComponentWise, Norm, Split
 from dagveil.local.reports import LineFormat, check_labels
 from dagveil.privacy.budget import exact, round_up
-from dagveil.privacy.receipt import Receipt
 from dagveil.report.html import render_report, render_svg
 from dagveil.report.model import build_model
 from dagveil.runs.local import (
@@ -70,27 +76,14 @@ def local() -> None:
     required=True,
     help="Randomised response, or the bounded geometric mechanism, whose reports stay near the truth.",
 )
-@click.option(
-    "--form",
-    type=click.Choice([form.value for form in Form]),
-    default=Form.COMPONENT_WISE.value,
-    help="Noise for each column, or for the product of all columns at once.",
-)
+@choice_option("--form", Form.COMPONENT_WISE, "Noise for each column, or for the product of all columns at once.")
 @click.option("--epsilon", metavar="NUMBER", help="Largest epsilon of one report; this or --truth.")
 @click.option(
     "--truth", type=float, metavar="P", help="Probability that the true record is reported; this or --epsilon."
 )
-@click.option(
-    "--split",
-    type=click.Choice([split.value for split in Split]),
-    default=Split.UNIFORM.value,
-    help="How columns share epsilon: evenly, or in proportion to their levels.",
-)
-@click.option(
-    "--norm",
-    type=click.Choice([norm.value for norm in Norm]),
-    default=Norm.MANHATTAN.value,
-    help="Distance between records, for combined geometric noise and for metric privacy.",
+@choice_option("--split", Split.UNIFORM, "How columns share epsilon: evenly, or in proportion to their levels.")
+@choice_option(
+    "--norm", Norm.MANHATTAN, "Distance between records, for combined geometric noise and for metric privacy."
 )
 @click.option("--accept-draft", is_flag=True, help="Use an unreviewed schema as it is; receipts will say so.")
 @click.option("-o", "--output", metavar="FILE", default="protocol.json", help="Where the protocol goes.")
@@ -158,19 +151,13 @@ local.add_command(export)
 @click.argument("reports", metavar="REPORTS")
 @click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="With which the reports were made.")
 @click.option("--columns", metavar="NAMES", required=True, help="Columns of the law, separated by commas.")
-@click.option(
+@choice_option(
     "--by",
-    type=click.Choice([rule.value for rule in Rule]),
-    default=Rule.INVERSE.value,
-    help="Inverse of the channel: no bias, exact variance. IBU (iterative Bayesian update): the likeliest law, never "
+    Rule.INVERSE,
+    "Inverse of the channel: no bias, exact variance. IBU (iterative Bayesian update): the likeliest law, never "
     "negative.",
 )
-@click.option(
-    "--redraws",
-    type=click.IntRange(0),
-    default=REDRAWS,
-    help="Redraws behind the standard errors of ibu.",
-)
+@click.option("--redraws", type=click.IntRange(0), default=REDRAWS, help="Redraws behind the standard errors of ibu.")
 @click.option("-o", "--output", metavar="FILE.csv", help="Also write the law to this file.")
 def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: int, output: str | None) -> None:
     """Recover how true values are distributed behind REPORTS: a collector's store (.db), or labels (.parquet, .csv).
@@ -190,11 +177,7 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
     console.print(
         clean_text(f"{protocol.schema.dataset}: shares of true values behind {count(law.n_reports, 'report')}")
     )
-    shown = Table()
-    for name in names:
-        shown.add_column(clean_text(name))
-    shown.add_column("share", justify="right")
-    shown.add_column("standard error", justify="right")
+    shown = Table(*map(clean_text, names), *(Column(name, justify="right") for name in ("share", "standard error")))
     for line in table.slice(0, SHOWN_CELLS).to_pylist():
         error = line["standard error"]
         numbers = (f"{line['share']:.4f}", "" if math.isnan(error) else f"{error:.4f}")
@@ -211,28 +194,20 @@ def recover(reports: str, protocol_path: str, columns: str, by: str, redraws: in
 @local.command(short_help="Discover the causal graph behind collected reports.")
 @click.argument("reports", metavar="REPORTS")
 @click.option("--protocol", "protocol_path", metavar="FILE", required=True, help="With which the reports were made.")
-@click.option(
+@choice_option(
     "--algorithm",
-    type=click.Choice([algorithm.value for algorithm in Algorithm]),
-    default=Algorithm.PC.value,
-    help="PC, FCI (allows for hidden common causes; the graph is a PAG), greedy equivalence search, max-min hill "
+    Algorithm.PC,
+    "PC, FCI (allows for hidden common causes; the graph is a PAG), greedy equivalence search, max-min hill "
     "climbing, or MCMC over orders.",
 )
-@click.option(
-    "--pairs",
-    type=click.Choice([rule.value for rule in PairRule]),
-    help="Tell the direction of each pair of columns by this rule, in place of a graph.",
+@choice_option("--pairs", PairRule, "Find the direction of each pair of columns by this rule, in place of a graph.")
+@choice_option(
+    "--tests", ReportTests.TABLES, "Tests on tables of levels, or on partial correlations of the levels' scores."
 )
-@click.option(
-    "--tests",
-    type=click.Choice([tests.value for tests in ReportTests]),
-    default=ReportTests.TABLES.value,
-    help="Tests on tables of levels, or on partial correlations of the levels' scores.",
-)
-@click.option(
+@choice_option(
     "--by",
-    type=click.Choice([rule.value for rule in Rule]),
-    help="How the channel is undone: in every test (inverse), or once, by the iterative Bayesian update of the law "
+    Rule,
+    "How the channel is undone: in every test (inverse), or once, by the iterative Bayesian update of the law "
     "(ibu).  [default: inverse; for --pairs ibu]",
 )
 @click.option("--blind", is_flag=True, help="Ignore the channel, for comparison: the answers are then wrong.")
@@ -290,14 +265,15 @@ def discover(
             )
     if pairs:
         write_output(written[0], directions.save)
-        _print_answer(f"Directions by {pairs}", _direction_table(directions), directions.findings, directions.receipt)
+        open_console().print(f"Directions by {pairs}", _direction_table(directions), sep="\n")
+        print_findings(directions.findings, directions.receipt)
         print_written(written, "Every pair has a direction: a rule that is wrong is wrong without saying so.")
     elif chosen is Algorithm.FCI:
         write_output(written[0], pag.save)
         write_output(written[1], to_tetrad(pag.graph).encode())
-        _print_answer(
-            "Partial ancestral graph; o may be an arrowhead or a tail", _pag_table(pag), pag.findings, pag.receipt
-        )
+        title = "Partial ancestral graph; o may be an arrowhead or a tail"
+        open_console().print(title, _pag_table(pag), sep="\n")
+        print_findings(pag.findings, pag.receipt)
         print_written(written, f"{written[1]} is Tetrad's text, which causal-learn reads too.")
     else:
         write_output(written[0], result.save)
@@ -308,21 +284,8 @@ def discover(
         print_written(written, f"Next: open {written[2]} in a browser.")
 
 
-def _print_answer(title: str, table: Table, findings: Sequence[str], receipt: Receipt) -> None:
-    console = open_console()
-    console.print(title)
-    console.print(table)
-    for finding in findings:
-        console.print(clean_text(finding))
-    console.print()
-    print_receipt(receipt)
-
-
 def _direction_table(found: ReportDirections) -> Table:
-    table = Table()
-    for heading in ("cause", "", "effect"):
-        table.add_column(heading)
-    table.add_column("score", justify="right")
+    table = Table("cause", "", "effect", Column("score", justify="right"))
     for pair in found.pairs:
         ends = (pair.first, pair.second) if pair.cause in (pair.first, None) else (pair.second, pair.first)
         sign = "→" if pair.cause else "?"
@@ -331,9 +294,7 @@ def _direction_table(found: ReportDirections) -> Table:
 
 
 def _pag_table(found: ReportPag) -> Table:
-    table = Table()
-    for heading in ("from", "", "to"):
-        table.add_column(heading)
+    table = Table("from", "", "to")
     if found.confidence:
         table.add_column("edge confidence", justify="right")
     for place, edge in enumerate(found.edges):
@@ -347,14 +308,8 @@ def print_protocol(protocol: Protocol, priors: Sequence[NDArray[np.float64]] | N
     """Print what a protocol's weights give as a table, the whole record last; guesses for these priors."""
     console = open_console()
     split = "" if protocol.split is None else f", epsilon split {protocol.split.value}"
-    table = Table(
-        title=clean_text(
-            f"{protocol.schema.dataset}: {protocol.mechanism.value} noise, {protocol.form.value}{split}, "
-            f"{protocol.norm.value}-norm"
-        ),
-        title_justify="left",
-    )
-    table.add_column("column")
+    how = f"{protocol.mechanism.value} noise, {protocol.form.value}{split}, {protocol.norm.value}-norm"
+    table = Table("column", title=clean_text(f"{protocol.schema.dataset}: {how}"), title_justify="left")
     for heading in ("levels", "epsilon", "guessed right", "by chance", "metric, exact", "as published", "ratio"):
         table.add_column(heading, justify="right")
     known = [np.full(levels, 1.0 / levels) for levels in protocol.levels] if priors is None else priors

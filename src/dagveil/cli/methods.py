@@ -23,11 +23,9 @@ def methods(name: str | None) -> None:
     """List all methods, or describe one in detail."""
     console = open_console()
     if name is not None:
-        _tell(method_named(name))
+        _describe(method_named(name))
         return
-    table = Table(show_edge=False)
-    for heading in ("method", "what it does", "data", "spends on", "calibrations"):
-        table.add_column(heading)
+    table = Table("method", "what it does", "data", "spends on", "calibrations", show_edge=False)
     plugins = method_plugins()
     added, broken = plugins.load_all()
     for method in (*METHODS.values(), *map(method_named, EXACT_NAMES), *added.values()):
@@ -41,11 +39,11 @@ def methods(name: str | None) -> None:
         click.echo(clean_text(f"Warning: {reason}."), err=True)
     console.print(
         "\nEvery method is sound by default: epsilon and delta are fixed before the run and hold. "
-        "`dagveil methods NAME` tells settings and papers."
+        "`dagveil methods NAME` lists settings and papers."
     )
 
 
-def _tell(method: Method) -> None:
+def _describe(method: Method) -> None:
     console = open_console()
     console.print(f"{method.name}: {method.title}")
     console.print(f"data: {method.data}\nspends on: {method.cost}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ import click
 from click.core import ParameterSource
 from sqlalchemy.engine import make_url
 
-from dagveil.data.engine import DatabaseTable, Engine, Rows, choose_engine
+from dagveil.data.engine import Engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
@@ -31,6 +32,15 @@ def option_group(*options: Callable[[Any], Any]) -> Callable[[Command], Command]
         return command
 
     return add
+
+
+def choice_option(
+    flag: str, default: enum.Enum | type[enum.Enum], text: str, *left_out: enum.Enum
+) -> Callable[[Command], Command]:
+    """Return an option whose choices are those of an enumeration; the bare class stands for no default."""
+    kind, value = (default, None) if isinstance(default, type) else (type(default), default.value)
+    choices = [member.value for member in kind if member not in left_out]
+    return click.option(flag, type=click.Choice(choices), default=value, help=text)
 
 
 ledger_option = click.option(
@@ -86,6 +96,13 @@ run_options = option_group(
         "records the run as unbounded.",
     ),
 )
+settings_option = click.option(
+    "--set",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the method; `dagveil methods NAME` lists them. May be given several times.",
+)
 # they choose and set a method that releases evidence
 releasing_options = option_group(
     click.option(
@@ -94,13 +111,7 @@ releasing_options = option_group(
         metavar="NAME",
         help="How the graph is found; `dagveil methods` lists the names. auto: a trial on synthetic tables chooses.",
     ),
-    click.option(
-        "--set",
-        "options",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="A setting of the method; `dagveil methods NAME` lists them. May be given several times.",
-    ),
+    settings_option,
 )
 # they choose and set a method
 method_options = option_group(
@@ -211,11 +222,6 @@ def search_settings(chosen: dict[str, Any]) -> SearchSettings:
     given = {name: chosen.pop(name) for name in SEARCH_NAMES if name in chosen}
     rule = None if given.get("search") is None else SearchRule(given["search"])
     return SearchSettings(**given | {"arrows": ArrowRule(given["arrows"]), "search": rule})
-
-
-def find_rows(file: str, engine: str, memory_limit: str | None, table: str | None) -> Rows:
-    """Settle what FILE is and which engine counts it; nothing is read yet."""
-    return choose_engine(file if table is None else DatabaseTable(file, table), engine, memory_limit)
 
 
 def require_schema(path: str | None) -> Schema:

@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from dagveil.cli.failure import open_watched_ledger
-from dagveil.cli.options import find_rows, name_ledger, require_schema
+from dagveil.cli.options import name_ledger, require_schema
 from dagveil.cli.output import check_writable, print_recovery
-from dagveil.data.engine import Rows
+from dagveil.data.engine import DatabaseTable, Rows, choose_engine
 from dagveil.data.schema import Schema
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up
@@ -39,15 +39,7 @@ def describe(account: Account) -> str:
 
 
 def describe_shares(account: Account) -> str:
-    """Say what each analyst has spent and has left, a line each; nothing if one person spends without a limit.
-
-    >>> from dagveil.privacy.budget import Budget
-    >>> from dagveil.privacy.ledger.account import Share, Spending
-    >>> from dagveil.privacy.ledger.composition import Allowance, Composition
-    >>> share = Share("ann", Allowance.of(Budget.of(1, 0), Composition.SUM), Spending())
-    >>> print(describe_shares(Account("visits", shares=(share,))), end="")
-      ann: spent epsilon 0, delta 0 in 0 runs; limit epsilon 1, delta 0; left epsilon 1, delta 0
-    """
+    """Say what each analyst has spent and has left, a line each; nothing if one person spends without a limit."""
     if len(account.shares) < 2 and all(share.limit is None for share in account.shares):
         return ""
     return "".join(f"  {clean_text(share.words)}\n" for share in account.shares)
@@ -99,7 +91,9 @@ def read_order(
         check_reviewed(schema, accept_draft=run["accept_draft"])
     check_writable(*outputs, recovery, reads=(file, path, *reads), ledger=place)
     print_recovery(recovery, goes_on=True)
-    rows = find_rows(file, run.pop("engine"), run.pop("memory_limit"), run.pop("table"))
+    table = run.pop("table")
+    source = file if table is None else DatabaseTable(file, table)
+    rows = choose_engine(source, run.pop("engine"), run.pop("memory_limit"))  # nothing is read yet
     books = open_watched_ledger(place)
     options = {**run, "ledger": books, "recovery": recovery}
     return Order(rows, schema, budget, books, place, options)

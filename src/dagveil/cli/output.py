@@ -44,7 +44,10 @@ def check_writable(
             if any(_is_same(path, other) for other in others):
                 raise DataError(f"{path} is {what}; choose another place with {option}. Nothing was spent.")
         try:
-            _check_kind(path, option)
+            if path.is_symlink() and not path.exists():
+                raise DataError(f"{path} is a link to nothing; remove it or choose another place with {option}.")
+            if path.exists() and not path.is_dir() and not stat.S_ISREG(path.stat().st_mode):
+                raise DataError(f"{path} is a pipe or a device, no file; choose another place with {option}.")
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists():
                 with path.open("ab"):
@@ -125,14 +128,6 @@ def _is_same(one: Path, other: Path) -> bool:
     with suppress(OSError):
         return os.path.samefile(one, other)
     return False
-
-
-def _check_kind(path: Path, option: str) -> None:
-    """Refuse what is no file: a link to nothing, a pipe, a device."""
-    if path.is_symlink() and not path.exists():
-        raise DataError(f"{path} is a link to nothing; remove it or choose another place with {option}.")
-    if path.exists() and not path.is_dir() and not stat.S_ISREG(path.stat().st_mode):
-        raise DataError(f"{path} is a pipe or a device, no file; choose another place with {option}.")
 
 
 def _is_database(path: Path) -> bool:

@@ -8,16 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
+from rich.table import Column, Table
 
-from dagveil.cli.options import (
-    ledger_option,
-    option_group,
-    read_options,
-    refuse_given,
-    releasing_options,
-    require_schema,
-)
+from dagveil.cli import options as shared
 from dagveil.cli.output import check_writable, write_output
 from dagveil.cli.terminal import count, open_console, print_written, show_progress
 from dagveil.data.engine import Engine
@@ -37,7 +30,7 @@ from dagveil.runs.machine_speed import load_speed, measure_speed, save_speed
 from dagveil.search.settings import SearchSettings
 from dagveil.text import clean_text
 
-_exploring_options = option_group(
+_exploring_options = shared.option_group(
     click.option(
         "--explore",
         "exploring",
@@ -73,7 +66,7 @@ _exploring_options = option_group(
         help="Processor time that the exploration may take by the forecast.",
     ),
     click.option("--workers", type=click.IntRange(1), default=1, metavar="INTEGER", help="Processes."),
-    ledger_option,
+    shared.ledger_option,
 )
 _EXPLORING_NAMES = (
     *("ledger", "epsilons", "methods", "wanted_f1", "degree", "strength", "models", "rows", "seed", "seconds"),
@@ -118,8 +111,7 @@ def print_exploration(found: Exploration) -> None:
     console = open_console()
     points = found.curves[0].points
     title = f"{found.dataset}: expected skeleton F1 by epsilon, with 95 % intervals"
-    table = Table(title=clean_text(title), title_justify="left")
-    table.add_column("method")
+    table = Table("method", title=clean_text(title), title_justify="left")
     for point in points:
         table.add_column(write_epsilon(point.epsilon), justify="right")
     for name, cells in tabulate(found.curves):
@@ -142,7 +134,7 @@ def print_exploration(found: Exploration) -> None:
 @click.option("--schema", "schema_path", metavar="SCHEMA.toml", help="Levels, bounds and public facts of all sites.")
 @click.option("--epsilon", metavar="NUMBER", help="Privacy budget of each site's run, for example 1.")
 @click.option("--delta", default="1e-6", metavar="NUMBER", help="The other half of that budget.")
-@releasing_options
+@shared.releasing_options
 @click.option(
     "--site",
     "sites",
@@ -151,11 +143,10 @@ def print_exploration(found: Exploration) -> None:
     help="A custodian, with a public number of rows and, if it differs, its budget. May be given several times.  "
     "[default: one site, with the schema's name and nominal rows]",
 )
-@click.option(
+@shared.choice_option(
     "--tables",
-    type=click.Choice([rule.value for rule in TableRule]),
-    default=TableRule.AUTO.value,
-    help="Pairs only, or all three-way tables besides; auto decides by the noise that these would have.",
+    TableRule.AUTO,
+    "Pairs only, or all three-way tables besides; auto decides by the noise that these would have.",
 )
 @click.option(
     "--redraws",
@@ -164,18 +155,8 @@ def print_exploration(found: Exploration) -> None:
     metavar="INTEGER",
     help="Redraws of the search, for the forecast.",
 )
-@click.option(
-    "--noise",
-    type=click.Choice([NoiseKind.OPENDP.value, NoiseKind.EXACT.value]),
-    default=DEFAULT_NOISE.value,
-    help="Where noise will come from, for the forecast.",
-)
-@click.option(
-    "--engine",
-    type=click.Choice([engine.value for engine in Engine if engine is not Engine.AUTO]),
-    default=Engine.MEMORY.value,
-    help="Where rows will be counted, for the forecast.",
-)
+@shared.choice_option("--noise", DEFAULT_NOISE, "Where noise will come from, for the forecast.", NoiseKind.SEEDED)
+@shared.choice_option("--engine", Engine.MEMORY, "Where rows will be counted, for the forecast.", Engine.AUTO)
 @click.option("--calibrate", is_flag=True, help="Benchmark this machine first, and save the results for later plans.")
 @click.option(
     "-o",
@@ -218,9 +199,9 @@ def plan(
     schema_path = schema_path or schema_file
     if exploring:
         why = "an exploration tries several budgets and methods; give --epsilons and --methods, and leave out {}"
-        refuse_given(context, _FIXING_NAMES, why)
+        shared.refuse_given(context, _FIXING_NAMES, why)
     else:
-        refuse_given(context, _EXPLORING_NAMES, "these belong to --explore; add it, or leave out {}")
+        shared.refuse_given(context, _EXPLORING_NAMES, "these belong to --explore; add it, or leave out {}")
     if calibrate:
         click.echo(f"wrote {save_speed(measure_speed())}: the constants of this machine")
         if schema_path is None and epsilon is None:
@@ -228,17 +209,17 @@ def plan(
     if exploring:
         if output:
             check_writable(Path(output), reads=(schema_path,))
-        run_exploration(require_schema(schema_path), delta, output, chosen)
+        run_exploration(shared.require_schema(schema_path), delta, output, chosen)
         return
     if epsilon is None:
         raise click.UsageError("a plan needs --epsilon, for example --epsilon 1; or explore several (--explore)")
-    schema = require_schema(schema_path)
+    schema = shared.require_schema(schema_path)
     made = plan_measurement(
         schema,
         epsilon,
         delta,
         method=method,
-        options=read_options(options),
+        options=shared.read_options(options),
         sites=[_read_site(text, schema, Budget.of(epsilon, delta)) for text in sites],
         tables=TableRule(tables),
     )
@@ -274,15 +255,10 @@ def _print_plan(plan: MeasurementPlan) -> None:
     questions = sum(stage.tables for stage in foreseen)
     several = len(plan.sites) > 1
     title = f"{plan.name}: {count(questions, 'question')} to {count(len(plan.sites), 'site')}, {plan.method}"
-    table = Table(title=clean_text(title), title_justify="left")
-    for heading in (
-        "stage",
-        "share",
-        "tables",
-        "numbers",
-        *(["noise at a site", "together"] if several else ["noise"]),
-    ):
-        table.add_column(heading, justify="left" if heading == "stage" else "right")
+    table = Table("stage", title=clean_text(title), title_justify="left")
+    noises = ("noise at a site", "together") if several else ("noise",)
+    for heading in ("share", "tables", "numbers", *noises):
+        table.add_column(heading, justify="right")
     for stage in foreseen:
         low, high = min(stage.site_noise), max(stage.site_noise)
         own = f"{low:.4g}" if f"{low:.4g}" == f"{high:.4g}" else f"{low:.4g} to {high:.4g}"
@@ -291,17 +267,14 @@ def _print_plan(plan: MeasurementPlan) -> None:
     console.print(table)
     for site in plan.sites:
         console.print(clean_text(f"site {site.name}: {site.budget.words}, {site.nominal_rows} nominal rows"))
-    scaled = " (for sums of products, of columns in units of their spread)" if _scales(plan) else ""
+    sums = any(isinstance(ask, AskMoments | AskFeatures) for ask in plan.asks)
+    scaled = " (for sums of products, of columns in units of their spread)" if sums else ""
     console.print(f"noise: {plan.noise.value}; the table has the standard deviation per number, in rows{scaled}")
     for ask in plan.asks:
         if isinstance(ask, AskMoments | AskFeatures):
             rows = ask.rows.rows if isinstance(ask, AskFeatures) else ask.rows
             told = f"rounded to {rows.bits} binary places, so that sums of up to {rows.max_rows():.2g} rows are exact"
             console.print(f"{ask.stage}: {told}")
-
-
-def _scales(plan: MeasurementPlan) -> bool:
-    return any(isinstance(ask, AskMoments | AskFeatures) for ask in plan.asks)
 
 
 def _print_visibility(plan: MeasurementPlan) -> None:
@@ -317,9 +290,9 @@ def _print_cost(plan: MeasurementPlan, redraws: int, noise: NoiseKind, engine: E
     largest = max(plan.sites, key=lambda site: site.nominal_rows)
     at_site = replace(work_at_site(plan, largest, noise), engine=engine)
     searching = work_of_search(plan, redraws)
-    table = Table(title=f"expected on this machine, {engine.value} engine, one core", title_justify="left")
-    for heading in ("step", "time", "memory"):
-        table.add_column(heading, justify="left" if heading == "step" else "right")
+    numbers = (Column(name, justify="right") for name in ("time", "memory"))
+    title = f"expected on this machine, {engine.value} engine, one core"
+    table = Table("step", *numbers, title=title, title_justify="left")
     site_cost, search_cost = estimate_cost(at_site, speed), estimate_cost(searching, speed)
     for step in site_cost.steps[:4]:
         where = ", at the largest site" if len(plan.sites) > 1 else ""

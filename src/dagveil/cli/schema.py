@@ -13,13 +13,13 @@ from dagveil.cli.failure import PlainGroup, stoppable
 from dagveil.cli.options import option_group, run_options
 from dagveil.cli.order import read_order
 from dagveil.cli.output import check_writable, name_recovery, write_output, write_paid
-from dagveil.cli.terminal import count, open_console, print_receipt, print_written
+from dagveil.cli.terminal import count, open_console, print_findings, print_written
 from dagveil.data.check import check_source
 from dagveil.data.draft import draft_schema, find_doubts
 from dagveil.data.file_layout import DECIMALS, ENCODINGS
 from dagveil.data.schema import Schema, load_schema, save_schema
 from dagveil.errors import EvidenceError, SchemaError
-from dagveil.runs.bounds import FoundBounds, find_bounds, list_open_columns, load_open_schema
+from dagveil.runs.bounds import find_bounds, list_open_columns, load_open_schema
 from dagveil.text import clean_text
 
 # they say how a delimited file is written
@@ -140,8 +140,11 @@ def bounds(
         raise
     write_paid(path, found.save, recovery)
     order.print_account()
-    _print_found(found)
-    print_receipt(found.receipt)
+    for column in found.columns:
+        facts = [f"bounds {column.bounds[0]:g} to {column.bounds[1]:g}", f"center {column.center:g}"]
+        facts += [] if column.spread is None else [f"spread {column.spread:g}"]
+        open_console().print(clean_text(f"{column.column}: {', '.join(facts)}"))
+    print_findings(found.findings, found.receipt)
     still_open = list_open_columns(found.schema)
     hint = (
         f"Next: declare bounds for {', '.join(still_open)}."
@@ -191,14 +194,3 @@ def _split_names(texts: tuple[str, ...], declared: Schema) -> list[str]:
     """Split names at commas, but for names that hold a comma themselves."""
     named = [[text] if text in declared.columns else [part.strip() for part in text.split(",")] for text in texts]
     return [name for names in named for name in names]
-
-
-def _print_found(found: FoundBounds) -> None:
-    console = open_console()
-    for column in found.columns:
-        facts = [f"bounds {column.bounds[0]:g} to {column.bounds[1]:g}", f"center {column.center:g}"]
-        facts += [] if column.spread is None else [f"spread {column.spread:g}"]
-        console.print(clean_text(f"{column.column}: {', '.join(facts)}"))
-    for finding in found.findings:
-        console.print(clean_text(finding))
-    console.print()

@@ -111,10 +111,16 @@ def print_result(result: Result) -> None:
     hidden = len(result.near_misses) - SHOWN_MISSES
     if hidden > 0:
         console.print(f"and {count(hidden, 'more near miss', 'more near misses')} in the report")
-    for finding in result.findings:
+    print_findings(result.findings, result.receipt)
+
+
+def print_findings(findings: Iterable[str], receipt: Receipt) -> None:
+    """Print what a reader should know, and the receipt."""
+    console = open_console()
+    for finding in findings:
         console.print(clean_text(finding))
     console.print()
-    print_receipt(result.receipt)
+    print_receipt(receipt)
 
 
 def print_receipt(receipt: Receipt) -> None:
@@ -135,9 +141,7 @@ def count(number: int, noun: str, nouns: str | None = None) -> str:
 
 
 def _edge_table(edges: Sequence[ResultEdge], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for heading in ("from", "", "to"):
-        table.add_column(heading)
+    table = Table("from", "", "to", title=title, title_justify="left")
     # methods that ask adaptively leave nothing to draw again
     redrawn = any(edge.confidence is not None for edge in edges)
     for heading in ("edge confidence", "→", "←", "—", "none") if redrawn else ():

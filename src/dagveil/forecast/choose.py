@@ -41,7 +41,7 @@ def fitting_methods(schema: Schema, knowledge: Knowledge, budgets: tuple[Budget,
 def check_method(method: Method, schema: Schema, knowledge: Knowledge, budgets: tuple[Budget, ...]) -> None:
     """Refuse a method that could not run with its own settings at one of these budgets."""
     if method.release is None and method.ask is None:
-        raise MethodError(f"{method.name} has no sound calibration, so there is nothing to run_trial")
+        raise MethodError(f"{method.name} has no sound calibration, so there is nothing to try")
     settings = method.read_settings(None)
     method.check(schema, knowledge)
     for budget in budgets:
@@ -78,22 +78,25 @@ def choose_method(
     if len(effort.methods) == 1:
         reason = "no other method fits" if len(feasible) == 1 else "trying others on so many columns takes too long"
         return Choice(first, f"Method auto: {first}; {reason}.", left_out=effort.left_out)
-    ranked = _rank(schema, knowledge, budget, effort.methods, effort.rows, rows, progress)
+    scaled = (scale_budget(budget, rows, effort.rows),)
+    trials = [
+        TrialRun(schema, knowledge, SyntheticLaw(), effort.rows, AUTO_SEED, model, effort.methods, scaled)
+        for model in range(AUTO_MODELS)
+    ]
+    outcomes = run_trials(trials, 1, progress)
+    scores = {
+        name: [one.f1 for one in outcomes if one.method == name and one.f1 is not None] for name in effort.methods
+    }
+    tried = [Candidate(name, round(fmean(f1), 4)) for name, f1 in scores.items() if len(f1) == AUTO_MODELS]
+    ranked = tuple(sorted(tried, key=lambda candidate: -candidate.f1))
     if not ranked:
         return Choice(first, f"Method auto: {first}, the default; no trial ended well.", left_out=effort.left_out)
     best = max(candidate.f1 for candidate in ranked)
     # ranked by F1 and then by the catalogue, whose first entry is `measure`
     tied = {candidate.method for candidate in ranked if candidate.f1 >= best - TIE - 1e-9}
     chosen = next(name for name in effort.methods if name in tied)
-    return Choice(
-        chosen,
-        _describe_choice(chosen, ranked, effort.rows, rows, budget),
-        ranked,
-        effort.left_out,
-        effort.rows,
-        AUTO_MODELS,
-        AUTO_SEED,
-    )
+    why = _describe_choice(chosen, ranked, effort.rows, rows, budget)
+    return Choice(chosen, why, ranked, effort.left_out, effort.rows, AUTO_MODELS, AUTO_SEED)
 
 
 def check_auto(has_options: bool, calibration: Calibration) -> None:
@@ -105,29 +108,6 @@ def check_auto(has_options: bool, calibration: Calibration) -> None:
             "auto chooses the method, so its settings cannot be given before; name a method, or leave "
             "the settings out (--set)"
         )
-
-
-def _rank(
-    schema: Schema,
-    knowledge: Knowledge,
-    budget: Budget,
-    methods: tuple[str, ...],
-    rows: int,
-    nominal: int,
-    progress: Progress,
-) -> tuple[Candidate, ...]:
-    scaled = scale_budget(budget, nominal, rows)
-    trials = [
-        TrialRun(schema, knowledge, SyntheticLaw(), rows, AUTO_SEED, model, methods, (scaled,))
-        for model in range(AUTO_MODELS)
-    ]
-    outcomes = run_trials(trials, 1, progress)
-    ranked = []
-    for method in methods:
-        scores = [outcome.f1 for outcome in outcomes if outcome.method == method and outcome.f1 is not None]
-        if len(scores) == AUTO_MODELS:
-            ranked.append(Candidate(method, round(fmean(scores), 4)))
-    return tuple(sorted(ranked, key=lambda candidate: -candidate.f1))
 
 
 def scale_budget(budget: Budget, nominal: int, rows: int) -> Budget:

@@ -40,24 +40,10 @@ CONFIDENCE = 0.95  # of the intervals of means
 
 
 class Exploration(msgspec.Struct, frozen=True):
-    """Curves of expected accuracy, and what they recommend.
+    """Curves of expected accuracy, one for each method, and what they recommend.
 
-    Parameters
-    ----------
-    dataset, columns, nominal_rows, delta
-        What was explored.
-    rows, models, density, strength, seed
-        Synthetic tables: rows of each, how many, chance that a pair is an edge, mean strength of an edge, and the seed.
-    curves
-        One for each method.
-    left_out
-        Methods that fit but would take too long, by the forecast.
-    unfit
-        Methods that cannot take such tables or budgets, and why.
-    recommendation
-        Method, order and epsilon for the wanted accuracy, in words too.
-    notes
-        What a reader should know besides.
+    `rows`, `models`, `density`, `strength` and `seed` are those of the synthetic tables. `left_out` has methods that
+    fit but would take too long, by the forecast, and `unfit` those that cannot take such tables or budgets, and why.
     """
 
     format: Literal["dagveil-exploration"]
@@ -84,13 +70,9 @@ class Exploration(msgspec.Struct, frozen=True):
         return tuple(
             {
                 "method": curve.method,
+                **msgspec.structs.asdict(point),
                 "epsilon": float(point.epsilon),
-                "f1": point.f1,
-                "low": point.low,
-                "high": point.high,
-                "order": point.order,
                 "weakest": point.weakest.typical,
-                "failure": point.failure,
             }
             for curve in self.curves
             for point in curve.points
@@ -169,11 +151,11 @@ def explore(
     strength
         Mean strength of synthetic edges.
     models
-        How many tables to make up.
+        Number of synthetic tables.
     rows
         Rows of the real table; None takes the schema's nominal number.
     seed
-        Of everything that is drawn: the same seed gives the same curves.
+        Seed of all draws: the same seed gives the same curves.
     seconds
         Processor seconds, by the forecast with shipped constants: beyond them slow methods are left out, then rows.
     workers
@@ -200,7 +182,10 @@ def explore(
     nominal = _check(schema, wanted_f1, models, rows, seed, seconds, workers)
     law = SyntheticLaw(degree, strength)
     density = law.density(len(schema.columns))
-    budgets = _read_budgets(epsilons, delta)
+    if not epsilons:
+        raise MethodError("no epsilon is named; give at least one, for example 1")
+    by_epsilon = {budget.epsilon: budget for budget in (Budget.of(epsilon, delta) for epsilon in epsilons)}
+    budgets = tuple(by_epsilon[epsilon] for epsilon in sorted(by_epsilon))
     left = find_left(ledger, schema.dataset)
     if left is not None and left < budgets[0].epsilon:
         raise MethodError(
@@ -208,16 +193,9 @@ def explore(
             "explored; explore smaller ones (--epsilons), or another ledger (--ledger)"
         )
     fitting, unfit = _choose_methods(schema, knowledge, budgets, methods)
-    effort = fit_time_limit(
-        schema,
-        knowledge,
-        [method_named(name) for name in fitting],
-        budgets,
-        models,
-        nominal,
-        seconds,
-        may_leave_out=methods is None,
-    )
+    tried = [method_named(name) for name in fitting]
+    public = schema, knowledge, tried, budgets, models, nominal, seconds
+    effort = fit_time_limit(*public, may_leave_out=methods is None)
     scaled = tuple(scale_budget(budget, nominal, effort.rows) for budget in budgets)
     trials = [
         TrialRun(schema, knowledge, law, effort.rows, seed, model, effort.methods, scaled) for model in range(models)
@@ -270,17 +248,10 @@ def _check(
     return nominal
 
 
-def _read_budgets(epsilons: Sequence[Amount], delta: Amount) -> tuple[Budget, ...]:
-    budgets = {budget.epsilon: budget for budget in (Budget.of(epsilon, delta) for epsilon in epsilons)}
-    if not budgets:
-        raise MethodError("no epsilon is named; give at least one, for example 1")
-    return tuple(budgets[epsilon] for epsilon in sorted(budgets))
-
-
 def _choose_methods(
     schema: Schema, knowledge: Knowledge, budgets: tuple[Budget, ...], named: Sequence[str] | None
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the methods to run_trial, and why others cannot be."""
+    """Return the methods to try, and why others cannot be tried."""
     if named is not None:
         if not named:
             raise MethodError("no method is named; `dagveil methods` lists them")

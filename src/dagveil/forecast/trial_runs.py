@@ -1,4 +1,4 @@
-"""Rehearsals: methods run on synthetic tables, whose graphs are known, to see what they would find."""
+"""Trial runs: methods run on synthetic tables, whose graphs are known, to see what they would find."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from dagveil.runs.machine_speed import Speed
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 
-MADE_CELL = 1.5e-7  # seconds to make one cell up
+MADE_CELL = 1.5e-7  # seconds to make one synthetic cell
 FEWEST_ROWS = 10_000  # rows below which synthetic tables are not cut
 
 

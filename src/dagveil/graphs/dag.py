@@ -79,11 +79,6 @@ class Dag(msgspec.Struct, frozen=True, dict=True):
 
         An edge is directed when every DAG with this skeleton and these unshielded colliders directs it the same way:
         the colliders' arrows, closed under Meek's rules.
-
-        Examples
-        --------
-        >>> Dag(("a", "b"), frozenset({("a", "b")})).cpdag().directed
-        frozenset()
         """
         arrows = frozenset(arc for a, middle, b in self.colliders() for arc in ((a, middle), (b, middle)))
         rest = frozenset(frozenset(edge) for edge in self.edges if edge not in arrows)

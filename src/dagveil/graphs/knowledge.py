@@ -50,13 +50,7 @@ class Knowledge(msgspec.Struct, frozen=True, dict=True):
         return cls()
 
     def within(self, nodes: Iterable[str]) -> Knowledge:
-        """Return the part of this knowledge that speaks of these nodes only.
-
-        Examples
-        --------
-        >>> Knowledge(required=frozenset({("a", "b"), ("b", "c")})).within(["a", "b"]).required
-        frozenset({('a', 'b')})
-        """
+        """Return the part of this knowledge that speaks of these nodes only."""
         kept = set(nodes)
         return Knowledge(
             tuple(tuple(node for node in tier if node in kept) for tier in self.tiers),

@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 
 from dagveil._version import __version__
 from dagveil.errors import EvidenceError
-from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Stage, Study, digest_releases, load_evidence
+from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Study, digest_releases, load_evidence
 from dagveil.plans.plan_file import check_same_questions
 from dagveil.plans.site_run import describe_noise
 from dagveil.privacy.budget import round_up
@@ -49,7 +49,10 @@ def add_releases(sites: Sequence[Sequence[Release]]) -> tuple[Release, ...]:
 
 
 def _add(group: tuple[Release, ...]) -> Release:
-    asked = [_question(release) for release in group]
+    asked = [
+        (type(release), {name: value for name, value in asdict(release).items() if name not in _NOISE})
+        for release in group
+    ]
     if any(other != asked[0] for other in asked[1:]):
         first = group[0]
         columns = (first.column,) if isinstance(first, NoisyMagnitudes) else first.columns
@@ -61,11 +64,6 @@ def _add(group: tuple[Release, ...]) -> Release:
     if isinstance(group[0], NoisyMoments | NoisyFeatureMoments):
         return _add_matrices(group)  # type: ignore[type-var]
     return _add_on_lattice(group)  # type: ignore[type-var]
-
-
-def _question(release: Release) -> tuple[type, dict[str, object]]:
-    fields = asdict(release)
-    return type(release), {name: value for name, value in fields.items() if name not in _NOISE}
 
 
 def _add_on_lattice(group: Sequence[OnLattice]) -> OnLattice:
@@ -125,7 +123,10 @@ def combine_evidence(evidence: Sequence[Evidence | str | Path]) -> Evidence:
     first = loaded[0]
     rows = sum(part.nominal_rows for part in parts)
     releases = add_releases([item.releases for item in loaded])
-    stages = tuple(_add_stages(group) for group in zip(*(item.plan for item in loaded), strict=True))
+    stages = tuple(
+        replace(group[0], noise_sd=math.sqrt(sum(stage.noise_sd**2 for stage in group)))
+        for group in zip(*(item.plan for item in loaded), strict=True)
+    )
     schema = replace(
         first.schema,
         dataset=study.name,
@@ -193,18 +194,14 @@ def _check_plans(loaded: Sequence[Evidence]) -> Study:
     study = loaded[0].study
     assert study is not None
     for item in loaded[1:]:
-        if item.study != study:
+        if item.study is not None and item.study != study:
             raise EvidenceError(
                 f"the evidence of {item.schema.dataset!r} follows another plan than that of "
-                f"{loaded[0].schema.dataset!r}: {_digest(item)} and {_digest(loaded[0])}; all sites must follow "
+                f"{loaded[0].schema.dataset!r}: {item.study.plan[:12]} and {study.plan[:12]}; all sites must follow "
                 "the same one"
             )
         check_same_questions(item.schema, loaded[0].schema)
     return study
-
-
-def _digest(evidence: Evidence) -> str:
-    return evidence.study.plan[:12] if evidence.study is not None else "none"
 
 
 def _check_parts(loaded: Sequence[Evidence]) -> tuple[Part, ...]:
@@ -234,11 +231,6 @@ def _check_parts(loaded: Sequence[Evidence]) -> tuple[Part, ...]:
     if any(part.receipt.calibration is not Calibration.SOUND for part in parts):
         raise EvidenceError("a site's receipt claims no guarantee; only sound releases are added")
     return parts
-
-
-def _add_stages(group: tuple[Stage, ...]) -> Stage:
-    deviation = math.sqrt(sum(stage.noise_sd**2 for stage in group))
-    return replace(group[0], noise_sd=deviation)
 
 
 def _describe_sites(study: Study, parts: Sequence[Part]) -> list[str]:

@@ -206,7 +206,7 @@ def plan_from_json(text: str | bytes) -> MeasurementPlan:
 
 def load_plan(path: str | Path) -> MeasurementPlan:
     """Read a plan from a file."""
-    return plan_from_json(_DOCUMENT.load(path))
+    return _DOCUMENT.read(_DOCUMENT.load(path))
 
 
 def check_plan(plan: MeasurementPlan) -> None:

@@ -194,7 +194,8 @@ def plan_measurement(
     planned = _read_sites(schema, Budget.of(epsilon, delta), sites)
     strictest = min((site.budget for site in planned), key=lambda budget: (budget.delta, budget.epsilon))
     pure = isinstance(chosen.accounting(strictest, schema, settings, knowledge), PureFilter)
-    noise = NoiseLaw.LAPLACE if pure else NoiseLaw.GAUSSIAN
+    why = "one record stands in one cell, and every question is a sum of cells"
+    joint = AskTables("joint table", Fraction(1), why, (tuple(schema.columns),))
     plan = MeasurementPlan(
         format="dagveil-plan",
         version=PLAN_VERSION,
@@ -203,9 +204,9 @@ def plan_measurement(
         schema=schema,
         method=method,
         settings=msgspec.to_builtins(settings),
-        noise=noise,
+        noise=NoiseLaw.LAPLACE if pure else NoiseLaw.GAUSSIAN,
         sites=planned,
-        asks=_ask_jointly(schema) if pure else _choose_asks(chosen, settings, schema, knowledge, planned, tables),
+        asks=(joint,) if pure else _choose_asks(chosen, settings, schema, knowledge, planned, tables),
     )
     check_plan(plan)
     return plan
@@ -248,11 +249,6 @@ def _choose_asks(
     if method.name == "measure-notears" or (all(numeric) and not bins):
         return (_ask_numbers(settings, schema, sites),)
     return _ask_small_tables(schema, knowledge, sites, tables)
-
-
-def _ask_jointly(schema: Schema) -> tuple[Ask, ...]:
-    why = "one record stands in one cell, and every question is a sum of cells"
-    return (AskTables("joint table", Fraction(1), why, (tuple(schema.columns),)),)
 
 
 def _ask_small_tables(

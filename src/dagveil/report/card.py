@@ -10,7 +10,7 @@ from typing import Any, Final
 from dagveil.privacy.guessing import PER_PERSON
 from dagveil.privacy.receipt import Trust
 from dagveil.report.formatting import write_epsilon
-from dagveil.report.guarantee import Attempts, Standing
+from dagveil.report.guarantee import Standing
 from dagveil.report.model import ReportModel
 from dagveil.text import clean_text
 
@@ -68,7 +68,16 @@ def build_card(page: ReportModel) -> dict[str, Any]:
         "nominal_rows": result.schema.nominal_rows,
         "schema": {"digest": result.schema.digest, "reviewed": result.schema.reviewed},
         "not_promised": list(page.limits),
-        "audit": None if page.attempts is None else _describe_audit(page.attempts),
+        "audit": None
+        if (tried := page.attempts) is None
+        else {
+            "effort": tried.effort,
+            "date": tried.created,
+            "of_this_run": not tried.mismatches,
+            "differs": list(tried.mismatches),
+            "tried": dict(tried.rows),
+            "violations": list(tried.violations),
+        },
         "warnings": [f"{alarm.headline}: {alarm.text}" for alarm in page.alarms],
     }
 
@@ -79,17 +88,6 @@ def encode_card(card: Mapping[str, Any]) -> str:
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
-
-
-def _describe_audit(attempts: Attempts) -> dict[str, Any]:
-    return {
-        "effort": attempts.effort,
-        "date": attempts.created,
-        "of_this_run": not attempts.mismatches,
-        "differs": list(attempts.mismatches),
-        "tried": dict(attempts.rows),
-        "violations": list(attempts.violations),
-    }
 
 
 def _clean(value: Any) -> Any:

@@ -81,14 +81,11 @@ def draw_exploration(found: Exploration) -> str:
 
 
 def describe_exploration(found: Exploration) -> str:
-    """Tell the curves in words."""
+    """Describe the curves in words."""
     told = []
     for curve in found.curves:
-        heights = [
-            f"{write_number(point.f1)} at {write_epsilon(point.epsilon)}"
-            for point in curve.points
-            if point.f1 is not None
-        ]
+        points = [point for point in curve.points if point.f1 is not None]
+        heights = [f"{write_number(point.f1)} at {write_epsilon(point.epsilon)}" for point in points]
         told.append(f"{curve.method}: {', '.join(heights) or 'no run ended well'}")
     return f"Mean skeleton F1 by epsilon. {'; '.join(told)}."
 

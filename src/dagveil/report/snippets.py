@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dagveil.graphs.cpdag import find_extension
 from dagveil.report.formatting import write_plural
-from dagveil.runs.result import ResultEdge, ResultGraph
+from dagveil.runs.result import ResultGraph
 from dagveil.text import clean_text
 
 
@@ -25,17 +25,12 @@ def write_snippets(graph: ResultGraph) -> tuple[Snippet, ...]:
     """Write the graph for other programs; all edges are in it, whatever a reader of the page has hidden."""
     lines = write_plural(len(graph.lines), "undirected edge")
     dowhy = f"DoWhy needs a DAG. This graph has {lines}: the code stops until you have directed each of them yourself."
+    directed = "All edges are directed. DoWhy takes each of them as a cause."
+    networkx = "An undirected edge is two arcs of the kind undirected."
     return (
         Snippet("dot", "DOT", "For Graphviz. An undirected edge has dir=none.", write_dot(graph)),
-        Snippet(
-            "networkx", "networkx code", "An undirected edge is two arcs of the kind undirected.", write_networkx(graph)
-        ),
-        Snippet(
-            "dowhy",
-            "DoWhy code",
-            dowhy if graph.lines else "All edges are directed. DoWhy takes each of them as a cause.",
-            write_dowhy(graph),
-        ),
+        Snippet("networkx", "networkx code", networkx, write_networkx(graph)),
+        Snippet("dowhy", "DoWhy code", dowhy if graph.lines else directed, write_dowhy(graph)),
     )
 
 
@@ -45,23 +40,16 @@ def write_dot(graph: ResultGraph) -> str:
 
 
 def write_networkx(graph: ResultGraph) -> str:
-    """Write Python code that makes a networkx.DiGraph: names are pure ASCII with escapes, so they arrive exactly.
-
-    >>> print(write_networkx(ResultGraph(("a",), "cpdag", ())), end="")
-    import networkx as nx
-    <BLANKLINE>
-    graph = nx.DiGraph(family="cpdag")
-    graph.add_nodes_from([
-        'a',
-    ])
-    """
+    """Write Python code that makes a networkx.DiGraph: names are pure ASCII with escapes, so they arrive exactly."""
     code = ["import networkx as nx", "", 'graph = nx.DiGraph(family="cpdag")', *_write_nodes(graph)]
     if graph.lines:
         code.append("# an undirected edge is two arcs, one each way")
     if graph.edges:
-        arcs = [(edge, arc) for edge in graph.edges for arc in _arcs(edge)]
         code += ["graph.add_edges_from(["]
-        code += [f"    ({tail!a}, {head!a}, {_attributes(edge)})," for edge, (tail, head) in arcs]
+        for edge in graph.edges:
+            arcs = [(edge.source, edge.target), (edge.target, edge.source)][: 1 if edge.sign == "→" else 2]
+            facts = {"kind": edge.kind, "confidence": edge.confidence, "arrow_confidence": edge.arrow_confidence}
+            code += [f"    ({tail!a}, {head!a}, {facts!r})," for tail, head in arcs]
         code += ["])"]
     return "\n".join((*code, ""))
 
@@ -123,12 +111,3 @@ def _write_list(head: str, arcs: Iterable[tuple[str, str]], foot: str) -> list[s
 
 def _write_arc(arc: tuple[str, str]) -> str:
     return f"({arc[0]!a}, {arc[1]!a})"
-
-
-def _attributes(edge: ResultEdge) -> str:
-    return repr({"kind": edge.kind, "confidence": edge.confidence, "arrow_confidence": edge.arrow_confidence})
-
-
-def _arcs(edge: ResultEdge) -> tuple[tuple[str, str], ...]:
-    forward = (edge.source, edge.target)
-    return (forward,) if edge.sign == "→" else (forward, forward[::-1])

@@ -1,4 +1,4 @@
-"""The door of the studio: only this machine's owner, with the token, from the studio's own pages.
+"""Access to the studio: only this machine's owner, with the token, from the studio's own pages.
 
 - A request must be addressed to the studio by name and port: a foreign name that was made to lead here (DNS rebinding)
   is refused.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-PATROL_SECONDS: Final = 0.5
+WATCH_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,9 @@ def open_service(folder: Folder, ledger: str, limits: Limits | None = None) -> S
     from sqlalchemy.engine import make_url
 
     shown = make_url(ledger).render_as_string(hide_password=True) if "://" in ledger else str(Path(ledger).absolute())
-    books = Ledger.open(ledger)
-    store = JobStore(folder.jobs_path)
-    running = (limits or Limits()).running
-    return StudioService(
-        folder,
-        store,
-        JobRunner(folder, store, ledger if "://" in ledger else shown, shown, books, running),
-        books,
-        shown,
-    )
+    books, store = Ledger.open(ledger), JobStore(folder.jobs_path)
+    place, running = ledger if "://" in ledger else shown, (limits or Limits()).running
+    return StudioService(folder, store, JobRunner(folder, store, place, shown, books, running), books, shown)
 
 
 def make_app(service: StudioService, place: Place, keys: Keys, limits: Limits | None = None) -> AccessControl:
@@ -80,7 +73,7 @@ def make_app(service: StudioService, place: Place, keys: Keys, limits: Limits | 
 
     @contextlib.asynccontextmanager
     async def live(app: Starlette) -> AsyncIterator[None]:
-        task = asyncio.create_task(_patrol(service.runner))
+        task = asyncio.create_task(_watch(service.runner))
         try:
             yield
         finally:
@@ -96,11 +89,11 @@ def make_app(service: StudioService, place: Place, keys: Keys, limits: Limits | 
     return AccessControl(Quiet(inner), place, keys)
 
 
-async def _patrol(runner: JobRunner) -> None:
+async def _watch(runner: JobRunner) -> None:
     while True:
         with contextlib.suppress(Exception):  # a ledger that is away for a while must not end the watch
             await asyncio.to_thread(runner.tick)
-        await asyncio.sleep(PATROL_SECONDS)
+        await asyncio.sleep(WATCH_SECONDS)
 
 
 def serve(

@@ -65,27 +65,21 @@ class DataFile:
         if self.state is SchemaState.NONE:
             raise Refused(409, "no schema", f"{self.file} has no schema yet; draft one, then review it")
         if self.state is SchemaState.UNREADABLE or self.schema is None:
-            raise Refused(409, "unreadable schema", unreadable(self))
+            # not why, since a draft holds values that were read from the data
+            name = self.schema_path.name
+            why = f"the schema {name} cannot be read; `dagveil schema check {self.file} --schema {name}` says why"
+            raise Refused(409, "unreadable schema", why)
         if self.state is SchemaState.DRAFT:
-            raise Refused(
-                409,
-                "unreviewed",
+            why = (
                 f"the schema of {self.file} is unreviewed: its levels and bounds were read from the data and may give "
-                "records away. Declare what is public knowledge, and say that it is reviewed",
+                "records away. Declare what is public knowledge, and say that it is reviewed"
             )
+            raise Refused(409, "unreviewed", why)
         return self.schema
 
 
 class Folder:
-    r"""Where a studio keeps everything.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place:
-    ...     folder = Folder.open(place)
-    ...     _ = (folder.root / "visits.csv").write_text("a,b\n1,2\n")
-    ...     [(table.file, table.state.value) for table in folder.tables()]
-    [('visits.csv', 'none')]
-    """
+    """Where a studio keeps everything."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -120,22 +114,21 @@ class Folder:
 
     def tables(self) -> list[DataFile]:
         """List the data sets, by name."""
-        found = []
-        for entry in sorted(os.scandir(self.root), key=lambda entry: entry.name):
-            stem = _stem(entry.name)
-            if stem is not None and _is_plain(self.root / entry.name) and _is_printable(entry.name):
-                found.append(self._read(entry.name, stem))
-        return found
+        return [self._read(*named) for named in sorted(self._list())]
 
     def table(self, wanted: str) -> DataFile:
         """Return one data set by its id."""
-        for entry in os.scandir(self.root):
-            stem = _stem(entry.name)
-            if stem is None or not _is_printable(entry.name) or file_id(entry.name) != wanted:
-                continue
-            if _is_plain(self.root / entry.name):
-                return self._read(entry.name, stem)
+        for name, stem in self._list():
+            if file_id(name) == wanted:
+                return self._read(name, stem)
         raise Refused(404, "no such data set", "there is no data set with this id")
+
+    def _list(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of tables, and their stems; links and names that could not be shown are no tables."""
+        for name in os.listdir(self.root):
+            stem = _stem(name)
+            if stem is not None and _is_printable(name) and _is_plain(self.root / name):
+                yield name, stem
 
     def _read(self, name: str, stem: str) -> DataFile:
         schema_path = self.root / f"{stem}.toml"
@@ -200,22 +193,10 @@ def file_id(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:12]
 
 
-def unreadable(table: DataFile) -> str:
-    """Say that a schema cannot be read; not why, since a draft holds values that were read from the data."""
-    return (
-        f"the schema {table.schema_path.name} cannot be read; `dagveil schema check {table.file} --schema "
-        f"{table.schema_path.name}` says why"
-    )
-
-
 def _stem(name: str) -> str | None:
-    if name.startswith("."):
-        return None
-    lower = name.lower()
-    for ending in ENDINGS:
-        if lower.endswith(ending) and len(name) > len(ending):
-            return name[: -len(ending)]
-    return None
+    fitting = (ending for ending in ENDINGS if name.lower().endswith(ending) and len(name) > len(ending))
+    ending = None if name.startswith(".") else next(fitting, None)
+    return None if ending is None else name[: -len(ending)]
 
 
 def _is_printable(name: str) -> bool:

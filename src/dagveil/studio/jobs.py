@@ -107,19 +107,7 @@ class Job:
 
 
 class JobStore:
-    """The jobs of one folder; every change is one transaction, and only lawful changes happen.
-
-    >>> import tempfile
-    >>> order = JobOrder(table="0" * 12, file="a.csv", dataset="a", schema_digest="", method="measure", epsilon="1",
-    ...     delta="0", redraws=0, noise="opendp", ledger="ledger.sqlite")
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = JobStore(Path(folder, "jobs.sqlite"))
-    ...     job = store.add(order)
-    ...     store.start(job.id), store.end(job.id, JobState.DONE), store.end(job.id, JobState.FAILED)
-    ...     store.get(job.id).state.value
-    (True, True, False)
-    'done'
-    """
+    """The jobs of one folder; every change is one transaction, and only lawful changes happen."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

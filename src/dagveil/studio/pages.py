@@ -11,7 +11,6 @@ from jinja2 import Environment
 
 from dagveil._version import __version__
 from dagveil.errors import DagveilError
-from dagveil.evaluation.comparison import Comparison
 from dagveil.forecast.explore import EPSILONS
 from dagveil.graphs.exchange.formats import EXPORTERS, Extension, Format
 from dagveil.report.html import make_environment, render_report
@@ -122,7 +121,11 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
     def graph(request: Request) -> Response:
         job_id = request.path_params["job"]
         beside = request.query_params.get("beside")
-        differing = set() if beside is None else _list_differing(service.compare_results(job_id, beside))
+        differing: set[frozenset[str]] = set()
+        if beside is not None:
+            found = service.compare_results(job_id, beside)
+            groups = (found.only_here, found.only_there, found.turned, found.marked)
+            differing = {frozenset((one.first, one.second)) for group in groups for one in group}
         title = f"Causal graph of {service.job(job_id).name}"
         drawing = draw_graph(service.result(job_id).graph, title, differing=differing)
         return send_drawing(drawing)
@@ -154,19 +157,10 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
     ]
 
 
-def _list_differing(found: Comparison) -> set[frozenset[str]]:
-    groups = (found.only_here, found.only_there, found.turned, found.marked)
-    return {frozenset((one.first, one.second)) for group in groups for one in group}
-
-
 @lru_cache(maxsize=4)
 def _environment(base: str) -> Environment:
     environment = make_environment("dagveil.studio")
-    environment.filters["moment"] = _write_moment
+    # a time as it stands in the ledger or the jobs, for people: to the minute, in UTC
+    environment.filters["moment"] = lambda text: f"{text[:16].replace('T', ' ')} UTC"
     environment.globals["base"] = base
     return environment
-
-
-def _write_moment(text: str) -> str:
-    """Write a time as it stands in the ledger or the jobs for people: to the minute, in UTC."""
-    return f"{text[:16].replace('T', ' ')} UTC"

@@ -38,12 +38,7 @@ _OTHER: Final = "something is odd about it: `dagveil schema draft` at the comman
 
 
 def read_schema(text: str) -> Schema:
-    r"""Read a schema, or say on which line it is wrong.
-
-    >>> read_schema('[dataset]\nname = "a"\nreviewed = true\n[columns.b]\nkind = "numeric"\nbounds = [2, 1]\n')
-    Traceback (most recent call last):
-    dagveil.errors.SchemaError: line 6: columns.b: bounds 2 and 1 do not increase; put the lowest value first
-    """
+    """Read a schema, or say on which line it is wrong."""
     try:
         return schema_from_toml(text)
     except SchemaError as error:
@@ -73,7 +68,9 @@ def write_draft(draft: Schema, doubts: Mapping[str, str]) -> str:
     """Return the text of a draft, with what to look at in its first lines; these hold no cell and no count."""
     text = schema_to_toml(draft)
     header, _, rest = text.partition("\n")
-    looks = [f"# look at {json.dumps(name)}: {_tell(doubt, name in draft.ignore)}" for name, doubt in doubts.items()]
+    looks = [
+        f"# look at {json.dumps(name)}: {_describe(doubt, name in draft.ignore)}" for name, doubt in doubts.items()
+    ]
     return "\n".join([header, *looks, rest])
 
 
@@ -88,7 +85,7 @@ def read_doubts(text: str) -> dict[str, str]:
     return found
 
 
-def _tell(doubt: str, left_out: bool) -> str:
+def _describe(doubt: str, left_out: bool) -> str:
     """Say a doubt without the values and counts that it may quote."""
     known = next((words for part, words in _DOUBTS if part in doubt), None)
     if left_out:

@@ -106,7 +106,9 @@ class StudioService:
 
     def set_budget(self, table_id: str, asked: NewBudget) -> responses.Account:
         """Set the lifetime budget of a data set."""
-        schema = self._named_schema(self.folder.table(table_id))
+        table = self.folder.table(table_id)
+        if (schema := table.schema) is None:
+            raise Refused(409, "no schema", f"{table.file} has no schema yet, so it has no name in the ledger")
         self.books.set_budget(schema.dataset, Budget.of(asked.epsilon, asked.delta))
         return show_account(self.books.account(schema.dataset))
 
@@ -139,9 +141,8 @@ class StudioService:
         budget = Budget.of(asked.epsilon, asked.delta)
         method = method_named(asked.method)
         if method.release is None and method.ask is None:
-            raise Refused(
-                422, "no such method", f"{method.name} has no sound calibration, and the studio runs no other"
-            )
+            why = f"{method.name} has no sound calibration, and the studio runs no other"
+            raise Refused(422, "no such method", why)
         settings = method.read_settings(asked.options)
         knowledge = schema_knowledge(schema)
         method.check(schema, knowledge)
@@ -160,7 +161,7 @@ class StudioService:
             noise=asked.noise.value,
             options=dict(asked.options),
         )
-        return self._tell(self.runner.queue(order))
+        return self._show_job(self.runner.queue(order))
 
     def explore(self, table_id: str, asked: NewExploration) -> responses.JobFacts:
         """Queue a look at what each budget would buy: it reads no row and costs nothing."""
@@ -182,7 +183,7 @@ class StudioService:
             kind=JobKind.EXPLORATION,
             epsilons=asked.epsilons,
         )
-        return self._tell(self.runner.queue(order))
+        return self._show_job(self.runner.queue(order))
 
     def exploration(self, job_id: str) -> Exploration:
         """Return what a job has explored."""
@@ -199,7 +200,7 @@ class StudioService:
             order = job.order
             same = order.table == table_id and schema is not None and order.schema_digest == schema.digest()
             if same and order.kind is JobKind.EXPLORATION and (job.state is JobState.DONE or not job.state.ended):
-                return self._tell(job)
+                return self._show_job(job)
         return None
 
     def search(self, job_id: str, asked: NewSearch) -> responses.JobFacts:
@@ -217,7 +218,7 @@ class StudioService:
             settings=asked.settings,
             knowledge=asked.knowledge,
         )
-        return self._tell(self.runner.queue(order))
+        return self._show_job(self.runner.queue(order))
 
     def evidence(self, job_id: str) -> Path:
         """Return the file of a job's evidence."""
@@ -230,26 +231,25 @@ class StudioService:
     def jobs(self) -> responses.Jobs:
         """List all jobs, newest first."""
         runs = self._runs()
-        return responses.Jobs(jobs=[self._tell(job, runs) for job in reversed(self.store.all())])
+        return responses.Jobs(jobs=[self._show_job(job, runs) for job in reversed(self.store.all())])
 
     def job(self, job_id: str) -> responses.JobFacts:
         """Show one job."""
-        return self._tell(self._job(job_id))
+        return self._show_job(self._job(job_id))
 
     def cancel(self, job_id: str) -> responses.JobFacts:
         """Stop a job."""
-        return self._tell(self.runner.cancel(self._job(job_id)))
+        return self._show_job(self.runner.cancel(self._job(job_id)))
 
     def finish(self, job_id: str) -> responses.JobFacts:
         """Queue a run that stopped after it was charged: it goes on at no further charge, whatever budget is left."""
         job = self._job(job_id)
-        if not self._tell(job).can_finish:
-            raise Refused(
-                409, "nothing to finish", "only a run that stopped between its first charge and its end is finished"
-            )
+        if not self._show_job(job).can_finish:
+            why = "only a run that stopped between its first charge and its end is finished"
+            raise Refused(409, "nothing to finish", why)
         if self.folder.table(job.order.table).reviewed_schema().digest() != job.order.schema_digest:
             raise Refused(409, "schema changed", "a run is finished with the schema that it began with; put that back")
-        return self._tell(self.runner.finish(job))
+        return self._show_job(self.runner.finish(job))
 
     def result(self, job_id: str) -> Result:
         """Return a job's result."""
@@ -263,17 +263,10 @@ class StudioService:
     def compare(self, here: str, there: str) -> responses.ComparisonFacts:
         """Put two results side by side."""
         found = self.compare_results(here, there)
-        return responses.ComparisonFacts(
-            here=self.job(here),
-            there=self.job(there),
-            same=found.same,
-            shd=found.shd,
-            skeleton_f1=found.skeleton.f1,
-            only_here=show_differences(found.only_here),
-            only_there=show_differences(found.only_there),
-            turned=show_differences(found.turned),
-            marked=show_differences(found.marked),
-        )
+        groups = ("only_here", "only_there", "turned", "marked")
+        facts: dict[str, Any] = {name: show_differences(getattr(found, name)) for name in groups}
+        facts |= {"same": found.same, "shd": found.shd, "skeleton_f1": found.skeleton.f1}
+        return responses.ComparisonFacts(here=self.job(here), there=self.job(there), **facts)
 
     def compare_results(self, here: str, there: str) -> Comparison:
         """Compare the graphs of two results."""
@@ -306,18 +299,11 @@ class StudioService:
     def _runs(self) -> dict[int, RunRecord]:
         return {run.id: run for run in self.books.history()}
 
-    def _run(self, job: Job, runs: dict[int, RunRecord] | None) -> RunRecord | None:
-        if job.run is None or job.order.ledger != self.shown:
-            return None
-        return (self._runs() if runs is None else runs).get(job.run)
-
-    def _tell(self, job: Job, runs: dict[int, RunRecord] | None = None) -> responses.JobFacts:
-        return show_job(job, self._run(job, runs), self.folder.results(job.id), self.shown)
-
-    def _named_schema(self, table: DataFile) -> Schema:
-        if table.schema is None:
-            raise Refused(409, "no schema", f"{table.file} has no schema yet, so it has no name in the ledger")
-        return table.schema
+    def _show_job(self, job: Job, runs: dict[int, RunRecord] | None = None) -> responses.JobFacts:
+        run = None
+        if job.run is not None and job.order.ledger == self.shown:
+            run = (self._runs() if runs is None else runs).get(job.run)
+        return show_job(job, run, self.folder.results(job.id), self.shown)
 
     def _show(self, table: DataFile) -> responses.Dataset:
         return show_dataset(table, None if table.schema is None else self.books.account(table.schema.dataset))

@@ -18,7 +18,7 @@ from dagveil.privacy.budget import Budget, round_down, round_up
 from dagveil.privacy.ledger import account as books
 from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.noise.kind import DEFAULT_NOISE
-from dagveil.runs.cost import Cost, describe_bytes, describe_seconds, estimate_cost, work_of_run
+from dagveil.runs.cost import describe_bytes, describe_seconds, estimate_cost, work_of_run
 from dagveil.runs.machine_speed import load_speed
 from dagveil.runs.run import schema_knowledge
 from dagveil.studio import responses
@@ -101,10 +101,8 @@ def show_dataset(table: DataFile, account: books.Account | None) -> responses.Da
         relation=None if schema is None else schema.relation,
         nominal_rows=None if schema is None else schema.nominal_rows,
         public=schema is not None and schema.public,
-        columns=[]
-        if schema is None
-        else [show_column(name, column, declared) for name, column in schema.columns.items()],
-        ignored=[] if schema is None else list(schema.ignore),
+        columns=[show_column(name, column, declared) for name, column in (schema.columns if schema else {}).items()],
+        ignored=list(schema.ignore) if schema else [],
         doubts=read_doubts(table.schema_bytes().decode("utf-8-sig")) if table.state is SchemaState.DRAFT else {},
         account=None if account is None else show_account(account),
     )
@@ -196,8 +194,13 @@ def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> r
             words.append(SINGLE)
         except MethodError as error:
             words.append(f"No plan can be fixed beforehand: {error}.")
-    work = work_of_run(schema, chosen, accounting, settings, knowledge, redraws=redraws)
-    cost = estimate_cost(work, load_speed()[0]) if plan is None else _add_costs(plan, redraws)
+    speed = load_speed()[0]
+    if plan is None:
+        work = work_of_run(schema, chosen, accounting, settings, knowledge, redraws=redraws)
+        steps = estimate_cost(work, speed).steps
+    else:
+        site = estimate_cost(work_at_site(plan, plan.sites[0], DEFAULT_NOISE), speed)
+        steps = (*site.steps[:4], *estimate_cost(work_of_search(plan, redraws), speed).steps[4:])
     stages = [
         responses.PlannedStage(
             stage=stage.stage,
@@ -223,15 +226,7 @@ def forecast_run(schema: Schema, method: str, budget: Budget, redraws: int) -> r
                 time=describe_seconds(step.seconds) if step.seconds >= SHORTEST else shortest,
                 memory=describe_bytes(step.memory),
             )
-            for step in cost.steps
+            for step in steps
         ],
         words=words,
     )
-
-
-def _add_costs(plan: MeasurementPlan, redraws: int) -> Cost:
-    """Put the steps on rows and those of the search together."""
-    speed = load_speed()[0]
-    site = estimate_cost(work_at_site(plan, plan.sites[0], DEFAULT_NOISE), speed)
-    search = estimate_cost(work_of_search(plan, redraws), speed)
-    return Cost((*site.steps[:4], *search.steps[4:]))

@@ -80,7 +80,9 @@ class Worker:
         if schema.digest() != order.schema_digest:
             raise DataError(CHANGED)
         if order.kind is JobKind.EXPLORATION:
-            self._explore(schema)
+            seconds = float(order.options["seconds"])
+            found = explore(schema, order.epsilons, order.delta, seconds=seconds, progress=self._report)
+            self._keep("exploration.json", found.save)
             return
         books = WatchedLedger(Ledger.open(os.environ[LEDGER_VARIABLE]), self.signal, self._note_run)
         try:
@@ -95,13 +97,16 @@ class Worker:
     def _spend(self, path: Path, schema: Schema, books: Ledger, settings: SearchSettings) -> None:
         order = self.job.order
         asked = (path, schema, order.epsilon, order.delta)
+        recovery = self._place / RECOVERY
+        if self._run is not None and not recovery.exists():
+            raise DataError(GONE)  # a run that was charged before must find what it released
         run: dict[str, Any] = {
             "method": order.method,
             "options": order.options,
             "ledger": books,
             "noise": order.noise,
-            "recovery": self._recovery(),
-            "progress": self._tell,
+            "recovery": recovery,
+            "progress": self._report,
         }
         if method_named(order.method).release is None:
             result: Result = discover(*asked, **run)
@@ -112,22 +117,8 @@ class Worker:
         self._search(evidence, settings)
 
     def _search(self, evidence: Evidence, settings: SearchSettings, knowledge: Knowledge | None = None) -> None:
-        result = search_evidence(evidence, settings, knowledge=knowledge, progress=self._tell)
+        result = search_evidence(evidence, settings, knowledge=knowledge, progress=self._report)
         self._keep("result.json", result.save)
-
-    def _recovery(self) -> Path:
-        """Return the file that keeps what is released; a run that was charged before must find its own."""
-        path = self._place / RECOVERY
-        if self._run is not None and not path.exists():
-            raise DataError(GONE)
-        return path
-
-    def _explore(self, schema: Schema) -> None:
-        order = self.job.order
-        found = explore(
-            schema, order.epsilons, order.delta, seconds=float(order.options["seconds"]), progress=self._tell
-        )
-        self._keep("exploration.json", found.save)
 
     def _keep(self, name: str, save: Callable[[Path], None]) -> None:
         """Write a file in one step and durably, and then let go of what it recovers: what has its name is whole."""
@@ -143,7 +134,7 @@ class Worker:
         self._run = run
         self.store.note_run(self.job.id, run)
 
-    def _tell(self, stage: str, done: int, total: int) -> None:
+    def _report(self, stage: str, done: int, total: int) -> None:
         self.signal.check()
         moment = time.monotonic()
         if stage != self._stage or done == total or moment - self._told >= TELL_SECONDS:

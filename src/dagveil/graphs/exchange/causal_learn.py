@@ -20,15 +20,7 @@ _EDGE: Final = re.compile(r"\d+\.\s+(\S+)\s+([-<o])-([->o])\s+(\S+)(\s.*)?")
 
 
 def to_tetrad(graph: Dag | Cpdag | MixedGraph) -> str:
-    """Return the graph as Tetrad's text.
-
-    >>> print(to_tetrad(Dag(("a", "b"), frozenset({("a", "b")}))), end="")
-    Graph Nodes:
-    a;b
-    <BLANKLINE>
-    Graph Edges:
-    1. a --> b
-    """
+    """Return the graph as Tetrad's text."""
     for name in graph.nodes:
         if _UNFIT.search(name):
             raise GraphError(f"Tetrad's text cannot hold the name {name!r}: no blanks, commas, semicolons; rename it")
@@ -41,13 +33,7 @@ def to_tetrad(graph: Dag | Cpdag | MixedGraph) -> str:
 
 
 def write_marks(edge: Edge) -> str:
-    """Return an edge's marks as three characters.
-
-    Examples
-    --------
-    >>> write_marks(Edge("a", "b", Mark.CIRCLE, Mark.ARROW))
-    'o->'
-    """
+    """Return an edge's marks as three characters, such as o->."""
     return f"{_LEFT[edge.mark_at_first]}-{_RIGHT[edge.mark_at_second]}"
 
 

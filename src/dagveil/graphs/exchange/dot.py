@@ -254,13 +254,6 @@ def to_dot(graph: Dag | Cpdag | MixedGraph) -> str:
     """Return the graph in the DOT language of Graphviz.
 
     Nodes have numbers as identifiers and their names as labels, because DOT cannot write every name as an identifier.
-
-    >>> print(to_dot(Dag(("a", "b"), frozenset({("a", "b")}))), end="")
-    digraph {
-      n0 [label="a"];
-      n1 [label="b"];
-      n0 -> n1;
-    }
     """
     mixed = MixedGraph.of(graph)
     key = {name: f"n{position}" for position, name in enumerate(mixed.nodes)}
@@ -340,15 +333,7 @@ _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f]|\\"|\\$')
 
 
 def to_dagitty(graph: Dag | Cpdag) -> str:
-    """Return the graph for dagitty: a `dag`, or a `pdag` for a CPDAG.
-
-    >>> print(to_dagitty(Cpdag.complete(("a", "b"))), end="")
-    pdag {
-    "a"
-    "b"
-    "a" -- "b"
-    }
-    """
+    """Return the graph for dagitty: a `dag`, or a `pdag` for a CPDAG."""
     for name in graph.nodes:
         if not name or _NOT_IN_NAMES.search(name) or name in ("graph", "node"):
             raise GraphError(

@@ -61,14 +61,7 @@ def to_pgmpy(graph: Dag | Cpdag) -> Any:
 
 
 def write_pgmpy(graph: Dag | Cpdag) -> str:
-    """Return a Python program that makes what `to_pgmpy` returns: pgmpy has no file format without probabilities.
-
-    >>> print(write_pgmpy(Dag(("a", "b"), frozenset({("a", "b")}))), end="")
-    from pgmpy.base import DAG
-    <BLANKLINE>
-    graph = DAG([('a', 'b')])
-    graph.add_nodes_from(['a', 'b'])
-    """
+    """Return a Python program that makes what `to_pgmpy` returns: pgmpy has no file format without probabilities."""
     arcs, pairs = split_edges(graph)
     if isinstance(graph, Dag):
         kind, made = "DAG", f"DAG({arcs!r})"
