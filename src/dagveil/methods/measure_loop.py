@@ -165,7 +165,7 @@ def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int)
         part = loop * Fraction(count, picks)
         expected = _expect(rounds, left, measured)
         rounds.progress("choosing pairs", number, ROUNDS)
-        chosen = choices.choose_forest(expected, count, part * CHOICE_SHARE, "choices of pairs")
+        chosen = choices.choose_forest(left, expected, count, part * CHOICE_SHARE, "choices of pairs")
         rounds.ask_interactions(
             chosen, part * (1 - CHOICE_SHARE), "chosen pairs", "they hold more than a model of those before"
         )
@@ -178,32 +178,36 @@ def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int)
     return findings
 
 
-def _expect(rounds: Rounds, pairs: Sequence[Pair], measured: Sequence[Pair]) -> dict[Pair, Expectation]:
-    """Return what the margins, and a model of what was measured, say of each pair."""
+def _expect(rounds: Rounds, pairs: Sequence[Pair], measured: Sequence[Pair]) -> list[Expectation]:
+    """Return what the margins, and a model of what was measured, say of each pair; those of one shape together."""
     singles = rounds.margins()
     rows = max(float(next(iter(singles.values())).counts.sum()), 1.0)
     contrasts = {name: table.counts - table.counts.mean() for name, table in singles.items()}
     shares = {name: np.clip(table.counts / rows, 0.0, 1.0) for name, table in singles.items()}
     spread = {name: math.sqrt(max(1.0 - float(p @ p), 0.0)) for name, p in shares.items()}
-    moves: dict[Pair, tuple[np.ndarray, ...]] = {}
+    place: dict[str, int] = {}
     if measured:
         evidence = rounds.evidence()
         c, place = evidence.covariance, {name: i for i, name in enumerate(evidence.columns)}
         # another first column gives another model; which one depends on what was released only
         models = [implied_blocks(evidence), implied_blocks(evidence, len(measured) % len(c.columns))]
-        lift = [_lift(c.root[i], c.groups[i], int(c.size[i])) for i in range(len(c.columns))]
-        for x, y in pairs:
-            if x in place and y in place:
-                i, j = place[x], place[y]
-                moves[x, y] = tuple(rows * lift[i] @ model[i, j] @ lift[j].T for model in models)
-    return {
-        (x, y): Expectation(
-            np.outer(contrasts[x], contrasts[y]) / rows,
-            moves.get((x, y), ()),
-            math.sqrt(rows) * spread[x] * spread[y],
-        )
-        for x, y in pairs
-    }
+        lift = {name: _lift(c.root[i], c.groups[i], int(c.size[i])) for name, i in place.items()}
+    alike: dict[tuple[bool, int, int], list[int]] = {}
+    for number, (x, y) in enumerate(pairs):
+        kind = (x in place and y in place, len(contrasts[x]), len(contrasts[y]))
+        alike.setdefault(kind, []).append(number)
+    expected = []
+    for (known, *_), places in alike.items():
+        xs, ys = zip(*(pairs[number] for number in places), strict=True)
+        first, second = (np.stack([contrasts[name] for name in names]) for names in (xs, ys))
+        moves: tuple[np.ndarray, ...] = ()
+        if known:
+            up, down = (np.stack([lift[name] for name in names]) for names in (xs, ys))
+            at = [place[name] for name in xs], [place[name] for name in ys]
+            moves = tuple(rows * up @ model[at] @ down.transpose(0, 2, 1) for model in models)
+        slack = np.array([math.sqrt(rows) * spread[x] * spread[y] for x, y in zip(xs, ys, strict=True)])
+        expected.append(Expectation(places, first[:, :, None] * second[:, None, :] / rows, moves, slack))
+    return expected
 
 
 def _lift(root: np.ndarray, groups: np.ndarray, size: int) -> np.ndarray:
