@@ -189,8 +189,9 @@ def _expect(rounds: Rounds, pairs: Sequence[Pair], measured: Sequence[Pair]) -> 
     if measured:
         evidence = rounds.evidence()
         c, place = evidence.covariance, {name: i for i, name in enumerate(evidence.columns)}
-        # another first column gives another model; which one depends on what was released only
-        models = [implied_blocks(evidence), implied_blocks(evidence, len(measured) % len(c.columns))]
+        # blocks of other pairs are filled in by one model; another first column gives another one, and which one
+        # depends on what was released only
+        models = [c.blocks, implied_blocks(evidence, len(measured) % len(c.columns))]
         lift = {name: _lift(c.root[i], c.groups[i], int(c.size[i])) for name, i in place.items()}
     alike: dict[tuple[bool, int, int], list[int]] = {}
     for number, (x, y) in enumerate(pairs):

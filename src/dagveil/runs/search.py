@@ -159,8 +159,8 @@ def _search(
         found = find(tests)
         findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
         if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
-            alone = search_by(columns, settings, SearchRule.TESTS, knowledge, skeleton_settings, _search_released)
-            findings = (*findings, _describe_search(alone(tests), found))
+            alone = find_skeleton(tests, skeleton_settings, knowledge.within(tests.columns))
+            findings = (*findings, _describe_search(tests.columns, alone, found))
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
         joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
         explained = find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
@@ -206,9 +206,12 @@ def _search(
     )
 
 
-def _describe_search(tested: Cpdag, found: Cpdag) -> str:
+def _describe_search(names: tuple[str, ...], tested: Skeleton, found: Cpdag) -> str:
     """Say what the search went by, and what a score added to what tests had found."""
-    restored = sorted(" – ".join(sorted(pair)) for pair in found.skeleton() - tested.skeleton())
+    joined = {frozenset((names[x], names[y])) for x, y in tested.edges()}
+    restored = sorted(
+        " – ".join(sorted(pair)) for pair in found.skeleton() if pair <= set(names) and pair not in joined
+    )
     if not restored:
         return "The search went by tests; a noise-aware score had nothing to add where they were in doubt."
     return (

@@ -16,7 +16,6 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.evidence.covariance import OneHotCovariance
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs.knowledge import Knowledge
 
@@ -275,10 +274,8 @@ class _Separation:
 
 def find_determined(evidence: Independence) -> Bools:
     """Tell which columns are determined by which, shape (d, d): [x, z] if z determines x; only for tables of counts."""
-    covariance = getattr(evidence, "covariance", None)
-    if isinstance(covariance, OneHotCovariance):
-        return covariance.determined()
-    return np.zeros((len(evidence.columns),) * 2, dtype=bool)
+    determined: Bools | None = getattr(evidence, "determined", None)
+    return np.zeros((len(evidence.columns),) * 2, dtype=bool) if determined is None else determined
 
 
 def find_copies(evidence: Independence) -> Bools:
