@@ -144,6 +144,7 @@ def _search(
     tests = evidence.independence()
     progress("searching", 0, 1)
     variations: tuple[results.Variation, ...] = ()
+    tested: list[Cpdag] = []
     if tests is None:
         skeleton_settings = settings.skeleton(SkeletonSettings())
         found = graph = knowledge.orient(Cpdag.empty(columns))
@@ -155,12 +156,11 @@ def _search(
         if rule is SearchRule.NOTEARS:
             find = _search_linear(columns, evidence, knowledge)
         else:
-            find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
+            find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released, tested.append)
         found = find(tests)
         findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
         if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
-            alone = find_skeleton(tests, skeleton_settings, knowledge.within(tests.columns))
-            findings = (*findings, _describe_search(tests.columns, alone, found))
+            findings = (*findings, _describe_search(tested[0], found))
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
         joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
         explained = find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
@@ -206,12 +206,10 @@ def _search(
     )
 
 
-def _describe_search(names: tuple[str, ...], tested: Skeleton, found: Cpdag) -> str:
+def _describe_search(tested: Cpdag, found: Cpdag) -> str:
     """Say what the search went by, and what a score added to what tests had found."""
-    joined = {frozenset((names[x], names[y])) for x, y in tested.edges()}
-    restored = sorted(
-        " – ".join(sorted(pair)) for pair in found.skeleton() if pair <= set(names) and pair not in joined
-    )
+    covered = set(tested.nodes)
+    restored = sorted(" – ".join(sorted(pair)) for pair in found.skeleton() - tested.skeleton() if pair <= covered)
     if not restored:
         return "The search went by tests; a noise-aware score had nothing to add where they were in doubt."
     return (
@@ -290,11 +288,12 @@ def search_by(
     knowledge: Knowledge,
     skeleton_settings: SkeletonSettings,
     score: Callable[[Independence, Knowledge, Cpdag, float], Cpdag],
+    note: Callable[[Cpdag], None] = lambda tested: None,
 ) -> Callable[[Independence], Cpdag]:
     """Return the search by tests or by score, for any tests.
 
     The columns are those of the graph; tests may cover fewer. `score` searches given the tests, what is known about
-    their columns, the tests' graph, and their level.
+    their columns, the tests' graph, and their level. `note` is told the graph that tests alone found.
     """
 
     def orient(tests: Independence, skeleton: Skeleton, known: Knowledge) -> Cpdag:
@@ -307,6 +306,7 @@ def search_by(
         known = knowledge.within(tests.columns)
         skeleton = find_skeleton(tests, skeleton_settings, known)
         graph = orient(tests, skeleton, known)
+        note(graph)
         if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
             restored = restore_edges(tests, known, skeleton, graph)
             graph = graph if restored is skeleton else orient(tests, restored, known)

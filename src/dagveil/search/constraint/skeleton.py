@@ -303,12 +303,13 @@ def _find_separations(
     determined = find_determined(evidence)
     if weakest:  # the weakest edge is the right one to go but among copies, whose edges are equally strong
         determined = find_copies(evidence)
+    some = [bool(row.any()) for row in determined]
     found: list[tuple[tuple[object, ...], _Separation]] = []
     for i in chosen:
         (x, y, given), p = candidates[i], float(p_value[i])
         # names break ties, so columns may come in any order
         tie = (sorted((names[x], names[y])), -p, sorted(names[z] for z in given))
-        closed = [end for end in (x, y) if determined[end, list(given)].any()]
+        closed = [end for end in (x, y) if some[end] and determined[end, list(given)].any()]
         if not closed:
             found.append(((0, 0, association[x, y] if weakest else -p, *tie), _Separation(p, x, y, given)))
             continue
