@@ -106,37 +106,38 @@ class Rounds:
         assert isinstance(evidence, PairEvidence)
         return evidence
 
-    def promising_triples(
-        self, evidence: PairEvidence, first_order: Skeleton
-    ) -> tuple[Questions, list[tuple[str, ...]]]:
-        """Return the order-2 questions worth asking jointly, and the three-way tables that they need.
 
-        Triples with a pair that knowledge excludes are left out.
-        """
-        names = evidence.columns
-        found = []
-        triples: set[tuple[int, ...]] = set()
-        for x, y, given in candidate_sets(evidence, self.settings, first_order, self.knowledge, 2):
-            needed = [tuple(sorted((end, *given))) for end in (x, y)]
-            if not any(
-                self.knowledge.excludes(names[a], names[b]) for three in needed for a, b in combinations(three, 2)
-            ):
-                found.append((x, y, given))
-                triples.update(needed)
-        return Questions.of(found), [tuple(names[i] for i in triple) for triple in sorted(triples)]
+def promising_triples(
+    evidence: PairEvidence, first_order: Skeleton, settings: SkeletonSettings, knowledge: Knowledge
+) -> tuple[Questions, list[tuple[str, ...]]]:
+    """Return the order-2 questions worth asking jointly, and the three-way tables that they need.
 
-    def first_skeleton(self, evidence: PairEvidence) -> Skeleton:
-        """Return the skeleton of order 1 on what was released so far."""
-        return find_skeleton(evidence, replace(self.settings, largest_order=1), self.knowledge)
+    Triples with a pair that knowledge excludes are left out.
+    """
+    names = evidence.columns
+    found = []
+    triples: set[tuple[int, ...]] = set()
+    for x, y, given in candidate_sets(evidence, settings, first_order, knowledge, 2):
+        needed = [tuple(sorted((end, *given))) for end in (x, y)]
+        if not any(knowledge.excludes(names[a], names[b]) for three in needed for a, b in combinations(three, 2)):
+            found.append((x, y, given))
+            triples.update(needed)
+    return Questions.of(found), [tuple(names[i] for i in triple) for triple in sorted(triples)]
 
-    def worthwhile_pairs(self, evidence: PairEvidence) -> list[Pair]:
-        """Return the pairs whose marginal p-value is small; all measured ones if there are none."""
-        x, y = np.triu_indices(len(evidence.columns), 1)
-        questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
-        questions = questions.select(evidence.answers(questions))
-        small = evidence.test(questions).p_value < SCREEN
-        chosen = questions.select(small) if small.any() else questions
-        return [(evidence.columns[a], evidence.columns[b]) for a, b in zip(chosen.x, chosen.y, strict=True)]
+
+def first_skeleton(evidence: PairEvidence, settings: SkeletonSettings, knowledge: Knowledge) -> Skeleton:
+    """Return the skeleton of order 1."""
+    return find_skeleton(evidence, replace(settings, largest_order=1), knowledge)
+
+
+def worthwhile_pairs(evidence: PairEvidence) -> list[Pair]:
+    """Return the pairs whose marginal p-value is small; all measured ones if there are none."""
+    x, y = np.triu_indices(len(evidence.columns), 1)
+    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+    questions = questions.select(evidence.answers(questions))
+    small = evidence.test(questions).p_value < SCREEN
+    chosen = questions.select(small) if small.any() else questions
+    return [(evidence.columns[a], evidence.columns[b]) for a, b in zip(chosen.x, chosen.y, strict=True)]
 
 
 def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int) -> list[str]:
@@ -229,8 +230,8 @@ def find_open_ends(names: tuple[str, ...], skeleton: Skeleton) -> set[frozenset[
 def _spend_last(rounds: Rounds, pairs: Sequence[Pair], measured: list[Pair], share: Fraction) -> str:
     """Spend the last part of the budget on what decides separations and arrows, and say why."""
     evidence = rounds.evidence()
-    names, skeleton = evidence.columns, rounds.first_skeleton(evidence)
-    _, triples = rounds.promising_triples(evidence, skeleton)
+    names, skeleton = evidence.columns, first_skeleton(evidence, rounds.settings, rounds.knowledge)
+    _, triples = promising_triples(evidence, skeleton, rounds.settings, rounds.knowledge)
     known = set(measured)
     left = {frozenset(pair): pair for pair in pairs if pair not in known}
     ends = find_open_ends(names, skeleton)
