@@ -303,7 +303,7 @@ def _find_separations(
     determined = find_determined(evidence)
     if weakest:  # the weakest edge is the right one to go but among copies, whose edges are equally strong
         determined = find_copies(evidence)
-    some = [bool(row.any()) for row in determined]
+    some: list[bool] = np.asarray(determined.any(axis=1)).tolist()
     found: list[tuple[tuple[object, ...], _Separation]] = []
     for i in chosen:
         (x, y, given), p = candidates[i], float(p_value[i])
