@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -94,8 +95,9 @@ class Rounds:
         squared = interactions_squared_sensitivity(self.curator.relation, sets, levels)
         return math.sqrt(squared / (share * self.curator.accounting.total))
 
+    @cached_property
     def margins(self) -> dict[str, NoisyTable]:
-        """Return the one-way tables that were released."""
+        """The one-way tables; they are released first, and once."""
         tables = read_tables(self.releases)
         total = next(table for table in tables if not table.columns)
         return add_total([table for table in tables if len(table.columns) == 1], total)
@@ -181,7 +183,7 @@ def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int)
 
 def _expect(rounds: Rounds, pairs: Sequence[Pair], measured: Sequence[Pair]) -> list[Expectation]:
     """Return what the margins, and a model of what was measured, say of each pair; those of one shape together."""
-    singles = rounds.margins()
+    singles = rounds.margins
     rows = max(float(next(iter(singles.values())).counts.sum()), 1.0)
     contrasts = {name: table.counts - table.counts.mean() for name, table in singles.items()}
     shares = {name: np.clip(table.counts / rows, 0.0, 1.0) for name, table in singles.items()}

@@ -45,8 +45,6 @@ from dagveil.search.constraint.skeleton import (
     screening_level,
 )
 from dagveil.search.score.hybrid import ScoreSearchSettings, restore_edges, search_by_score
-from dagveil.search.score.linear import find_linear_dag
-from dagveil.search.score.notears import forbidden_entries
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
 FACTORS: Final = (0.1, 10.0)  # levels are varied by these factors, one level at a time
@@ -326,6 +324,10 @@ def _search_released(tests: Independence, knowledge: Knowledge, tested: Cpdag, l
 def _search_linear(
     columns: tuple[str, ...], evidence: Evidence, knowledge: Knowledge
 ) -> Callable[[Independence], Cpdag]:
+    # few searches need them, and SciPy's optimisers take time to import
+    from dagveil.search.score.linear import find_linear_dag
+    from dagveil.search.score.notears import forbidden_entries
+
     moments = [release for release in evidence.releases if isinstance(release, NoisyMoments)]
     if not moments:
         raise EvidenceError(
