@@ -44,7 +44,8 @@ def score_order(choices: Sequence[_Choices], order: Sequence[int]) -> float:
 
 def choose_by_loss(losses: Sequence[Fraction], noise: NoiseSource) -> int:
     """Choose a position with probability in proportion to exp(−loss), exactly; losses are at least 0."""
-    return Weights(losses).draw(range(len(losses)), noise)
+    grid = math.lcm(*(Fraction(loss).denominator for loss in losses))
+    return Weights([int(loss * grid) for loss in losses], Fraction(1, grid)).draw(range(len(losses)), noise)
 
 
 def epsilon_of_response(n_values: int, truth: float) -> float:

@@ -67,6 +67,7 @@ NAMES = [
     "measure_planned",
     "measure_source",
     "plan_measurement",
+    "plan_second_round",
     "save_schema",
     "search_evidence",
     "write_report",

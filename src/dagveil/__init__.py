@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dagveil.methods.method import Measured, Method, SharpCase
     from dagveil.plans.combine import combine_evidence
     from dagveil.plans.planning import plan_measurement
+    from dagveil.plans.second_round import plan_second_round
     from dagveil.plans.site_run import measure_planned
     from dagveil.privacy.budget import Budget
     from dagveil.privacy.ledger.ledger import Ledger
@@ -110,6 +111,7 @@ __all__ = [
     "measure_planned",
     "measure_source",
     "plan_measurement",
+    "plan_second_round",
     "save_schema",
     "search_evidence",
     "write_report",
@@ -167,6 +169,7 @@ _MODULES: Final = {
     "measure_planned": "dagveil.plans.site_run",
     "measure_source": "dagveil.runs.discovery",
     "plan_measurement": "dagveil.plans.planning",
+    "plan_second_round": "dagveil.plans.second_round",
     "save_schema": "dagveil.data.schema",
     "search_evidence": "dagveil.runs.search",
     "write_report": "dagveil.report.html",

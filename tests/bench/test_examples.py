@@ -52,7 +52,8 @@ def test_bge_of_rows() -> None:
 
 
 def test_count_sites() -> None:
-    assert (count_sites("pooled"), count_sites("1 site"), count_sites("20 sites")) == (0, 1, 20)
+    assert (count_sites("pooled"), count_sites("1 site"), count_sites("20 sites")) == ((0, 1), (1, 1), (20, 1))
+    assert count_sites("5 sites, two rounds") == (5, 2)
 
 
 def test_draw_design() -> None:

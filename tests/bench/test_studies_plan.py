@@ -23,6 +23,7 @@ SHIPPED = tuple(
             *(f"curate-fig{number}" for number in (3, 4, 5, 6, 7)),
             "curate-fair",
             "custodians",
+            "custodians-rounds",
             "headline",
             "local-aware",
             "local-aware-size",

@@ -62,6 +62,38 @@ class TestWholeWay:
         assert "Site south: epsilon 2" in page
         assert "does not add up" not in page
 
+    def test_two_rounds(self, desk: Desk, cache: Path) -> None:
+        names = [f"c{k}" for k in range(8)]
+        columns = "".join(
+            f'[columns.{name}]\nkind = "categorical"\nlevels = ["a", "b", "c", "d"]\noutside = "a"\n' for name in names
+        )
+        schema = desk.write("wide.toml", f'[dataset]\nname = "study"\nreviewed = true\nnominal_rows = 50\n{columns}')
+        rows = desk.write("wide.csv", "\n".join([",".join(names), *(",".join("abcd"[k % 4] * 8) for k in range(50))]))
+        plan, sums, second = desk.path("plan.json"), desk.path("sums.json"), desk.path("second.json")
+
+        def run(*words: object) -> str:
+            done = desk.run(*words)
+            assert done.exit_code == 0, done.output
+            return done.output
+
+        def follow(planned: Path, ending: str) -> list[Path]:
+            found = [desk.path(f"{site}{ending}.json") for site in ("north", "south")]
+            for path, site in zip(found, ("north", "south"), strict=True):
+                told = run("measure", rows, "--plan", planned, "--site", site, "--dataset", site, "-o", path)
+                assert "dagveil combine" in told or not ending
+            return found
+
+        told = run("plan", "--schema", schema, "--epsilon", 1, "--rounds", 2, *SITES, "-o", plan)
+        assert "site north, second round: epsilon 0.59" in told
+        run("combine", *follow(plan, ""), "-o", sums)
+        run("plan", "--second", plan, sums, "-o", second)
+        told = run("combine", sums, *follow(second, " 2"), "-o", desk.path("both.json"))
+        assert "Site north: epsilon 0.999" in told
+        run("discover", desk.path("both.json"), "--redraws", 0, "-o", desk.out)
+        done = desk.run("plan", "--second", plan, sums, "--epsilon", 1)
+        assert done.exit_code == 2
+        assert "the plan of the first round decides that: leave out --epsilon" in done.output
+
     def test_a_site_may_have_a_schema_of_its_own(self, desk: Desk, schema: str) -> None:
         plan = make_plan(desk, schema)
         own = desk.write("own.toml", f'[dataset]\nname = "ward"\nreviewed = true\nnominal_rows = 7\n{TWO_COLUMNS}')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,13 @@ from dagveil.errors import (
     UnreviewedSchemaError,
 )
 from dagveil.evidence.bundle import Evidence, evidence_from_json
-from dagveil.plans.combine import combine_evidence
-from dagveil.plans.plan_file import MeasurementPlan, NoiseLaw, PlannedSite, load_plan, plan_from_json
+from dagveil.plans.combine import add_releases, combine_evidence
+from dagveil.plans.plan_file import AskInteractions, MeasurementPlan, NoiseLaw, PlannedSite, load_plan, plan_from_json
 from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement
+from dagveil.plans.second_round import plan_second_round
 from dagveil.plans.site_run import measure_planned, noise_deviation
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.conversion import mu_squared_of
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions
@@ -401,3 +405,110 @@ class TestRefusedSums:
     def test_one_file_is_no_sum(self, north: Evidence) -> None:
         with pytest.raises(EvidenceError, match="nothing to combine"):
             combine_evidence([north])
+
+
+@pytest.fixture(scope="module")
+def made() -> MeasurementPlan:
+    return plan_measurement(chain_schema(), 20, sites=SITES, rounds=2)
+
+
+@pytest.fixture(scope="module")
+def first(made: MeasurementPlan) -> Evidence:
+    return combine_evidence([release(made, site, seed=None) for site in SITES])
+
+
+@pytest.fixture(scope="module")
+def later(made: MeasurementPlan, first: Evidence) -> list[Evidence]:
+    planned = plan_second_round(made, first)
+    return [release(planned, site, seed=None) for site in SITES]
+
+
+class TestTwoRounds:
+    @pytest.mark.parametrize("epsilon", [Fraction(1, 10), 1, 10])
+    def test_both_rounds_together_stay_within_the_budget_and_use_it(self, epsilon: Fraction) -> None:
+        made = plan_measurement(chain_schema(), epsilon, sites=SITES, rounds=2)
+        whole = mu_squared_of(Budget.of(epsilon, 1e-6))
+        for one, other in zip(made.sites, made.second, strict=True):
+            spent = mu_squared_of(one.budget) + mu_squared_of(other.budget)
+            assert Fraction(9999, 10_000) * whole < spent <= whole
+
+    def test_a_file_keeps_the_split_and_the_digest_tells_it(self, made: MeasurementPlan, tmp_path: Path) -> None:
+        made.save(tmp_path / "plan.json")
+        assert load_plan(tmp_path / "plan.json") == made
+        assert replace(made, second=()).digest() != made.digest()
+
+    def test_what_is_asked_again_comes_from_the_released_sum(self, made: MeasurementPlan, first: Evidence) -> None:
+        planned = plan_second_round(made, first)
+        assert planned.after == made.digest()
+        assert planned.sites == made.second
+        (ask,) = planned.asks
+        assert ask.share == 1
+        assert isinstance(ask, AskInteractions)
+        chain = {(f"c{k}", f"c{k + 1}") for k in range(9)}
+        assert {pair for columns in ask.sets for pair in combinations(columns, 2)} > chain
+        assert plan_second_round(made, first).digest() == planned.digest()
+
+    def test_the_sum_holds_both_rounds_under_one_receipt(self, first: Evidence, later: list[Evidence]) -> None:
+        both = combine_evidence([first, *later])
+        assert both.releases == (*first.releases, *add_releases([item.releases for item in later]))
+        assert [len(part.receipt.events) for part in both.parts] == [3, 3]
+        assert Fraction(1999, 100) < Fraction(both.receipt.epsilon) <= 20
+        assert Fraction(both.receipt.delta) == Fraction(1, 10**6)
+        assert evidence_from_json(both.to_json()) == both  # its reader counts again what the events cost
+        found = search_evidence(both, SearchSettings(redraws=0)).graph
+        assert {frozenset((edge.source, edge.target)) for edge in found.edges} == {
+            frozenset((f"c{k}", f"c{k + 1}")) for k in range(9)
+        }
+
+    def test_the_second_round_makes_pairs_sharper(self, first: Evidence, later: list[Evidence]) -> None:
+        noise = [item.independence().covariance.noise for item in (first, combine_evidence([first, *later]))]  # type: ignore[union-attr]
+        assert (noise[1] <= noise[0]).all()
+        if len(later[0].releases[0].columns) == 2:
+            assert noise[1][0, 1] < noise[0][0, 1]
+
+    def test_each_round_is_a_run_in_the_ledger(self, made: MeasurementPlan, first: Evidence) -> None:
+        ledger = MemoryLedger()
+        for planned in (made, plan_second_round(made, first)):
+            release(planned, "north", seed=None, ledger=ledger)
+        account = ledger.account("table of north")
+        assert account.spent_epsilon == made.sites[0].epsilon + made.second[0].epsilon
+        assert account.runs == 2
+
+    def test_rounds_that_do_not_go_together_are_refused(
+        self, made: MeasurementPlan, first: Evidence, later: list[Evidence]
+    ) -> None:
+        with pytest.raises(EvidenceError, match="'south' took part in one round only"):
+            combine_evidence([first, later[0]])
+        with pytest.raises(EvidenceError, match="second round of a study alone"):
+            search_evidence(later[0])
+        with pytest.raises(EvidenceError, match="given twice"):
+            combine_evidence([first, *later, later[0]])
+        other = plan_measurement(chain_schema(), 21, sites=SITES, rounds=2)
+        with pytest.raises(EvidenceError, match="the second round was planned after"):
+            combine_evidence([*(release(other, site, seed=None) for site in SITES), *later])
+        with pytest.raises(EvidenceError, match="does not follow this plan"):
+            plan_second_round(other, first)
+        with pytest.raises(EvidenceError, match="follows another plan"):
+            combine_evidence([combine_evidence([first, *later]), first])
+
+    def test_a_site_without_a_first_round_has_no_second(self, made: MeasurementPlan) -> None:
+        planned = plan_second_round(made, release(made, "south", seed=None))
+        with pytest.raises(MethodError, match="for the sites of the first alone"):
+            planned.site_named("north")
+
+    @pytest.mark.parametrize(
+        ("schema", "arguments", "words"),
+        [
+            (few_schema(), {}, "nothing to ask"),
+            (number_schema(), {}, "nothing to ask"),
+            (chain_schema(), {"tables": TableRule.PAIRS}, "leave out the rule for tables"),
+            (chain_schema(), {"rounds": 3}, "one round or two"),
+        ],
+    )
+    def test_what_has_no_second_round_is_refused(self, schema: Schema, arguments: Any, words: str) -> None:
+        with pytest.raises(MethodError, match=words):
+            plan_measurement(schema, 1, sites=SITES, **{"rounds": 2} | arguments)
+
+    def test_a_plan_of_one_round_has_no_second(self, plan: MeasurementPlan, north: Evidence) -> None:
+        with pytest.raises(MethodError, match="leaves nothing for a second round"):
+            plan_second_round(plan, north)

@@ -13,9 +13,11 @@ from dagveil.errors import BudgetError, BudgetExceededError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import ExponentialChoice, SparseVectorRound
 from dagveil.privacy.mechanisms import exponential
+from dagveil.privacy.mechanisms.exponential import Weights
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.mechanisms.sparse_vector import SparseVector
 from dagveil.privacy.mechanisms.subsampling import Sampling, amplify
+from dagveil.privacy.noise.exact import EXP_GAP, exp_bounds, exp_floors
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.relation import Relation
 from slow_twins import choose_by_loss
@@ -130,6 +132,29 @@ def test_a_choice_on_the_edge_looks_again():
     switch = near[answers.index(1)] - 1
     assert choose_by_loss(losses, Script(switch, 0, 0)) == 0
     assert choose_by_loss(losses, Script(switch, 2**62 - 1, 0)) == 1
+
+
+def test_floors_of_exponentials_are_bounds():
+    rng = np.random.default_rng(1)
+    arguments = np.concatenate([rng.integers(0, 40 << 32, 3000), rng.integers(0, 1 << 34, 2000), np.arange(300) << 24])
+    arguments = np.concatenate([arguments, [0, 1, 2**16 - 1, 2**32 - 1, 2**62]])
+    for argument, floor in zip(arguments.tolist(), exp_floors(arguments).tolist(), strict=True):
+        largest = exp_bounds(argument, 1 << 32, 80)[1]
+        least = exp_bounds(argument + 1, 1 << 32, 80)[0]
+        assert floor << 49 <= least
+        assert largest <= (floor + EXP_GAP) << 49
+
+
+def test_rough_bounds_choose_as_tight_ones_do():
+    rng = np.random.default_rng(2)
+    for spread in (1, 10**3, 10**8, 10**30):
+        steps = [int(step) * spread // 100 for step in rng.integers(0, 2000, 40)]
+        weights = Weights(steps, Fraction(1, 97))
+        for _ in range(200):
+            places = np.flatnonzero(rng.random(40) < 0.5)
+            word = int(rng.integers(0, 2**62))
+            found = weights.draw(places, Script(word, 0))
+            assert found == places[weights._settle(places.tolist(), word, Script(0))]
 
 
 @given(st.floats(0.001, 50), st.fractions(min_value="1/1000", max_value="999/1000"))

@@ -14,7 +14,9 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Evidence
 from dagveil.plans.combine import combine_evidence
+from dagveil.plans.plan_file import MeasurementPlan
 from dagveil.plans.planning import plan_measurement
+from dagveil.plans.second_round import plan_second_round
 from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.runs.discovery import measure_source
@@ -23,15 +25,17 @@ POOLED = 0  # stands for the pooled run, which chooses its later questions by wh
 Codes = Mapping[str, NDArray[np.uint8]]
 
 
-def count_sites(text: str) -> int:
-    """Read a number of sites, each of which has the whole epsilon, since its people are at no other site."""
-    found = re.fullmatch(r"pooled|([1-9]\d*) sites?", text)
+def count_sites(text: str) -> tuple[int, int]:
+    """Read numbers of sites and rounds; a site has the whole epsilon, since its people are at no other one."""
+    found = re.fullmatch(r"pooled|([1-9]\d*) sites?(, two rounds)?", text)
     if found is None:
-        raise MethodError(f"{text!r} is no number of sites; write 'pooled', '1 site', '2 sites' and so on")
-    return int(found[1] or POOLED)
+        raise MethodError(f"{text!r} is no number of sites; write 'pooled', '1 site', '2 sites, two rounds' and so on")
+    return int(found[1] or POOLED), 2 if found[2] else 1
 
 
-def measure_sites(codes: Codes, schema: Schema, epsilon: float, delta: float, count: int, seed: int) -> Evidence:
+def measure_sites(
+    codes: Codes, schema: Schema, epsilon: float, delta: float, count: int, seed: int, rounds: int = 1
+) -> Evidence:
     """Deal rows out to sites of equal size, let each follow one plan, and add what they release."""
     if count == POOLED:
         table = MemoryTable.from_codes(codes, schema)
@@ -39,12 +43,22 @@ def measure_sites(codes: Codes, schema: Schema, epsilon: float, delta: float, co
     rows = len(next(iter(codes.values())))
     cuts = np.linspace(0, rows, count + 1).astype(int)
     sizes = {f"site {k + 1}": int(cuts[k + 1] - cuts[k]) for k in range(count)}
-    plan = plan_measurement(schema, epsilon, delta, sites=sizes)
-    released = []
-    for k, name in enumerate(sizes):
-        own = replace(schema, dataset=name, nominal_rows=sizes[name])
-        part = MemoryTable.from_codes({column: array[cuts[k] : cuts[k + 1]] for column, array in codes.items()}, own)
-        released.append(
-            measure_planned(part, plan, name, schema=own, noise=NoiseKind.SEEDED, seed=seed + k, ledger=None)
-        )
-    return combine_evidence(released) if count > 1 else released[0]
+    plan = plan_measurement(schema, epsilon, delta, sites=sizes, rounds=rounds)
+
+    def follow(plan: MeasurementPlan, seed: int) -> list[Evidence]:
+        released = []
+        for k, name in enumerate(sizes):
+            own = replace(schema, dataset=name, nominal_rows=sizes[name])
+            part = {column: array[cuts[k] : cuts[k + 1]] for column, array in codes.items()}
+            table = MemoryTable.from_codes(part, own)
+            released.append(
+                measure_planned(table, plan, name, schema=own, noise=NoiseKind.SEEDED, seed=seed + k, ledger=None)
+            )
+        return released
+
+    first = follow(plan, seed)
+    combined = combine_evidence(first) if count > 1 else first[0]
+    if rounds == 1:
+        return combined
+    # seeds of the first round must not come again: the same noise twice would not average out
+    return combine_evidence([combined, *follow(plan_second_round(plan, combined), seed + count)])

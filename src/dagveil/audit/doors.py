@@ -272,7 +272,7 @@ def _freeze(value: Any, given: tuple[Any, ...]) -> Any:
     if isinstance(value, dict):
         return tuple((key, _freeze(part, given)) for key, part in value.items())
     if isinstance(value, Expectation):
-        return _freeze((value.centre, value.moves, value.slack), given)
+        return _freeze((value.places, value.centre, value.moves, value.slack), given)
     if isinstance(value, np.ndarray):
         return value.tobytes()
     if isinstance(value, kernel_questions.HsicTest):
@@ -340,8 +340,8 @@ class AuditedPairs(PairChoices):
 
     _recording: Recording
 
-    def _choose(self, scores: Sequence[Fraction], *rest: Any) -> list[int]:
-        self._recording.note(*map(float, scores))
+    def _choose(self, scores: Sequence[int], *rest: Any) -> list[int]:
+        self._recording.note(*(score / RECORD for score in scores))
         with self._recording.noise.free():
             return super()._choose(scores, *rest)
 

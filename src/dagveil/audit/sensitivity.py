@@ -21,7 +21,7 @@ from scipy.special import chdtri
 from dagveil.audit import search
 from dagveil.audit.numbers import number_statistics
 from dagveil.audit.search import AuditedStatistic, Finding, Floats, Found, Look, Norm, Tables, look_at_records
-from dagveil.curator.pair_choices import Expectation, distance_in_records
+from dagveil.curator.pair_choices import Expectation, distances_in_records
 from dagveil.curator.questions import RECORD
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
@@ -211,7 +211,7 @@ def _look_at_distances(shape: tuple[int, int]) -> Look:
     """Return the search for distances of centred tables from what is expected, in grid steps."""
     sides = [np.linspace(-1.0, 1.0, count) for count in shape]
     move = 3.0 * np.outer(*(side - side.mean() for side in sides))
-    expected = [Expectation(np.zeros(shape), (), 0.0), Expectation(move, (move, -5.0 * move), 1.5)]
+    expected: list[tuple[float, tuple[float, ...], float]] = [(0.0, (), 0.0), (1.0, (1.0, -5.0), 1.5)]
 
     def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
         levels = dict(zip("xy", shape, strict=True))
@@ -219,7 +219,17 @@ def _look_at_distances(shape: tuple[int, int]) -> Look:
 
         def measure(tables: Tables) -> Floats:
             exact = contingency.centre_counts(tables)
-            return np.array([[distance_in_records(one, of, sensitivity) for of in expected] for one in exact], float)
+            ones = np.ones(exact.shape)
+            found = [
+                Expectation(
+                    range(len(exact)),
+                    c * move * ones,
+                    tuple(k * move * ones for k in moves),
+                    np.full(len(exact), slack),
+                )
+                for c, moves, slack in expected
+            ]
+            return np.array([distances_in_records(exact, of, sensitivity) for of in found], float).T
 
         facts = shape, Norm.LARGEST, lambda relation: float(RECORD), (3, 30)
         return search.look_at_tables(measure, *facts)(relation, pairs, rng)
@@ -302,7 +312,7 @@ def _question_statistics() -> list[AuditedStatistic]:
         AuditedStatistic("exact distance", "statistics.distance.ExactDistance.sensitivity", distances),
         AuditedStatistic("votes of parts", "statistics.reconciled.Reconciled.sensitivity", votes),
         AuditedStatistic("median of parts", "privacy.mechanisms.smooth_median.smooth_sensitivity", _look_at_medians),
-        AuditedStatistic("distance of a pair's table", "curator.pair_choices.distance_in_records", of_pairs),
+        AuditedStatistic("distance of a pair's table", "curator.pair_choices.distances_in_records", of_pairs),
         AuditedStatistic("score in records", "curator.questions.QuestionSession.answer", scores),
     ]
 

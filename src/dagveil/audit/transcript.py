@@ -21,7 +21,7 @@ from dagveil.audit.replay import Course, RepeatableRun, read_course
 from dagveil.audit.search import Floats
 from dagveil.curator import Question, QuestionSession
 from dagveil.curator.gate import Gate
-from dagveil.curator.pair_choices import forest_places
+from dagveil.curator.pair_choices import Forest
 from dagveil.data.table import Table
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.methods.asking import Asked
@@ -71,10 +71,11 @@ def weigh_choice(told: Exchange, scores: Sequence[float]) -> float:
     exponents = epsilon * np.array(scores) / 2.0
     if told.door != "choose_forest":
         return float(exponents[told.answer] - logsumexp(exponents))
-    pairs = [pair for pair, _ in told.asked[0]]
+    pairs = list(told.asked[0])
     chosen = [pairs.index(pair) for pair in told.answer]
+    forest = Forest(pairs)
     return sum(
-        float(exponents[place] - logsumexp(exponents[forest_places(pairs, told.answer[:turn])]))
+        float(exponents[place] - logsumexp(exponents[forest.allowed(chosen[:turn])]))
         for turn, place in enumerate(chosen)
     )
 

@@ -81,8 +81,12 @@ def measure(
     write_paid(path, evidence.save, recovery)
     tell()
     print_receipt(evidence.receipt)
-    releases = count(len(evidence.releases), "release")
-    print_written([path], f"Next: `dagveil discover {shlex.quote(str(path))}` searches its {releases} at no cost.")
+    releases, named = count(len(evidence.releases), "release"), shlex.quote(str(path))
+    if evidence.study is not None and evidence.study.after is not None:
+        next_step = f"Next: `dagveil combine` adds its {releases} to the first round and to those of the other sites."
+    else:
+        next_step = f"Next: `dagveil discover {named}` searches its {releases} at no cost."
+    print_written([path], next_step)
 
 
 @click.command(short_help="Discover the causal graph of a table or of released evidence.")

@@ -21,6 +21,7 @@ from dagveil.forecast.explore import EPSILONS, MODELS, SECONDS, WANTED_F1, Explo
 from dagveil.forecast.synthetic import EDGES_PER_COLUMN, STRENGTH
 from dagveil.plans.plan_file import AskFeatures, AskMoments, MeasurementPlan, PlannedSite
 from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement, work_at_site, work_of_search
+from dagveil.plans.second_round import plan_second_round
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
 from dagveil.report.exploration import tabulate
@@ -73,7 +74,10 @@ _EXPLORING_NAMES = (
     "workers",
 )
 # options of a plan that fixes questions
-_FIXING_NAMES = ("epsilon", "method", "options", "sites", "tables", "redraws", "noise", "engine")
+_FIXING_NAMES = ("epsilon", "method", "options", "sites", "tables", "rounds", "second", "redraws", "noise", "engine")
+
+# what the plan of a first round fixes for the second one
+_SECOND_NAMES = ("epsilon", "delta", "method", "options", "sites", "tables", "rounds")
 
 
 def run_exploration(schema: Schema, delta: str, output: str | None, chosen: dict[str, Any]) -> None:
@@ -149,6 +153,19 @@ def print_exploration(found: Exploration) -> None:
     "Pairs only, or all three-way tables besides; auto decides by the noise that these would have.",
 )
 @click.option(
+    "--rounds",
+    type=click.IntRange(1, 2),
+    default=1,
+    metavar="INTEGER",
+    help="2 keeps a part of the budget for a second round, which --second plans.",
+)
+@click.option(
+    "--second",
+    nargs=2,
+    metavar="PLAN.json COMBINED.json",
+    help="Plan the second round of a study from the sum of its first; schema, sites and budgets are the plan's.",
+)
+@click.option(
     "--redraws",
     type=click.IntRange(0),
     default=SearchSettings().redraws,
@@ -177,6 +194,8 @@ def plan(
     options: tuple[str, ...],
     sites: tuple[str, ...],
     tables: str,
+    rounds: int,
+    second: tuple[str, str] | None,
     redraws: int,
     noise: str,
     engine: str,
@@ -211,22 +230,28 @@ def plan(
             check_writable(Path(output), reads=(schema_path,))
         run_exploration(shared.require_schema(schema_path), delta, output, chosen)
         return
-    if epsilon is None:
+    if second is not None:
+        why = "the plan of the first round decides that: leave out {}"
+        refuse_given(context, ("schema_file", "schema_path", *_SECOND_NAMES), why)
+        made = plan_second_round(*second)
+    elif epsilon is None:
         raise click.UsageError("a plan needs --epsilon, for example --epsilon 1; or explore several (--explore)")
-    schema = shared.require_schema(schema_path)
-    made = plan_measurement(
-        schema,
-        epsilon,
-        delta,
-        method=method,
-        options=shared.read_options(options),
-        sites=[_read_site(text, schema, Budget.of(epsilon, delta)) for text in sites],
-        tables=TableRule(tables),
-    )
+    else:
+        schema = shared.require_schema(schema_path)
+        made = plan_measurement(
+            schema,
+            epsilon,
+            delta,
+            method=method,
+            options=shared.read_options(options),
+            sites=[_read_site(text, schema, Budget.of(epsilon, delta)) for text in sites],
+            tables=TableRule(tables),
+            rounds=rounds,
+        )
     if output:
-        check_writable(Path(output), reads=(schema_path,))
+        check_writable(Path(output), reads=(schema_path, *(second or ())))
         write_output(Path(output), made.save)
-    if TableRule(tables) is TableRule.AUTO and not options:
+    if second is None and rounds == 1 and TableRule(tables) is TableRule.AUTO and not options:
         _print_visibility(made)
     _print_plan(made)
     _print_cost(made, redraws, NoiseKind(noise), Engine(engine))
@@ -267,6 +292,8 @@ def _print_plan(plan: MeasurementPlan) -> None:
     console.print(table)
     for site in plan.sites:
         console.print(clean_text(f"site {site.name}: {site.budget.words}, {site.nominal_rows} nominal rows"))
+    for site in plan.second:
+        console.print(clean_text(f"site {site.name}, second round: {site.budget.words}"))
     sums = any(isinstance(ask, AskMoments | AskFeatures) for ask in plan.asks)
     scaled = " (for sums of products, of columns in units of their spread)" if sums else ""
     console.print(f"noise: {plan.noise.value}; the table has the standard deviation per number, in rows{scaled}")

@@ -184,19 +184,18 @@ class Gate:
 
     def choose_in_turn(
         self,
-        scores_in_records: Sequence[Fraction],
+        steps: Sequence[int],
+        grid: int,
         epsilon: Fraction,
         count: int,
-        allowed: Callable[[Sequence[int]], Sequence[int]],
+        allowed: Callable[[Sequence[int]], Sequence[int] | NDArray[np.intp]],
         label: str,
         asked: object,
     ) -> list[int]:
         """Choose positions by the exponential mechanism, one after the other, among those that are allowed next."""
 
         def draw() -> Integers:
-            chosen = exponential.choose_in_turn(
-                scores_in_records, epsilon, count, allowed, self._noise, self.charge, label
-            )
+            chosen = exponential.choose_in_turn(steps, grid, epsilon, count, allowed, self._noise, self.charge, label)
             return np.array(chosen, dtype=np.int64)
 
         return [int(position) for position in self._release(draw, asked)]

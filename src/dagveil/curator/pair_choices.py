@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from operator import mul
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +19,23 @@ from dagveil.privacy.relation import Relation
 from dagveil.statistics.contingency import centre_counts, interactions_squared_sensitivity
 
 Pair = tuple[str, str]
+LARGEST_SUM: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expectation:
-    """What is publicly expected of a pair's centred table, in counts.
+    """What is publicly expected of the centred tables of some pairs of one shape, in counts; pairs come first.
 
-    - `centre`: the table without any dependence.
-    - `moves`: what each of several models adds to it; a table anywhere between nothing and all of it is expected, too.
-    - `slack`: distance from that which sampling alone would give.
+    - `places`: which pairs, among those that are chosen from.
+    - `centre`: the tables without any dependence.
+    - `moves`: what each of several models adds to them; a table between nothing and all of it is expected, too.
+    - `slack`: distance from that which sampling alone would give, for each pair.
     """
 
+    places: Sequence[int]
     centre: NDArray[np.float64]
     moves: tuple[NDArray[np.float64], ...]
-    slack: float
+    slack: NDArray[np.float64]
 
 
 class PairChoices:
@@ -41,90 +43,105 @@ class PairChoices:
 
     def __init__(self, table: Table, relation: Relation, pairs: Sequence[Pair], gate: Gate) -> None:
         self._gate = gate
-        levels = {name: column.n_levels for name, column in table.schema.columns.items()}
-        shapes = {pair: (levels[pair[0]], levels[pair[1]]) for pair in pairs}
-        # squared sensitivity of a pair's table alone, which its shape decides
-        known = {
-            shape: interactions_squared_sensitivity(relation, [pair], levels)
-            for shape, pair in {shape: pair for pair, shape in shapes.items()}.items()
-        }
-        self._sensitivity = {pair: known[shape] for pair, shape in shapes.items()}
-        self._exact = {
-            pair: centre_counts(counts[None])[0] for pair, counts in zip(pairs, table.counts_many(pairs), strict=True)
-        }
+        self._relation = relation
+        self._levels = {name: column.n_levels for name, column in table.schema.columns.items()}
+        self._exact = dict(zip(pairs, table.counts_many(pairs), strict=True))
 
     def __repr__(self) -> str:
         return f"PairChoices({len(self._exact)} pairs)"
 
-    def choose_forest(self, expected: dict[Pair, Expectation], count: int, share: Fraction, label: str) -> list[Pair]:
+    def choose_forest(
+        self, pairs: Sequence[Pair], expected: Sequence[Expectation], count: int, share: Fraction, label: str
+    ) -> list[Pair]:
         """Choose up to so many of these pairs, none of which closes a circle with the others.
 
         All of it costs this share of the run's budget.
         """
-        pairs = list(expected)
-        if not set(pairs) <= set(self._exact):
+        if not self._exact.keys() >= set(pairs):
             raise BudgetError("a choice among pairs that were not opened; open them first.")
+        if sorted(place for one in expected for place in one.places) != list(range(len(pairs))):
+            raise BudgetError("something must be expected of every pair, once.")
         epsilon = self._gate.epsilon_of_choices(count, share)
-        scores = [Fraction(self._score(pair, expectation), RECORD) for pair, expectation in expected.items()]
-
-        def allowed(chosen: Sequence[int]) -> list[int]:
-            return forest_places(pairs, [pairs[place] for place in chosen])
-
-        places = self._choose(scores, epsilon, count, allowed, label, (tuple(pairs), count))
+        scores = [0] * len(pairs)
+        for one in expected:
+            for place, score in zip(one.places, self._score([pairs[place] for place in one.places], one), strict=True):
+                scores[place] = score
+        places = self._choose(scores, epsilon, count, Forest(pairs).allowed, label, (tuple(pairs), count))
         return [pairs[place] for place in places]
 
-    def _choose(self, scores: Sequence[Fraction], *rest: Any) -> list[int]:
-        return self._gate.choose_in_turn(scores, *rest)
+    def _choose(self, scores: Sequence[int], *rest: Any) -> list[int]:
+        return self._gate.choose_in_turn(scores, RECORD, *rest)
 
-    def _score(self, pair: Pair, expectation: Expectation) -> int:
-        """Return the **exact** score in grid steps, rounded down, for mechanisms only."""
-        sensitivity = self._sensitivity[pair]
+    def _score(self, pairs: Sequence[Pair], expected: Expectation) -> list[int]:
+        """Return **exact** scores in grid steps, rounded down, for mechanisms only."""
+        sensitivity = interactions_squared_sensitivity(self._relation, pairs[:1], self._levels)
         if not sensitivity:  # a column with one level
-            return 0
-        return distance_in_records(self._exact[pair], expectation, sensitivity)
+            return [0] * len(pairs)
+        counts = [self._exact[pair] for pair in pairs]
+        exact = np.concatenate(counts).reshape(len(pairs), *counts[0].shape)
+        return distances_in_records(centre_counts(exact), expected, sensitivity)
 
 
-def distance_in_records(exact: NDArray[np.int64], expected: Expectation, squared_sensitivity: Fraction) -> int:
-    """Return how far a centred table lies from what is expected, in grid steps of its sensitivity, rounded down.
+def distances_in_records(exact: NDArray[np.int64], expected: Expectation, squared_sensitivity: Fraction) -> list[int]:
+    """Return how far centred tables lie from what is expected, in grid steps of their sensitivity, rounded down.
 
     The least distance to the segments from the centre along each move, less the slack. All in integers: what is public
     is rounded first, and that moves no score of one table against that of a neighbour.
     """
-    size = exact.size
-    beyond = [
-        value - public for value, public in zip(exact.reshape(-1).tolist(), _round(expected.centre, exact), strict=True)
-    ]
-    own = sum(map(mul, beyond, beyond))
-    best = Fraction(own)
-    for move in expected.moves:
-        step = _round(move, exact)
-        along, length = sum(map(mul, beyond, step)), sum(map(mul, step, step))
-        if along <= 0:
-            continue
-        left = Fraction(own - 2 * along + length) if along >= length else own - Fraction(along**2, length)
-        best = min(best, left)
-    scaled = best * RECORD**2 / (size**2 * squared_sensitivity)
-    slack = expected.slack / math.sqrt(squared_sensitivity)
-    return math.isqrt(math.floor(scaled)) - math.floor(slack * RECORD)
+    count, size = len(exact), math.prod(exact.shape[1:])
+    centre, *steps = _round((expected.centre, *expected.moves), exact)
+    beyond = exact.reshape(count, size) - centre
+    own = (beyond * beyond).sum(axis=1).tolist()
+    moves = [((beyond * step).sum(axis=1).tolist(), (step * step).sum(axis=1).tolist()) for step in steps]
+    numerator = RECORD**2 * squared_sensitivity.denominator
+    denominator = size**2 * squared_sensitivity.numerator
+    slack = np.floor(expected.slack / math.sqrt(squared_sensitivity) * RECORD).tolist()
+    scores = []
+    for place, whole in enumerate(own):
+        best, divisor = whole, 1
+        for alongs, lengths in moves:
+            along, length = alongs[place], lengths[place]
+            if along <= 0:
+                continue
+            left, by = (whole - 2 * along + length, 1) if along >= length else (whole * length - along**2, length)
+            if left * divisor < best * by:
+                best, divisor = left, by
+        scores.append(math.isqrt(best * numerator // (divisor * denominator)) - int(slack[place]))
+    return scores
 
 
-def _round(expected: NDArray[np.float64], exact: NDArray[np.int64]) -> list[int]:
-    """Return a public table in whole units of the exact one, whatever its size; what cannot be is refused."""
-    if expected.shape != exact.shape or not np.isfinite(expected).all():
+def _round(expected: Sequence[NDArray[np.float64]], exact: NDArray[np.int64]) -> list[NDArray[Any]]:
+    """Return public tables, flat, in whole units of the exact ones; what cannot be is refused.
+
+    In words where no sum of products can leave one, and otherwise in integers of any size.
+    """
+    size = math.prod(exact.shape[1:])
+    scaled = [table * size for table in expected]
+    if not all(table.shape == exact.shape and np.isfinite(table).all() for table in scaled):
         raise BudgetError("what is expected of a pair must be numbers in the shape of its table.")
-    return [round(value) for value in (expected * exact.size).reshape(-1).tolist()]
+    largest = max((float(np.abs(table).max(initial=0.0)) for table in (exact, *scaled)), default=0.0)
+    if 16 * size * (largest + 1) ** 2 < LARGEST_SUM:
+        return [np.rint(table).astype(np.int64).reshape(len(exact), size) for table in scaled]
+    return [
+        np.array([round(value) for value in table.reshape(-1).tolist()], dtype=object).reshape(len(exact), size)
+        for table in scaled
+    ]
 
 
-def forest_places(pairs: Sequence[Pair], joined: Sequence[Pair]) -> list[int]:
-    """Return the places of the pairs whose columns are not connected yet."""
-    root: dict[str, str] = {}
+class Forest:
+    """Tells which of some pairs close no circle."""
 
-    def find(name: str) -> str:
-        while (above := root.get(name, name)) != name:
-            root[name] = name = root.get(above, above)
-        return name
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        place = {name: number for number, name in enumerate(dict.fromkeys(name for pair in pairs for name in pair))}
+        self._columns = len(place)
+        self._pairs = [(place[first], place[second]) for first, second in pairs]
+        self._ends = np.array(self._pairs, dtype=np.intp).reshape(-1, 2).T
 
-    for first, second in joined:
-        root[find(first)] = find(second)
-    group = {name: find(name) for name in {name for pair in pairs for name in pair}}
-    return [place for place, (first, second) in enumerate(pairs) if group[first] != group[second]]
+    def allowed(self, chosen: Sequence[int]) -> NDArray[np.intp]:
+        """Return the places of the pairs whose columns those at these places do not connect yet."""
+        group = list(range(self._columns))
+        for first, second in (self._pairs[place] for place in chosen):
+            joined, other = group[first], group[second]
+            group = [joined if old == other else old for old in group]
+        first, second = np.array(group)[self._ends]
+        return np.flatnonzero(first != second)

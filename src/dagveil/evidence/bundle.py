@@ -163,11 +163,13 @@ class Study(msgspec.Struct, frozen=True):
     - `name`: of the study.
     - `plan`: digest of the plan.
     - `sites`: all sites of the plan.
+    - `after`: digest of the plan of the first round, if this is the second one alone.
     """
 
     name: str
     plan: str
     sites: tuple[str, ...]
+    after: str | None = None
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -211,6 +213,11 @@ class Evidence(msgspec.Struct, frozen=True):
 
         Columns that no release covers are left out.
         """
+        if self.study is not None and self.study.after is not None:
+            raise EvidenceError(
+                "this evidence is the second round of a study alone, and its margins are in the first; add the two "
+                "with `dagveil combine` and search the sum"
+            )
         return independence_from(tuple(self.schema.columns), self.releases)
 
     def to_json(self) -> str:
@@ -273,7 +280,8 @@ def _check_evidence(evidence: Evidence) -> None:
     of_two = {frozenset(columns) for columns in counted if len(columns) == 2}
     for release in evidence.releases:
         _check_release(release, evidence.schema)
-        if isinstance(release, NoisyInteractions):
+        # a second round goes with the margins of the first
+        if isinstance(release, NoisyInteractions) and (evidence.study is None or evidence.study.after is None):
             needed = [(), *((name,) for name in release.columns)]
             known = counted.issuperset(needed) and (
                 len(release.columns) < 3 or all(frozenset(pair) in of_two for pair in combinations(release.columns, 2))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,11 +104,12 @@ class JointEvidence:
 
     def association(self) -> Floats:
         """Return the χ² information of every pair, less what noise and sampling add to a square on average."""
-        return self._association
-
-    @cached_property
-    def _association(self) -> Floats:
         return self._pairs.association()
+
+    @property
+    def determined(self) -> NDArray[np.bool_]:
+        """Which columns leave next to nothing open about which."""
+        return self._pairs.determined
 
     def strength(self, questions: Questions) -> Floats:
         """Return ‖u‖² of each question in whitened units, u being the weighted mean over strata."""
@@ -235,7 +235,6 @@ class RedrawnJoint(JointEvidence):
 
     def __init__(self, source: JointEvidence, rng: np.random.Generator) -> None:
         vars(self).update(vars(source))
-        vars(self).pop("_association", None)
         self._source, self._rng = source, rng
         self._pairs = source._pairs.redraw(rng)
         self._known = {}

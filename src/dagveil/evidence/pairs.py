@@ -36,6 +36,9 @@ Rows = NDArray[np.intp]
 CELLS_PER_BATCH = 4_000_000
 """Numbers that one batch may hold in its largest array: keeps memory flat whatever is asked."""
 
+LARGEST = 0.98
+"""Largest canonical correlation of a pair in a model, and largest share of a column that others explain there."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conditioned:
@@ -83,6 +86,31 @@ class PairEvidence:
 
     def association(self) -> Floats:
         """Return the χ² information ‖K_xy‖² of every pair, less what noise and sampling add to a square on average."""
+        return self._association
+
+    @cached_property
+    def determined(self) -> NDArray[np.bool_]:
+        """Which columns leave next to nothing open about which."""
+        return self.covariance.determined()
+
+    @cached_property
+    def joined(self) -> tuple[Floats, Floats]:
+        """Blocks of measured pairs without what noise adds to them, none of them too strong, and their squares."""
+        c = self.covariance
+        measured = c.measured & ~np.eye(len(c.columns), dtype=bool)
+        x, y = np.nonzero(measured)
+        found = c.blocks[x, y]
+        squares = np.einsum("qab,qab->q", found, found)
+        kept = np.maximum(self._association[x, y], 0.0) / np.maximum(squares, 1e-300)
+        found = found * np.minimum(kept, 1.0)[:, None, None]
+        sizes = np.linalg.norm(found, ord=2, axis=(1, 2))
+        found *= np.minimum(1.0, LARGEST / np.maximum(sizes, 1e-300))[:, None, None]
+        blocks, strength = np.zeros_like(c.blocks), np.zeros(measured.shape)
+        blocks[x, y], strength[x, y] = found, np.einsum("qab,qab->q", found, found)
+        return blocks, strength
+
+    @cached_property
+    def _association(self) -> Floats:
         c = self.covariance
         squares = np.einsum("ijab,ijab->ij", c.blocks, c.blocks)
         traces, shifts = np.trace(c.spread, axis1=1, axis2=2), (c.shift**2).sum(axis=1)
@@ -258,11 +286,9 @@ class PairEvidence:
                 drawn = rng.standard_normal((len(statistic[part]), len(rows), a * b))
                 moved = shared[part, x, :a, None] * right[:, None, :] + left[:, :, None] * shared[part, y, None, :b]
                 moved += total[part, None, None, None] * (left[:, :, None] * right[:, None, :])
-                white = np.einsum("qij,tqj->tqi", mixing, drawn) + np.einsum(
-                    "qij,tqj->tqi", whiten, moved.reshape(drawn.shape)
-                )
-                statistic[part, rows] = np.einsum("tqi,tqi->tq", white, white)
-        return np.stack([self._judge(questions, row).p_value for row in statistic])
+                white = mixing @ drawn[..., None] + whiten @ moved.reshape(*drawn.shape, 1)
+                statistic[part, rows] = (white * white).sum(axis=(2, 3))
+        return self._judge(questions, statistic).p_value
 
     def wald(self, questions: Questions) -> Wald:
         """Return u and C for questions whose columns x have one size, and likewise y."""

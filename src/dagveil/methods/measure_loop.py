@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -94,8 +95,9 @@ class Rounds:
         squared = interactions_squared_sensitivity(self.curator.relation, sets, levels)
         return math.sqrt(squared / (share * self.curator.accounting.total))
 
+    @cached_property
     def margins(self) -> dict[str, NoisyTable]:
-        """Return the one-way tables that were released."""
+        """The one-way tables; they are released first, and once."""
         tables = read_tables(self.releases)
         total = next(table for table in tables if not table.columns)
         return add_total([table for table in tables if len(table.columns) == 1], total)
@@ -106,37 +108,38 @@ class Rounds:
         assert isinstance(evidence, PairEvidence)
         return evidence
 
-    def promising_triples(
-        self, evidence: PairEvidence, first_order: Skeleton
-    ) -> tuple[Questions, list[tuple[str, ...]]]:
-        """Return the order-2 questions worth asking jointly, and the three-way tables that they need.
 
-        Triples with a pair that knowledge excludes are left out.
-        """
-        names = evidence.columns
-        found = []
-        triples: set[tuple[int, ...]] = set()
-        for x, y, given in candidate_sets(evidence, self.settings, first_order, self.knowledge, 2):
-            needed = [tuple(sorted((end, *given))) for end in (x, y)]
-            if not any(
-                self.knowledge.excludes(names[a], names[b]) for three in needed for a, b in combinations(three, 2)
-            ):
-                found.append((x, y, given))
-                triples.update(needed)
-        return Questions.of(found), [tuple(names[i] for i in triple) for triple in sorted(triples)]
+def promising_triples(
+    evidence: PairEvidence, first_order: Skeleton, settings: SkeletonSettings, knowledge: Knowledge
+) -> tuple[Questions, list[tuple[str, ...]]]:
+    """Return the order-2 questions worth asking jointly, and the three-way tables that they need.
 
-    def first_skeleton(self, evidence: PairEvidence) -> Skeleton:
-        """Return the skeleton of order 1 on what was released so far."""
-        return find_skeleton(evidence, replace(self.settings, largest_order=1), self.knowledge)
+    Triples with a pair that knowledge excludes are left out.
+    """
+    names = evidence.columns
+    found = []
+    triples: set[tuple[int, ...]] = set()
+    for x, y, given in candidate_sets(evidence, settings, first_order, knowledge, 2):
+        needed = [tuple(sorted((end, *given))) for end in (x, y)]
+        if not any(knowledge.excludes(names[a], names[b]) for three in needed for a, b in combinations(three, 2)):
+            found.append((x, y, given))
+            triples.update(needed)
+    return Questions.of(found), [tuple(names[i] for i in triple) for triple in sorted(triples)]
 
-    def worthwhile_pairs(self, evidence: PairEvidence) -> list[Pair]:
-        """Return the pairs whose marginal p-value is small; all measured ones if there are none."""
-        x, y = np.triu_indices(len(evidence.columns), 1)
-        questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
-        questions = questions.select(evidence.answers(questions))
-        small = evidence.test(questions).p_value < SCREEN
-        chosen = questions.select(small) if small.any() else questions
-        return [(evidence.columns[a], evidence.columns[b]) for a, b in zip(chosen.x, chosen.y, strict=True)]
+
+def first_skeleton(evidence: PairEvidence, settings: SkeletonSettings, knowledge: Knowledge) -> Skeleton:
+    """Return the skeleton of order 1."""
+    return find_skeleton(evidence, replace(settings, largest_order=1), knowledge)
+
+
+def worthwhile_pairs(evidence: PairEvidence) -> list[Pair]:
+    """Return the pairs whose marginal p-value is small; all measured ones if there are none."""
+    x, y = np.triu_indices(len(evidence.columns), 1)
+    questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
+    questions = questions.select(evidence.answers(questions))
+    small = evidence.test(questions).p_value < SCREEN
+    chosen = questions.select(small) if small.any() else questions
+    return [(evidence.columns[a], evidence.columns[b]) for a, b in zip(chosen.x, chosen.y, strict=True)]
 
 
 def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int) -> list[str]:
@@ -165,7 +168,7 @@ def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int)
         part = loop * Fraction(count, picks)
         expected = _expect(rounds, left, measured)
         rounds.progress("choosing pairs", number, ROUNDS)
-        chosen = choices.choose_forest(expected, count, part * CHOICE_SHARE, "choices of pairs")
+        chosen = choices.choose_forest(left, expected, count, part * CHOICE_SHARE, "choices of pairs")
         rounds.ask_interactions(
             chosen, part * (1 - CHOICE_SHARE), "chosen pairs", "they hold more than a model of those before"
         )
@@ -178,32 +181,37 @@ def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int)
     return findings
 
 
-def _expect(rounds: Rounds, pairs: Sequence[Pair], measured: Sequence[Pair]) -> dict[Pair, Expectation]:
-    """Return what the margins, and a model of what was measured, say of each pair."""
-    singles = rounds.margins()
+def _expect(rounds: Rounds, pairs: Sequence[Pair], measured: Sequence[Pair]) -> list[Expectation]:
+    """Return what the margins, and a model of what was measured, say of each pair; those of one shape together."""
+    singles = rounds.margins
     rows = max(float(next(iter(singles.values())).counts.sum()), 1.0)
     contrasts = {name: table.counts - table.counts.mean() for name, table in singles.items()}
     shares = {name: np.clip(table.counts / rows, 0.0, 1.0) for name, table in singles.items()}
     spread = {name: math.sqrt(max(1.0 - float(p @ p), 0.0)) for name, p in shares.items()}
-    moves: dict[Pair, tuple[np.ndarray, ...]] = {}
+    place: dict[str, int] = {}
     if measured:
         evidence = rounds.evidence()
         c, place = evidence.covariance, {name: i for i, name in enumerate(evidence.columns)}
-        # another first column gives another model; which one depends on what was released only
-        models = [implied_blocks(evidence), implied_blocks(evidence, len(measured) % len(c.columns))]
-        lift = [_lift(c.root[i], c.groups[i], int(c.size[i])) for i in range(len(c.columns))]
-        for x, y in pairs:
-            if x in place and y in place:
-                i, j = place[x], place[y]
-                moves[x, y] = tuple(rows * lift[i] @ model[i, j] @ lift[j].T for model in models)
-    return {
-        (x, y): Expectation(
-            np.outer(contrasts[x], contrasts[y]) / rows,
-            moves.get((x, y), ()),
-            math.sqrt(rows) * spread[x] * spread[y],
-        )
-        for x, y in pairs
-    }
+        # blocks of other pairs are filled in by one model; another first column gives another one, and which one
+        # depends on what was released only
+        models = [c.blocks, implied_blocks(evidence, len(measured) % len(c.columns))]
+        lift = {name: _lift(c.root[i], c.groups[i], int(c.size[i])) for name, i in place.items()}
+    alike: dict[tuple[bool, int, int], list[int]] = {}
+    for number, (x, y) in enumerate(pairs):
+        kind = (x in place and y in place, len(contrasts[x]), len(contrasts[y]))
+        alike.setdefault(kind, []).append(number)
+    expected = []
+    for (known, *_), places in alike.items():
+        xs, ys = zip(*(pairs[number] for number in places), strict=True)
+        first, second = (np.stack([contrasts[name] for name in names]) for names in (xs, ys))
+        moves: tuple[np.ndarray, ...] = ()
+        if known:
+            up, down = (np.stack([lift[name] for name in names]) for names in (xs, ys))
+            at = [place[name] for name in xs], [place[name] for name in ys]
+            moves = tuple(rows * up @ model[at] @ down.transpose(0, 2, 1) for model in models)
+        slack = np.array([math.sqrt(rows) * spread[x] * spread[y] for x, y in zip(xs, ys, strict=True)])
+        expected.append(Expectation(places, first[:, :, None] * second[:, None, :] / rows, moves, slack))
+    return expected
 
 
 def _lift(root: np.ndarray, groups: np.ndarray, size: int) -> np.ndarray:
@@ -224,8 +232,8 @@ def find_open_ends(names: tuple[str, ...], skeleton: Skeleton) -> set[frozenset[
 def _spend_last(rounds: Rounds, pairs: Sequence[Pair], measured: list[Pair], share: Fraction) -> str:
     """Spend the last part of the budget on what decides separations and arrows, and say why."""
     evidence = rounds.evidence()
-    names, skeleton = evidence.columns, rounds.first_skeleton(evidence)
-    _, triples = rounds.promising_triples(evidence, skeleton)
+    names, skeleton = evidence.columns, first_skeleton(evidence, rounds.settings, rounds.knowledge)
+    _, triples = promising_triples(evidence, skeleton, rounds.settings, rounds.knowledge)
     known = set(measured)
     left = {frozenset(pair): pair for pair in pairs if pair not in known}
     ends = find_open_ends(names, skeleton)

@@ -23,7 +23,15 @@ from dagveil.data.schema import Schema
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Questions
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.measure_loop import CHOICE_SHARE, LAST_SHARE, Rounds, run_loop
+from dagveil.methods.measure_loop import (
+    CHOICE_SHARE,
+    LAST_SHARE,
+    Rounds,
+    first_skeleton,
+    promising_triples,
+    run_loop,
+    worthwhile_pairs,
+)
 from dagveil.methods.method import Measured
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, ExponentialChoice
@@ -140,10 +148,10 @@ def warn_of_noise(noise: float, rows: float) -> list[str]:
 def _spend_rest(rounds: Rounds, rest: Fraction) -> str:
     """Spend the second half of the budget where it helps, and say why."""
     evidence = rounds.evidence()
-    questions, triples = rounds.promising_triples(evidence, rounds.first_skeleton(evidence))
+    questions, triples = _ask_triples(rounds, evidence)
     if not triples:
         rounds.ask_interactions(
-            rounds.worthwhile_pairs(evidence),
+            worthwhile_pairs(evidence),
             rest,
             "pairs again",
             "no edge has two columns between its ends to condition on",
@@ -156,18 +164,16 @@ def _spend_rest(rounds: Rounds, rest: Fraction) -> str:
         )
         return f"{len(triples)} three-way tables were measured for joint tests of order 2."
     if rounds.plan[1].noise_sd / evidence.covariance.n_rows >= FINE_NOISE:
-        rounds.ask_interactions(
-            rounds.worthwhile_pairs(evidence), rest, "pairs again", "noise would drown three-way tables"
-        )
+        rounds.ask_interactions(worthwhile_pairs(evidence), rest, "pairs again", "noise would drown three-way tables")
         return (
             f"{len(triples)} three-way tables were not measured: noise would leave their tests {efficiency:.1%} of the "
             "information. Tests of order 2 use main effects only."
         )
     rounds.ask_interactions(
-        rounds.worthwhile_pairs(evidence), rest / 2, "pairs again", "sharper pairs leave fewer triples to ask for"
+        worthwhile_pairs(evidence), rest / 2, "pairs again", "sharper pairs leave fewer triples to ask for"
     )
     evidence = rounds.evidence()
-    questions, triples = rounds.promising_triples(evidence, rounds.first_skeleton(evidence))
+    questions, triples = _ask_triples(rounds, evidence)
     if triples:
         _, power = _forecast(evidence, questions, rounds.noise_of(triples, rest / 2) ** 2, rounds.settings)
         if power >= ENOUGH_POWER:
@@ -176,9 +182,14 @@ def _spend_rest(rounds: Rounds, rest: Fraction) -> str:
             )
             return f"{len(triples)} three-way tables were measured for joint tests of order 2."
     rounds.ask_interactions(
-        rounds.worthwhile_pairs(evidence), rest / 2, "pairs a third time", "noise would drown three-way tables"
+        worthwhile_pairs(evidence), rest / 2, "pairs a third time", "noise would drown three-way tables"
     )
     return "No three-way table was measured: noise would leave its tests too little power."
+
+
+def _ask_triples(rounds: Rounds, evidence: PairEvidence) -> tuple[Questions, list[tuple[str, ...]]]:
+    first = first_skeleton(evidence, rounds.settings, rounds.knowledge)
+    return promising_triples(evidence, first, rounds.settings, rounds.knowledge)
 
 
 def _forecast(

@@ -6,6 +6,7 @@ from the sites' own receipts (docs/proofs/custodians.md).
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -19,7 +20,8 @@ from dagveil.errors import EvidenceError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Study, digest_releases, load_evidence
 from dagveil.plans.plan_file import check_same_questions
 from dagveil.plans.site_run import describe_noise
-from dagveil.privacy.budget import round_up
+from dagveil.privacy.budget import Budget, round_up
+from dagveil.privacy.conversion import epsilon_of_mu_squared, mu_squared_of
 from dagveil.privacy.receipt import Calibration, Receipt
 from dagveil.privacy.release import (
     NoisyCounts,
@@ -33,6 +35,8 @@ from dagveil.runs.result import now
 
 OnLattice = TypeVar("OnLattice", NoisyCounts, NoisyInteractions, NoisyMagnitudes)
 Matrix = TypeVar("Matrix", NoisyMoments, NoisyFeatureMoments)
+
+EPSILON_DIGITS = 5  # digits of an epsilon that two rounds compose to, rounded up
 
 # fields that differ from site to site; all others say what was asked
 _NOISE = ("lattice", "variance", "diagonal_variance", "values")
@@ -118,7 +122,17 @@ def combine_evidence(evidence: Sequence[Evidence | str | Path]) -> Evidence:
     loaded = [item if isinstance(item, Evidence) else load_evidence(item) for item in evidence]
     if len(loaded) < 2:
         raise EvidenceError(f"{len(loaded)} file is nothing to combine; give the evidence of at least two sites")
+    second = [item for item in loaded if item.study is not None and item.study.after is not None]
+    if second and len(second) < len(loaded):
+        return _join_rounds(_add_sites([item for item in loaded if item not in second]), _add_sites(second))
+    return _add_sites(loaded)
+
+
+def _add_sites(loaded: Sequence[Evidence]) -> Evidence:
     study = _check_plans(loaded)
+    if len(loaded) == 1:
+        _check_parts(loaded)
+        return loaded[0]
     parts = _check_parts(loaded)
     first = loaded[0]
     rows = sum(part.nominal_rows for part in parts)
@@ -148,6 +162,68 @@ def combine_evidence(evidence: Sequence[Evidence | str | Path]) -> Evidence:
         study=study,
         parts=parts,
     )
+
+
+def _join_rounds(first: Evidence, second: Evidence) -> Evidence:
+    """Put the sums of two rounds side by side; tests weigh what both tell by its variance."""
+    assert first.study is not None
+    assert second.study is not None
+    if second.study.after != first.study.plan:
+        raise EvidenceError(
+            f"the second round was planned after {str(second.study.after)[:12]}, and the first is {_digest(first)}; "
+            "all sites must follow the same plans"
+        )
+    check_same_questions(second.schema, first.schema)
+    earlier, later = ({part.site: part for part in item.parts} for item in (first, second))
+    if apart := sorted(earlier.keys() ^ later.keys()):
+        raise EvidenceError(
+            f"site {apart[0]!r} took part in one round only, and sums over other rows do not go together; give the "
+            f"evidence of both rounds of {', '.join(apart)}, or that of neither"
+        )
+    parts = tuple(_join_parts(part, later[site]) for site, part in earlier.items())
+    study, rows = replace(second.study, after=None), sum(part.nominal_rows for part in parts)
+    joined = "A second round asked what the sum of the first left open. A site's two rounds keep one budget together."
+    return replace(
+        first,
+        software=__version__,
+        created=now(),
+        plan=(*first.plan, *second.plan),
+        findings=(
+            joined,
+            *_describe_sites(study, parts),
+            *_common_findings([first]),
+            *describe_noise(first.releases, first.plan, rows),
+        ),
+        receipt=combine_receipts(first.study.name, parts) if len(parts) > 1 else parts[0].receipt,
+        releases=(*first.releases, *second.releases),
+        study=study,
+        parts=parts,
+    )
+
+
+def _join_parts(first: Part, second: Part) -> Part:
+    """Write what a site's two rounds promise together: mu squared adds up, at the same delta."""
+    one, other = first.receipt, second.receipt
+    if any(getattr(one, fact) != getattr(other, fact) for fact in ("accounting", "delta", "relation", "dataset")):
+        raise EvidenceError(
+            f"the two rounds of site {first.site!r} have another data set, relation, delta or accounting; both must be "
+            "of the same rows, by their plans"
+        )
+    spent, delta = Fraction(one.accounting_spent) + Fraction(other.accounting_spent), Fraction(one.delta)
+    budget = Budget(Fraction(round_up(epsilon_of_mu_squared(spent, delta), EPSILON_DIGITS)), delta)
+    receipt = replace(
+        one,
+        epsilon=str(budget.epsilon),
+        accounting_total=str(mu_squared_of(budget)),
+        accounting_spent=str(spent),
+        spent=f"{round_up(one.epsilon, 4)} and {round_up(other.epsilon, 4)} epsilon in two rounds that compose to it",
+        noise="; ".join(dict.fromkeys((one.noise, other.noise))),
+        events=(*one.events, *other.events),
+        public_facts=tuple(dict.fromkeys((*one.public_facts, *other.public_facts))),
+        warnings=tuple(dict.fromkeys((*one.warnings, *other.warnings))),
+    )
+    both = hashlib.sha256(f"{first.release} {second.release}".encode()).hexdigest()
+    return Part(first.site, both, first.nominal_rows, receipt)
 
 
 def combine_receipts(name: str, parts: Sequence[Part]) -> Receipt:

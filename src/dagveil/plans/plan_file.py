@@ -101,6 +101,9 @@ class MeasurementPlan(msgspec.Struct, frozen=True):
 
     A site's own schema may differ in the data set's name, the nominal rows and whether they are public. Asks are in
     order, with their shares of each site's budget.
+
+    `second` holds the sites with their budgets of a second round, if one was agreed on: those of `sites` are then the
+    first round's. `after` is the digest of the first round's plan, in the plan of a second one.
     """
 
     format: Literal["dagveil-plan"]
@@ -113,6 +116,8 @@ class MeasurementPlan(msgspec.Struct, frozen=True):
     noise: NoiseLaw
     sites: tuple[PlannedSite, ...]
     asks: tuple[Ask, ...]
+    second: tuple[PlannedSite, ...] = ()
+    after: str | None = None
 
     @property
     def name(self) -> str:
@@ -122,7 +127,7 @@ class MeasurementPlan(msgspec.Struct, frozen=True):
     @property
     def study(self) -> Study:
         """What evidence says about the plan that it follows."""
-        return Study(self.name, self.digest(), tuple(site.name for site in self.sites))
+        return Study(self.name, self.digest(), tuple(site.name for site in self.sites), self.after)
 
     def digest(self) -> str:
         """Return the SHA-256 of all that decides what is released: equal plans have equal digests."""
@@ -134,6 +139,8 @@ class MeasurementPlan(msgspec.Struct, frozen=True):
             "noise": self.noise,
             "sites": self.sites,
             "asks": self.asks,
+            **({"second": self.second} if self.second else {}),
+            **({"after": self.after} if self.after is not None else {}),
         }
         plain = msgspec.json.decode(encode_json(fields))
         return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
@@ -148,7 +155,8 @@ class MeasurementPlan(msgspec.Struct, frozen=True):
         for site in self.sites:
             if site.name == name:
                 return site
-        raise MethodError(f"the plan has no site {name!r}; its sites are {known}")
+        late = " A second round is for the sites of the first alone: sums over other rows do not go together."
+        raise MethodError(f"the plan has no site {name!r}; its sites are {known}.{late if self.after else ''}")
 
     def to_json(self) -> str:
         """Write the plan as JSON."""
@@ -214,7 +222,11 @@ def check_plan(plan: MeasurementPlan) -> None:
     names = [site.name for site in plan.sites]
     if not names or not all(name.strip() for name in names) or len(set(names)) < len(names):
         raise MethodError("a plan needs sites with names of their own; give each --site another name")
-    for site in plan.sites:
+    if plan.second and [(site.name, site.nominal_rows) for site in plan.second] != [
+        (site.name, site.nominal_rows) for site in plan.sites
+    ]:
+        raise MethodError("the sites of the second round are not those of the first; plan it again")
+    for site in (*plan.sites, *plan.second):
         _ = site.budget  # refuses amounts outside their range
         if not 1 <= site.nominal_rows <= MOST_ROWS:
             raise MethodError(f"the nominal rows of site {site.name!r} must lie between 1 and {MOST_ROWS:.0e}")

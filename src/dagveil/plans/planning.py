@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dagveil._version import __version__
 from dagveil.data.column import Numeric
@@ -38,6 +39,7 @@ from dagveil.plans.plan_file import (
     count_cells,
     list_sets,
 )
+from dagveil.plans.second_round import FIRST_SHARE, split_budgets
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.filter import PureFilter
 from dagveil.privacy.mechanisms.laplace import laplace_variance
@@ -143,6 +145,7 @@ def plan_measurement(
     options: Mapping[str, Any] | None = None,
     sites: Mapping[str, int | None] | Sequence[PlannedSite] = (),
     tables: TableRule = TableRule.AUTO,
+    rounds: int = 1,
 ) -> MeasurementPlan:
     """Fix what every site will be asked, before any row is read.
 
@@ -161,6 +164,8 @@ def plan_measurement(
         one site.
     tables
         Whether three-way tables are asked for, where tables of counts are released one by one.
+    rounds
+        2 keeps a part of each budget for a second round, which `plan_second_round` plans from the sum of the first.
 
     Examples
     --------
@@ -196,6 +201,13 @@ def plan_measurement(
     pure = isinstance(chosen.accounting(strictest, schema, settings, knowledge), PureFilter)
     why = "one record stands in one cell, and every question is a sum of cells"
     joint = AskTables("joint table", Fraction(1), why, (tuple(schema.columns),))
+    asks: tuple[Ask, ...] = (joint,) if pure else _choose_asks(chosen, settings, schema, knowledge, planned, tables)
+    second: tuple[PlannedSite, ...] = ()
+    if rounds == 2:
+        asks = _ask_first_round(asks, tables)
+        planned, second = split_budgets(planned)
+    elif rounds != 1:
+        raise MethodError(f"a plan has one round or two, not {rounds}")
     plan = MeasurementPlan(
         format="dagveil-plan",
         version=PLAN_VERSION,
@@ -206,7 +218,8 @@ def plan_measurement(
         settings=msgspec.to_builtins(settings),
         noise=NoiseLaw.LAPLACE if pure else NoiseLaw.GAUSSIAN,
         sites=planned,
-        asks=(joint,) if pure else _choose_asks(chosen, settings, schema, knowledge, planned, tables),
+        asks=asks,
+        second=second,
     )
     check_plan(plan)
     return plan
@@ -249,6 +262,23 @@ def _choose_asks(
     if method.name == "measure-notears" or (all(numeric) and not bins):
         return (_ask_numbers(settings, schema, sites),)
     return _ask_small_tables(schema, knowledge, sites, tables)
+
+
+def _ask_first_round(asks: tuple[Ask, ...], tables: TableRule) -> tuple[Ask, ...]:
+    """Return the questions of a first round: margins and pairs; what they leave over is for the second one."""
+    if not isinstance(asks[0], AskMargins):
+        raise MethodError(
+            f"a second round has nothing to ask: {asks[0].why}, so one round has the whole budget; plan one"
+        )
+    if tables is not TableRule.AUTO:
+        raise MethodError(
+            "a second round chooses its tables by what the first one shows; leave out the rule for tables"
+        )
+    margins, pairs = asks[:2]
+    return (
+        replace(margins, share=SINGLES_SHARE / FIRST_SHARE),
+        replace(pairs, share=1 - SINGLES_SHARE / FIRST_SHARE),
+    )
 
 
 def _ask_small_tables(

@@ -45,8 +45,6 @@ from dagveil.search.constraint.skeleton import (
     screening_level,
 )
 from dagveil.search.score.hybrid import ScoreSearchSettings, restore_edges, search_by_score
-from dagveil.search.score.linear import find_linear_dag
-from dagveil.search.score.notears import forbidden_entries
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
 FACTORS: Final = (0.1, 10.0)  # levels are varied by these factors, one level at a time
@@ -144,6 +142,7 @@ def _search(
     tests = evidence.independence()
     progress("searching", 0, 1)
     variations: tuple[results.Variation, ...] = ()
+    tested: list[Cpdag] = []
     if tests is None:
         skeleton_settings = settings.skeleton(SkeletonSettings())
         found = graph = knowledge.orient(Cpdag.empty(columns))
@@ -155,12 +154,11 @@ def _search(
         if rule is SearchRule.NOTEARS:
             find = _search_linear(columns, evidence, knowledge)
         else:
-            find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
+            find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released, tested.append)
         found = find(tests)
         findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
         if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
-            alone = search_by(columns, settings, SearchRule.TESTS, knowledge, skeleton_settings, _search_released)
-            findings = (*findings, _describe_search(alone(tests), found))
+            findings = (*findings, _describe_search(tested[0], found))
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
         joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
         explained = find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
@@ -208,7 +206,8 @@ def _search(
 
 def _describe_search(tested: Cpdag, found: Cpdag) -> str:
     """Say what the search went by, and what a score added to what tests had found."""
-    restored = sorted(" – ".join(sorted(pair)) for pair in found.skeleton() - tested.skeleton())
+    covered = set(tested.nodes)
+    restored = sorted(" – ".join(sorted(pair)) for pair in found.skeleton() - tested.skeleton() if pair <= covered)
     if not restored:
         return "The search went by tests; a noise-aware score had nothing to add where they were in doubt."
     return (
@@ -287,11 +286,12 @@ def search_by(
     knowledge: Knowledge,
     skeleton_settings: SkeletonSettings,
     score: Callable[[Independence, Knowledge, Cpdag, float], Cpdag],
+    note: Callable[[Cpdag], None] = lambda tested: None,
 ) -> Callable[[Independence], Cpdag]:
     """Return the search by tests or by score, for any tests.
 
     The columns are those of the graph; tests may cover fewer. `score` searches given the tests, what is known about
-    their columns, the tests' graph, and their level.
+    their columns, the tests' graph, and their level. `note` is told the graph that tests alone found.
     """
 
     def orient(tests: Independence, skeleton: Skeleton, known: Knowledge) -> Cpdag:
@@ -304,6 +304,7 @@ def search_by(
         known = knowledge.within(tests.columns)
         skeleton = find_skeleton(tests, skeleton_settings, known)
         graph = orient(tests, skeleton, known)
+        note(graph)
         if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
             restored = restore_edges(tests, known, skeleton, graph)
             graph = graph if restored is skeleton else orient(tests, restored, known)
@@ -323,6 +324,10 @@ def _search_released(tests: Independence, knowledge: Knowledge, tested: Cpdag, l
 def _search_linear(
     columns: tuple[str, ...], evidence: Evidence, knowledge: Knowledge
 ) -> Callable[[Independence], Cpdag]:
+    # few searches need them, and SciPy's optimisers take time to import
+    from dagveil.search.score.linear import find_linear_dag
+    from dagveil.search.score.notears import forbidden_entries
+
     moments = [release for release in evidence.releases if isinstance(release, NoisyMoments)]
     if not moments:
         raise EvidenceError(

@@ -134,10 +134,10 @@ def _share(job: Job) -> Mapping[Metric, float]:
     if job.role is Role.FLOOR:
         return score_graph(_floor(job, dag), dag)
     codes = sample_codes(network, job.n_rows, np.random.default_rng(job.sample_seed))
-    schema, count = network_schema(network, job.n_rows), count_sites(job.method)
+    schema, (count, rounds) = network_schema(network, job.n_rows), count_sites(job.method)
 
     def work() -> Result:
-        evidence = measure_sites(codes, schema, job.epsilon, job.delta, count, job.noise_seed)
+        evidence = measure_sites(codes, schema, job.epsilon, job.delta, count, job.noise_seed, rounds)
         return search_evidence(evidence, SearchSettings(redraws=0))
 
     result, costs = _weigh(work)

@@ -46,6 +46,38 @@ def exp_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
     return lower >> shift, -(-upper >> shift)
 
 
+EXPONENT_BITS: Final = 32  # bits of an argument of `exp_floors` behind its point
+FLOOR_BITS: Final = 31
+EXP_GAP: Final = 12  # floors are less than this below what they bound
+
+
+def exp_floors(arguments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Integers with floor ≤ 2^31 · exp(−x) ≤ floor + EXP_GAP for all x from 2^-32 · argument to 2^-32 more.
+
+    Arguments are at least 0. Of a product of lower bounds each factor has 31 bits, so that it fits a word.
+    """
+    whole, coarse, fine = _floor_tables()
+    factors = (
+        coarse[(arguments >> 24) & 255],
+        fine[(arguments >> 16) & 255],
+        (1 << FLOOR_BITS) - (((arguments & 0xFFFF) + 2) >> 1),  # 1 − t ≤ exp(−t)
+    )
+    floors: NDArray[np.int64] = whole[np.minimum(arguments >> EXPONENT_BITS, len(whole) - 1)]
+    for factor in factors:
+        floors = (floors * factor) >> FLOOR_BITS
+    return floors
+
+
+@lru_cache(maxsize=1)
+def _floor_tables() -> tuple[NDArray[np.int64], ...]:
+    """Floors of 2^31 exp(−k), exp(−k/2^8) and exp(−k/2^16); the first ends with zero."""
+    tables = ((FLOOR_BITS + 1, 1), (256, 1 << 8), (256, 1 << 16))
+    return tuple(
+        np.array([exp_bounds(k, divisor, FLOOR_BITS)[0] for k in range(count)], dtype=np.int64)
+        for count, divisor in tables
+    )
+
+
 class BitSource(Protocol):
     """Uniform, independent 64-bit words."""
 

@@ -16,7 +16,6 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.evidence.covariance import OneHotCovariance
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs.knowledge import Knowledge
 
@@ -275,10 +274,8 @@ class _Separation:
 
 def find_determined(evidence: Independence) -> Bools:
     """Tell which columns are determined by which, shape (d, d): [x, z] if z determines x; only for tables of counts."""
-    covariance = getattr(evidence, "covariance", None)
-    if isinstance(covariance, OneHotCovariance):
-        return covariance.determined()
-    return np.zeros((len(evidence.columns),) * 2, dtype=bool)
+    determined: Bools | None = getattr(evidence, "determined", None)
+    return np.zeros((len(evidence.columns),) * 2, dtype=bool) if determined is None else determined
 
 
 def find_copies(evidence: Independence) -> Bools:
@@ -306,12 +303,13 @@ def _find_separations(
     determined = find_determined(evidence)
     if weakest:  # the weakest edge is the right one to go but among copies, whose edges are equally strong
         determined = find_copies(evidence)
+    some: list[bool] = np.asarray(determined.any(axis=1)).tolist()
     found: list[tuple[tuple[object, ...], _Separation]] = []
     for i in chosen:
         (x, y, given), p = candidates[i], float(p_value[i])
         # names break ties, so columns may come in any order
         tie = (sorted((names[x], names[y])), -p, sorted(names[z] for z in given))
-        closed = [end for end in (x, y) if determined[end, list(given)].any()]
+        closed = [end for end in (x, y) if some[end] and determined[end, list(given)].any()]
         if not closed:
             found.append(((0, 0, association[x, y] if weakest else -p, *tie), _Separation(p, x, y, given)))
             continue
