@@ -232,7 +232,7 @@ def plan(
         return
     if second is not None:
         why = "the plan of the first round decides that: leave out {}"
-        refuse_given(context, ("schema_file", "schema_path", *_SECOND_NAMES), why)
+        shared.refuse_given(context, ("schema_file", "schema_path", *_SECOND_NAMES), why)
         made = plan_second_round(*second)
     elif epsilon is None:
         raise click.UsageError("a plan needs --epsilon, for example --epsilon 1; or explore several (--explore)")
