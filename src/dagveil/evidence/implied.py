@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.evidence.pairs import LARGEST, PairEvidence
+from dagveil.evidence.pairs import PairEvidence
 
 Floats = NDArray[np.float64]
+
+LARGEST = 0.98
+"""Largest canonical correlation of a pair, and largest share of a column that others explain."""
 
 RIDGE = 0.002
 """Least that is added to the variance of columns on which another is regressed."""
@@ -23,8 +26,8 @@ def implied_blocks(evidence: PairEvidence, first: int | None = None) -> Floats:
     """
     c = evidence.covariance
     d, m = len(c.columns), c.blocks.shape[2]
-    blocks, strength = evidence.joined
     measured = c.measured & ~np.eye(d, dtype=bool)
+    blocks, strength = _shrink(evidence, measured)
     traces = np.trace(c.spread, axis1=1, axis2=2)
     freedom = np.maximum(np.outer(c.size, c.size), 1)
     ridges = RIDGE + np.minimum(1.0, np.where(measured, c.noise, 0.0) * np.outer(traces, traces) / freedom)
@@ -50,6 +53,21 @@ def implied_blocks(evidence: PairEvidence, first: int | None = None) -> Floats:
         implied[before, :, v * m : (v + 1) * m] = found
         implied[v].reshape(m, d, m)[:, before] = found.transpose(2, 0, 1)
     return implied.reshape(d, m, d, m).transpose(0, 2, 1, 3)
+
+
+def _shrink(evidence: PairEvidence, measured: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Return blocks of measured pairs without what noise adds to them, none of them too strong, and their squares."""
+    c = evidence.covariance
+    x, y = np.nonzero(measured)
+    found = c.blocks[x, y]
+    squares = np.einsum("qab,qab->q", found, found)
+    kept = np.maximum(evidence.association()[x, y], 0.0) / np.maximum(squares, 1e-300)
+    found = found * np.minimum(kept, 1.0)[:, None, None]
+    sizes = np.linalg.norm(found, ord=2, axis=(1, 2))
+    found *= np.minimum(1.0, LARGEST / np.maximum(sizes, 1e-300))[:, None, None]
+    blocks, strength = np.zeros_like(c.blocks), np.zeros(measured.shape)
+    blocks[x, y], strength[x, y] = found, np.einsum("qab,qab->q", found, found)
+    return blocks, strength
 
 
 def _order(strength: Floats, first: int | None) -> list[tuple[int, list[int]]]:

@@ -36,9 +36,6 @@ Rows = NDArray[np.intp]
 CELLS_PER_BATCH = 4_000_000
 """Numbers that one batch may hold in its largest array: keeps memory flat whatever is asked."""
 
-LARGEST = 0.98
-"""Largest canonical correlation of a pair in a model, and largest share of a column that others explain there."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conditioned:
@@ -92,22 +89,6 @@ class PairEvidence:
     def determined(self) -> NDArray[np.bool_]:
         """Which columns leave next to nothing open about which."""
         return self.covariance.determined()
-
-    @cached_property
-    def joined(self) -> tuple[Floats, Floats]:
-        """Blocks of measured pairs without what noise adds to them, none of them too strong, and their squares."""
-        c = self.covariance
-        measured = c.measured & ~np.eye(len(c.columns), dtype=bool)
-        x, y = np.nonzero(measured)
-        found = c.blocks[x, y]
-        squares = np.einsum("qab,qab->q", found, found)
-        kept = np.maximum(self._association[x, y], 0.0) / np.maximum(squares, 1e-300)
-        found = found * np.minimum(kept, 1.0)[:, None, None]
-        sizes = np.linalg.norm(found, ord=2, axis=(1, 2))
-        found *= np.minimum(1.0, LARGEST / np.maximum(sizes, 1e-300))[:, None, None]
-        blocks, strength = np.zeros_like(c.blocks), np.zeros(measured.shape)
-        blocks[x, y], strength[x, y] = found, np.einsum("qab,qab->q", found, found)
-        return blocks, strength
 
     @cached_property
     def _association(self) -> Floats:
