@@ -170,8 +170,8 @@ def _join_rounds(first: Evidence, second: Evidence) -> Evidence:
     assert second.study is not None
     if second.study.after != first.study.plan:
         raise EvidenceError(
-            f"the second round was planned after {str(second.study.after)[:12]}, and the first is {first.study.plan[:12]}; "
-            "all sites must follow the same plans"
+            f"the second round was planned after {str(second.study.after)[:12]}, and the first is "
+            f"{first.study.plan[:12]}; all sites must follow the same plans"
         )
     check_same_questions(second.schema, first.schema)
     earlier, later = ({part.site: part for part in item.parts} for item in (first, second))
