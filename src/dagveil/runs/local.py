@@ -148,6 +148,8 @@ def discover_reports(
         protocol = load_protocol(protocol)
     if algorithm is Algorithm.FCI:
         raise MethodError("FCI finds a PAG, which no result of this kind can hold; call find_report_pag")
+    if settings.hidden_causes:
+        raise MethodError("the graph that allows for hidden causes behind reports is FCI's; call find_report_pag")
     if settings.search is not None:
         raise MethodError("reports are searched by an algorithm; give that, and leave search out")
     own = schema_knowledge(protocol.schema)
