@@ -8,7 +8,7 @@ the presence of latent confounders and selection bias, 2008.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -154,7 +154,11 @@ class OrientationRules:
         self._size = len(ends)
         self._near = [np.flatnonzero(row).tolist() for row in ends]
         self._open = [
-            (a, b, c) for b in range(self._size) for a in self._near[b] for c in self._near[b] if a != c and not ends[a, c]
+            (a, b, c)
+            for b in range(self._size)
+            for a in self._near[b]
+            for c in self._near[b]
+            if a != c and not ends[a, c]
         ]
 
     def close(self) -> Ends:
@@ -219,7 +223,8 @@ class OrientationRules:
         for start in self._near[b]:
             if not (self._is_arrow(start, c) and ends[b, start] == ARROW):
                 continue
-            paths, seen = [(start,)], {b, c, start}
+            paths: list[tuple[int, ...]] = [(start,)]
+            seen = {b, c, start}
             while paths:
                 path = paths.pop(0)
                 node = path[0]
@@ -237,7 +242,7 @@ class OrientationRules:
         ends, changed = self.ends, False
         for a, b in np.argwhere(np.triu((ends == CIRCLE) & (ends.T == CIRCLE))).tolist():  # R5
             path = self._find_circle_path(a, b)
-            for start, end in zip(path, path[1:], strict=False):
+            for start, end in pairwise(path):
                 changed |= self._mark(start, end, TAIL) | self._mark(end, start, TAIL)
         for b in range(self._size):  # R6
             if any(ends[a, b] == TAIL and ends[b, a] == TAIL for a in self._near[b]):

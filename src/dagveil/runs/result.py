@@ -63,8 +63,8 @@ class ResultEdge(msgspec.Struct, frozen=True):
     source, target
         Ends; for an undirected edge in alphabetical order.
     kind
-        "directed" (→) or "undirected" (—). In a PAG also "bidirected" (↔), "half-directed" (o→), "open" (o–o), and where
-        rows were selected "half-open" (o—).
+        "directed" (→) or "undirected" (—). In a PAG also "bidirected" (↔), "half-directed" (o→), "open" (o–o), and
+        where rows were selected "half-open" (o—).
     confidence
         Share of redraws in which the two columns were adjacent again; None if nothing was redrawn.
     arrow_confidence
@@ -336,7 +336,9 @@ def _check_result(result: Result) -> None:
     marks = [shares for edge in result.graph.edges for shares in (edge.marks_at_source, edge.marks_at_target) if shares]
     shares += [share for one in marks for share in (one.arrow, one.tail, one.circle)]
     if result.graph.family != "pag" and any(edge.kind not in ("directed", "undirected") for edge in result.graph.edges):
-        raise DataError(f"a {result.graph.family} has no circles and no two arrowheads, so it is damaged; write it again")
+        raise DataError(
+            f"a {result.graph.family} has no circles and no two arrowheads, so it is damaged; write it again"
+        )
     shares += [miss.confidence for miss in result.near_misses]
     told = [(miss.source, miss.target) for miss in result.near_misses]
     told += [(edge.source, edge.target) for edge in result.unanswered]
@@ -425,7 +427,10 @@ def _share_marks(shares: Shares, start: str, end: str) -> MarkShares | None:
 
 
 def near_misses(
-    graph: Cpdag | MixedGraph, shares: Shares, found: Cpdag | MixedGraph, explained: Mapping[frozenset[str], str] | None = None
+    graph: Cpdag | MixedGraph,
+    shares: Shares,
+    found: Cpdag | MixedGraph,
+    explained: Mapping[frozenset[str], str] | None = None,
 ) -> tuple[NearMiss, ...]:
     """List the pairs outside the graph that came up in some redraws or in the first search, most often first."""
     drawn, doubtful = graph.skeleton(), found.skeleton()

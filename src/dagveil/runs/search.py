@@ -173,7 +173,7 @@ def _search(
         findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
         if settings.hidden_causes:
             findings = (*findings, *_describe_unmeasured(tests, knowledge))
-        elif rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
+        elif rule is SearchRule.AUTO and isinstance(tests, PairEvidence) and isinstance(found, Cpdag):
             alone = search_by(columns, settings, SearchRule.TESTS, knowledge, skeleton_settings, _search_released)
             findings = (*findings, _describe_search(alone(tests), found))
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()

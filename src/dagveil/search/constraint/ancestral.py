@@ -8,7 +8,7 @@ of a discriminating path, and sets that only hidden causes make necessary. Where
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
 
@@ -29,6 +29,9 @@ FORWARD, BACKWARD, BOTH = (0, 1), (1, 0), (1, 1)
 LONGEST_PATH: Final = 3
 """Nodes between the first node of a discriminating path and the one in question; longer ones are not asked about."""
 
+FORBIDDEN: Final = 1e9
+"""What a graph that is not ancestral costs, so that any other is preferred."""
+
 MOST_REACHED: Final = 8
 """Nodes among which such sets are looked for; where more are reached, none is."""
 
@@ -46,7 +49,7 @@ class AncestralSettings:
 
     doubt: float = 1.0
     price: float = 2.0
-    arrows: ArrowSettings = ArrowSettings()
+    arrows: ArrowSettings = field(default_factory=ArrowSettings)
     selection: bool = False
 
 
@@ -70,9 +73,7 @@ def orient_ancestral(
     return name_ends(evidence.columns, ends)
 
 
-def _find_marks(
-    evidence: Independence, skeleton: Skeleton, settings: AncestralSettings, knowledge: Knowledge
-) -> Ends:
+def _find_marks(evidence: Independence, skeleton: Skeleton, settings: AncestralSettings, knowledge: Knowledge) -> Ends:
     """Mark colliders and what is known, and close the marks under the rules."""
     names = evidence.columns
     weighed = weigh_colliders(evidence, skeleton, settings.arrows, with_separators=True)
@@ -91,8 +92,9 @@ def _find_marks(
     def decide(first: int, between: tuple[int, ...], b: int, c: int) -> bool | None:
         if len(between) > LONGEST_PATH:
             return None
-        others = sorted((set(np.flatnonzero(ends[first])) | set(np.flatnonzero(ends[c]))) - {first, c, b, *between})
-        sets = [tuple(sorted({*between, *more})) for more in ((), *((other,) for other in others))]
+        near = np.flatnonzero((ends[first] != NONE) | (ends[c] != NONE)).tolist()
+        others: list[int] = sorted(set(near) - {first, c, b, *between})
+        sets = [tuple(sorted(between)), *(tuple(sorted((*between, other))) for other in others)]
         questions = [(first, c, given) for given in sets]
         questions += [(first, c, tuple(sorted((*given, b)))) for given in sets]
         weight = weigh_sets(evidence, questions, [0, len(sets)], settings.arrows)[0]
@@ -108,7 +110,7 @@ def _list_colliders(
     settings: AncestralSettings,
     knowledge: Knowledge,
 ) -> list[Triple]:
-    """List the unshielded colliders of the best ancestral graph; selected rows need not have one, so each for itself."""
+    """List the colliders of the best ancestral graph; selected rows need not have one, so each for itself."""
     if settings.selection:
         return [triple for triple, weight in weights.items() if weight > 0]
     directed = climb_orientations(names, skeleton, weights, settings.arrows, knowledge)
@@ -142,10 +144,11 @@ class _AncestralClimb:
             for (a, b), (at_a, at_b) in state.items():
                 into[a] |= at_a << b
                 into[b] |= at_b << a
-            while any([self._improve(edge, allowed[edge], state, into) for edge in state]):
+            while sum(self._improve(edge, allowed[edge], state, into) for edge in state):
                 pass
             score = sum(w for (x, z, y), w in self._weights.items() if into[z] >> x & 1 and into[z] >> y & 1)
             score -= self._price * sum(kind == BOTH for kind in state.values())
+            score -= 0.0 if _is_ancestral(len(into), state) else FORBIDDEN  # knowledge can make a start that is none
             if score > best + 1e-9:
                 best, answer = score, into
         return answer
