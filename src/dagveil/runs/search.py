@@ -182,7 +182,7 @@ def _search(
         if isinstance(found, Cpdag):
             graph = agree(found, shares, knowledge, explained)
         else:
-            graph = agree_on_marks(found, shares, explained)
+            graph = agree_on_marks(found, shares, knowledge, explained)
         if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
 
             def search_at(levels: SkeletonSettings) -> Cpdag | MixedGraph:

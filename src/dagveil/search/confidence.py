@@ -19,6 +19,8 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.graphs.meek import close
 from dagveil.graphs.mixed import Edge, Mark, MixedGraph
+from dagveil.graphs.pag import ARROW, CIRCLE, NONE, Ends, OrientationRules, name_ends, read_ends
+from dagveil.search.constraint.ancestral import mark_knowledge
 
 MEANING = (
     "share of redraws of the published noise and of sampling, around what was estimated, in which the edge returned; "
@@ -163,13 +165,20 @@ def agree(
         del arrows[min(near, key=lambda arc: (arrows[arc], arc))]
 
 
-def agree_on_marks(found: MixedGraph, shares: Shares, explained: Collection[frozenset[str]] = ()) -> MixedGraph:
+def agree_on_marks(
+    found: MixedGraph,
+    shares: Shares,
+    knowledge: Knowledge = NO_KNOWLEDGE,
+    explained: Collection[frozenset[str]] = (),
+) -> MixedGraph:
     """Return what most redraws support of a PAG: its edges, unless another column could explain them, and marks.
 
-    A mark that half of the redraws have is drawn; all others are circles. Marks by which a column would cause itself,
-    or one that it cannot cause, become circles again, the weakest first.
+    A mark that half of the redraws have is drawn if it is part of a collider, follows from other marks, or from
+    knowledge; all others are circles. Marks by which a column would cause itself, or one that it cannot cause, become
+    circles again, the weakest first.
 
     - `found`: the graph of the released evidence; it is returned as it is if nothing was redrawn.
+    - `knowledge`: background knowledge, which every redraw obeys.
     """
     if not shares.redraws:
         return found
@@ -185,7 +194,25 @@ def agree_on_marks(found: MixedGraph, shares: Shares, explained: Collection[froz
         weakest = min(astray, key=lambda place: (shares.marks[(*place, ends[place])], place))
         ends[weakest] = Mark.CIRCLE
     drawn = {Edge(start, end, ends[end, start], mark) for (start, end), mark in ends.items()}
-    return MixedGraph(found.nodes, frozenset(edge for edge in drawn if edge.first < edge.second))
+    agreed = read_ends(MixedGraph(found.nodes, frozenset(edge for edge in drawn if edge.first < edge.second)))
+    founded = _found_marks(found.nodes, agreed, knowledge)
+    return name_ends(found.nodes, np.where((agreed > CIRCLE) & (agreed != founded), CIRCLE, agreed).astype(np.int8))
+
+
+def _found_marks(nodes: tuple[str, ...], agreed: Ends, knowledge: Knowledge) -> Ends:
+    """Return the marks of knowledge and of colliders, and those that follow from these."""
+    ends = mark_knowledge(nodes, agreed != NONE, knowledge)
+    for b in range(len(nodes)):
+        for a, c in combinations(np.flatnonzero(agreed[:, b] == ARROW).tolist(), 2):
+            if not agreed[a, c]:
+                ends[a, b] = ends[c, b] = ARROW
+
+    def decide(_: int, between: tuple[int, ...], b: int, c: int) -> bool | None:
+        if agreed[c, b] == CIRCLE:
+            return None
+        return bool(agreed[c, b] == ARROW and agreed[between[-1], b] == ARROW)
+
+    return OrientationRules(ends, decide, selection=True).close()
 
 
 def _find_astray(nodes: tuple[str, ...], ends: dict[tuple[str, str], Mark]) -> set[tuple[str, str]]:

@@ -131,6 +131,8 @@ def from_node_link(text: str | bytes) -> Dag | Cpdag | MixedGraph:
     try:
         nodes = [node["id"] for node in content["nodes"]]
         edges = content["edges"] if "edges" in content else content["links"]
+        if (content.get("graph") or {}).get("family") == PAG:
+            return _read_marks(tuple(nodes), edges)
         arcs = [(edge["source"], edge["target"], edge.get("kind")) for edge in edges]
         return _join(nodes, arcs, content.get("directed", False), (content.get("graph") or {}).get("family"))
     except (KeyError, TypeError, AttributeError):

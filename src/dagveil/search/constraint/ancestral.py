@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs.knowledge import Knowledge
@@ -78,13 +79,7 @@ def _find_marks(evidence: Independence, skeleton: Skeleton, settings: AncestralS
     names = evidence.columns
     weighed = weigh_colliders(evidence, skeleton, settings.arrows, with_separators=True)
     weights = {triple: weight - settings.doubt for triple, weight in weighed.items()}
-    ends: Ends = np.where(skeleton.adjacency, CIRCLE, NONE).astype(np.int8)
-    for x, y in skeleton.edges():
-        for start, end in ((x, y), (y, x)):
-            if not knowledge.allows(names[end], names[start]):
-                ends[start, end] = ARROW
-            if (names[end], names[start]) in knowledge.required:
-                ends[start, end] = TAIL
+    ends = mark_knowledge(names, skeleton.adjacency, knowledge)
     for x, z, y in _list_colliders(names, skeleton, weights, settings, knowledge):
         for end in (x, y):
             ends[end, z] = ARROW if ends[end, z] == CIRCLE else ends[end, z]
@@ -101,6 +96,17 @@ def _find_marks(evidence: Independence, skeleton: Skeleton, settings: AncestralS
         return None if abs(weight) < settings.price else weight > 0
 
     return OrientationRules(ends, decide, selection=settings.selection).close()
+
+
+def mark_knowledge(names: tuple[str, ...], adjacency: NDArray[np.bool_], knowledge: Knowledge) -> Ends:
+    """Return what knowledge says of edges: an arrowhead at a column that cannot cause the other, a tail at a cause."""
+    ends: Ends = np.where(adjacency, CIRCLE, NONE).astype(np.int8)
+    for start, end in np.argwhere(adjacency).tolist():
+        if (names[end], names[start]) in knowledge.required:
+            ends[start, end] = TAIL
+        elif not knowledge.allows(names[end], names[start]):
+            ends[start, end] = ARROW
+    return ends
 
 
 def _list_colliders(
@@ -261,7 +267,9 @@ def _separate(
         if not len(questions):
             continue
         p_value = evidence.test(questions).p_value
-        passes = (p_value > levels.conditional_level) & (evidence.odds(questions) < odds)
+        apart = p_value > levels.conditional_level
+        questions, p_value = questions.select(apart), p_value[apart]
+        passes = evidence.odds(questions) < odds if len(questions) else np.zeros(0, dtype=bool)
         if passes.any():
             best = int(np.argmax(np.where(passes, p_value, -1.0)))
             return tuple(questions.given[best].tolist()), float(p_value[best])
