@@ -1,8 +1,8 @@
 """Adjustment in PAGs: whether the effect of one column on another follows from data by adjustment, and for what.
 
 The generalised adjustment criterion of E. Perković, J. Textor, M. Kalisch and M. H. Maathuis, Complete graphical
-characterization and construction of adjustment sets in Markov equivalence classes of ancestral graphs, 2018. No rows are
-taken to be selected.
+characterization and construction of adjustment sets in Markov equivalence classes of ancestral graphs, 2018. Rows are
+taken not to be selected by what is studied.
 """
 
 from __future__ import annotations

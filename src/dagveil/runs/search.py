@@ -34,6 +34,7 @@ from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs import result as results
 from dagveil.runs.run import schema_knowledge
+from dagveil.runs.summary import describe_knowledge, describe_solidity
 from dagveil.search.confidence import MEANING, Shares, agree, agree_on_marks, find_alternatives, redraw_graphs
 from dagveil.search.constraint.ancestral import AncestralSettings, orient_ancestral
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
@@ -123,7 +124,7 @@ def search_evidence(
     if knowledge is not None and knowledge != schema_knowledge(schema):
         findings = (*findings, "The search used this background knowledge in place of the schema's; it is public.")
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
-    findings = (*findings, *results.describe_knowledge(knowledge))
+    findings = (*findings, *describe_knowledge(knowledge))
     knowledge.check(tuple(schema.columns))
     with _computing():
         return _search(evidence, settings, knowledge, findings, progress)
@@ -225,7 +226,7 @@ def _search(
         parts=evidence.parts if len(evidence.parts) > 1 else (),
         choice=evidence.choice,
         false_edges=false_edges,
-        summary=results.describe_solidity(
+        summary=describe_solidity(
             drawn, misses, false_edges, _visible(tests, skeleton_settings), find_alternatives(graph, shares)
         ),
     )
