@@ -84,7 +84,9 @@ def _print(found: Comparison, known: str) -> None:
         for difference in differences:
             console.print(f"  {_write(difference, difference.here or difference.there)}")
     if found.marked:
-        console.print(f"with a direction or a mark in one only: {count(len(found.marked), 'edge')}")
+        plain = all({difference.here, difference.there} <= {"→", "←", "—"} for difference in found.marked)
+        title = "with a direction in one only" if plain else "with other marks"
+        console.print(f"{title}: {count(len(found.marked), 'edge')}")
         for difference in found.marked:
             here, there = _write(difference, difference.here), _write(difference, difference.there)
             console.print(f"  {here} here, {there} there")

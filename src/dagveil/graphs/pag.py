@@ -147,7 +147,14 @@ def close_class(mag: Ends, known: Ends | None = None, *, selection: bool = False
 class OrientationRules:
     """Rules that follow marks from marks, on `ends`, which they change."""
 
-    def __init__(self, ends: Ends, decide: Decide, *, selection: bool = False) -> None:
+    def __init__(
+        self, ends: Ends, decide: Decide, *, selection: bool = False, doubtful: Collection[tuple[int, int, int]] = ()
+    ) -> None:
+        """Take the marks that are known.
+
+        - `doubtful`: unshielded triples (a, b, c) with a < c of which nothing tells whether b is a collider.
+        """
+        self._doubtful = frozenset(doubtful) | {(c, b, a) for a, b, c in doubtful}
         self.ends = ends
         self._decide = decide
         self._selection = selection
@@ -186,7 +193,7 @@ class OrientationRules:
     def _direct(self) -> bool:
         ends, changed = self.ends, False
         for a, b, c in self._open:  # R1
-            if ends[a, b] == ARROW and ends[c, b] == CIRCLE:
+            if ends[a, b] == ARROW and ends[c, b] == CIRCLE and (a, b, c) not in self._doubtful:
                 changed |= self._mark(c, b, TAIL)
                 changed |= self._mark(b, c, ARROW)
         for a, c in np.argwhere(ends == CIRCLE).tolist():  # R2
@@ -195,7 +202,7 @@ class OrientationRules:
                 if into and (self._is_arrow(a, b) or self._is_arrow(b, c)):
                     changed |= self._mark(a, c, ARROW)
         for a, d, c in self._open:  # R3
-            if a < c and ends[a, d] == CIRCLE and ends[c, d] == CIRCLE:
+            if a < c and ends[a, d] == CIRCLE and ends[c, d] == CIRCLE and (a, d, c) not in self._doubtful:
                 for b in self._common(a, c, d):
                     if ends[a, b] == ARROW and ends[c, b] == ARROW:
                         changed |= self._mark(d, b, ARROW)
@@ -314,7 +321,8 @@ class OrientationRules:
                 return path
             for after in self._near[node]:
                 step = (node, after)
-                if step not in taken and after not in path and not self.ends[before, after] and goes(node, after):
+                uncovered = not self.ends[before, after] and (before, node, after) not in self._doubtful
+                if step not in taken and after not in path and uncovered and goes(node, after):
                     taken.add(step)
                     paths.append([*path, after])
         return []

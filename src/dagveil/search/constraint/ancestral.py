@@ -48,7 +48,7 @@ class AncestralSettings:
     - `selection`: whether rows may have been selected by what is studied.
     """
 
-    doubt: float = 1.0
+    doubt: float = 2.0
     price: float = 2.0
     arrows: ArrowSettings = field(default_factory=ArrowSettings)
     selection: bool = False
@@ -80,7 +80,9 @@ def _find_marks(evidence: Independence, skeleton: Skeleton, settings: AncestralS
     weighed = weigh_colliders(evidence, skeleton, settings.arrows, with_separators=True)
     weights = {triple: weight - settings.doubt for triple, weight in weighed.items()}
     ends = mark_knowledge(names, skeleton.adjacency, knowledge)
-    for x, z, y in _list_colliders(names, skeleton, weights, settings, knowledge):
+    colliders = _list_colliders(names, skeleton, weights, settings, knowledge)
+    doubtful = {triple for triple, weight in weighed.items() if abs(weight) < settings.doubt}.difference(colliders)
+    for x, z, y in colliders:
         for end in (x, y):
             ends[end, z] = ARROW if ends[end, z] == CIRCLE else ends[end, z]
 
@@ -95,7 +97,7 @@ def _find_marks(evidence: Independence, skeleton: Skeleton, settings: AncestralS
         weight = weigh_sets(evidence, questions, [0, len(sets)], settings.arrows)[0]
         return None if abs(weight) < settings.price else weight > 0
 
-    return OrientationRules(ends, decide, selection=settings.selection).close()
+    return OrientationRules(ends, decide, selection=settings.selection, doubtful=doubtful).close()
 
 
 def mark_knowledge(names: tuple[str, ...], adjacency: NDArray[np.bool_], knowledge: Knowledge) -> Ends:
