@@ -337,7 +337,8 @@ def _check_result(result: Result) -> None:
     shares += [share for one in marks for share in (one.arrow, one.tail, one.circle)]
     if result.graph.family != "pag" and any(edge.kind not in ("directed", "undirected") for edge in result.graph.edges):
         raise DataError(
-            f"a {result.graph.family} has no circles and no two arrowheads, so it is damaged; write it again"
+            f"the graph of this result is a {result.graph.family}, which has no circles and no two arrowheads, "
+            "so it is damaged; write it again"
         )
     shares += [miss.confidence for miss in result.near_misses]
     told = [(miss.source, miss.target) for miss in result.near_misses]
