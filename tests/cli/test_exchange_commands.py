@@ -128,7 +128,7 @@ class TestCompare:
             ("k.dot", "digraph {", "cannot be read"),
             ("k.png", "x", "is no graph that can be read"),
             ("k.json", "[1]", "neither a dagveil result nor a graph"),
-            ("k.dagitty", "pag { a @-> b }", "circles"),
+            ("k.dagitty", "pag { a @-> b }", "2 nodes are in one graph only"),
         ],
     )
     def test_graphs_that_do_not_fit(self, desk: Desk, saved: Path, name: str, content: str, words: str) -> None:

@@ -10,8 +10,7 @@ import msgspec
 
 from dagveil.cli.terminal import count, echo_document, open_console
 from dagveil.errors import DataError
-from dagveil.evaluation.comparison import Comparison, Difference, Reading, compare_graphs, read_as
-from dagveil.graphs.cpdag import Cpdag
+from dagveil.evaluation.comparison import Comparison, Difference, Graph, Reading, compare_graphs
 from dagveil.graphs.exchange.formats import load_graph
 from dagveil.runs.result import load_result, result_from_json
 from dagveil.text import clean_text
@@ -33,15 +32,15 @@ def compare(result: str, known: str, drawn: bool, as_json: bool) -> None:
     Both graphs must have the same columns. In the scores KNOWN counts as the truth.
     """
     reading = Reading.DRAWN if drawn else Reading.CLASS
-    here = load_result(result).graph.cpdag
-    found = compare_graphs(here, _read_known(known, reading), reading)
+    here = load_result(result).graph.structure
+    found = compare_graphs(here, _read_known(known), reading)
     if as_json:
         echo_document(msgspec.json.format(msgspec.json.encode(_summarise(found)), indent=2).decode() + "\n")
     else:
         _print(found, known)
 
 
-def _read_known(path: str, reading: Reading) -> Cpdag:
+def _read_known(path: str) -> Graph:
     """Read a result, or a graph; a JSON file may be either."""
     file = Path(path)
     if file.suffix.lower() == ".json":
@@ -50,8 +49,8 @@ def _read_known(path: str, reading: Reading) -> Cpdag:
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror}; check the path") from error
         if b'"dagveil-result"' in content:
-            return result_from_json(content).graph.cpdag
-    return read_as(load_graph(file), reading)
+            return result_from_json(content).graph.structure
+    return load_graph(file)
 
 
 def _summarise(found: Comparison) -> dict[str, object]:
@@ -85,7 +84,9 @@ def _print(found: Comparison, known: str) -> None:
         for difference in differences:
             console.print(f"  {_write(difference, difference.here or difference.there)}")
     if found.marked:
-        console.print(f"with a direction in one only: {count(len(found.marked), 'edge')}")
+        plain = all({difference.here, difference.there} <= {"→", "←", "—"} for difference in found.marked)
+        title = "with a direction in one only" if plain else "with other marks"
+        console.print(f"{title}: {count(len(found.marked), 'edge')}")
         for difference in found.marked:
             here, there = _write(difference, difference.here), _write(difference, difference.there)
             console.print(f"  {here} here, {there} there")
@@ -93,4 +94,4 @@ def _print(found: Comparison, known: str) -> None:
 
 def _write(difference: Difference, sign: str) -> str:
     first, second = clean_text(difference.first), clean_text(difference.second)
-    return f"{second} → {first}" if sign == "←" else f"{first} {sign} {second}"
+    return f"{second} {sign[1:]}→ {first}" if sign.startswith("←") else f"{first} {sign} {second}"

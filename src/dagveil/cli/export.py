@@ -19,7 +19,7 @@ from dagveil.runs.result import load_result
     "form",
     type=click.Choice([form.value for form in Format]),
     required=True,
-    help="The other program's format. dowhy takes DAGs only.",
+    help="The other program's format. dowhy takes DAGs only, and neither it nor pgmpy a PAG.",
 )
 @click.option(
     "--extend",
@@ -51,6 +51,6 @@ def export(result: str, form: str, extension: str | None, output: str | None) ->
     write_output(path, text.encode())
     hint = EXPORTERS[chosen].hint.replace("{path}", str(path))
     click.echo(f"wrote {path}" + (f"; read it with {hint}" if hint else ""))
-    undirected = len(graph.cpdag.undirected)
+    undirected = len(graph.lines)
     if rule is not Extension.REFUSE and undirected:
         click.echo(f"{undirected} of its arrows were chosen arbitrarily: other DAGs fit the data as well", err=True)

@@ -124,7 +124,10 @@ method_options = option_group(
         "two claim nothing. None is for `pc`, which adds no noise.",
     ),
 )
-SEARCH_NAMES = ("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws", "false_edges")
+SEARCH_NAMES = (
+    *("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws", "false_edges"),
+    *("hidden_causes", "selection_bias"),
+)
 
 # what has no meaning for a search over evidence
 RUN_NAMES = (
@@ -185,7 +188,21 @@ _LEVEL_OPTIONS = (
     ),
 )
 level_options = option_group(*_LEVEL_OPTIONS)  # of a search whose strategy is chosen otherwise
-search_options = option_group(_SEARCH_RULE, *_LEVEL_OPTIONS)
+search_options = option_group(
+    _SEARCH_RULE,
+    click.option(
+        "--hidden-causes",
+        is_flag=True,
+        help="Allow for causes that were not measured: the graph is a PAG, with circles where the evidence does not "
+        "tell.",
+    ),
+    click.option(
+        "--selection-bias",
+        is_flag=True,
+        help="Allow also for rows that were selected by what is studied; only with --hidden-causes.",
+    ),
+    *_LEVEL_OPTIONS,
+)
 
 
 def list_given(context: click.Context, names: Container[str]) -> list[str]:

@@ -18,7 +18,7 @@ from rich.text import Text
 from dagveil.cli.failure import INTERRUPT
 from dagveil.privacy.receipt import Receipt
 from dagveil.progress import Progress as Report
-from dagveil.runs.result import Result, ResultEdge
+from dagveil.runs.result import MarkShares, Result, ResultEdge
 from dagveil.text import clean_lines, clean_text
 
 PAUSE = 60.0  # seconds between two lines where there is no terminal
@@ -144,15 +144,22 @@ def _edge_table(edges: Sequence[ResultEdge], title: str) -> Table:
     table = Table("from", "", "to", title=title, title_justify="left")
     # methods that ask adaptively leave nothing to draw again
     redrawn = any(edge.confidence is not None for edge in edges)
-    for heading in ("edge confidence", "→", "←", "—", "none") if redrawn else ():
+    marked = any(edge.marks_at_source is not None for edge in edges)
+    joins = ("at from: arrow/tail/o", "at to: arrow/tail/o") if marked else ("→", "←", "—")
+    for heading in ("edge confidence", *joins, "none") if redrawn else ():
         table.add_column(heading, justify="right")
     for edge in edges:
-        mark = "→" if edge.kind == "directed" else "—"
         absent = None if edge.confidence is None else 1.0 - edge.confidence
-        shares = (edge.confidence, edge.forward, edge.backward, edge.line, absent)
-        confidences = tuple(map(_percent, shares)) if redrawn else ()
-        table.add_row(clean_text(edge.source), mark, clean_text(edge.target), *confidences)
+        shares: tuple[str, ...] = tuple(map(_percent, (edge.forward, edge.backward, edge.line)))
+        if marked:
+            shares = tuple(map(_write_marks, (edge.marks_at_source, edge.marks_at_target)))
+        confidences = (_percent(edge.confidence), *shares, _percent(absent)) if redrawn else ()
+        table.add_row(clean_text(edge.source), edge.sign, clean_text(edge.target), *confidences)
     return table
+
+
+def _write_marks(shares: MarkShares | None) -> str:
+    return "" if shares is None else " / ".join(map(_percent, (shares.arrow, shares.tail, shares.circle)))
 
 
 def _percent(share: float | None) -> str:

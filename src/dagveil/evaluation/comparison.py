@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from dagveil.errors import GraphError
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.mixed import MixedGraph
+from dagveil.graphs.mixed import Mark, MixedGraph
+from dagveil.graphs.pag import find_class
 
-Graph = Dag | Cpdag | MixedGraph
+Graph: TypeAlias = Dag | Cpdag | MixedGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,38 @@ def marked_edge_f1(found: Cpdag, truth: Cpdag) -> float:
     return rate(2 * hits, len(found.skeleton()) + len(truth.skeleton()), empty=1.0)
 
 
+def mark_f1(found: MixedGraph, truth: MixedGraph) -> float:
+    """Return the F1 score of the ends of edges: a hit is an end with the same mark in both graphs; 1 without edges.
+
+    Examples
+    --------
+    >>> from dagveil.graphs.mixed import Mark
+    >>> found = MixedGraph(("a", "b"), frozenset({Edge("a", "b", Mark.TAIL, Mark.ARROW)}))
+    >>> truth = MixedGraph(("a", "b"), frozenset({Edge("a", "b", Mark.CIRCLE, Mark.ARROW)}))
+    >>> mark_f1(found, truth)
+    0.5
+    """
+    check_same_nodes(found, truth)
+    ends = [edge[:2] for edge in found.edges] + [edge.turned()[:2] for edge in found.edges]
+    hits = sum(found.mark(*end) is truth.mark(*end) for end in ends)
+    return rate(2 * hits, 2 * (len(found.edges) + len(truth.edges)), empty=1.0)
+
+
+def read_as_pag(graph: Dag | Cpdag | MixedGraph, reading: Reading) -> MixedGraph:
+    """Return a graph as a PAG: a DAG or CPDAG stands for all ancestral graphs with the same separations.
+
+    A DAG that is read as it is drawn keeps its arrows.
+    """
+    if isinstance(graph, MixedGraph):
+        return graph
+    if isinstance(graph, Dag):
+        return MixedGraph.of(graph) if reading is Reading.DRAWN else find_class(MixedGraph.of(graph))
+    dag = graph.extension()
+    if dag is None:
+        raise GraphError("no DAG has these arrows and lines without a new collider, so no PAG stands for them")
+    return find_class(MixedGraph.of(dag))
+
+
 def arrow_precision(found: Cpdag, truth: Cpdag) -> float:
     """Return the share of the found arrows that are compelled in the truth; 1 when no arrow is found."""
     check_same_nodes(found, truth)
@@ -134,7 +168,10 @@ class Reading(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A pair of nodes that is joined differently; ``here`` and ``there`` are "→", "←", "—" or "" for not at all."""
+    """A pair of nodes that is joined differently; ``here`` and ``there`` are "→", "←", "—" or "" for not at all.
+
+    In PAGs also "↔", "o→", "←o", "o–o", "o—" and "—o".
+    """
 
     first: str
     second: str
@@ -144,7 +181,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How one graph (here) differs from another (there), which counts as the truth in the scores."""
+    """How one graph (here) differs from another (there), which counts as the truth in the scores.
+
+    In PAGs `marked_f1` is of the ends of edges, and arrows are arrowheads. `marked` are edges with a direction in one
+    graph only; in PAGs, all others with unlike marks.
+    """
 
     skeleton: SkeletonRates
     shd: int
@@ -158,26 +199,53 @@ class Comparison:
     same: int
 
 
-def compare_graphs(here: Dag | Cpdag, there: Dag | Cpdag, reading: Reading = Reading.CLASS) -> Comparison:
-    """Compare two graphs of the same nodes."""
+def compare_graphs(here: Graph, there: Graph, reading: Reading = Reading.CLASS) -> Comparison:
+    """Compare two graphs of the same nodes; if one is a PAG, the other is read as one."""
+    if isinstance(here, MixedGraph) or isinstance(there, MixedGraph):
+        return _compare_pags(read_as_pag(here, reading), read_as_pag(there, reading))
     ours, theirs = read_as(here, reading), read_as(there, reading)
+    return _list_differences(
+        rate_skeleton(ours, theirs),
+        (marked_edge_f1(ours, theirs), arrow_precision(ours, theirs), arrow_recall(ours, theirs)),
+        _list_signs(ours),
+        _list_signs(theirs),
+    )
+
+
+def _compare_pags(ours: MixedGraph, theirs: MixedGraph) -> Comparison:
     skeleton = rate_skeleton(ours, theirs)
-    signs = [_list_signs(graph) for graph in (ours, theirs)]
-    found = [
-        Difference(*pair, signs[0].get(pair, ""), signs[1].get(pair, "")) for pair in sorted(signs[0].keys() | signs[1])
+    heads = [
+        {
+            (start, end)
+            for edge in graph.edges
+            for start, end in (edge[:2], edge.turned()[:2])
+            if graph.mark(start, end) is Mark.ARROW
+        }
+        for graph in (ours, theirs)
     ]
+    hits = len(heads[0] & heads[1])
+    scores = mark_f1(ours, theirs), rate(hits, len(heads[0]), empty=1.0), rate(hits, len(heads[1]), empty=1.0)
+    return _list_differences(skeleton, scores, _list_mark_signs(ours), _list_mark_signs(theirs))
+
+
+def _list_differences(
+    skeleton: SkeletonRates,
+    scores: tuple[float, float, float],
+    here: dict[tuple[str, str], str],
+    there: dict[tuple[str, str], str],
+) -> Comparison:
+    found = [Difference(*pair, here.get(pair, ""), there.get(pair, "")) for pair in sorted(here.keys() | there)]
     unlike = [difference for difference in found if difference.here != difference.there]
     both = [difference for difference in unlike if difference.here and difference.there]
+    opposite = [difference for difference in both if {difference.here, difference.there} == {"→", "←"}]
     return Comparison(
         skeleton,
-        cpdag_shd(ours, theirs),
-        marked_edge_f1(ours, theirs),
-        arrow_precision(ours, theirs),
-        arrow_recall(ours, theirs),
+        len(unlike),
+        *scores,
         only_here=tuple(difference for difference in unlike if not difference.there),
         only_there=tuple(difference for difference in unlike if not difference.here),
-        turned=tuple(difference for difference in both if "—" not in (difference.here, difference.there)),
-        marked=tuple(difference for difference in both if "—" in (difference.here, difference.there)),
+        turned=tuple(opposite),
+        marked=tuple(difference for difference in both if difference not in opposite),
         same=len(found) - len(unlike),
     )
 
@@ -197,3 +265,20 @@ def _list_signs(graph: Cpdag) -> dict[tuple[str, str], str]:
     """Return how each adjacent pair is joined, with its ends in alphabetical order."""
     signs = {(min(arc), max(arc)): "→" if arc[0] < arc[1] else "←" for arc in graph.directed}
     return signs | {(min(pair), max(pair)): "—" for pair in graph.undirected}
+
+
+_SIGNS: Final = {
+    (Mark.TAIL, Mark.ARROW): "→",
+    (Mark.ARROW, Mark.TAIL): "←",
+    (Mark.TAIL, Mark.TAIL): "—",
+    (Mark.ARROW, Mark.ARROW): "↔",
+    (Mark.CIRCLE, Mark.ARROW): "o→",
+    (Mark.ARROW, Mark.CIRCLE): "←o",
+    (Mark.CIRCLE, Mark.CIRCLE): "o–o",
+    (Mark.CIRCLE, Mark.TAIL): "o—",
+    (Mark.TAIL, Mark.CIRCLE): "—o",
+}
+
+
+def _list_mark_signs(graph: MixedGraph) -> dict[tuple[str, str], str]:
+    return {(edge.first, edge.second): _SIGNS[edge.mark_at_first, edge.mark_at_second] for edge in graph.edges}

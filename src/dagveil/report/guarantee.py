@@ -197,10 +197,18 @@ def list_limits(standing: Standing, promise: Promise, graph: ResultGraph, meanin
     limits = [
         *(["Privacy of any kind. The top of this page says why."] if broken else promise.limits),
         "That an edge is true. Noise and sampling can hide edges and invent them.",
-        "That an arrow is a cause. It is one only if no unmeasured quantity drives both of its ends, and if no "
-        "column stands for something else.",
     ]
-    if graph.lines:
+    if graph.family == "pag":
+        limits.append(
+            "That an arrow is a direct cause. It says that its tail is a cause, maybe by way of other columns or of "
+            "unmeasured ones; an unmeasured cause of both may come on top. A circle promises nothing about its end."
+        )
+    else:
+        limits.append(
+            "That an arrow is a cause. It is one only if no unmeasured quantity drives both of its ends, and if no "
+            "column stands for something else."
+        )
+    if graph.lines and graph.family != "pag":
         limits.append("A direction for undirected edges. What was released fits either direction.")
     if graph.family == "mpdag":
         limits.append("That every arrow comes from data. Some follow from the background knowledge that was given.")

@@ -17,6 +17,7 @@ from dagveil.privacy.receipt import Receipt, Trust
 from dagveil.report import guarantee
 from dagveil.report.formatting import write_count, write_delta, write_epsilon, write_part, write_plural, write_share
 from dagveil.report.snippets import Snippet, write_snippets
+from dagveil.report.svg import count_edges
 from dagveil.runs import result as results
 
 if TYPE_CHECKING:
@@ -27,7 +28,25 @@ MOST_EVENTS: Final = 200  # the technical receipt lists this many events; the ot
 EDGES_IN_SENTENCE: Final = 3  # a sentence names this many edges; the table has the others
 EDGES_IN_CELL: Final = 12  # so many edges are named in one cell; the others are counted
 CUTS: Final = (0.5, 0.75, 0.9, 0.95)  # confidences at which the graph is cut
-_SIGNS: Final = {"directed": "→", "reversed": "←", "undirected": "—"}
+PAG_JOINS: Final = (
+    *("arrow at from", "tail at from", "circle at from"),
+    *("arrow at to", "tail at to", "circle at to", "none"),
+)
+_MEANINGS: Final = {"directed": "directed to", "undirected": "joined to, direction open"}
+_PAG_MEANINGS: Final[dict[results.Kind, str]] = {
+    "directed": "causes",
+    "half-directed": "causes, or shares an unmeasured cause with",
+    "bidirected": "shares an unmeasured cause with",
+    "open": "joined to, causes either way or shares an unmeasured cause with",
+    "undirected": "joined by how rows were selected to",
+    "half-open": "joined, maybe by how rows were selected, to",
+}
+_SIGNS: Final[dict[str, str]] = {
+    **{str(kind): sign for kind, sign in results.SIGNS.items()},
+    "reversed": "←",
+    "half-reversed": "←o",
+    "half-open-reversed": "—o",
+}
 _LEVELS: Final = {
     "marginal_level": "A pair may be joined if its p-value is below {now:g} (in this graph {was})",
     "conditional_level": "Other columns separate a pair if its p-value is above {now:g} (in this graph {was})",
@@ -140,10 +159,7 @@ def build_model(result: results.Result, certificate: Certificate | None = None) 
     alarms = guarantee.find_alarms(result, spending)
     standing, promise = guarantee.judge(alarms), guarantee.sort_promise(receipt)
     doubtful = [miss for miss in result.near_misses if miss.found]
-    counts = (
-        f"{write_plural(len(graph.nodes), 'column')}, {write_plural(len(graph.arrows), 'directed edge')}, "
-        f"{write_plural(len(graph.lines), 'undirected edge')}"
-    )
+    counts = count_edges(graph)
     return ReportModel(
         result=result,
         title=result.schema.dataset,
@@ -157,6 +173,7 @@ def build_model(result: results.Result, certificate: Certificate | None = None) 
         confidence=_describe_confidence(result.confidence),
         redrawn=any(edge.confidence is not None for edge in graph.edges),
         edges=_list_edges(graph),
+        joins=PAG_JOINS if graph.family == "pag" else JOINS,
         doubtful=tuple(_list_miss(miss, graph) for miss in doubtful),
         near_misses=tuple(_list_miss(miss, graph) for miss in result.near_misses if not miss.found),
         thresholds=_find_thresholds(result),
@@ -261,12 +278,19 @@ def _describe_confidence(confidence: results.Confidence) -> str:
 def _list_edges(graph: results.ResultGraph) -> tuple[EdgeRow, ...]:
     rows = []
     for edge in sorted(graph.edges, key=lambda edge: (-(edge.confidence or 0), edge.source, edge.target)):
-        meaning = "directed to" if edge.kind == "directed" else "joined to, direction open"
+        meaning = _PAG_MEANINGS[edge.kind] if graph.family == "pag" else _MEANINGS[edge.kind]
         absent = None if edge.confidence is None else 1.0 - edge.confidence
         joins = tuple(map(_bar, (edge.forward, edge.backward, edge.line, absent)))
+        if graph.family == "pag":
+            at_ends = (edge.marks_at_source, edge.marks_at_target)
+            joins = (*(_bar(share) for one in at_ends for share in _list_marks(one)), _bar(absent))
         ends = graph.nodes.index(edge.source), graph.nodes.index(edge.target)
         rows.append(EdgeRow(edge.source, edge.sign, meaning, edge.target, _bar(edge.confidence), ends, joins))
     return tuple(rows)
+
+
+def _list_marks(shares: results.MarkShares | None) -> tuple[float | None, float | None, float | None]:
+    return (None, None, None) if shares is None else (shares.arrow, shares.tail, shares.circle)
 
 
 def _list_miss(miss: results.NearMiss, graph: results.ResultGraph) -> EdgeRow:

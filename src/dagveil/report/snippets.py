@@ -23,6 +23,16 @@ class Snippet:
 
 def write_snippets(graph: ResultGraph) -> tuple[Snippet, ...]:
     """Write the graph for other programs; all edges are in it, whatever a reader of the page has hidden."""
+    if graph.family == "pag":
+        return (
+            Snippet("dot", "DOT", "For Graphviz. A circle is arrowhead or arrowtail odot.", write_dot(graph)),
+            Snippet(
+                "networkx",
+                "networkx code",
+                "Each edge names its ends and the mark at each. DoWhy and pgmpy have no such marks.",
+                write_networkx(graph),
+            ),
+        )
     lines = write_plural(len(graph.lines), "undirected edge")
     dowhy = f"DoWhy needs a DAG. This graph has {lines}: the code stops until you have directed each of them yourself."
     directed = "All edges are directed. DoWhy takes each of them as a cause."
@@ -41,6 +51,14 @@ def write_dot(graph: ResultGraph) -> str:
 
 def write_networkx(graph: ResultGraph) -> str:
     """Write Python code that makes a networkx.DiGraph: names are pure ASCII with escapes, so they arrive exactly."""
+    if graph.family == "pag":
+        code = ["import networkx as nx", "", 'graph = nx.Graph(family="pag")', *_write_nodes(graph)]
+        for edge in graph.edges:
+            first, second = edge.marks
+            ends = {"first": edge.source, "second": edge.target}
+            ends |= {"mark_at_first": first.value, "mark_at_second": second.value}
+            code.append(f"graph.add_edge({edge.source!a}, {edge.target!a}, **{ends!a})")
+        return "\n".join((*code, ""))
     code = ["import networkx as nx", "", 'graph = nx.DiGraph(family="cpdag")', *_write_nodes(graph)]
     if graph.lines:
         code.append("# an undirected edge is two arcs, one each way")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from dagveil.report.formatting import write_percent, write_plural, write_share
 from dagveil.report.labels import FONT_SIZE, break_lines, measure
 from dagveil.report.layout import LINE_HEIGHT, Layout, Point, place_graph
-from dagveil.runs.result import ResultEdge, ResultGraph
+from dagveil.runs.result import Kind, ResultEdge, ResultGraph
 from dagveil.text import clean_text
 
 LINE_WIDTHS: Final = (1.2, 4.0)  # line width at confidence 0 and 1
@@ -19,28 +19,61 @@ PLAIN_WIDTH: Final = 1.7  # line width where nothing was regraph
 PAPER, BOX, INK, RIM = "#ffffff", "#f1f5f7", "#1b2a35", "#5d7080"
 
 
+class _End(enum.Enum):
+    """How an end of an edge is drawn."""
+
+    PLAIN = "plain"
+    HEAD = "head"
+    DOT = "dot"
+    RING = "ring"  # the circle of a PAG
+
+
+_END_LOOKS: Final[dict[Kind, tuple[_End, _End]]] = {
+    "directed": (_End.PLAIN, _End.HEAD),
+    "undirected": (_End.DOT, _End.DOT),
+    "bidirected": (_End.HEAD, _End.HEAD),
+    "half-directed": (_End.RING, _End.HEAD),
+    "open": (_End.RING, _End.RING),
+    "half-open": (_End.RING, _End.DOT),
+}
+_WORDS: Final[dict[Kind, str]] = {
+    "directed": "direction found",
+    "undirected": "joined; the direction is open, whichever end is on top",
+}
+_PAG_WORDS: Final[dict[Kind, str]] = {
+    "directed": "a cause, maybe by way of others",
+    "half-directed": "a cause, or a shared unmeasured cause",
+    "bidirected": "a shared unmeasured cause",
+    "open": "joined; a cause either way, or a shared unmeasured cause",
+    "undirected": "rows were selected by what both cause",
+    "half-open": "rows may have been selected by what the dot's end causes",
+}
+
+
 def draw_line(group: Element, route: Sequence[Point], edge: ResultEdge) -> None:
     """Draw the line and its end marks; both ends of a route are upright or, in the legend, level."""
     width = _line_width(edge.confidence)
-    directed = edge.kind == "directed"
-    size = 7 + 1.6 * width if directed else 3 + 0.45 * width
-    marked = route if directed else [_towards(route[0], route[1], size), *route[1:]]
-    tip = marked[-1]
-    marked = [*marked[:-1], _towards(tip, marked[-2], size - 1 if directed else size)]
+    looks = _END_LOOKS[edge.kind]
+    sizes = {_End.PLAIN: 0.0, _End.HEAD: 7 + 1.6 * width, _End.DOT: 3 + 0.45 * width, _End.RING: 3.5 + 0.45 * width}
+    first, last = (sizes[look] - (look is _End.HEAD) for look in looks)
+    tips = route[0], route[-1]
+    marked = [_towards(route[0], route[1], first), *route[1:]] if first else list(route)
+    marked = [*marked[:-1], _towards(tips[1], marked[-2], last)]
     style = {"class": "line", "fill": "none", "stroke": INK, "stroke-width": write_length(width)}
     if edge.confidence is not None and edge.confidence < 0.5:
         style["stroke-dasharray"] = "5 4"
     SubElement(group, "path", {"d": _path(marked), **style})
-    hollow = _is_doubtful(edge)
+    hollow = edge.marks_at_source is None and _is_doubtful(edge)  # doubtful marks of a PAG are circles already
     look = {"class": "hollow" if hollow else "full", "fill": PAPER if hollow else INK}
     look |= {"stroke": INK, "stroke-width": "1.4"}
-    if directed:
-        SubElement(group, "polygon", {"points": _arrowhead(tip, marked[-1], size), "stroke-linejoin": "round", **look})
-    else:
-        for at in (marked[0], marked[-1]):
-            SubElement(
-                group, "circle", {"cx": write_length(at.x), "cy": write_length(at.y), "r": write_length(size), **look}
-            )
+    for end, tip, at in zip(looks, tips, (marked[0], marked[-1]), strict=True):
+        if end is _End.HEAD:
+            points = _arrowhead(tip, at, sizes[end])
+            SubElement(group, "polygon", {"points": points, "stroke-linejoin": "round", **look})
+        elif end is not _End.PLAIN:
+            own = look if end is _End.DOT else look | {"class": "hollow", "fill": PAPER}
+            place = {"cx": write_length(at.x), "cy": write_length(at.y), "r": write_length(sizes[end])}
+            SubElement(group, "circle", place | own)
 
 
 def _is_doubtful(edge: ResultEdge) -> bool:
@@ -150,15 +183,12 @@ def draw_samples(graph: ResultGraph) -> tuple[tuple[str, str], ...]:
 def _list_items(graph: ResultGraph) -> list[tuple[str, list[ResultEdge]]]:
     """Words with their sample edges; the item without samples is about line width."""
     items: list[tuple[str, list[ResultEdge]]] = []
-    words: dict[Literal["directed", "undirected"], str] = {
-        "directed": "direction found",
-        "undirected": "joined; the direction is open, whichever end is on top",
-    }
+    words = _PAG_WORDS if graph.family == "pag" else _WORDS
     for kind in words:
         if any(edge.kind == kind for edge in graph.edges):
             items.append((words[kind], [ResultEdge("", "", kind)]))
     doubtful = [kind for kind in words if any(_is_doubtful(edge) and edge.kind == kind for edge in graph.edges)]
-    if doubtful:
+    if doubtful and graph.family != "pag":  # whose circles say so
         hollow = [ResultEdge("", "", kind, None, 0.0) for kind in doubtful]
         items.append(("hollow: redraws disagree about the direction", hollow))
     weak = [edge.kind for edge in graph.edges if edge.confidence is not None and edge.confidence < 0.5]
@@ -217,16 +247,16 @@ def draw_graph(
     """Draw a graph as SVG.
 
     Boxes are columns. A directed edge ends in an arrowhead, an undirected one has a dot at both ends. The line grows
-    with the confidence of the edge. A hollow arrowhead or dot marks a direction that fewer than half of the redraws
-    confirm.
+    with the confidence of the edge. The circles of a PAG are rings. A hollow arrowhead or dot marks a direction that
+    fewer than half of the redraws confirm.
 
     The note is printed above the graph: what nobody may overlook when the picture travels alone. A broad halo runs
     along the edges of pairs that another result joins differently.
     """
     layout = place_graph(
         graph.nodes,
-        [(edge.source, edge.target) for edge in graph.arrows],
-        [(edge.source, edge.target) for edge in graph.lines],
+        [(edge.source, edge.target) for edge in graph.edges if edge.kind in ("directed", "half-directed")],
+        [(edge.source, edge.target) for edge in graph.edges if edge.kind not in ("directed", "half-directed")],
     )
     legend, legend_width, legend_height = draw_legend(graph, layout.width, legend_place)
     above = 2 * FONT_SIZE if note else 0
@@ -275,10 +305,21 @@ def describe_graph(graph: ResultGraph) -> str:
     """Tell the graph in words."""
     head = f"{write_plural(len(graph.nodes), 'column')}; {len(graph.arrows)} directed and "
     head += f"{write_plural(len(graph.lines), 'undirected edge')}."
+    head = f"{count_edges(graph)}." if graph.family == "pag" else head
     told = [f"{edge.source} {edge.sign} {edge.target}" for edge in graph.edges[:EDGES_TOLD]]
     if len(graph.edges) > EDGES_TOLD:
         told.append(f"and {len(graph.edges) - EDGES_TOLD} more")
     return f"{head} {'; '.join(told)}." if told else head
+
+
+def count_edges(graph: ResultGraph) -> str:
+    """Count the columns, and the edges of each kind."""
+    counts = [write_plural(len(graph.nodes), "column")]
+    for kind in _PAG_WORDS if graph.family == "pag" else _WORDS:
+        edges = sum(edge.kind == kind for edge in graph.edges)
+        if edges or graph.family != "pag":
+            counts.append(write_plural(edges, f"{kind} edge"))
+    return ", ".join(counts)
 
 
 def describe_edge(edge: ResultEdge) -> str:
@@ -288,6 +329,7 @@ def describe_edge(edge: ResultEdge) -> str:
         words += f": the edge came back in {write_share(edge.confidence)} of redraws"
         if edge.arrow_confidence is not None:
             what = "this direction" if edge.kind == "directed" else "without direction"
+            what = what if edge.marks_at_source is None else "with these marks"
             words += f", {what} in {write_share(edge.arrow_confidence)} of those"
     return words
 

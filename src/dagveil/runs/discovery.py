@@ -24,6 +24,7 @@ from dagveil.progress import silent
 from dagveil.runs import result as results
 from dagveil.runs.run import RunOptions, check_reviewed, open_run
 from dagveil.runs.search import check_search, search_evidence
+from dagveil.runs.summary import describe_knowledge
 from dagveil.search.confidence import MEANING, Shares
 from dagveil.search.settings import SearchSettings
 
@@ -203,7 +204,7 @@ def _ask(
         confidence=results.Confidence(0, MEANING),
         schema=results.summarise(schema),
         plan=asked.plan,
-        findings=(*_describe_choice(choice), *asked.findings, *results.describe_knowledge(prepared.knowledge)),
+        findings=(*_describe_choice(choice), *asked.findings, *describe_knowledge(prepared.knowledge)),
         receipt=prepared.receipt(curator.events),
         questions=asked.questions,
         unanswered=tuple(results.Unanswered(*edge) for edge in asked.unanswered),

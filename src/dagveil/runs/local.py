@@ -40,6 +40,7 @@ from dagveil.progress import Progress, silent
 from dagveil.runs import result as results
 from dagveil.runs.run import schema_knowledge
 from dagveil.runs.search import search_by, vary_levels
+from dagveil.runs.summary import describe_knowledge, describe_solidity
 from dagveil.search.confidence import agree, redraw_graphs
 from dagveil.search.constraint.fci import find_pag
 from dagveil.search.constraint.skeleton import SkeletonSettings, bound_false_edges, find_skeleton
@@ -138,6 +139,8 @@ def discover_reports(
         protocol = load_protocol(protocol)
     if algorithm is Algorithm.FCI:
         raise MethodError("FCI finds a PAG, which no result of this kind can hold; call find_report_pag")
+    if settings.hidden_causes:
+        raise MethodError("the graph that allows for hidden causes behind reports is FCI's; call find_report_pag")
     if settings.search is not None:
         raise MethodError("reports are searched by an algorithm; give that, and leave search out")
     own = schema_knowledge(protocol.schema)
@@ -182,11 +185,11 @@ def discover_reports(
         confidence=results.Confidence(shares.redraws, MEANING),
         schema=results.summarise(protocol.schema),
         plan=(),
-        findings=(*findings, *results.describe_knowledge(knowledge)),
+        findings=(*findings, *describe_knowledge(knowledge)),
         receipt=local_receipt(protocol, collected, knowledge),
         variations=variations,
         false_edges=false_edges,
-        summary=results.describe_solidity(drawn, misses, false_edges, None),
+        summary=describe_solidity(drawn, misses, false_edges, None),
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -20,10 +20,39 @@ from dagveil.graphs.exchange.dot import to_dot
 from dagveil.graphs.exchange.formats import Extension, Format, write_graph
 from dagveil.graphs.exchange.networkx_graphs import to_networkx, to_node_link
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 from dagveil.privacy.receipt import Receipt
 from dagveil.search.confidence import Shares
 
 RESULT_VERSION = 2  # version of the JSON; readers refuse newer ones
+
+
+Kind = Literal["directed", "undirected", "bidirected", "half-directed", "open", "half-open"]
+SIGNS: Final[dict[Kind, str]] = {
+    "directed": "→",
+    "undirected": "—",
+    "bidirected": "↔",
+    "half-directed": "o→",
+    "open": "o–o",
+    "half-open": "o—",
+}
+MARKS: Final[dict[Kind, tuple[Mark, Mark]]] = {
+    "directed": (Mark.TAIL, Mark.ARROW),
+    "undirected": (Mark.TAIL, Mark.TAIL),
+    "bidirected": (Mark.ARROW, Mark.ARROW),
+    "half-directed": (Mark.CIRCLE, Mark.ARROW),
+    "open": (Mark.CIRCLE, Mark.CIRCLE),
+    "half-open": (Mark.CIRCLE, Mark.TAIL),
+}
+_KINDS: Final = {marks: kind for kind, marks in MARKS.items()}
+
+
+class MarkShares(msgspec.Struct, frozen=True):
+    """Shares of all redraws in which an end of an edge had an arrowhead, a tail, or a circle; no edge in the others."""
+
+    arrow: float
+    tail: float
+    circle: float
 
 
 class ResultEdge(msgspec.Struct, frozen=True):
@@ -34,36 +63,49 @@ class ResultEdge(msgspec.Struct, frozen=True):
     source, target
         Ends; for an undirected edge in alphabetical order.
     kind
-        "directed" or "undirected".
+        "directed" (→) or "undirected" (—). In a PAG also "bidirected" (↔), "half-directed" (o→), "open" (o–o), and
+        where rows were selected "half-open" (o—).
     confidence
         Share of redraws in which the two columns were adjacent again; None if nothing was redrawn.
     arrow_confidence
         Share of the redraws with this adjacency in which the edge had this kind and direction.
+    marks_at_source, marks_at_target
+        In a PAG, how often each mark stood at either end.
     forward, backward, line
         Shares of all redraws in which the edge was source → target, target → source, and undirected; there was none in
-        the others.
+        the others. None in a PAG.
     """
 
     source: str
     target: str
-    kind: Literal["directed", "undirected"]
+    kind: Kind
     confidence: float | None = None
     arrow_confidence: float | None = None
     forward: float | None = None
     backward: float | None = None
     line: float | None = None
+    marks_at_source: MarkShares | None = None
+    marks_at_target: MarkShares | None = None
 
     @property
     def sign(self) -> str:
-        """An arrow or a line."""
-        return "→" if self.kind == "directed" else "—"
+        """An arrow or a line, with a small o where either may be true."""
+        return SIGNS[self.kind]
+
+    @property
+    def marks(self) -> tuple[Mark, Mark]:
+        """The marks at source and target."""
+        return MARKS[self.kind]
 
 
 class ResultGraph(msgspec.Struct, frozen=True):
-    """Nodes and edges; `family` is "cpdag", or "mpdag" where background knowledge directed more."""
+    """Nodes and edges; `family` is "cpdag", "mpdag" where background knowledge directed more, or "pag".
+
+    A PAG allows for causes that were not measured.
+    """
 
     nodes: tuple[str, ...]
-    family: Literal["cpdag", "mpdag"]
+    family: Literal["cpdag", "mpdag", "pag"]
     edges: tuple[ResultEdge, ...]
 
     @property
@@ -77,15 +119,38 @@ class ResultGraph(msgspec.Struct, frozen=True):
         return tuple(edge for edge in self.edges if edge.kind == "undirected")
 
     @property
+    def structure(self) -> Cpdag | MixedGraph:
+        """The graph without its confidences: a mixed graph if it is a PAG."""
+        return self.pag if self.family == "pag" else self.cpdag
+
+    @property
+    def pag(self) -> MixedGraph:
+        """The graph without its confidences, with a mark at each end of each edge."""
+        if self.family != "pag":
+            raise GraphError(
+                "this graph takes all causes for measured; search its evidence again, for free, with hidden causes "
+                "(--hidden-causes)"
+            )
+        return MixedGraph(self.nodes, frozenset(Edge(edge.source, edge.target, *edge.marks) for edge in self.edges))
+
+    @property
     def cpdag(self) -> Cpdag:
         """The graph without its confidences."""
+        if self.family == "pag":
+            raise GraphError(
+                "this graph is a PAG, whose edges may stand for hidden causes; no CPDAG says the same. Read it as "
+                "`graph.pag`, or search the evidence again without hidden causes"
+            )
         directed = frozenset((edge.source, edge.target) for edge in self.arrows)
         undirected = frozenset(frozenset((edge.source, edge.target)) for edge in self.lines)
         return Cpdag(self.nodes, directed, undirected)
 
     def to_networkx(self) -> Any:
-        """Return a networkx.DiGraph with confidences; an undirected edge is two arcs, `kind` tells which is which."""
-        graph = to_networkx(self.cpdag)
+        """Return a networkx.DiGraph with confidences; an undirected edge is two arcs, `kind` tells which is which.
+
+        A PAG is a networkx.Graph, whose edges hold their marks: `marks[node]` is the one at a node.
+        """
+        graph = to_networkx(self.structure)
         for edge in self.edges:
             for arc in ((edge.source, edge.target), (edge.target, edge.source)):
                 if graph.has_edge(*arc):
@@ -94,7 +159,7 @@ class ResultGraph(msgspec.Struct, frozen=True):
 
     def to_dot(self) -> str:
         """Return the graph in the DOT language."""
-        return to_dot(self.cpdag)
+        return to_dot(self.structure)
 
     def export(self, form: Format | str, extension: Extension | str = Extension.REFUSE) -> str:
         """Return the graph as text for another program; networkx's JSON has confidences, DoWhy's GML one DAG.
@@ -109,7 +174,7 @@ class ResultGraph(msgspec.Struct, frozen=True):
         form, extension = Format(form), Extension(extension)
         if form is Format.NETWORKX_JSON and extension is Extension.REFUSE:
             return to_node_link(self.to_networkx())
-        return write_graph(self.cpdag, form, extension)
+        return write_graph(self.structure, form, extension)
 
 
 class NearMiss(msgspec.Struct, frozen=True):
@@ -168,7 +233,21 @@ class Reported(msgspec.Struct, frozen=True):
     tests: int | None = None
 
 
-Join = Literal["none", "directed", "reversed", "undirected"]  # how a pair is joined, seen from its source to its target
+# how a pair is joined, seen from its source to its target
+Join = Literal["none", "reversed", "half-reversed", "half-open-reversed"] | Kind
+_REVERSED: Final[dict[Kind, Join]] = {
+    "directed": "reversed",
+    "half-directed": "half-reversed",
+    "half-open": "half-open-reversed",
+}
+
+
+def name_join(at_source: Mark | None, at_target: Mark | None) -> Join:
+    """Name how a PAG joins a pair by its marks; None if it does not."""
+    if at_source is None or at_target is None:
+        return "none"
+    ahead = _KINDS.get((at_source, at_target))
+    return _REVERSED[_KINDS[at_target, at_source]] if ahead is None else ahead
 
 
 class ChangedEdge(msgspec.Struct, frozen=True):
@@ -245,7 +324,7 @@ def _check_result(result: Result) -> None:
             "result is damaged; write it again"
         )
     try:
-        _ = result.graph.cpdag  # which refuses what is no graph
+        _ = result.graph.structure  # which refuses what is no graph
     except GraphError as error:
         raise DataError(f"the graph of this result is none: {error}; write the result again") from error
     pairs = [frozenset((edge.source, edge.target)) for edge in result.graph.edges]
@@ -254,6 +333,13 @@ def _check_result(result: Result) -> None:
         for edge in result.graph.edges
         for share in (edge.confidence, edge.arrow_confidence, edge.forward, edge.backward, edge.line)
     ]
+    marks = [shares for edge in result.graph.edges for shares in (edge.marks_at_source, edge.marks_at_target) if shares]
+    shares += [share for one in marks for share in (one.arrow, one.tail, one.circle)]
+    if result.graph.family != "pag" and any(edge.kind not in ("directed", "undirected") for edge in result.graph.edges):
+        raise DataError(
+            f"the graph of this result is a {result.graph.family}, which has no circles and no two arrowheads, "
+            "so it is damaged; write it again"
+        )
     shares += [miss.confidence for miss in result.near_misses]
     told = [(miss.source, miss.target) for miss in result.near_misses]
     told += [(edge.source, edge.target) for edge in result.unanswered]
@@ -295,8 +381,6 @@ def now() -> str:
 
 
 SOLID = 0.8  # edges below this share of redraws rest on weak evidence
-FAINT = 0.3  # noise is told of if half of the pairs are not seen below this V
-MOST_ALTERNATIVES = 3  # alternatives that are told of
 NEAR_MISS = 0.2  # pairs outside the graph that came up in at least this share of redraws are reported
 
 
@@ -315,8 +399,37 @@ def assemble_graph(graph: Cpdag, shares: Shares, knowledge: Knowledge) -> Result
     return ResultGraph(graph.nodes, "cpdag" if knowledge == Knowledge.none() else "mpdag", tuple(edges))
 
 
+def assemble_pag(graph: MixedGraph, shares: Shares) -> ResultGraph:
+    """Write a PAG with the shares of redraws that had its edges and marks; arrowheads are at targets where possible."""
+    edges = []
+    for edge in graph.edges:
+        ahead = edge if (edge.mark_at_first, edge.mark_at_second) in _KINDS else edge.turned()
+        source, target = ahead.first, ahead.second
+        edges.append(
+            ResultEdge(
+                source,
+                target,
+                _KINDS[ahead.mark_at_first, ahead.mark_at_second],
+                shares.of_pair(frozenset((source, target))),
+                shares.of_edge(ahead),
+                marks_at_source=_share_marks(shares, target, source),
+                marks_at_target=_share_marks(shares, source, target),
+            )
+        )
+    edges.sort(key=lambda one: (one.source, one.target))
+    return ResultGraph(graph.nodes, "pag", tuple(edges))
+
+
+def _share_marks(shares: Shares, start: str, end: str) -> MarkShares | None:
+    found = [shares.of_mark(start, end, mark) for mark in (Mark.ARROW, Mark.TAIL, Mark.CIRCLE)]
+    return MarkShares(*(share or 0.0 for share in found)) if shares.redraws else None
+
+
 def near_misses(
-    graph: Cpdag, shares: Shares, found: Cpdag, explained: Mapping[frozenset[str], str] | None = None
+    graph: Cpdag | MixedGraph,
+    shares: Shares,
+    found: Cpdag | MixedGraph,
+    explained: Mapping[frozenset[str], str] | None = None,
 ) -> tuple[NearMiss, ...]:
     """List the pairs outside the graph that came up in some redraws or in the first search, most often first."""
     drawn, doubtful = graph.skeleton(), found.skeleton()
@@ -329,54 +442,6 @@ def near_misses(
     return tuple(sorted(misses, key=lambda miss: (-miss.confidence, miss.source, miss.target)))
 
 
-def describe_solidity(
-    graph: ResultGraph,
-    misses: tuple[NearMiss, ...],
-    false_edges: float | None,
-    visible: float | None,
-    alternatives: Sequence[tuple[str, str, str, float]] = (),
-) -> tuple[str, ...]:
-    """Say in a few sentences how much of a graph is solid.
-
-    Half of the pairs must exceed a Cramér's V of `visible` to be seen; `alternatives` are those of `find_alternatives`.
-    """
-    edges = graph.edges
-    weak = sum(edge.confidence is not None and edge.confidence < SOLID for edge in edges)
-    doubtful = sum(miss.found for miss in misses)
-    said = [f"{len(edges)} edge{'' if len(edges) == 1 else 's'} among {len(graph.nodes)} columns"]
-    if false_edges is not None:
-        said.append(f"about {false_edges:.1f} would appear if nothing depended on anything")
-    if weak:
-        said.append(f"{weak} rest{'s' if weak == 1 else ''} on weak evidence (below {SOLID:.0%} of redraws)")
-    if doubtful:
-        said.append(f"{doubtful} more {'is' if doubtful == 1 else 'are'} doubtful and not drawn")
-    sentences = ["; ".join(said) + "."]
-    if visible is not None and (not edges or visible > FAINT):
-        seen = "no dependence could be seen" if visible >= 1.0 else f"a dependence is seen above V = {visible:.2f}"
-        sentences.append(
-            f"{'Noise hides all but strong dependences' if edges else 'Nothing stood out from noise and chance'}: "
-            f"for half of the pairs {seen} (Cramér's V, from 0 to 1). A larger epsilon, fewer columns or levels, or "
-            "more rows show more: `dagveil plan SCHEMA.toml --explore` tells how much."
-        )
-    sentences += [
-        f"{x} is joined to {y} or to {z} in {share:.0%} of redraws, but to neither in 70 % of them, so no edge is "
-        f"drawn: {y} and {z} tell much the same, and the evidence does not say whose edge it is."
-        for x, y, z, share in alternatives[:MOST_ALTERNATIVES]
-    ]
-    sentences += [
-        f"{miss.source} and {miss.target} depend on each other, but {miss.explained_by} could explain it alone, as far "
-        "as this evidence tells, so no edge is drawn."
-        for miss in [miss for miss in misses if miss.explained_by is not None][:MOST_ALTERNATIVES]
-    ]
-    lines = sum(edge.kind == "undirected" for edge in edges)
-    if edges and 2 * lines > len(edges):
-        sentences.append(
-            f"{lines} of {len(edges)} edges have no arrow: nothing that is drawn tells cause from effect there. If you "
-            "know which columns come first, search again, for free, with --knowledge FILE.toml that lists tiers."
-        )
-    return tuple(sentences)
-
-
 def summarise(schema: Schema) -> SchemaSummary:
     """Return the public facts of a schema that a reader of a result needs."""
     columns: dict[str, dict[str, Any]] = {}
@@ -387,14 +452,3 @@ def summarise(schema: Schema) -> SchemaSummary:
             facts["bounds"] = list(column.bounds)
         columns[name] = facts
     return SchemaSummary(schema.dataset, schema.digest(), schema.reviewed, schema.unit, schema.nominal_rows, columns)
-
-
-def describe_knowledge(knowledge: Knowledge) -> tuple[str, ...]:
-    """Say background knowledge in words, if there is any."""
-    parts = []
-    if knowledge.tiers:
-        parts.append("tiers " + " before ".join("{" + ", ".join(tier) + "}" for tier in knowledge.tiers))
-    for word, arcs in (("forbidden", knowledge.forbidden), ("required", knowledge.required)):
-        if arcs:
-            parts.append(f"{word} " + ", ".join(f"{cause} → {effect}" for cause, effect in sorted(arcs)))
-    return (f"Background knowledge in force: {'; '.join(parts)}.",) if parts else ()

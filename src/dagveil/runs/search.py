@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Final, Literal
 
@@ -26,13 +27,16 @@ from dagveil.evidence.wald import EXPECTED_EFFECT
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
+from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 from dagveil.methods.catalogue import METHODS
 from dagveil.methods.measure import is_numeric, search_defaults
 from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs import result as results
 from dagveil.runs.run import schema_knowledge
-from dagveil.search.confidence import MEANING, Shares, agree, find_alternatives, redraw_graphs
+from dagveil.runs.summary import describe_knowledge, describe_solidity
+from dagveil.search.confidence import MEANING, Shares, agree, agree_on_marks, find_alternatives, redraw_graphs
+from dagveil.search.constraint.ancestral import AncestralSettings, orient_ancestral
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
 from dagveil.search.constraint.skeleton import (
     Skeleton,
@@ -54,7 +58,10 @@ _LEVELS: Final[tuple[Literal["marginal_level", "conditional_level"], ...]] = ("m
 
 
 def vary_levels(
-    graph: Cpdag, settings: SkeletonSettings, search: Callable[[SkeletonSettings], Cpdag], progress: Progress
+    graph: Cpdag | MixedGraph,
+    settings: SkeletonSettings,
+    search: Callable[[SkeletonSettings], Cpdag | MixedGraph],
+    progress: Progress,
 ) -> tuple[results.Variation, ...]:
     """Search again at neighbouring levels, and tell what differs from the graph."""
     steps = [(name, factor * getattr(settings, name)) for name in _LEVELS for factor in FACTORS]
@@ -67,7 +74,7 @@ def vary_levels(
     return tuple(variations)
 
 
-def compare_graphs(before: Cpdag, after: Cpdag) -> tuple[results.ChangedEdge, ...]:
+def compare_graphs(before: Cpdag | MixedGraph, after: Cpdag | MixedGraph) -> tuple[results.ChangedEdge, ...]:
     """List the pairs that two graphs join differently."""
     changes = []
     for source, target in sorted(tuple(sorted(pair)) for pair in before.skeleton() | after.skeleton()):
@@ -77,7 +84,9 @@ def compare_graphs(before: Cpdag, after: Cpdag) -> tuple[results.ChangedEdge, ..
     return tuple(changes)
 
 
-def _join(graph: Cpdag, source: str, target: str) -> results.Join:
+def _join(graph: Cpdag | MixedGraph, source: str, target: str) -> results.Join:
+    if isinstance(graph, MixedGraph):
+        return results.name_join(graph.mark(target, source), graph.mark(source, target))
     if (source, target) in graph.directed:
         return "directed"
     if (target, source) in graph.directed:
@@ -113,7 +122,7 @@ def search_evidence(
     if knowledge is not None and knowledge != schema_knowledge(schema):
         findings = (*findings, "The search used this background knowledge in place of the schema's; it is public.")
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
-    findings = (*findings, *results.describe_knowledge(knowledge))
+    findings = (*findings, *describe_knowledge(knowledge))
     knowledge.check(tuple(schema.columns))
     with _computing():
         return _search(evidence, settings, knowledge, findings, progress)
@@ -139,38 +148,53 @@ def _search(
     schema = evidence.schema
     columns = tuple(schema.columns)
     rule = settings.search or (METHODS[evidence.method].search if evidence.method in METHODS else SearchRule.TESTS)
+    if settings.hidden_causes and rule is not SearchRule.AUTO:  # no score allows for hidden causes
+        rule = SearchRule.TESTS
     tests = evidence.independence()
     progress("searching", 0, 1)
     variations: tuple[results.Variation, ...] = ()
     tested: list[Cpdag] = []
     if tests is None:
         skeleton_settings = settings.skeleton(SkeletonSettings())
-        found = graph = knowledge.orient(Cpdag.empty(columns))
+        found = graph = _search_nothing(columns, settings, knowledge)
         shares, false_edges, explained = Shares.none(), None, {}
     else:
         skeleton_settings, false_edges = bound_false_edges(
             tests, settings.skeleton(search_defaults(tests)), settings.false_edges
         )
-        if rule is SearchRule.NOTEARS:
+        find: Callable[[Independence], Cpdag | MixedGraph]
+        if settings.hidden_causes:
+            find = search_hidden(columns, settings, rule, knowledge, skeleton_settings)
+        elif rule is SearchRule.NOTEARS:
             find = _search_linear(columns, evidence, knowledge)
         else:
             find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released, tested.append)
         found = find(tests)
         findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
-        if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
+        if settings.hidden_causes:
+            findings = (*findings, *_describe_unmeasured(tests, knowledge))
+        elif rule is SearchRule.AUTO and isinstance(tests, PairEvidence) and isinstance(found, Cpdag):
             findings = (*findings, _describe_search(tested[0], found))
         shares = redraw_graphs(tests, find, settings.redraws, progress) if settings.redraws else Shares.none()
         joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
         explained = find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
-        graph = agree(found, shares, knowledge, explained)
+        if isinstance(found, Cpdag):
+            graph = agree(found, shares, knowledge, explained)
+        else:
+            graph = agree_on_marks(found, shares, knowledge, explained)
         if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
 
-            def search_at(levels: SkeletonSettings) -> Cpdag:
+            def search_at(levels: SkeletonSettings) -> Cpdag | MixedGraph:
+                if settings.hidden_causes:
+                    return search_hidden(columns, settings, rule, knowledge, levels)(tests)
                 return search_by(columns, settings, rule, knowledge, levels, _search_released)(tests)
 
             variations = vary_levels(found, skeleton_settings, search_at, progress)
     progress("searching", 1, 1)
-    drawn = results.assemble_graph(graph, shares, knowledge)
+    if isinstance(graph, Cpdag):
+        drawn = results.assemble_graph(graph, shares, knowledge)
+    else:
+        drawn = results.assemble_pag(graph, shares)
     misses = results.near_misses(graph, shares, found, explained)
     return results.Result(
         format="dagveil-result",
@@ -185,6 +209,8 @@ def _search(
                 "arrows": settings.arrows.value,
                 "search": rule.value,
                 "redraws": settings.redraws,
+                "hidden_causes": settings.hidden_causes,
+                "selection_bias": settings.selection_bias,
             },
         ),
         graph=drawn,
@@ -198,7 +224,7 @@ def _search(
         parts=evidence.parts if len(evidence.parts) > 1 else (),
         choice=evidence.choice,
         false_edges=false_edges,
-        summary=results.describe_solidity(
+        summary=describe_solidity(
             drawn, misses, false_edges, _visible(tests, skeleton_settings), find_alternatives(graph, shares)
         ),
     )
@@ -315,6 +341,59 @@ def search_by(
         return knowledge.orient(Cpdag(columns, graph.directed, graph.undirected))
 
     return find
+
+
+def search_hidden(
+    columns: tuple[str, ...],
+    settings: SearchSettings,
+    rule: SearchRule,
+    knowledge: Knowledge,
+    levels: SkeletonSettings,
+) -> Callable[[Independence], MixedGraph]:
+    """Return the search for a PAG, for any tests; the skeleton is that of the search without hidden causes."""
+    ancestral = AncestralSettings(selection=settings.selection_bias)
+
+    def find(tests: Independence) -> MixedGraph:
+        known = knowledge.within(tests.columns)
+        # who cannot cause whom may still share a hidden cause, so only required edges are known to be
+        required = Knowledge(required=known.required)
+        skeleton = find_skeleton(tests, levels, required)
+        if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
+            tested = orient_by_evidence(tests, skeleton, ArrowSettings(), required)
+            skeleton = restore_edges(tests, required, skeleton, tested)
+        found = orient_ancestral(tests, skeleton, levels, ancestral, known)
+        return found if tests.columns == columns else _add_required(columns, found.edges, knowledge)
+
+    return find
+
+
+def _add_required(columns: tuple[str, ...], edges: frozenset[Edge], knowledge: Knowledge) -> MixedGraph:
+    joined = {frozenset((edge.first, edge.second)) for edge in edges}
+    more = {Edge(*arc, Mark.TAIL, Mark.ARROW) for arc in knowledge.required if frozenset(arc) not in joined}
+    return MixedGraph(columns, edges | more)
+
+
+def _search_nothing(columns: tuple[str, ...], settings: SearchSettings, knowledge: Knowledge) -> Cpdag | MixedGraph:
+    """Return the graph of knowledge alone."""
+    if settings.hidden_causes:
+        return _add_required(columns, frozenset(), knowledge)
+    return knowledge.orient(Cpdag.empty(columns))
+
+
+def _describe_unmeasured(tests: Independence, knowledge: Knowledge) -> list[str]:
+    """Name pairs that knowledge kept from being measured: hidden causes may join them all the same."""
+    names = tests.columns
+    excluded = [(x, y) for x, y in combinations(range(len(names)), 2) if knowledge.excludes(names[x], names[y])]
+    if not excluded:
+        return []
+    answered = tests.answers(Questions.of([(x, y, ()) for x, y in excluded]))
+    unasked = [f"{names[x]} – {names[y]}" for (x, y), known in zip(excluded, answered, strict=True) if not known]
+    if not unasked:
+        return []
+    return [
+        f"Knowledge forbids both directions of {', '.join(unasked)}, so nothing was measured about them. Whether they "
+        "share a hidden cause is not known."
+    ]
 
 
 def _search_released(tests: Independence, knowledge: Knowledge, tested: Cpdag, level: float) -> Cpdag:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, permutations
 
 import numpy as np
@@ -18,6 +18,9 @@ from dagveil.evidence.questions import Independence
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.graphs.meek import close
+from dagveil.graphs.mixed import Edge, Mark, MixedGraph
+from dagveil.graphs.pag import ARROW, CIRCLE, NONE, Ends, OrientationRules, name_ends, read_ends
+from dagveil.search.constraint.ancestral import mark_knowledge
 
 MEANING = (
     "share of redraws of the published noise and of sampling, around what was estimated, in which the edge returned; "
@@ -43,12 +46,16 @@ class Shares:
     - `adjacent`: for each pair, in how many redraws it was adjacent.
     - `directed`: for each (cause, effect), in how many redraws the arrow stood.
     - `skeletons`: adjacent pairs of each redraw.
+    - `marks`: for each (start, end, mark), in how many redraws of a PAG the edge had this mark at its end.
+    - `kinds`: for each edge of a PAG, in how many redraws it had both of its marks.
     """
 
     redraws: int
     adjacent: Counter[frozenset[str]]
     directed: Counter[tuple[str, str]]
     skeletons: tuple[frozenset[frozenset[str]], ...] = ()
+    marks: Counter[tuple[str, str, Mark]] = field(default_factory=Counter)
+    kinds: Counter[Edge] = field(default_factory=Counter)
 
     @classmethod
     def none(cls) -> Shares:
@@ -82,10 +89,19 @@ class Shares:
         a, b = sorted(pair)
         return (seen - self.directed[a, b] - self.directed[b, a]) / seen if seen else None
 
+    def of_edge(self, edge: Edge) -> float | None:
+        """Return, among the redraws with this adjacency, the share with both marks of an edge of a PAG."""
+        seen = self.adjacent[frozenset((edge.first, edge.second))]
+        return self.kinds[edge if edge.first <= edge.second else edge.turned()] / seen if seen else None
+
+    def of_mark(self, start: str, end: str, mark: Mark) -> float | None:
+        """Return the share of all redraws in which the edge had this mark at its end."""
+        return self.marks[start, end, mark] / self.redraws if self.redraws else None
+
 
 def redraw_graphs(
     evidence: Independence,
-    find: Callable[[Independence], Cpdag],
+    find: Callable[[Independence], Cpdag] | Callable[[Independence], MixedGraph],
     redraws: int,
     progress: Callable[[str, int, int], None],
 ) -> Shares:
@@ -96,14 +112,21 @@ def redraw_graphs(
     rng = np.random.default_rng(1)  # post-processing: a fixed seed makes the same evidence give the same shares
     adjacent: Counter[frozenset[str]] = Counter()
     directed: Counter[tuple[str, str]] = Counter()
+    marks: Counter[tuple[str, str, Mark]] = Counter()
+    kinds: Counter[Edge] = Counter()
     skeletons = []
     for done in range(redraws):
         graph = find(evidence.redraw(rng))
         skeletons.append(graph.skeleton())
         adjacent.update(skeletons[-1])
-        directed.update(graph.directed)
+        if isinstance(graph, Cpdag):
+            directed.update(graph.directed)
+        else:
+            kinds.update(graph.edges)
+            marks.update((edge.second, edge.first, edge.mark_at_first) for edge in graph.edges)
+            marks.update((edge.first, edge.second, edge.mark_at_second) for edge in graph.edges)
         progress("redrawing noise for edge confidence", done + 1, redraws)
-    return Shares(redraws, adjacent, directed, tuple(skeletons))
+    return Shares(redraws, adjacent, directed, tuple(skeletons), marks, kinds)
 
 
 def agree(
@@ -144,6 +167,75 @@ def agree(
         del arrows[min(near, key=lambda arc: (arrows[arc], arc))]
 
 
+def agree_on_marks(
+    found: MixedGraph,
+    shares: Shares,
+    knowledge: Knowledge = NO_KNOWLEDGE,
+    explained: Collection[frozenset[str]] = (),
+) -> MixedGraph:
+    """Return what most redraws support of a PAG: its edges, unless another column could explain them, and marks.
+
+    A mark that half of the redraws have is drawn if it is part of a collider, follows from other marks, or from
+    knowledge; all others are circles. Marks by which a column would cause itself, or one that it cannot cause, become
+    circles again, the weakest first.
+
+    - `found`: the graph of the released evidence; it is returned as it is if nothing was redrawn.
+    - `knowledge`: background knowledge, which every redraw obeys.
+    """
+    if not shares.redraws:
+        return found
+    ends: dict[tuple[str, str], Mark] = {}
+    for edge in found.edges:
+        pair = frozenset((edge.first, edge.second))
+        if (shares.of_pair(pair) or 0.0) >= DRAWN and pair not in explained:
+            for start, end in permutations(pair):
+                arrow, tail = ((shares.of_mark(start, end, mark) or 0.0) for mark in (Mark.ARROW, Mark.TAIL))
+                believed = max(arrow, tail) >= MOST and arrow != tail
+                ends[start, end] = (Mark.ARROW if arrow > tail else Mark.TAIL) if believed else Mark.CIRCLE
+    while astray := _find_astray(found.nodes, ends):
+        weakest = min(astray, key=lambda place: (shares.marks[(*place, ends[place])], place))
+        ends[weakest] = Mark.CIRCLE
+    drawn = {Edge(start, end, ends[end, start], mark) for (start, end), mark in ends.items()}
+    agreed = read_ends(MixedGraph(found.nodes, frozenset(edge for edge in drawn if edge.first < edge.second)))
+    founded = _found_marks(found.nodes, agreed, knowledge)
+    return name_ends(found.nodes, np.where((agreed > CIRCLE) & (agreed != founded), CIRCLE, agreed).astype(np.int8))
+
+
+def _found_marks(nodes: tuple[str, ...], agreed: Ends, knowledge: Knowledge) -> Ends:
+    """Return the marks of knowledge and of colliders, and those that follow from these."""
+    ends = mark_knowledge(nodes, agreed != NONE, knowledge)
+    for b in range(len(nodes)):
+        for a, c in combinations(np.flatnonzero(agreed[:, b] == ARROW).tolist(), 2):
+            if not agreed[a, c]:
+                ends[a, b] = ends[c, b] = ARROW
+
+    def decide(_: int, between: tuple[int, ...], b: int, c: int) -> bool | None:
+        if agreed[c, b] == CIRCLE:
+            return None
+        return bool(agreed[c, b] == ARROW and agreed[between[-1], b] == ARROW)
+
+    return OrientationRules(ends, decide, selection=True).close()
+
+
+def _find_astray(nodes: tuple[str, ...], ends: dict[tuple[str, str], Mark]) -> set[tuple[str, str]]:
+    """Return marks, by (start, end), that contradict each other: an arrowhead at a cause of the other end."""
+    effects: dict[str, set[str]] = {name: set() for name in nodes}
+    for (start, end), mark in ends.items():
+        if mark is Mark.ARROW and ends[end, start] is Mark.TAIL:
+            effects[start].add(end)
+    for (start, end), mark in ends.items():
+        if mark is not Mark.ARROW or not _reaches(effects, end, start):
+            continue
+        path = [
+            (cause, effect)
+            for cause in nodes
+            for effect in effects[cause]
+            if _reaches(effects, end, cause) and _reaches(effects, effect, start)
+        ]
+        return {(start, end), *path, *((effect, cause) for cause, effect in path)}
+    return set()
+
+
 def break_circles(nodes: tuple[str, ...], arrows: dict[tuple[str, str], int]) -> set[tuple[str, str]]:
     """Return the arrows, strongest first, as long as they do not go round in a circle, as majorities can."""
     directed: set[tuple[str, str]] = set()
@@ -155,7 +247,7 @@ def break_circles(nodes: tuple[str, ...], arrows: dict[tuple[str, str], int]) ->
     return directed
 
 
-def find_alternatives(graph: Cpdag, shares: Shares) -> list[tuple[str, str, str, float]]:
+def find_alternatives(graph: Cpdag | MixedGraph, shares: Shares) -> list[tuple[str, str, str, float]]:
     """List (x, y, z, share) where most redraws join x to y or to z, which are adjacent, but to neither of them alone.
 
     Columns that tell nearly the same take each other's edges from redraw to redraw.

@@ -54,6 +54,10 @@ class SearchSettings:
         What the search goes by; None takes what the method stands for.
     false_edges
         Edges that may appear on average if nothing depended on anything.
+    hidden_causes
+        Whether columns may share causes that were not measured: the graph is a PAG, found by tests.
+    selection_bias
+        Whether rows may also have been selected by what is studied; only with `hidden_causes`.
     """
 
     marginal_level: float | None = None
@@ -63,6 +67,8 @@ class SearchSettings:
     redraws: int = 50
     search: SearchRule | None = None
     false_edges: float = FALSE_EDGES
+    hidden_causes: bool = False
+    selection_bias: bool = False
 
     def __post_init__(self) -> None:
         for name in ("marginal_level", "conditional_level"):
@@ -75,6 +81,18 @@ class SearchSettings:
             raise MethodError(f"false_edges is {self.false_edges:g}; choose a number above 0, for example 0.5")
         if not 0 <= self.redraws <= 10_000:
             raise MethodError(f"redraws is {self.redraws}; choose between 0 and 10000")
+        if self.selection_bias and not self.hidden_causes:
+            raise MethodError("selection bias shows in a PAG only; ask for hidden causes too, or leave it out")
+        if self.hidden_causes and self.search in (SearchRule.SCORE, SearchRule.NOTEARS):
+            raise MethodError(
+                f"a search by {self.search.value} takes all causes for measured, so it cannot allow for hidden ones; "
+                "search by tests or auto, or leave hidden causes out"
+            )
+        if self.hidden_causes and self.arrows is not ArrowRule.EVIDENCE:
+            raise MethodError(
+                f"marks of hidden causes are weighed by evidence, not by {self.arrows.value}; leave arrows out, or "
+                "leave hidden causes out"
+            )
 
     def skeleton(self, defaults: SkeletonSettings) -> SkeletonSettings:
         """Return the skeleton's settings with these changes."""

@@ -154,7 +154,7 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Differing(msgspec.Struct, frozen=True, kw_only=True):
-    """A pair that is joined differently; signs are →, ←, — or nothing."""
+    """A pair that is joined differently; signs are →, ←, — or nothing, in PAGs also ↔, o→, ←o, o–o, o— and —o."""
 
     first: str
     second: str

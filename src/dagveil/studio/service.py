@@ -273,7 +273,7 @@ class StudioService:
         graphs = [self.result(job).graph for job in (here, there)]
         if set(graphs[0].nodes) != set(graphs[1].nodes):
             raise Refused(409, "other columns", "these two results have different columns; compare results of the same")
-        return compare_graphs(graphs[0].cpdag, graphs[1].cpdag)
+        return compare_graphs(graphs[0].structure, graphs[1].structure)
 
     def history(self) -> responses.History:
         """List every run of the ledger, newest first, with the job that made it."""

@@ -17,6 +17,7 @@ from dagveil.data.schema import load_schema
 from dagveil.examples.networks import load_network
 from dagveil.runs.machine_speed import measure_speed
 from dagveil.search.score.acyclicity import Acyclicity
+from dagveil_bench import hidden_causes as hiding
 from dagveil_bench import wide as wide_tables
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, workers_option
 from dagveil_bench.kernel_speed import compare, compare_graphs, kernel_speed_page
@@ -199,6 +200,38 @@ def kernel_speed(
         timings = compare(rows, permutations, [int(number) for number in read_numbers(given)], tries, progress)
         graphs = compare_graphs(network, graph_rows, tries, progress)
     publish(kernel_speed_page(timings, graphs, command_line()), output)
+
+
+@bench.command("hidden-causes", short_help="Hide columns of networks, and find what is left of their graph.")
+@click.option("--networks", metavar="NAMES", default="asia,sachs,child", help="Networks whose columns are hidden.")
+@click.option("--rows", type=click.IntRange(1), default=100_000, help="Rows sampled from each of them.")
+@click.option("--large", metavar="NAMES", default="insurance,alarm", help="Networks that get fewer rows and sets.")
+@click.option("--large-rows", type=click.IntRange(1), default=20_000, help="Rows sampled from each of these.")
+@click.option("--large-sets", type=click.IntRange(0), default=3, help="Columns of each of these that are hidden.")
+@click.option("--pairs", type=click.IntRange(0), default=1, help="Random pairs of columns hidden, per network.")
+@click.option("--epsilons", metavar="LIST", default=f"0.1,1,10,{hiding.NO_NOISE:g}", help="Budgets.")
+@click.option("--redraws", type=click.IntRange(0), default=10, help="Redraws of each search.")
+@click.option("--seconds", type=click.FloatRange(0), default=60.0, help="Time for causal-learn's FCI; 0 leaves it out.")
+@output_option
+def hidden_causes(
+    networks: str,
+    rows: int,
+    large: str,
+    large_rows: int,
+    large_sets: int,
+    pairs: int,
+    epsilons: str,
+    redraws: int,
+    seconds: float,
+    output: str | None,
+) -> None:
+    """Hide columns of known networks, and hold PAGs against the true one, beside causal-learn's FCI."""
+    small, wide = ([name.strip() for name in names.split(",") if name.strip()] for names in (networks, large))
+    cases = hiding.list_cases(small, rows, rows, pairs)
+    cases += hiding.list_cases(wide, large_rows, large_sets, pairs)
+    with show_progress() as progress:
+        scores = hiding.run_hidden(cases, read_numbers(epsilons), redraws, seconds, progress)
+    publish(hiding.hidden_page(scores, redraws, seconds, command_line()), output)
 
 
 @bench.command(short_help="Compare the forecasts of `dagveil plan` with real runs.")

@@ -332,16 +332,23 @@ _CONNECTORS: Final = {
 _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f]|\\"|\\$')
 
 
-def to_dagitty(graph: Dag | Cpdag) -> str:
-    """Return the graph for dagitty: a `dag`, or a `pdag` for a CPDAG."""
+def to_dagitty(graph: Dag | Cpdag | MixedGraph) -> str:
+    """Return the graph for dagitty: a `dag`, a `pdag` for a CPDAG, or a `pag`."""
     for name in graph.nodes:
         if not name or _NOT_IN_NAMES.search(name) or name in ("graph", "node"):
             raise GraphError(
                 f"dagitty cannot have a variable {name!r}: it takes no empty names, line breaks, a backslash at the "
                 "end or before a quotation mark, nor the words graph and node; rename it before the export"
             )
-    arcs, pairs = split_edges(graph)
     lines = [_quote_for_dagitty(name) for name in graph.nodes]
+    if isinstance(graph, MixedGraph):
+        signs = {marks: sign for sign, marks in _CONNECTORS.items()}
+        lines += [
+            f"{_quote_for_dagitty(edge.first)} {signs[edge[2:]]} {_quote_for_dagitty(edge.second)}"
+            for edge in list_edges(graph)
+        ]
+        return "\n".join(["pag {", *lines, "}", ""])
+    arcs, pairs = split_edges(graph)
     lines += [f"{_quote_for_dagitty(tail)} -> {_quote_for_dagitty(head)}" for tail, head in arcs]
     lines += [f"{_quote_for_dagitty(first)} -- {_quote_for_dagitty(second)}" for first, second in pairs]
     return "\n".join([f"{'dag' if isinstance(graph, Dag) else 'pdag'} {{", *lines, "}", ""])

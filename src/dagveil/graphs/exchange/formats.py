@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import enum
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
 
 from dagveil.errors import GraphError
 from dagveil.graphs.cpdag import Cpdag, nearest_extension
@@ -15,6 +19,7 @@ from dagveil.graphs.exchange.arcs import import_package, split_edges
 from dagveil.graphs.exchange.causal_learn import from_tetrad, to_tetrad
 from dagveil.graphs.exchange.dot import from_dagitty, from_dot, to_dagitty, to_dot
 from dagveil.graphs.mixed import MixedGraph
+from dagveil.graphs.pag import ARROW, TAIL, read_ends
 
 
 class Extension(enum.Enum):
@@ -49,6 +54,30 @@ def choose_dag(graph: Dag | Cpdag, extension: Extension = Extension.REFUSE) -> D
             "remember that the choice is arbitrary: an effect that is computed from it may not hold in another one."
         )
     return Dag(graph.nodes, graph.directed)
+
+
+def write_amat(graph: Dag | Cpdag | MixedGraph) -> str:
+    """Return the graph as pcalg's adjacency matrix: a table of numbers with the names of nodes before rows and columns.
+
+    A PAG has the coding of ``amat.pag``: the number in row a and column b is the mark at b, 0 for no edge, 1 for a
+    circle, 2 for an arrowhead, 3 for a tail. Other graphs have that of ``amat.cpdag``: 1 in row b and column a alone is
+    a → b, and both ways an undirected edge.
+
+    >>> print(write_amat(Dag(("a", "b"), frozenset({("a", "b")}))), end="")
+    "","a","b"
+    "a",0,0
+    "b",1,0
+    """
+    ends = read_ends(MixedGraph.of(graph))
+    if isinstance(graph, MixedGraph):
+        table = ends
+    else:  # an arrow stands in the row of its effect, a line in both
+        table = np.where((ends.T == ARROW) | ((ends == TAIL) & (ends.T == TAIL)), 1, 0)
+    written = StringIO()
+    writer = csv.writer(written, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    writer.writerow(("", *graph.nodes))
+    writer.writerows((name, *map(int, row)) for name, row in zip(graph.nodes, table, strict=True))
+    return written.getvalue()
 
 
 def to_pgmpy(graph: Dag | Cpdag) -> Any:
@@ -86,16 +115,19 @@ class Format(enum.Enum):
     DOWHY = "dowhy"
     PGMPY = "pgmpy"
     CAUSAL_LEARN = "causal-learn"
+    AMAT = "amat"
 
 
 class Exporter(NamedTuple):
-    """How a format is written, what its files end in, and what reads them."""
+    """How a format is written, what its files end in, what reads them, and why it cannot hold a PAG if it cannot."""
 
-    write: Callable[[Dag | Cpdag], str]
+    write: Callable[[Any], str]
     ending: str
     hint: str = ""
+    no_pag: str = ""
 
 
+_NO_MARKS: Final = "{} knows no circles and no edges with two arrowheads"
 # command line, studio and results take formats from here
 EXPORTERS: Final = {
     Format.DOT: Exporter(to_dot, ".dot"),
@@ -107,19 +139,32 @@ EXPORTERS: Final = {
         'networkx.node_link_graph(json.load(open("{path}")), edges="edges")',
     ),
     Format.DAGITTY: Exporter(to_dagitty, ".txt"),
-    Format.DOWHY: Exporter(nx.to_gml, ".gml", 'CausalModel(data, treatment=…, outcome=…, graph="{path}")'),
-    Format.PGMPY: Exporter(write_pgmpy, ".py", 'runpy.run_path("{path}")["graph"]'),
+    Format.DOWHY: Exporter(
+        nx.to_gml, ".gml", 'CausalModel(data, treatment=…, outcome=…, graph="{path}")', _NO_MARKS.format("DoWhy")
+    ),
+    Format.PGMPY: Exporter(write_pgmpy, ".py", 'runpy.run_path("{path}")["graph"]', _NO_MARKS.format("pgmpy")),
     Format.CAUSAL_LEARN: Exporter(to_tetrad, ".txt", 'causallearn.utils.TXT2GeneralGraph.txt2generalgraph("{path}")'),
+    Format.AMAT: Exporter(write_amat, ".csv", 'as.matrix(read.csv("{path}", row.names = 1, check.names = FALSE)) in R'),
 }
 
 
-def write_graph(graph: Dag | Cpdag, form: Format, extension: Extension = Extension.REFUSE) -> str:
-    """Return a graph as text.
+def write_graph(graph: AnyGraph, form: Format, extension: Extension = Extension.REFUSE) -> str:
+    """Return a graph as text; a PAG only in formats that have its marks, and none of its DAGs.
 
     With an extension, the DAG that it chooses is written. DOWHY is GML of a DAG: without an extension a graph with
     undirected edges is refused.
     """
-    if form is Format.DOWHY or extension is not Extension.REFUSE:
+    if isinstance(graph, MixedGraph):
+        why = EXPORTERS[form].no_pag
+        if extension is not Extension.REFUSE:
+            why = "a DAG takes all causes for measured"
+        if why:
+            raise GraphError(
+                f"this graph is a PAG, which allows for hidden causes, and {why}. Write it as "
+                f"{', '.join(other.value for other in Format if not EXPORTERS[other].no_pag)}, without choosing a DAG; "
+                "or search the evidence again without hidden causes"
+            )
+    elif form is Format.DOWHY or extension is not Extension.REFUSE:
         graph = choose_dag(graph, extension)
     return EXPORTERS[form].write(graph)
 

@@ -11,24 +11,35 @@ import msgspec
 from dagveil.errors import GraphError
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
-from dagveil.graphs.exchange.arcs import UNDIRECTED, import_package, join_arcs, list_arcs, name_family
+from dagveil.graphs.exchange.arcs import UNDIRECTED, import_package, join_arcs, list_arcs, list_edges, name_family
+from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 
+PAG: Final = "pag"
 _NOT_IN_XML: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
-def to_networkx(graph: Dag | Cpdag) -> Any:
+def to_networkx(graph: Dag | Cpdag | MixedGraph) -> Any:
     """Return a ``networkx.DiGraph``; each arc has the attribute ``kind``, "directed" or "undirected".
 
-    An undirected edge becomes two arcs. The graph's attribute ``family`` is "dag" or "cpdag".
+    An undirected edge becomes two arcs. The graph's attribute ``family`` is "dag" or "cpdag". A mixed graph is a
+    ``networkx.Graph`` of the family "pag": each edge has the attributes ``first``, ``second``, ``mark_at_first`` and
+    ``mark_at_second``.
     """
     networkx = import_package("networkx")
+    if isinstance(graph, MixedGraph):
+        mixed = networkx.Graph(family=PAG)
+        mixed.add_nodes_from(graph.nodes)
+        for edge in list_edges(graph):
+            marks = {"mark_at_first": edge.mark_at_first.value, "mark_at_second": edge.mark_at_second.value}
+            mixed.add_edge(edge.first, edge.second, first=edge.first, second=edge.second, **marks)
+        return mixed
     answer = networkx.DiGraph(family=name_family(graph))
     answer.add_nodes_from(graph.nodes)
     answer.add_edges_from((tail, head, {"kind": kind}) for tail, head, kind in list_arcs(graph))
     return answer
 
 
-def from_networkx(graph: Any, labels: tuple[str, ...] = ()) -> Dag | Cpdag:
+def from_networkx(graph: Any, labels: tuple[str, ...] = ()) -> Dag | Cpdag | MixedGraph:
     """Return the Dag or Cpdag of a networkx graph, whose nodes are called by the first of `labels` that they have.
 
     An undirected edge is two arcs, one each way; all edges of an undirected networkx graph are undirected. The
@@ -39,8 +50,24 @@ def from_networkx(graph: Any, labels: tuple[str, ...] = ()) -> Dag | Cpdag:
         node: str(next((facts[label] for label in labels if label in facts), node)) if labels else node
         for node, facts in graph.nodes(data=True)
     }
+    if graph.graph.get("family") == PAG:
+        return _read_marks(tuple(names.values()), (facts for _, _, facts in graph.edges(data=True)))
     arcs = [(names[tail], names[head], kind) for tail, head, kind in graph.edges(data="kind")]
     return _join(names.values(), arcs, graph.is_directed(), graph.graph.get("family"))
+
+
+def _read_marks(nodes: tuple[str, ...], edges: Iterable[dict[str, Any]]) -> MixedGraph:
+    try:
+        read = [
+            Edge(str(one["first"]), str(one["second"]), Mark(one["mark_at_first"]), Mark(one["mark_at_second"]))
+            for one in edges
+        ]
+    except (KeyError, ValueError):
+        raise GraphError(
+            "an edge of this PAG lacks first, second, mark_at_first or mark_at_second, or its mark is not tail, arrow "
+            "or circle; write it again"
+        ) from None
+    return MixedGraph(nodes, frozenset(read))
 
 
 def _join(nodes: Iterable[Any], arcs: Iterable[Any], directed: bool, family: Any) -> Dag | Cpdag:
@@ -49,17 +76,17 @@ def _join(nodes: Iterable[Any], arcs: Iterable[Any], directed: bool, family: Any
     return join_arcs(nodes, arcs, family)
 
 
-def to_gml(graph: Dag | Cpdag) -> str:
+def to_gml(graph: Dag | Cpdag | MixedGraph) -> str:
     """Return the graph as GML: names as labels, ``kind`` on each arc as in `to_networkx`."""
     return "\n".join((*import_package("networkx").generate_gml(to_networkx(graph)), ""))
 
 
-def from_gml(text: str) -> Dag | Cpdag:
+def from_gml(text: str) -> Dag | Cpdag | MixedGraph:
     """Read a graph from GML; the name of a node is its label if it has one, otherwise its number."""
     return _read(text, "GML", import_package("networkx").parse_gml, ("label",), label="id")
 
 
-def to_graphml(graph: Dag | Cpdag) -> str:
+def to_graphml(graph: Dag | Cpdag | MixedGraph) -> str:
     """Return the graph as GraphML: names as identifiers, ``kind`` on each arc as in `to_networkx`."""
     for name in graph.nodes:
         if _NOT_IN_XML.search(name):
@@ -67,7 +94,7 @@ def to_graphml(graph: Dag | Cpdag) -> str:
     return "\n".join((*import_package("networkx").generate_graphml(to_networkx(graph)), ""))
 
 
-def from_graphml(text: str) -> Dag | Cpdag:
+def from_graphml(text: str) -> Dag | Cpdag | MixedGraph:
     """Read a graph from GraphML.
 
     The name of a node is its attribute ``name`` or ``label`` if it has one, otherwise its identifier.
@@ -77,7 +104,7 @@ def from_graphml(text: str) -> Dag | Cpdag:
     return _read(text, "GraphML", import_package("networkx").parse_graphml, ("name", "label"))
 
 
-def _read(text: str, form: str, parse: Any, labels: tuple[str, ...], **options: Any) -> Dag | Cpdag:
+def _read(text: str, form: str, parse: Any, labels: tuple[str, ...], **options: Any) -> Dag | Cpdag | MixedGraph:
     """Let networkx read a text."""
     try:
         graph = parse(text, **options)
@@ -95,7 +122,7 @@ def to_node_link(graph: Any) -> str:
         raise GraphError("a node name contains an unpaired surrogate, which JSON cannot represent; rename it") from None
 
 
-def from_node_link(text: str | bytes) -> Dag | Cpdag:
+def from_node_link(text: str | bytes) -> Dag | Cpdag | MixedGraph:
     """Read a graph from networkx's JSON, with the key ``edges`` or, as older versions wrote it, ``links``."""
     try:
         content = msgspec.json.decode(text)
@@ -104,6 +131,8 @@ def from_node_link(text: str | bytes) -> Dag | Cpdag:
     try:
         nodes = [node["id"] for node in content["nodes"]]
         edges = content["edges"] if "edges" in content else content["links"]
+        if (content.get("graph") or {}).get("family") == PAG:
+            return _read_marks(tuple(nodes), edges)
         arcs = [(edge["source"], edge["target"], edge.get("kind")) for edge in edges]
         return _join(nodes, arcs, content.get("directed", False), (content.get("graph") or {}).get("family"))
     except (KeyError, TypeError, AttributeError):

@@ -82,14 +82,29 @@ def orient_by_evidence(
     """Return the CPDAG (with knowledge, the MPDAG) that agrees best with the evidence on colliders."""
     names = evidence.columns
     weights = weigh_colliders(evidence, skeleton, settings)
-    climb = _Climb(names, skeleton.adjacency, weights, knowledge)
-    edges = climb.best(settings.restarts)
+    edges = climb_orientations(names, skeleton, weights, settings, knowledge)
     found = Dag(names, frozenset((names[a], names[b]) for a, b in edges)).cpdag()
     return found if knowledge == Knowledge.none() else knowledge.orient(found)
 
 
-def weigh_colliders(evidence: Independence, skeleton: Skeleton, settings: ArrowSettings) -> dict[Triple, float]:
-    """Return E for each unshielded triple (x, z, y) with x < y; positive speaks for a collider at z."""
+def climb_orientations(
+    names: tuple[str, ...],
+    skeleton: Skeleton,
+    weights: dict[Triple, float],
+    settings: ArrowSettings,
+    knowledge: Knowledge,
+) -> list[tuple[int, int]]:
+    """Return the acyclic orientation of a skeleton with the heaviest colliders that was found, as (parent, child)."""
+    return _Climb(names, skeleton.adjacency, weights, knowledge).best(settings.restarts)
+
+
+def weigh_colliders(
+    evidence: Independence, skeleton: Skeleton, settings: ArrowSettings, *, with_separators: bool = False
+) -> dict[Triple, float]:
+    """Return E for each unshielded triple (x, z, y) with x < y; positive speaks for a collider at z.
+
+    - `with_separators`: the set that removed the pair speaks too, with z and without it, however large it is.
+    """
     neighbours = [set(near) for near in list_neighbours(skeleton.adjacency)]
     triples = list(unshielded(neighbours))
     if not triples:
@@ -97,18 +112,29 @@ def weigh_colliders(evidence: Independence, skeleton: Skeleton, settings: ArrowS
     questions: list[tuple[int, int, tuple[int, ...]]] = []
     starts: list[int] = []  # where the sets of a triple without z begin, and then those with z
     for x, z, y in triples:
-        for sets in _sets(neighbours, x, z, y):
+        separator = set(skeleton.separators.get((x, y), ())) if with_separators else set()
+        for sets, more in zip(_sets(neighbours, x, z, y), (separator - {z}, separator | {z}), strict=True):
             starts.append(len(questions))
-            questions.extend((x, y, given) for given in sets)
+            questions.extend((x, y, given) for given in dict.fromkeys((*sets, tuple(sorted(more)))))
+    return dict(zip(triples, weigh_sets(evidence, questions, starts, settings), strict=True))
+
+
+def weigh_sets(
+    evidence: Independence,
+    questions: list[tuple[int, int, tuple[int, ...]]],
+    starts: list[int],
+    settings: ArrowSettings,
+) -> list[float]:
+    """Weigh the sets of each even start against those of the next: positive if the first sets separate better."""
     halves = _statistics(evidence, questions) / -2
     known = np.isfinite(halves)
     counts = np.add.reduceat(known, starts, dtype=np.intp).reshape(-1, 2)
     sums = np.logaddexp.reduceat(np.where(known, halves, -np.inf), starts).reshape(-1, 2)
     both = counts.all(axis=1)  # otherwise nothing was measured that could speak for one side
     means = sums[both] - np.log(counts[both])
-    balance = np.zeros(len(triples))
+    balance = np.zeros(len(counts))
     balance[both] = np.clip(means[:, 0] - means[:, 1], -settings.largest_evidence, settings.largest_evidence)
-    return dict(zip(triples, balance.tolist(), strict=True))
+    return [float(value) for value in balance]
 
 
 def unshielded(neighbours: list[set[int]]) -> Iterator[Triple]:

@@ -47,6 +47,7 @@ const handle = (selector, act) => {
 };
 
 const read = (field) => {
+  if (field.type === "checkbox") return field.checked;
   const text = field.value.trim();
   if (field.hasAttribute("data-list")) return text.split(/[\s,]+/).filter((part) => part);
   return field.hasAttribute("data-number") ? Number(text) : text;

@@ -1,0 +1,95 @@
+"""Results in sentences: how much of a graph is solid, what it says about hidden causes, and what was known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dagveil.graphs.knowledge import Knowledge
+from dagveil.graphs.mixed import Mark
+from dagveil.runs.result import SOLID, NearMiss, ResultEdge, ResultGraph
+
+FAINT = 0.3  # noise is told of if half of the pairs are not seen below this V
+MOST_ALTERNATIVES = 3  # alternatives, and edges of a kind, that are told of
+
+
+def describe_solidity(
+    graph: ResultGraph,
+    misses: tuple[NearMiss, ...],
+    false_edges: float | None,
+    visible: float | None,
+    alternatives: Sequence[tuple[str, str, str, float]] = (),
+) -> tuple[str, ...]:
+    """Say in a few sentences how much of a graph is solid.
+
+    Half of the pairs must exceed a Cramér's V of `visible` to be seen; `alternatives` are those of `find_alternatives`.
+    """
+    edges = graph.edges
+    weak = sum(edge.confidence is not None and edge.confidence < SOLID for edge in edges)
+    doubtful = sum(miss.found for miss in misses)
+    said = [f"{len(edges)} edge{'' if len(edges) == 1 else 's'} among {len(graph.nodes)} columns"]
+    if false_edges is not None:
+        said.append(f"about {false_edges:.1f} would appear if nothing depended on anything")
+    if weak:
+        said.append(f"{weak} rest{'s' if weak == 1 else ''} on weak evidence (below {SOLID:.0%} of redraws)")
+    if doubtful:
+        said.append(f"{doubtful} more {'is' if doubtful == 1 else 'are'} doubtful and not drawn")
+    sentences = ["; ".join(said) + "."]
+    if visible is not None and (not edges or visible > FAINT):
+        seen = "no dependence could be seen" if visible >= 1.0 else f"a dependence is seen above V = {visible:.2f}"
+        sentences.append(
+            f"{'Noise hides all but strong dependences' if edges else 'Nothing stood out from noise and chance'}: "
+            f"for half of the pairs {seen} (Cramér's V, from 0 to 1). A larger epsilon, fewer columns or levels, or "
+            "more rows show more: `dagveil plan SCHEMA.toml --explore` tells how much."
+        )
+    sentences += [
+        f"{x} is joined to {y} or to {z} in {share:.0%} of redraws, but to neither in 70 % of them, so no edge is "
+        f"drawn: {y} and {z} tell much the same, and the evidence does not say whose edge it is."
+        for x, y, z, share in alternatives[:MOST_ALTERNATIVES]
+    ]
+    sentences += [
+        f"{miss.source} and {miss.target} depend on each other, but {miss.explained_by} could explain it alone, as far "
+        "as this evidence tells, so no edge is drawn."
+        for miss in [miss for miss in misses if miss.explained_by is not None][:MOST_ALTERNATIVES]
+    ]
+    if graph.family == "pag":
+        return (*sentences, *_describe_hidden(edges))
+    lines = sum(edge.kind == "undirected" for edge in edges)
+    if edges and 2 * lines > len(edges):
+        sentences.append(
+            f"{lines} of {len(edges)} edges have no arrow: nothing that is drawn tells cause from effect there. If you "
+            "know which columns come first, search again, for free, with --knowledge FILE.toml that lists tiers."
+        )
+    return tuple(sentences)
+
+
+def _describe_hidden(edges: tuple[ResultEdge, ...]) -> list[str]:
+    """Say what a PAG says about causes that were not measured."""
+    shared = [edge for edge in edges if edge.kind == "bidirected"]
+    sentences = [
+        f"{edge.source} and {edge.target} share a cause that was not measured, as far as this evidence tells: neither "
+        "causes the other."
+        for edge in shared[:MOST_ALTERNATIVES]
+    ]
+    if len(shared) > MOST_ALTERNATIVES:
+        sentences.append(f"{len(shared) - MOST_ALTERNATIVES} more pairs (↔) share an unmeasured cause likewise.")
+    open_ends = [edge for edge in edges if Mark.CIRCLE in edge.marks]
+    if open_ends:
+        named = ", ".join(f"{edge.source} and {edge.target}" for edge in open_ends[:MOST_ALTERNATIVES])
+        more = f", and {len(open_ends) - MOST_ALTERNATIVES} more pairs" if len(open_ends) > MOST_ALTERNATIVES else ""
+        sentences.append(
+            f"{len(open_ends)} of {len(edges)} edges have a circle: {named}{more} may share an unmeasured cause, and "
+            "the evidence does not tell. If you know which columns come first, search again, for free, with "
+            "--knowledge FILE.toml that lists tiers."
+        )
+    return sentences
+
+
+def describe_knowledge(knowledge: Knowledge) -> tuple[str, ...]:
+    """Say background knowledge in words, if there is any."""
+    parts = []
+    if knowledge.tiers:
+        parts.append("tiers " + " before ".join("{" + ", ".join(tier) + "}" for tier in knowledge.tiers))
+    for word, arcs in (("forbidden", knowledge.forbidden), ("required", knowledge.required)):
+        if arcs:
+            parts.append(f"{word} " + ", ".join(f"{cause} → {effect}" for cause, effect in sorted(arcs)))
+    return (f"Background knowledge in force: {'; '.join(parts)}.",) if parts else ()
