@@ -41,8 +41,8 @@ def estimate_additive_law(parts: Components, cause: str, effect: str, adjust: Se
         covariance[starts[i] : starts[i + 1], starts[j] : starts[j + 1]] = pair
         covariance[starts[j] : starts[j + 1], starts[i] : starts[i + 1]] = pair.T
     for i in range(len(names)):
-        own = slice(starts[i], starts[i + 1])
-        covariance[own, own] = np.diag(p[own])
+        within = slice(starts[i], starts[i + 1])
+        covariance[within, within] = np.diag(p[within])
     covariance = covariance - np.outer(p, p)
     r, s, last = levels[0], levels[-1], int(starts[-2])
     inverse = _invert(covariance[:last, :last], p[:last])
@@ -63,13 +63,15 @@ def estimate_additive_law(parts: Components, cause: str, effect: str, adjust: Se
             place, own = (places[a], 1.0) if a == b else (places[a] - places[b], 0.0)
             u = inverse @ place
             size = float(u @ covariance[:last, :last] @ u) + own
-            for l in range(s):
-                sampling[a, b, l] = (size * residual[l] + own * max(float(explained[l, l]), 0.0)) / rows
-                b_row = np.concatenate([-slopes[:, l], np.eye(s)[l]])
-                noise[a, b, l] = parts.noise_variance(
-                    _functional(names, levels, np.concatenate([u, np.zeros(s)]), b_row, p, rows, own, slopes[:r, l], l)
+            for at in range(s):
+                sampling[a, b, at] = (size * residual[at] + own * max(float(explained[at, at]), 0.0)) / rows
+                b_row = np.concatenate([-slopes[:, at], np.eye(s)[at]])
+                noise[a, b, at] = parts.noise_variance(
+                    _functional(
+                        names, levels, np.concatenate([u, np.zeros(s)]), b_row, p, rows, own, slopes[:r, at], at
+                    )
                 )
-                sampling[b, a, l], noise[b, a, l] = sampling[a, b, l], noise[a, b, l]
+                sampling[b, a, at], noise[b, a, at] = sampling[a, b, at], noise[a, b, at]
     least = np.array([HIDDEN * np.sqrt(parts.noise_variance({(cause,): np.eye(r)[level]})) for level in range(r)])
     hidden = parts.table((cause,)) < np.maximum(least, 1.0)
     return Law(mean, sampling, noise, np.zeros((r, r, s)), hidden, np.zeros(r))
@@ -84,7 +86,7 @@ def _functional(
     rows: float,
     own: float,
     slope: Floats,
-    l: int,
+    at: int,
 ) -> dict[tuple[str, ...], Floats]:
     """Return what cells of pairs and margins do to u·C·v, and to the mean if `own` is 1."""
     starts = np.concatenate([[0], np.cumsum(levels)])
@@ -98,7 +100,7 @@ def _functional(
         found[names[i], names[j]] = (np.outer(u[parts[i]], v[parts[j]]) + np.outer(v[parts[i]], u[parts[j]])) / rows
     found[names[0],] = found[names[0],] - own * slope / rows
     end = np.zeros(levels[-1])
-    end[l] = own / rows
+    end[at] = own / rows
     found[names[-1],] = found[names[-1],] + end
     return found
 

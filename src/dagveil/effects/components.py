@@ -2,8 +2,8 @@
 
 A table is the sum of its components, one for each subset of its columns: what the subset's own table holds beyond its
 margins. Noise that is independent in every cell is independent between components, and a component may have been
-released by itself. So every release that tells of a component is averaged by inverse variance, and the variance of a sum
-of cells is the sum of what each component adds.
+released by itself. So every release that tells of a component is averaged by inverse variance, and the variance of a
+sum of cells is the sum of what each component adds.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Components:
                     coefficients[some] = coefficients[some] + part if some in coefficients else part
         total = 0.0
         for some, array in coefficients.items():
-            part = self.of(some)
-            total += 0.0 if part is None else part.variance * float((array**2).sum())
+            known = self.of(some)
+            total += 0.0 if known is None else known.variance * float((array**2).sum())
         return total
 
     def _average(self, key: frozenset[str]) -> Component | None:

@@ -58,7 +58,9 @@ def list_readings(graph: Cpdag, cause: str, effect: str) -> tuple[Reading, ...]:
         collides = any(second not in graph.adjacent(first) for first in chosen for second in parents - {first})
         if collides:
             continue
-        turned = frozenset([(other, cause) for other in chosen] + [(cause, other) for other in loose if other not in chosen])
+        turned = frozenset(
+            [(other, cause) for other in chosen] + [(cause, other) for other in loose if other not in chosen]
+        )
         pairs = frozenset(pair for pair in graph.undirected if cause not in pair)
         edges = find_extension(graph.nodes, graph.directed | turned, pairs)
         if edges is None:
@@ -152,7 +154,9 @@ def _read(dag: Dag, parents: frozenset[str], turned: frozenset[tuple[str, str]],
     if effect not in descendants(dag, cause):
         return Reading(parents, turned, None, f"no arrows lead from {cause} to {effect}")
     optimal = find_optimal_set(dag, cause, effect)
-    sets = dict.fromkeys([optimal, *_pruned(dag, cause, effect, optimal), parents, *_pruned(dag, cause, effect, parents)])
+    sets = dict.fromkeys(
+        [optimal, *_pruned(dag, cause, effect, optimal), parents, *_pruned(dag, cause, effect, parents)]
+    )
     return Reading(parents, turned, tuple(sets))
 
 

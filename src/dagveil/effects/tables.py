@@ -21,7 +21,7 @@ HIDDEN = 3.0
 """A level of the cause is hidden if its rows are fewer than this many deviations of their noise."""
 
 LEAST_SPREAD, MOST_SPREAD = 0.02, 0.5
-"""How far strata may differ, as a share of p(1 − p): at least and at most. The most is that of a Beta law of weight 1."""
+"""How far strata may differ, as a share of p(1 − p): at least and at most. The latter is a Beta law of weight 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,10 +88,10 @@ def estimate_law(parts: Components, cause: str, effect: str, adjust: Sequence[st
     lost = np.zeros((r, r, s))
     for a in range(r):
         for b in range(a, r):
-            for l in range(s):
-                g = gradients[a, l] if a == b else gradients[a, l] - gradients[b, l]
-                sampling[a, b, l] = sampling[b, a, l] = float((positive * g**2).sum())
-                noisy[a, b, l] = noisy[b, a, l] = _noise(parts, names, shape, g)
+            for at in range(s):
+                g = gradients[a, at] if a == b else gradients[a, at] - gradients[b, at]
+                sampling[a, b, at] = sampling[b, a, at] = float((positive * g**2).sum())
+                noisy[a, b, at] = noisy[b, a, at] = _noise(parts, names, shape, g)
             lost[a, b] = lost[b, a] = left[a] if a == b else left[a] + left[b]
     return Law(mean, sampling, noisy, lost, hidden, thin)
 
@@ -106,18 +106,18 @@ def _gradients(
     rows: float,
     mean: Floats,
 ) -> Floats:
-    """Return by how much every cell moves P(effect = l | do(level)), shape (level, l, levels, l', strata)."""
+    """Return by how much every cell moves P(effect = at | do(level)), shape (level, at, levels, outcomes, strata)."""
     r, s, strata = inside.shape
     found = np.zeros((r, s, r, s, strata))
     for a in range(r):
         outer = (weights * (1.0 - kept[a])).sum() / max(float(by_level[a]), 1.0)
-        for l in range(s):
-            g = found[a, l]
-            g[a, l] += weights * pull[a]
-            g[a] -= (weights * pull[a] * inside[a, l])[None, :]
-            g[a, l] += outer
-            g[a] -= outer * base[a, l]
-            g += (inside[a, l] - mean[a, l])[None, None, :] / rows
+        for at in range(s):
+            g = found[a, at]
+            g[a, at] += weights * pull[a]
+            g[a] -= (weights * pull[a] * inside[a, at])[None, :]
+            g[a, at] += outer
+            g[a] -= outer * base[a, at]
+            g += (inside[a, at] - mean[a, at])[None, None, :] / rows
     return found
 
 
@@ -126,7 +126,8 @@ def project(values: Floats, total: float) -> Floats:
     ordered = np.sort(values)[::-1]
     above = (np.cumsum(ordered) - total) / np.arange(1, len(values) + 1)
     last = int(np.flatnonzero(ordered > above)[-1])
-    return np.maximum(values - above[last], 0.0)
+    moved: Floats = np.maximum(values - above[last], 0.0)
+    return moved
 
 
 def _spread_of_strata(excess: Floats, m: Floats, h: Floats, noise: Floats, hidden: NDArray[np.bool_]) -> float:

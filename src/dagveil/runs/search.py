@@ -121,6 +121,39 @@ def search_evidence(
         return _search(evidence, settings, knowledge, findings, progress)
 
 
+def redraw_found_graphs(
+    evidence: Evidence, settings: SearchSettings, knowledge: Knowledge, rng: np.random.Generator, progress: Progress
+) -> Iterator[Cpdag]:
+    """Yield the graphs that redrawn evidence gives, as many as the settings ask for; none if nothing can be tested."""
+    tests = evidence.independence()
+    if tests is None:
+        return
+    with _computing():
+        find, _, _ = _prepare(evidence, settings, knowledge, tests)
+        for done in range(settings.redraws):
+            yield find(tests.redraw(rng))
+            progress("redrawing graph and effect", done + 1, settings.redraws)
+
+
+def _prepare(
+    evidence: Evidence, settings: SearchSettings, knowledge: Knowledge, tests: Independence
+) -> tuple[Callable[[Independence], Cpdag], SkeletonSettings, float]:
+    """Return the search for these tests, its constants, and the false edges that they allow."""
+    columns = tuple(evidence.schema.columns)
+    skeleton_settings, false_edges = bound_false_edges(
+        tests, settings.skeleton(search_defaults(tests)), settings.false_edges
+    )
+    rule = _rule(evidence, settings)
+    if rule is SearchRule.NOTEARS:
+        return _search_linear(columns, evidence, knowledge), skeleton_settings, false_edges
+    find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
+    return find, skeleton_settings, false_edges
+
+
+def _rule(evidence: Evidence, settings: SearchSettings) -> SearchRule:
+    return settings.search or (METHODS[evidence.method].search if evidence.method in METHODS else SearchRule.TESTS)
+
+
 @contextmanager
 def _computing() -> Iterator[None]:
     """Say so if numbers that no table has stop the search."""
@@ -140,7 +173,7 @@ def _search(
 ) -> results.Result:
     schema = evidence.schema
     columns = tuple(schema.columns)
-    rule = settings.search or (METHODS[evidence.method].search if evidence.method in METHODS else SearchRule.TESTS)
+    rule = _rule(evidence, settings)
     tests = evidence.independence()
     progress("searching", 0, 1)
     variations: tuple[results.Variation, ...] = ()
@@ -149,13 +182,7 @@ def _search(
         found = graph = knowledge.orient(Cpdag.empty(columns))
         shares, false_edges, explained = Shares.none(), None, {}
     else:
-        skeleton_settings, false_edges = bound_false_edges(
-            tests, settings.skeleton(search_defaults(tests)), settings.false_edges
-        )
-        if rule is SearchRule.NOTEARS:
-            find = _search_linear(columns, evidence, knowledge)
-        else:
-            find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released)
+        find, skeleton_settings, false_edges = _prepare(evidence, settings, knowledge, tests)
         found = find(tests)
         findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
         if rule is SearchRule.AUTO and isinstance(tests, PairEvidence):
