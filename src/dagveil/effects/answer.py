@@ -181,23 +181,36 @@ def write_sentence(possible: Sequence[PossibleEffect], main: Contrast, cause: st
     estimates = [estimate for one in told if (estimate := pick_main(one, main)) is not None]
     if not estimates:
         if nothing and not silent and not told:
-            return f"By this graph, changing {cause} does nothing to {effect}: {' or '.join(nothing)}."
+            allowed = [one.low for one in _allowed(possible, main)], [one.high for one in _allowed(possible, main)]
+            rest = ""
+            if allowed[0]:
+                told_change = tell_change(min(allowed[0]), max(allowed[1]), points=bool(main.level))
+                rest = f"; the evidence alone would allow {told_change} (95 %)"
+            return f"By this graph, changing {cause} does nothing to {effect}: {' or '.join(nothing)}{rest}."
         why = silent[0].why if silent else f"noise hides {cause} = {main.level} or {main.instead}"
         rest = f" It would be nothing if {' or '.join(nothing)}." if nothing else ""
         return f"This evidence cannot say what changing {cause} does to {effect}: {why}.{rest}"
     low, high = min(one.low for one in estimates), max(one.high for one in estimates)
     if main.level:
         start = f"Setting {cause} to {main.level} instead of {main.instead} would make {effect} = {main.outcome} "
-        change = _points(low, high)
     else:
         start = f"One unit more of {cause} would make {effect} "
-        change = _units(low, high)
+    change = tell_change(low, high, points=bool(main.level))
     ends = [f", or nothing if {' or '.join(nothing)}"] if nothing else []
     ends += [", or something that this evidence cannot say in other readings of the graph"] if silent else []
     several = "" if len(estimates) == 1 else f", over {len(estimates)} ways to read the graph"
     additive = any(one.form == "additive" for one in told)
     formed = ", if columns act on it one by one (no interactions)" if additive else ""
     return f"{start}{change} (95 %{several}{formed}){''.join(ends)}."
+
+
+def _allowed(possible: Sequence[PossibleEffect], main: Contrast) -> list[Estimate]:
+    return [estimate for one in possible if (estimate := pick_main(one, main)) is not None]
+
+
+def tell_change(low: float, high: float, *, points: bool) -> str:
+    """Say by how much something grows or shrinks: a probability in points, or a number in its own units."""
+    return _points(low, high) if points else _units(low, high)
 
 
 def _points(low: float, high: float) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.effects.additive import estimate_additive_law, needed_pairs
-from dagveil.effects.answer import Contrast, Form, PossibleEffect, Probability, make_estimate
+from dagveil.effects.answer import Contrast, Form, PossibleEffect, Probability, make_estimate, pick_main, tell_change
 from dagveil.effects.components import Components
 from dagveil.effects.linear import estimate_slope
 from dagveil.effects.parents import Reading
@@ -54,8 +54,20 @@ class EffectEstimator:
         answers = [self.answer_set(cause, effect, adjust) for adjust in reading.adjustment]
         place = min(range(len(answers)), key=lambda at: (*_rank(answers[at]), at))
         found = answers[place]
-        return PossibleEffect(
-            parents, found.adjust, found.form, found.why, found.probabilities, found.contrasts, found.notes
+        form, why, notes = found.form, found.why, found.notes
+        if reading.why_nothing is not None:
+            form, why, notes = "nothing", reading.why_nothing, (*notes, *self._tell_allowed(found, cause, effect))
+        return PossibleEffect(parents, found.adjust, form, why, found.probabilities, found.contrasts, notes)
+
+    def _tell_allowed(self, found: PossibleEffect, cause: str, effect: str) -> tuple[str, ...]:
+        """Say what the evidence allows where the graph has no path: an edge that noise hides is no proof of none."""
+        estimate = pick_main(found, self.main_contrast(cause, effect))
+        if estimate is None:
+            return ("That no edge was found does not show that there is none: noise hides weak ones.",)
+        given = f"adjusted for {', '.join(found.adjust)}" if found.adjust else "as they stand"
+        return (
+            "That no edge was found does not show that there is none: noise hides weak ones. The columns alone, "
+            f"{given}, allow {tell_change(estimate.low, estimate.high, points=bool(found.probabilities))} (95 %).",
         )
 
     def form(self, cause: str, effect: str, adjust: Iterable[str]) -> Form:

@@ -1,28 +1,35 @@
-"""The adjusted linear effect from noisy second moments: how much the effect moves per unit of the cause."""
+"""The adjusted linear effect from noisy second moments: how much the effect moves per unit of the cause.
+
+Rows were shrunk to a ball before they were summed, which bends slopes. So the covariance of normal rows is sought whose
+shrunk rows have the released moments, and slopes are read from it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.evidence.moments import NoisyCovariance, covariance_from_moments
+from dagveil.evidence.moments import covariance_from_moments
 from dagveil.privacy.release import NoisyMoments
 
 Floats = NDArray[np.float64]
 
-DRAWS = 20_000
-"""Normal rows that are drawn to see what shrinking rows to the ball does to a slope."""
+DRAWS, STEPS = 20_000, 12
+"""Normal rows that are drawn to see what shrinking does, and steps of the search for what was shrunk."""
+
+DOUBT = 0.25
+"""Share of what shrinking bent, as far as normal rows tell, that counts as a deviation: rows need not be normal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slope:
     """The effect of one unit of the cause, in units of the effect, with the parts of its variance.
 
-    `bent` is what shrinking rows to the ball changed, if rows are about normal: it is taken out of `value`, and its
-    size is counted as a deviation besides.
+    `bent` is by how much shrinking rows to the ball had moved the slope, as far as normal rows tell.
     """
 
     value: float
@@ -33,7 +40,7 @@ class Slope:
     @property
     def variance(self) -> float:
         """Variance of the slope."""
-        return self.sampling + self.noise + self.bent**2
+        return self.sampling + self.noise + (DOUBT * self.bent) ** 2
 
 
 def estimate_slope(release: NoisyMoments, cause: str, effect: str, adjust: Sequence[str]) -> Slope:
@@ -42,38 +49,53 @@ def estimate_slope(release: NoisyMoments, cause: str, effect: str, adjust: Seque
     place = {name: i for i, name in enumerate(covariance.columns)}
     given = [place[cause], *(place[name] for name in adjust)]
     outcome = place[effect]
-    scale = release.spreads[outcome] / release.spreads[given[0]]
-    value, sampling, noise = _regress(covariance, given, outcome)
-    bent = _bend(release, covariance, given, outcome)
-    return Slope((value - bent) * scale, sampling * scale**2, noise * scale**2, abs(bent) * scale)
-
-
-def _regress(covariance: NoisyCovariance, given: list[int], outcome: int) -> tuple[float, float, float]:
-    matrix, sigma = covariance.matrix, covariance.deviation
-    values, vectors = np.linalg.eigh(matrix[np.ix_(given, given)])
+    whole = find_unshrunk(release)
+    sigma = covariance.deviation
+    values, vectors = np.linalg.eigh(whole[np.ix_(given, given)])
     inverse = (vectors / np.maximum(values, max(sigma, 1e-9))) @ vectors.T
-    slopes = inverse @ matrix[given, outcome]
-    u, v = np.zeros(len(matrix)), np.zeros(len(matrix))
+    slopes = inverse @ whole[given, outcome]
+    u, v = np.zeros(len(whole)), np.zeros(len(whole))
     u[given], v[given], v[outcome] = inverse[0], -slopes, 1.0
-    residual = max(float(v @ matrix @ v), 0.0)
+    residual = max(float(v @ whole @ v), 0.0)
+    # noise is that of shrunk rows, and grows with what is undone
+    grown = np.sqrt(np.diag(whole) / np.diag(covariance.matrix))
+    u, v = u * grown, v * grown
     # the row of the constant, whose noise enters by the means
     mean_u, mean_v = float(u @ covariance.means), float(v @ covariance.means)
     uu, vv, uv = u @ u + mean_u**2, v @ v + mean_v**2, u @ v + mean_u * mean_v
+    noise = float(sigma**2 * (uu * vv + uv**2))
     freedom = max(covariance.n_rows - len(given) - 1.0, 1.0)
-    return float(slopes[0]), residual * float(inverse[0, 0]) / freedom, float(sigma**2 * (uu * vv + uv**2))
+    scale = release.spreads[outcome] / release.spreads[given[0]]
+    bent = float(slopes[0]) - _slope(covariance.matrix, given, outcome)
+    sampling = residual * float(inverse[0, 0]) / freedom
+    return Slope(float(slopes[0]) * scale, sampling * scale**2, noise * scale**2, abs(bent) * scale)
 
 
-def _bend(release: NoisyMoments, covariance: NoisyCovariance, given: list[int], outcome: int) -> float:
-    """Return by how much shrinking rows to the ball changes the slope of normal rows with these moments."""
+@lru_cache(maxsize=8)
+def find_unshrunk(release: NoisyMoments) -> Floats:
+    """Return the covariance of normal rows whose rows, shrunk to the ball, have the released one."""
+    covariance = covariance_from_moments(release)
     rng = np.random.default_rng(1)  # post-processing: the same evidence gives the same answer
-    values, vectors = np.linalg.eigh(covariance.matrix)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    rows = rng.standard_normal((DRAWS, len(values))) @ root.T + covariance.means * release.constant
-    length = np.sqrt((rows**2).sum(axis=1))
-    shrunk = rows * np.minimum(1.0, np.sqrt(release.radius_squared) / np.maximum(length, 1e-12))[:, None]
-    return _slope(shrunk, given, outcome) - _slope(rows, given, outcome)
+    normal = rng.standard_normal((DRAWS, len(covariance.columns)))
+    normal = normal - normal.mean(axis=0)
+    normal = normal @ np.linalg.inv(np.linalg.cholesky(np.cov(normal, rowvar=False, bias=True))).T
+    radius, means = np.sqrt(release.radius_squared), covariance.means * release.constant
+    released = _positive(covariance.matrix)
+    found = released
+    for _ in range(STEPS):
+        values, vectors = np.linalg.eigh(found)
+        rows = normal @ (vectors * np.sqrt(np.maximum(values, 0.0))).T + means
+        length = np.sqrt((rows**2).sum(axis=1))
+        shrunk = rows * np.minimum(1.0, radius / np.maximum(length, 1e-12))[:, None]
+        found = _positive(found + released - np.cov(shrunk, rowvar=False, bias=True))
+    return found
 
 
-def _slope(rows: Floats, given: list[int], outcome: int) -> float:
-    matrix = np.cov(rows, rowvar=False)
+def _positive(matrix: Floats) -> Floats:
+    values, vectors = np.linalg.eigh(matrix)
+    raised: Floats = (vectors * np.maximum(values, 1e-9)) @ vectors.T
+    return raised
+
+
+def _slope(matrix: Floats, given: list[int], outcome: int) -> float:
     return float(np.linalg.lstsq(matrix[np.ix_(given, given)], matrix[given, outcome], rcond=None)[0][0])

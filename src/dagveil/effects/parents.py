@@ -29,8 +29,8 @@ class Reading:
 
     - `parents`: the parents of the cause in it.
     - `turned`: undirected edges of the cause, directed as this reading has them.
-    - `adjustment`: sets of columns that identify the effect, the most efficient first; None if the effect is nothing.
-    - `why_nothing`: why the effect is nothing in this reading.
+    - `adjustment`: sets of columns that identify the effect, the most efficient first; None if the effect is a cause.
+    - `why_nothing`: why the effect is nothing in this reading, whatever the evidence says by itself.
     """
 
     parents: frozenset[str]
@@ -108,7 +108,7 @@ def explain_refusal(graph: Cpdag, cause: str, effect: str, adjust: frozenset[str
             return f"{name} is the cause or the effect itself"
     for reading in list_readings(graph, cause, effect):
         dag = _extend(graph, reading)
-        if reading.adjustment is None:
+        if reading.adjustment is None or reading.why_nothing is not None:
             continue
         forbidden = _forbidden(dag, cause, effect) & adjust
         if forbidden:
@@ -152,7 +152,7 @@ def _read(dag: Dag, parents: frozenset[str], turned: frozenset[tuple[str, str]],
     if effect in parents:
         return Reading(parents, turned, None, f"{effect} causes {cause}")
     if effect not in descendants(dag, cause):
-        return Reading(parents, turned, None, f"no arrows lead from {cause} to {effect}")
+        return Reading(parents, turned, (parents,), f"no arrows lead from {cause} to {effect}")
     optimal = find_optimal_set(dag, cause, effect)
     sets = dict.fromkeys(
         [optimal, *_pruned(dag, cause, effect, optimal), parents, *_pruned(dag, cause, effect, parents)]

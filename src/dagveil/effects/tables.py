@@ -20,6 +20,9 @@ Floats = NDArray[np.float64]
 HIDDEN = 3.0
 """A level of the cause is hidden if its rows are fewer than this many deviations of their noise."""
 
+FEW = 5.0
+"""Rows of a stratum at a level of the cause below which it is thin, besides the same deviations of noise."""
+
 LEAST_SPREAD, MOST_SPREAD = 0.02, 0.5
 """How far strata may differ, as a share of p(1 − p): at least and at most. The latter is a Beta law of weight 1."""
 
@@ -31,7 +34,7 @@ class Law:
     - `sampling`, `noise`, `left_out`: the parts of the variance of each contrast between levels of the cause; see
       `contrast`. All have the shape (levels of the cause, its levels, levels of the effect).
     - `hidden`: levels of the cause that noise hides.
-    - `thin`: share of the rows whose stratum tells less about a level of the cause than was assumed of it.
+    - `thin`: share of the rows whose stratum has next to no rows at a level of the cause.
     """
 
     mean: Floats
@@ -80,7 +83,7 @@ def estimate_law(parts: Components, cause: str, effect: str, adjust: Sequence[st
     kept = pull * m
     mean = (inside * weights).sum(axis=2)
     left = ((weights * (1.0 - kept)) ** 2).sum(axis=1)[:, None] * t * spread
-    thin = (weights * (kept < 0.5)).sum(axis=1)
+    thin = (weights * (m < np.maximum(HIDDEN * np.sqrt(noise), FEW))).sum(axis=1)
     gradients = _gradients(inside, base, weights, pull, kept, by_level, rows, mean)
     positive = project(cells.reshape(-1), rows).reshape(cells.shape)
     sampling = np.zeros((r, r, s))

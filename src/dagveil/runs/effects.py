@@ -150,7 +150,7 @@ class _Question:
                 )
             own = (self.adjust,)
             self.readings = tuple(
-                one if one.adjustment is None else replace(one, adjustment=own) for one in self.readings
+                one if one.why_nothing is not None else replace(one, adjustment=own) for one in self.readings
             )
 
     def answer(self, releases: Sequence[Any]) -> Effect:
