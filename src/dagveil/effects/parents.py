@@ -16,7 +16,6 @@ from typing import Final
 from dagveil.errors import GraphError, MethodError
 from dagveil.graphs.cpdag import Cpdag, find_extension
 from dagveil.graphs.dag import Dag, sort_topologically
-from dagveil.graphs.meek import close
 from dagveil.graphs.names import list_by_end
 
 MOST_PARENT_SETS: Final = 256
@@ -119,12 +118,6 @@ def explain_refusal(graph: Cpdag, cause: str, effect: str, adjust: frozenset[str
             names = f"; {', '.join(missing)} would close it" if missing else ""
             return f"a path from {cause} to {effect} that starts with an arrow into {cause} stays open{names}"
     return None
-
-
-def possible_graphs(graph: Cpdag, reading: Reading) -> Cpdag:
-    """Return the graph as a reading directs it, closed under Meek's rules."""
-    loose = frozenset(pair for pair in graph.undirected if all(frozenset(arc) != pair for arc in reading.turned))
-    return Cpdag(graph.nodes, *close(graph.nodes, graph.directed | reading.turned, loose))
 
 
 def _cliques(graph: Cpdag, names: list[str]) -> Iterable[tuple[str, ...]]:

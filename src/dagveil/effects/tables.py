@@ -23,8 +23,8 @@ HIDDEN = 3.0
 FEW = 5.0
 """Rows of a stratum at a level of the cause below which it is thin, besides the same deviations of noise."""
 
-LEAST_SPREAD, MOST_SPREAD = 0.02, 0.5
-"""How far strata may differ, as a share of p(1 − p): at least and at most. The latter is a Beta law of weight 1."""
+LEAST_SPREAD, TYPICAL_SPREAD, MOST_SPREAD = 0.02, 0.1, 0.5
+"""How far strata may differ, as a share of p(1 − p): at least, about, and at most: a Beta law of weight 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,8 +136,11 @@ def project(values: Floats, total: float) -> Floats:
 def _spread_of_strata(excess: Floats, m: Floats, h: Floats, noise: Floats, hidden: NDArray[np.bool_]) -> float:
     """Return how far strata differ in P(effect | cause), as a share of p(1 − p), by moments over all of them."""
     seen = ~hidden
-    found = ((excess**2).sum(axis=1) - m * h - noise)[seen].sum()
-    size = (m**2 * h)[seen].sum()
+    chance = m * h + noise
+    # a stratum counts as much as it tells: a large one no more than another that is well measured
+    weight = 1.0 / (m**2 * h + chance / TYPICAL_SPREAD)
+    found = (weight * ((excess**2).sum(axis=1) - chance))[seen].sum()
+    size = (weight * m**2 * h)[seen].sum()
     return float(np.clip(found / size if size > 0.0 else MOST_SPREAD, LEAST_SPREAD, MOST_SPREAD))
 
 

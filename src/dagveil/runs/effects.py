@@ -240,9 +240,12 @@ class _Question:
         def cells(one: frozenset[str]) -> int:
             return math.prod(levels[name] for name in one)
 
-        return list(
-            dict.fromkeys(min(one.adjustment, key=cells) for one in self.readings if one.adjustment is not None)
-        )
+        found = [
+            min(one.adjustment, key=cells)
+            for one in self.readings
+            if one.adjustment is not None and one.why_nothing is None
+        ]
+        return list(dict.fromkeys(found))
 
     def is_linear(self, releases: Sequence[Any]) -> bool:
         """Tell whether these releases answer by a slope."""
