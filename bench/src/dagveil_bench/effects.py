@@ -21,6 +21,7 @@ from dagveil.effects.components import Components
 from dagveil.effects.estimate import EffectEstimator
 from dagveil.effects.parents import descendants, list_readings
 from dagveil.effects.tables import estimate_law
+from dagveil.errors import DagveilError
 from dagveil.evidence.bundle import Evidence
 from dagveil.examples.networks import (
     LinearGaussian,
@@ -237,7 +238,10 @@ def ask_unknown(
     result = search_evidence(evidence, SearchSettings(redraws=10))
     found = []
     for cause, outcome in pairs:
-        answer = effect(result, cause, outcome, evidence=evidence, redraws=redraws)
+        try:
+            answer = effect(result, cause, outcome, evidence=evidence, redraws=redraws)
+        except DagveilError:  # too many readings, say: no answer
+            continue
         if answer.union is None:
             continue
         law = laws[cause, outcome]

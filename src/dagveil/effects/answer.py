@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from dagveil.files import encode_json
+from dagveil.files import Document
 from dagveil.privacy.receipt import Receipt
 
 EFFECT_VERSION = 1  # version of the JSON
@@ -134,11 +134,28 @@ class Effect(msgspec.Struct, frozen=True):
 
     def to_json(self) -> str:
         """Write the answer as JSON."""
-        return msgspec.json.format(encode_json(self), indent=2).decode()
+        return msgspec.json.format(_DOCUMENT.write(self), indent=2).decode()
 
     def save(self, path: str | Path) -> None:
         """Write the answer to a file."""
         Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+
+_DOCUMENT = Document(
+    Effect,
+    "dagveil-effect",
+    EFFECT_VERSION,
+    "an effect",
+    "an effect.json",
+    "`dagveil effect`",
+    "ask for it again",
+    sealed=True,
+)
+
+
+def load_effect(path: str | Path) -> Effect:
+    """Read an answer from a file."""
+    return _DOCUMENT.read(_DOCUMENT.load(path))
 
 
 def make_estimate(value: float, variance: float, sampling: float, noise: float, *, share: bool) -> Estimate:
@@ -196,7 +213,7 @@ def write_sentence(possible: Sequence[PossibleEffect], main: Contrast, cause: st
     else:
         start = f"One unit more of {cause} would make {effect} "
     change = tell_change(low, high, points=bool(main.level))
-    ends = [f", or nothing if {' or '.join(nothing)}"] if nothing else []
+    ends = [f", or nothing {'where' if why.startswith('no arrows') else 'if'} {why}" for why in nothing]
     ends += [", or something that this evidence cannot say in other readings of the graph"] if silent else []
     several = "" if len(estimates) == 1 else f", over {len(estimates)} ways to read the graph"
     additive = any(one.form == "additive" for one in told)

@@ -136,6 +136,10 @@ class _Question:
         if knowledge is not None:
             knowledge.check(found.nodes)
             found = knowledge.orient(found)
+        self.mended = graph is None and not found.is_extendable()
+        if self.mended:
+            # majorities of redraws may fit no DAG; a graph that a person drew is not changed
+            found = NO_KNOWLEDGE.orient(found)
         check_graph(found)
         self.graph = found
         self.adjust = None if adjust is None else frozenset(adjust)
@@ -263,6 +267,8 @@ class _Question:
 
     def _notes(self, possible: Sequence[answers.PossibleEffect]) -> tuple[str, ...]:
         notes = [answers.ASSUMPTIONS.format(cause=self.cause, effect=self.effect), answers.POST_SELECTION]
+        if self.mended:
+            notes.append("No DAG has all arrows and lines of this result, so the nearest graph that has one was read.")
         if any(one.form == "additive" for one in possible):
             notes.append(
                 "Where pairs alone were released, the additive form stands in for the table of all columns: it takes "
