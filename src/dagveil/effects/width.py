@@ -96,6 +96,9 @@ def epsilon_for_width(
     if not 0.0 < width <= 2.0:
         raise MethodError(f"the width is {width:g}; give a share between 0 and 1, such as 0.02 for two points")
     check_pair(schema.columns, cause, effect)
+    for name in sorted(frozenset().union(*sets)):
+        if name not in schema.columns or name in (cause, effect):
+            raise MethodError(f"no column to adjust for is called {name!r}; choose among the others of the schema")
     levels = {name: column.n_levels for name, column in schema.columns.items()}
     if expected is None:
         rows = schema.nominal_rows or 0
