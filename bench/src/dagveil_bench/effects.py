@@ -409,7 +409,8 @@ def effects_page(case: Case, command: str, progress: Progress) -> str:
             "",
             "Evidence of `measure`, which was not released for any effect; `table` is exact, `additive` "
             "takes columns to "
-            "act one by one and its intervals do not count that they do not. `fresh table`: exactly the "
+            "act one by one and its intervals only guess at what it misses where they do not. `fresh table`: exactly "
+            "the "
             "table of the "
             "effect, with the same ε, as `dagveil effect FILE --from` releases it. Not private: the same "
             "estimator on the "

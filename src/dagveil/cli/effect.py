@@ -148,7 +148,9 @@ def _print(found: Effect) -> None:
     for one in found.possible:
         console.print()
         console.print(clean_text(_describe(one, found)))
-        if one.contrasts and one.contrasts[0].level:
+        if one.form == "nothing":
+            pass
+        elif one.contrasts and one.contrasts[0].level:
             console.print(_tabulate(one, found))
         elif one.contrasts:
             console.print(f"per unit of {found.cause}: {_write(one.contrasts[0].estimate, 1.0)}")

@@ -279,20 +279,27 @@ def plan(
 
 def _print_width(schema: Schema, pair: tuple[str, str], adjust: list[str], width: float, delta: str) -> None:
     """Say which epsilon gives the wanted width, from public facts."""
+    from dagveil.effects.parents import check_pair
     from dagveil.effects.width import PLANNED, epsilon_for_width
+    from dagveil.methods.measure import is_numeric
+    from dagveil.runs.effects import epsilon_for_slope, narrow_schema
 
-    wanted = epsilon_for_width(schema, *pair, [frozenset(adjust)], width, delta)
-    table = " × ".join((*pair, *adjust))
+    check_pair(schema.columns, *pair)
+    names = (*pair, *adjust)
+    table = " × ".join(names)
+    if is_numeric(narrow_schema(schema, names)):
+        wanted, told_as = epsilon_for_slope(schema, names, *pair, width, delta), f"moments of {table}"
+    else:
+        wanted = epsilon_for_width(schema, *pair, [frozenset(adjust)], width, delta)
+        told_as = f"the table of {table}"
     console = open_console()
     if wanted.epsilon is None:
-        console.print(
-            clean_text(f"No epsilon gives an interval {width:g} wide from the table of {table}: {wanted.reason}.")
-        )
+        console.print(clean_text(f"No epsilon gives an interval {width:g} wide from {told_as}: {wanted.reason}."))
         return
     rows = schema.nominal_rows
     told = f"epsilon {wanted.epsilon:.3g} gives a 95 % interval {width:g} wide for the effect of {pair[0]} on {pair[1]}"
-    console.print(clean_text(f"{told}, from the table of {table} with {rows} rows."))
-    console.print(PLANNED)
+    console.print(clean_text(f"{told}, from {told_as} with {rows} rows."))
+    console.print(PLANNED if told_as.startswith("the table") else "Before a row is read, columns count as independent.")
     console.print(
         "Next: `dagveil effect FILE --schema SCHEMA.toml --from RESULT --cause CAUSE --effect EFFECT --epsilon E`."
     )

@@ -1,8 +1,8 @@
 """P(effect | do(cause)) from pairs alone, as if columns added up: a linear model of the effect's levels.
 
 Each level of the effect is regressed on the levels of the cause and of every adjustment column. That needs tables of
-pairs only, and is exact if no two of these columns act on the effect together; the intervals do not count what an
-interaction would change.
+pairs only, and is exact if no two of these columns act on the effect together. What interactions would change cannot be
+known from pairs; half of what adjusting changed counts as a deviation, which is a guess.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from dagveil.effects.components import Components
 from dagveil.effects.tables import HIDDEN, Law
 
 Floats = NDArray[np.float64]
+
+DOUBT = 0.5
+"""Share of what adjusting changed that counts as a deviation: what interactions would change is not known."""
 
 SMALLEST = 1e-4
 """Floor for the eigenvalues of the covariance of indicators."""
@@ -74,7 +77,11 @@ def estimate_additive_law(parts: Components, cause: str, effect: str, adjust: Se
                 sampling[b, a, at], noise[b, a, at] = sampling[a, b, at], noise[a, b, at]
     least = np.array([HIDDEN * np.sqrt(parts.noise_variance({(cause,): np.eye(r)[level]})) for level in range(r)])
     hidden = parts.table((cause,)) < np.maximum(least, 1.0)
-    return Law(mean, sampling, noise, np.zeros((r, r, s)), hidden, np.zeros(r))
+    crude = parts.table((cause, effect))
+    crude = np.maximum(crude, 0.0) / np.maximum(np.maximum(crude, 0.0).sum(axis=1, keepdims=True), 1e-9)
+    moved = DOUBT * (mean - crude)
+    doubt = np.stack([[(moved[a] - (a != b) * moved[b]) ** 2 for b in range(r)] for a in range(r)])
+    return Law(mean, sampling, noise, doubt, hidden, np.zeros(r))
 
 
 def _functional(

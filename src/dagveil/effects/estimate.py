@@ -65,9 +65,11 @@ class EffectEstimator:
         if estimate is None:
             return ("That no edge was found does not show that there is none: noise hides weak ones.",)
         given = f"adjusted for {', '.join(found.adjust)}" if found.adjust else "as they stand"
+        change = tell_change(estimate.low, estimate.high, points=bool(found.probabilities))
+        against = "" if estimate.low <= 0.0 <= estimate.high else ": graph and evidence disagree here"
         return (
             "That no edge was found does not show that there is none: noise hides weak ones. The columns alone, "
-            f"{given}, allow {tell_change(estimate.low, estimate.high, points=bool(found.probabilities))} (95 %).",
+            f"{given}, allow {change} (95 %){against}.",
         )
 
     def form(self, cause: str, effect: str, adjust: Iterable[str]) -> Form:

@@ -27,6 +27,10 @@ LEAST_SPREAD, TYPICAL_SPREAD, MOST_SPREAD = 0.02, 0.1, 0.5
 """How far strata may differ, as a share of p(1 − p): at least, about, and at most: a Beta law of weight 1."""
 
 
+UNKNOWN_SPREAD = 1.0 / 3.0
+"""The same for strata with next to no rows at a level: that of a probability of which nothing is known."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
     """P(effect | do(cause)), levels of the cause by levels of the effect, with the covariance of all its entries.
@@ -82,8 +86,12 @@ def estimate_law(parts: Components, cause: str, effect: str, adjust: Sequence[st
     inside = inside / np.maximum(inside.sum(axis=1, keepdims=True), 1e-12)
     kept = pull * m
     mean = (inside * weights).sum(axis=2)
-    left = ((weights * (1.0 - kept)) ** 2).sum(axis=1)[:, None] * t * spread
-    thin = (weights * (m < np.maximum(HIDDEN * np.sqrt(noise), FEW))).sum(axis=1)
+    few = m < np.maximum(HIDDEN * np.sqrt(noise), FEW)
+    lacking = weights * (1.0 - kept)
+    # where a level of the cause hardly occurs, strata differ from the others in one direction: they add up
+    left = (np.where(few, 0.0, lacking) ** 2).sum(axis=1)[:, None] * t * spread
+    left = left + (np.where(few, lacking, 0.0).sum(axis=1) ** 2)[:, None] * max(t, UNKNOWN_SPREAD) * spread
+    thin = (weights * few).sum(axis=1)
     gradients = _gradients(inside, base, weights, pull, kept, by_level, rows, mean)
     positive = project(cells.reshape(-1), rows).reshape(cells.shape)
     sampling = np.zeros((r, r, s))

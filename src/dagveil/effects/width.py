@@ -17,7 +17,7 @@ from dagveil.effects.components import Components
 from dagveil.effects.estimate import MOST_CELLS, proper_levels
 from dagveil.effects.parents import check_pair
 from dagveil.effects.tables import estimate_law, project
-from dagveil.errors import DagveilError, MethodError
+from dagveil.errors import MethodError
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
@@ -126,18 +126,21 @@ def epsilon_for_width(
             widest = max(widest, _width(names, table, variance * summed, a, at))
         return widest
 
+    return find_epsilon(forecast, width, float(max(table.sum() for table in counts.values())))
+
+
+def find_epsilon(forecast: Callable[[float], float], width: float, rows: float) -> Wanted:
+    """Return the least ε whose forecast is no wider; without one, how many rows it would take."""
     low, high = EPSILONS
-    try:
-        least = forecast(high)
-    except DagveilError as error:
-        return Wanted(None, width, str(error))
+    least = forecast(high)
     if least > width:
-        seen = float(max(table.sum() for table in counts.values()))
+        if not math.isfinite(least):
+            return Wanted(None, width, "a level of the cause is too rare to be told from noise")
         return Wanted(
             None,
             width,
-            f"even without noise the interval would be about {least:.2g} wide with {seen:.0f} rows; it would take "
-            f"about {seen * (least / width) ** 2:.0f} rows",
+            f"even without noise the interval would be about {least:.2g} wide with {rows:.0f} rows; it would take "
+            f"about {rows * (least / width) ** 2:.0f} rows",
         )
     for _ in range(40):
         middle = math.sqrt(low * high)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -19,13 +19,14 @@ from dagveil.effects import answer as answers
 from dagveil.effects.answer import Effect
 from dagveil.effects.estimate import EffectEstimator
 from dagveil.effects.parents import check_graph, check_pair, explain_refusal, list_readings
-from dagveil.effects.width import Wanted, choose_tables, epsilon_for_width, table_accounting
+from dagveil.effects.width import Wanted, choose_tables, epsilon_for_width, find_epsilon, table_accounting
 from dagveil.errors import DataError, EvidenceError, MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Stage, load_evidence
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure import is_numeric, measure
+from dagveil.methods.measure_moments import choose_radius, declared_scales
 from dagveil.methods.method import Measured, Method
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.events import DiscreteGaussian
@@ -221,19 +222,20 @@ class _Question:
         sets = self.sets()
         if not sets:
             return found
-        if self.is_linear(releases):
-            names = tuple(sorted({self.cause, self.effect}.union(*sets)))
-            return msgspec.structs.replace(found, release=answers.Release((names,), width, None, "moments of these"))
+        names = tuple(sorted({self.cause, self.effect}.union(*sets)))
+        if self.is_linear(releases) or is_numeric(narrow_schema(self.schema, names)):
+            wanted = Wanted(None, 0.0, None)
+            if width is not None:
+                worst = max((answers.pick_main(one, found.main) for one in found.possible), key=_sampling, default=None)
+                sampling = None if worst is None else worst.sampling_sd**2
+                wanted = epsilon_for_slope(self.schema, names, self.cause, self.effect, width, DEFAULT_DELTA, sampling)
+            release = answers.Release((names,), width, wanted.epsilon, wanted.reason)
+            return msgspec.structs.replace(found, release=release)
         estimator = EffectEstimator(self.schema, releases)
         tables = choose_tables(self.schema, Budget.of(1, 0), self.cause, self.effect, sets)
         wanted = Wanted(None, 0.0, None)
         if width is not None:
-
-            def expected(names: tuple[str, ...]) -> np.ndarray:
-                if estimator.parts.of(()) is None:
-                    raise EvidenceError("no table was released; `dagveil plan SCHEMA.toml --effect X Y` forecasts")
-                return estimator.parts.table(names)
-
+            expected = None if estimator.parts.of(()) is None else estimator.parts.table
             wanted = epsilon_for_width(self.schema, self.cause, self.effect, sets, width, 0, expected)
         return msgspec.structs.replace(found, release=answers.Release(tables, width, wanted.epsilon, wanted.reason))
 
@@ -272,7 +274,8 @@ class _Question:
         if any(one.form == "additive" for one in possible):
             notes.append(
                 "Where pairs alone were released, the additive form stands in for the table of all columns: it takes "
-                "columns to act on the effect one by one, and its intervals do not count interactions."
+                "columns to act on the effect one by one. Where they do not, its intervals are too narrow: measure the "
+                "table."
             )
         if any(one.form == "linear" for one in possible):
             notes.append("The effect is that of a linear model: the same at every value of the cause.")
@@ -287,6 +290,52 @@ def _search_settings(result: Result) -> SearchSettings:
         return msgspec.convert({name: used[name] for name in names if name in used}, SearchSettings)
     except msgspec.ValidationError:
         return SearchSettings()
+
+
+def narrow_schema(schema: Schema, names: Collection[str]) -> Schema:
+    """Return the schema of these columns alone."""
+    columns = {name: column for name, column in schema.columns.items() if name in names}
+    return msgspec.structs.replace(schema, columns=columns, tiers=(), forbidden=(), required=())
+
+
+def _sampling(estimate: answers.Estimate | None) -> float:
+    return -1.0 if estimate is None else estimate.sampling_sd
+
+
+def epsilon_for_slope(
+    schema: Schema,
+    names: Collection[str],
+    cause: str,
+    effect: str,
+    width: float,
+    delta: Amount = DEFAULT_DELTA,
+    sampling: float | None = None,
+) -> Wanted:
+    """Return the least ε whose interval of a slope is no wider, if second moments of these columns are released.
+
+    - `width`: in units of the effect per unit of the cause.
+    - `sampling`: variance without noise; None takes columns that do not depend on one another.
+    """
+    if not 0.0 < width < math.inf:
+        raise MethodError(f"the width is {width:g}; give a number above 0, in units of {effect} per unit of {cause}")
+    rows = schema.nominal_rows
+    if rows is None:
+        raise MethodError("the width hangs on the number of rows; declare nominal_rows in the schema")
+    _, spreads = declared_scales(schema)
+    if not {cause, effect} <= set(spreads):
+        raise MethodError(f"the width hangs on the spreads of {cause} and {effect}; declare them in the schema")
+    scale = spreads[effect] / spreads[cause]
+    halves = 2.0 if Relation(schema.relation) is Relation.ADD_REMOVE else 1.0
+    chance = scale**2 / rows if sampling is None else sampling
+
+    def forecast(epsilon: float) -> float:
+        total = float(tightest_filter(Budget.of(repr(epsilon), delta), [DiscreteGaussian]).total)
+        # the squared sensitivity of moments is (R² + constant²)², and half of it if a record is added or removed
+        radius = choose_radius(len(names), rows, total)
+        deviation = (radius + max(1.0, radius / 10.0)) / math.sqrt(total * halves)
+        return 2.0 * answers.COVERED * math.sqrt(chance + (scale * deviation / rows) ** 2)
+
+    return find_epsilon(forecast, width, rows)
 
 
 class EffectSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -351,10 +400,10 @@ def measure_effect(
         raise MethodError(f"by this graph {cause} does nothing to {effect} ({why}), so nothing needs to be measured")
     budget = Budget.of(epsilon, delta)
     names = {cause, effect}.union(*sets)
-    columns = {name: column for name, column in full.columns.items() if name in names}
-    narrow = msgspec.structs.replace(full, columns=columns, tiers=(), forbidden=(), required=())
+    narrow = narrow_schema(full, names)
     old = () if evidence is None else evidence.releases
-    linear = is_numeric(narrow) and (not old or question.is_linear(old))
+    # tables that are there already are joined by a table, and moments by moments
+    linear = is_numeric(narrow) and bool(EffectEstimator(full, old).parts.missing((cause, effect)))
     settings = EffectSettings(tables=() if linear else choose_tables(full, budget, cause, effect, sets))
     with open_run(source, narrow, budget, QUESTION, settings, knowledge=NO_KNOWLEDGE, run=run) as (prepared, curator):
         measured = _release(curator, settings, run.get("progress", silent))
