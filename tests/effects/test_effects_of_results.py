@@ -11,7 +11,8 @@ import pytest
 import dagveil as dv
 from dagveil.effects.width import epsilon_for_width
 from dagveil.errors import DagveilError, EvidenceError, GraphError, KnowledgeError, MethodError
-from dagveil.runs.effects import load_discovery
+from dagveil.runs.effects import epsilon_for_slope, load_discovery
+from dagveil.runs.result import ResultEdge
 
 ROWS = 20_000
 
@@ -174,6 +175,20 @@ class TestAnswers:
         assert fresh.union.low < 2.0 < fresh.union.high
         assert tuple(released.schema.columns) == ("z", "x", "y")
 
+    def test_a_result_that_fits_no_dag_is_read_as_the_nearest(self, result: dv.Result, evidence: dv.Evidence) -> None:
+        lines = [("m", "x"), ("x", "y"), ("y", "z"), ("m", "z")]
+        edges = tuple(ResultEdge(*pair, "undirected") for pair in lines)
+        square = msgspec.structs.replace(result, graph=msgspec.structs.replace(result.graph, edges=edges))
+        found = dv.effect(square, "x", "y", evidence=evidence)
+        assert any("nearest graph" in note for note in found.notes)
+        with pytest.raises(GraphError, match="no DAG"):
+            dv.effect(result, "x", "y", evidence=evidence, graph=square.graph.cpdag)
+
+    def test_evidence_against_the_graph_is_said(self, result: dv.Result, evidence: dv.Evidence) -> None:
+        empty = dv.Cpdag(TRUTH.nodes, frozenset(), frozenset())
+        found = dv.effect(result, "x", "m", evidence=evidence, graph=empty)
+        assert any("graph and evidence disagree here" in note for note in found.possible[0].notes)
+
 
 class TestRefusals:
     def test_bad_names_and_sets(self, result: dv.Result, evidence: dv.Evidence) -> None:
@@ -257,6 +272,30 @@ class TestWidth:
             held.append(found.union.low <= 0.0 <= found.union.high)
         assert np.mean(widths) == pytest.approx(0.04, rel=0.1)
         assert np.mean(held) >= 0.85
+
+    def test_the_epsilon_of_a_slope_gives_the_width(self) -> None:
+        spreads = {"x": 1.0, "y": 3.0, "z": 1.0}
+        columns = {name: dv.Numeric(bounds=(-30, 30), center=0, spread=spread) for name, spread in spreads.items()}
+        schema = dv.Schema(dataset="demo", columns=columns, reviewed=True, nominal_rows=ROWS)
+        wanted = epsilon_for_slope(schema, ("x", "y", "z"), "x", "y", 0.12)
+        assert wanted.epsilon is not None
+        rng = np.random.default_rng(1)
+        graph = dv.Dag(("x", "y", "z"), frozenset({("z", "x"), ("z", "y"), ("x", "y")}))
+        widths = []
+        for seed in range(6):
+            rows = {name: rng.normal(0.0, spread, ROWS) for name, spread in spreads.items()}
+            evidence = dv.measure_source(rows, schema, 5, ledger=None, noise=dv.NoiseKind.SEEDED, seed=seed)
+            result = dv.search_evidence(evidence, dv.SearchSettings(redraws=0))
+            found, _ = dv.measure_effect(
+                rows, schema, result, "x", "y", repr(wanted.epsilon), graph=graph, ledger=None,
+                noise=dv.NoiseKind.SEEDED, seed=seed,
+            )  # fmt: skip
+            assert found.union is not None
+            widths.append(found.union.high - found.union.low)
+        assert np.mean(widths) == pytest.approx(0.12, rel=0.2)
+        assert epsilon_for_slope(schema, ("x", "y"), "x", "y", 1e-4).epsilon is None
+        with pytest.raises(MethodError, match="the width is 0"):
+            epsilon_for_slope(schema, ("x", "y"), "x", "y", 0.0)
 
     def test_a_width_that_sampling_forbids(self) -> None:
         wanted = epsilon_for_width(make_schema(), "x", "y", [frozenset()], 0.001)

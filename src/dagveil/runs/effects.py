@@ -18,6 +18,7 @@ from dagveil.data.schema import Schema, load_schema
 from dagveil.effects import answer as answers
 from dagveil.effects.answer import Effect
 from dagveil.effects.estimate import EffectEstimator
+from dagveil.effects.linear import estimate_slope
 from dagveil.effects.parents import check_graph, check_pair, explain_refusal, list_readings
 from dagveil.effects.width import Wanted, choose_tables, epsilon_for_width, find_epsilon, table_accounting
 from dagveil.errors import DataError, EvidenceError, MethodError
@@ -26,19 +27,22 @@ from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure import is_numeric, measure
-from dagveil.methods.measure_moments import choose_radius, declared_scales
+from dagveil.methods.measure_moments import declared_scales, plan_moments
 from dagveil.methods.method import Measured, Method
 from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter
 from dagveil.privacy.relation import Relation
+from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs.discovery import DEFAULT_DELTA
 from dagveil.runs.result import Result, load_result, now
 from dagveil.runs.run import RunOptions, open_run, schema_knowledge
 from dagveil.runs.search import redraw_found_graphs
 from dagveil.search.settings import SearchSettings
+from dagveil.statistics.moments import moments_squared_sensitivity
 
+NORMAL_DRAWS: Final = 4000  # rows that are drawn to forecast what shrinking does to moments
 MOST_SILENT: Final = 0.2  # share of redraws without an answer from which no interval of redraws is given
 
 
@@ -62,7 +66,7 @@ def load_discovery(place: str | Path) -> tuple[Result, Evidence | None]:
 def effect(
     result: Result | str | Path,
     cause: str,
-    effect: str,  # noqa: A002, RUF100
+    effect: str,
     *,
     evidence: Evidence | str | Path | None = None,
     adjust: Iterable[str] | None = None,
@@ -321,19 +325,29 @@ def epsilon_for_slope(
     rows = schema.nominal_rows
     if rows is None:
         raise MethodError("the width hangs on the number of rows; declare nominal_rows in the schema")
-    _, spreads = declared_scales(schema)
-    if not {cause, effect} <= set(spreads):
-        raise MethodError(f"the width hangs on the spreads of {cause} and {effect}; declare them in the schema")
-    scale = spreads[effect] / spreads[cause]
-    halves = 2.0 if Relation(schema.relation) is Relation.ADD_REMOVE else 1.0
-    chance = scale**2 / rows if sampling is None else sampling
+    centers, spreads = declared_scales(schema)
+    if unknown := sorted(set(names) - set(spreads)):
+        raise MethodError(f"the width hangs on the spreads of {', '.join(unknown)}; declare them in the schema")
+    ordered = tuple(name for name in schema.columns if name in names)
+    normal = np.random.default_rng(1).standard_normal((NORMAL_DRAWS, len(ordered)))
+    others = [name for name in ordered if name not in (cause, effect)]
 
     def forecast(epsilon: float) -> float:
-        total = float(tightest_filter(Budget.of(repr(epsilon), delta), [DiscreteGaussian]).total)
-        # the squared sensitivity of moments is (R² + constant²)², and half of it if a record is added or removed
-        radius = choose_radius(len(names), rows, total)
-        deviation = (radius + max(1.0, radius / 10.0)) / math.sqrt(total * halves)
-        return 2.0 * answers.COVERED * math.sqrt(chance + (scale * deviation / rows) ** 2)
+        total = tightest_filter(Budget.of(repr(epsilon), delta), [DiscreteGaussian]).total
+        plan = plan_moments(ordered, centers, spreads, rows, float(total))
+        length = np.sqrt((normal**2).sum(axis=1))
+        shrunk = normal * np.minimum(1.0, math.sqrt(plan.radius_squared) / length)[:, None]
+        matrix = np.zeros((len(ordered) + 1, len(ordered) + 1))
+        matrix[0, 0], matrix[1:, 1:] = plan.constant**2, np.diag((shrunk**2).mean(axis=0))
+        values = np.rint(matrix[np.triu_indices(len(matrix))] * rows * 4.0**plan.bits)
+        variance = moments_squared_sensitivity(Relation(schema.relation), plan) / total
+        ball = (plan.radius_squared, plan.constant, plan.bits)
+        noisy = NoisyMoments(
+            ordered, plan.centers, plan.spreads, *ball, variance, 2 * variance, tuple(map(int, values.tolist()))
+        )
+        slope = estimate_slope(noisy, cause, effect, others)
+        chance = slope.sampling if sampling is None else sampling
+        return 2.0 * answers.COVERED * math.sqrt(slope.variance - slope.sampling + chance)
 
     return find_epsilon(forecast, width, rows)
 
