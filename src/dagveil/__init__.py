@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from dagveil.data.draft import draft_schema, find_doubts
     from dagveil.data.engine import DatabaseTable, Engine, choose_engine
     from dagveil.data.schema import Schema, load_schema, save_schema
+    from dagveil.effects.answer import Effect
     from dagveil.errors import DagveilError
     from dagveil.evidence.bundle import Evidence, load_evidence
     from dagveil.evidence.questions import Questions
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from dagveil.runs.bounds import find_bounds
     from dagveil.runs.direction import DirectionSettings, find_direction
     from dagveil.runs.discovery import discover, measure_source
+    from dagveil.runs.effects import effect, measure_effect
     from dagveil.runs.local import discover_reports
     from dagveil.runs.result import Result, load_result
     from dagveil.runs.run import default_ledger
@@ -71,6 +73,7 @@ __all__ = [
     "DagveilError",
     "DatabaseTable",
     "DirectionSettings",
+    "Effect",
     "Engine",
     "Evidence",
     "Exploration",
@@ -100,6 +103,7 @@ __all__ = [
     "discover",
     "discover_reports",
     "draft_schema",
+    "effect",
     "epsilon_for",
     "explore",
     "find_bounds",
@@ -108,6 +112,7 @@ __all__ = [
     "load_evidence",
     "load_result",
     "load_schema",
+    "measure_effect",
     "measure_planned",
     "measure_source",
     "plan_measurement",
@@ -130,6 +135,7 @@ _MODULES: Final = {
     "DagveilError": "dagveil.errors",
     "DatabaseTable": "dagveil.data.engine",
     "DirectionSettings": "dagveil.runs.direction",
+    "Effect": "dagveil.effects.answer",
     "Engine": "dagveil.data.engine",
     "Evidence": "dagveil.evidence.bundle",
     "Exploration": "dagveil.forecast.explore",
@@ -158,6 +164,7 @@ _MODULES: Final = {
     "discover": "dagveil.runs.discovery",
     "discover_reports": "dagveil.runs.local",
     "draft_schema": "dagveil.data.draft",
+    "effect": "dagveil.runs.effects",
     "epsilon_for": "dagveil.privacy.mechanisms.laplace",
     "explore": "dagveil.forecast.explore",
     "find_bounds": "dagveil.runs.bounds",
@@ -166,6 +173,7 @@ _MODULES: Final = {
     "load_evidence": "dagveil.evidence.bundle",
     "load_result": "dagveil.runs.result",
     "load_schema": "dagveil.data.schema",
+    "measure_effect": "dagveil.runs.effects",
     "measure_planned": "dagveil.plans.site_run",
     "measure_source": "dagveil.runs.discovery",
     "plan_measurement": "dagveil.plans.planning",

@@ -210,6 +210,12 @@ def test_results_are_shown_compared_and_drawn(studio: Caller, monkeypatch: pytes
     drawing = studio.ask("GET", f"/jobs/{jobs[0]}/graph.svg?beside={jobs[1]}").text
     assert drawing.count('class="edge differs"') == drawing.count('class="halo"') == len(differing)
     assert studio.ask("GET", f"/jobs/{jobs[0]}/graph.svg").text.count('class="halo"') == 0
+    asked = f"jobs/{jobs[0]}/effect?cause=smoke&effect=dysp"
+    told = studio.ask("GET", f"/api/{asked}").json
+    assert (told["format"], told["cause"], told["receipt"]) == ("dagveil-effect", "smoke", None)
+    assert told["sentence"] in studio.ask("GET", f"/{asked}").text.replace("&#39;", "'")
+    assert "does not identify" in studio.ask("GET", f"/{asked}&adjust=smoke").text
+    assert studio.ask("GET", f"/api/jobs/{jobs[0]}/effect?cause=smoke&effect=smoke").status == 422
     page = studio.ask("GET", f"/compare?here={jobs[0]}&there={jobs[1]}").text
     assert page.count('<td class="differs">') >= len(differing)
     entries = studio.ask("GET", "/api/history").json["runs"]

@@ -82,6 +82,7 @@ TABLE: Final = {
     "measure": ("dagveil.cli.discover", "Release noisy evidence about a table, to search at no cost."),
     "combine": ("dagveil.cli.combine", "Add the evidence of several custodians who followed one plan."),
     "direction": ("dagveil.cli.direction", "Find which of two numeric columns is the cause."),
+    "effect": ("dagveil.cli.effect", "Say what changing one column does to another, from a result."),
     "local": ("dagveil.cli.local", "Randomise records before they leave the person."),
     "methods": ("dagveil.cli.methods", "List all methods, or describe one in detail."),
     "report": ("dagveil.cli.report", "Draw the report and the graph of a result again."),

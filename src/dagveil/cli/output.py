@@ -150,7 +150,7 @@ def _is_paid(path: Path) -> bool:
         head = msgspec.json.decode(path.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return named  # damaged, perhaps: whatever it was stays
-    if not isinstance(head, dict) or "receipt" not in head:
+    if not isinstance(head, dict) or head.get("receipt") is None:
         return False
     return head.get("format") != "dagveil-result" or head.get("questions") is not None
 

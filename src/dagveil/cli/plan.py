@@ -181,6 +181,15 @@ def print_exploration(found: Exploration) -> None:
     metavar="FILE",
     help="Write the plan, for `dagveil measure --plan`; with --explore the curves, as .svg, .html or .json.",
 )
+@click.option(
+    "--effect",
+    "pair",
+    nargs=2,
+    metavar="CAUSE EFFECT",
+    help="Say which epsilon gives an interval of the wanted width for this effect; with --width.",
+)
+@click.option("--width", type=float, metavar="SHARE", help="Wanted width of that interval: 0.02 is two points.")
+@click.option("--adjust", metavar="LIST", help="Columns that the effect will be adjusted for, with commas.")
 @_exploring_options
 @click.pass_context
 def plan(
@@ -202,6 +211,9 @@ def plan(
     calibrate: bool,
     output: str | None,
     exploring: bool,
+    pair: tuple[str, str] | None,
+    width: float | None,
+    adjust: str | None,
     **chosen: Any,
 ) -> None:
     """Fix the questions of a measurement, with shares, budgets and sites, before any row is read.
@@ -212,10 +224,20 @@ def plan(
 
     With --explore nothing is fixed: methods are tried on synthetic tables of the schema, and it says which method and
     which epsilon would reach the wanted accuracy. No row is ever read.
+
+    With --effect and --width nothing is fixed either: it says which epsilon the tables of one effect need.
     """
     if schema_file is not None and schema_path is not None:
         raise click.UsageError("the schema is given twice; drop either --schema or the positional argument")
     schema_path = schema_path or schema_file
+    if pair is not None:
+        why = "the width of an effect needs a schema, --adjust and --delta alone; leave out {}"
+        shared.refuse_given(context, (*_FIXING_NAMES, *_EXPLORING_NAMES, "exploring", "output"), why)
+        if width is None:
+            raise click.UsageError("--effect needs --width, for example --width 0.02 for two points")
+        _print_width(shared.require_schema(schema_path), pair, read_list(adjust or ""), width, delta)
+        return
+    shared.refuse_given(context, ("width", "adjust"), "these belong to --effect CAUSE EFFECT; add it, or leave out {}")
     if exploring:
         why = "an exploration tries several budgets and methods; give --epsilons and --methods, and leave out {}"
         shared.refuse_given(context, _FIXING_NAMES, why)
@@ -259,6 +281,34 @@ def plan(
         first = made.sites[0].name
         named = shlex.join(["dagveil", "measure", "DATA", "--plan", output, "--site", first, "--schema", "SCHEMA.toml"])
         print_written([Path(output)], clean_text(f"Next, at each site: `{named}`. Digest of the plan: {made.digest()}"))
+
+
+def _print_width(schema: Schema, pair: tuple[str, str], adjust: list[str], width: float, delta: str) -> None:
+    """Say which epsilon gives the wanted width, from public facts."""
+    from dagveil.effects.parents import check_pair
+    from dagveil.effects.width import PLANNED, epsilon_for_width
+    from dagveil.methods.measure import is_numeric
+    from dagveil.runs.effects import epsilon_for_slope, narrow_schema
+
+    check_pair(schema.columns, *pair)
+    names = (*pair, *adjust)
+    table = " × ".join(names)
+    if is_numeric(narrow_schema(schema, names)):
+        wanted, told_as = epsilon_for_slope(schema, names, *pair, width, delta), f"moments of {table}"
+    else:
+        wanted = epsilon_for_width(schema, *pair, [frozenset(adjust)], width, delta)
+        told_as = f"the table of {table}"
+    console = open_console()
+    if wanted.epsilon is None:
+        console.print(clean_text(f"No epsilon gives an interval {width:g} wide from {told_as}: {wanted.reason}."))
+        return
+    rows = schema.nominal_rows
+    told = f"epsilon {wanted.epsilon:.3g} gives a 95 % interval {width:g} wide for the effect of {pair[0]} on {pair[1]}"
+    console.print(clean_text(f"{told}, from {told_as} with {rows} rows."))
+    console.print(PLANNED if told_as.startswith("the table") else "Before a row is read, columns count as independent.")
+    console.print(
+        "Next: `dagveil effect FILE --schema SCHEMA.toml --from RESULT --cause CAUSE --effect EFFECT --epsilon E`."
+    )
 
 
 def _read_site(text: str, schema: Schema, budget: Budget) -> PlannedSite:

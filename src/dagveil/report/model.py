@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from dagveil.effects.answer import Effect
+from dagveil.errors import DataError
 from dagveil.files import write_fraction
 from dagveil.privacy.events import Event
 from dagveil.privacy.receipt import Receipt, Trust
@@ -129,6 +131,7 @@ class ReportModel:
     alarms: tuple[guarantee.Alarm, ...]
     promise: guarantee.Promise
     facts: tuple[tuple[str, str], ...]
+    effects: tuple[Effect, ...]
     attempts: guarantee.Attempts | None
     counts: str
     sentences: tuple[tuple[str, str], ...]
@@ -149,12 +152,21 @@ class ReportModel:
     joins: tuple[str, ...] = JOINS
 
 
-def build_model(result: results.Result, certificate: Certificate | None = None) -> ReportModel:
+def build_model(
+    result: results.Result, certificate: Certificate | None = None, effects: Sequence[Effect] = ()
+) -> ReportModel:
     """Build the page of a result.
 
     The same result gives the same page, byte for byte. Without a certificate the section about an audit is left out.
+    `effects` are answers of `dagveil effect` to show.
     """
     graph, receipt = result.graph, result.receipt
+    for effect in effects:
+        if effect.dataset != result.schema.dataset or not {effect.cause, effect.effect} <= set(graph.nodes):
+            raise DataError(
+                f"the effect of {effect.cause} on {effect.effect} is about {effect.dataset!r}, not about this result; "
+                "give an answer to a question about it"
+            )
     spending = guarantee.itemise(receipt)
     alarms = guarantee.find_alarms(result, spending)
     standing, promise = guarantee.judge(alarms), guarantee.sort_promise(receipt)
@@ -167,6 +179,7 @@ def build_model(result: results.Result, certificate: Certificate | None = None) 
         alarms=alarms,
         promise=promise,
         facts=_list_facts(result),
+        effects=tuple(effects),
         attempts=None if certificate is None else guarantee.describe_attempts(certificate, result),
         counts=counts,
         sentences=_describe_first(result.summary or (f"{counts}.",), graph, doubtful, promise, standing, receipt),

@@ -128,6 +128,52 @@ def search_evidence(
         return _search(evidence, settings, knowledge, findings, progress)
 
 
+def redraw_found_graphs(
+    evidence: Evidence, settings: SearchSettings, knowledge: Knowledge, rng: np.random.Generator, progress: Progress
+) -> Iterator[Cpdag]:
+    """Yield the graphs that redrawn evidence gives, as many as the settings ask for; none if nothing can be tested."""
+    tests = evidence.independence()
+    if tests is None:
+        return
+    with _computing():
+        find, _, _ = _prepare(evidence, settings, knowledge, tests)
+        for done in range(settings.redraws):
+            graph = find(tests.redraw(rng))
+            if isinstance(graph, Cpdag):
+                yield graph
+            progress("redrawing graph and effect", done + 1, settings.redraws)
+
+
+def _prepare(
+    evidence: Evidence,
+    settings: SearchSettings,
+    knowledge: Knowledge,
+    tests: Independence,
+    note: Callable[[Cpdag], None] = lambda tested: None,
+) -> tuple[Callable[[Independence], Cpdag | MixedGraph], SkeletonSettings, float]:
+    """Return the search for these tests, its constants, and the false edges that they allow.
+
+    `note` is told the graph of tests alone, where a score may add to it.
+    """
+    columns = tuple(evidence.schema.columns)
+    constants, false_edges = bound_false_edges(tests, settings.skeleton(search_defaults(tests)), settings.false_edges)
+    rule = _rule(evidence, settings)
+    find: Callable[[Independence], Cpdag | MixedGraph]
+    if settings.hidden_causes:
+        find = search_hidden(columns, settings, rule, knowledge, constants)
+    elif rule is SearchRule.NOTEARS:
+        find = _search_linear(columns, evidence, knowledge)
+    else:
+        find = search_by(columns, settings, rule, knowledge, constants, _search_released, note)
+    return find, constants, false_edges
+
+
+def _rule(evidence: Evidence, settings: SearchSettings) -> SearchRule:
+    rule = settings.search or (METHODS[evidence.method].search if evidence.method in METHODS else SearchRule.TESTS)
+    # no score allows for hidden causes
+    return SearchRule.TESTS if settings.hidden_causes and rule is not SearchRule.AUTO else rule
+
+
 @contextmanager
 def _computing() -> Iterator[None]:
     """Say so if numbers that no table has stop the search."""
@@ -147,9 +193,7 @@ def _search(
 ) -> results.Result:
     schema = evidence.schema
     columns = tuple(schema.columns)
-    rule = settings.search or (METHODS[evidence.method].search if evidence.method in METHODS else SearchRule.TESTS)
-    if settings.hidden_causes and rule is not SearchRule.AUTO:  # no score allows for hidden causes
-        rule = SearchRule.TESTS
+    rule = _rule(evidence, settings)
     tests = evidence.independence()
     progress("searching", 0, 1)
     variations: tuple[results.Variation, ...] = ()
@@ -159,16 +203,7 @@ def _search(
         found = graph = _search_nothing(columns, settings, knowledge)
         shares, false_edges, explained = Shares.none(), None, {}
     else:
-        skeleton_settings, false_edges = bound_false_edges(
-            tests, settings.skeleton(search_defaults(tests)), settings.false_edges
-        )
-        find: Callable[[Independence], Cpdag | MixedGraph]
-        if settings.hidden_causes:
-            find = search_hidden(columns, settings, rule, knowledge, skeleton_settings)
-        elif rule is SearchRule.NOTEARS:
-            find = _search_linear(columns, evidence, knowledge)
-        else:
-            find = search_by(columns, settings, rule, knowledge, skeleton_settings, _search_released, tested.append)
+        find, skeleton_settings, false_edges = _prepare(evidence, settings, knowledge, tests, tested.append)
         found = find(tests)
         findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
         if settings.hidden_causes:

@@ -101,7 +101,7 @@ class Shares:
 
 def redraw_graphs(
     evidence: Independence,
-    find: Callable[[Independence], Cpdag] | Callable[[Independence], MixedGraph],
+    find: Callable[[Independence], Cpdag | MixedGraph],
     redraws: int,
     progress: Callable[[str, int, int], None],
 ) -> Shares:

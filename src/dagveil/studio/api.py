@@ -122,6 +122,10 @@ _CALLS: Final = (
         "get", f"{_JOB}/export", "The graph for another program.",
         StudioService.export, query=requests.ExportQuery, media=TEXT,
     ),
+    Call(
+        "get", f"{_JOB}/effect", "What changing one column does to another. Free.",
+        StudioService.effect, query=requests.EffectQuery,
+    ),
     Call("get", f"{_JOB}/exploration", "What was explored.", StudioService.exploration_file),
     Call(
         "get", "/api/comparison", "Two results side by side.",

@@ -19,7 +19,7 @@ from dagveil.report.svg import draw_graph
 from dagveil.search.settings import SearchSettings
 from dagveil.studio import responses
 from dagveil.studio.folder import ENDINGS
-from dagveil.studio.requests import ComparisonQuery, ExportQuery, PlanQuery, read_query
+from dagveil.studio.requests import ComparisonQuery, EffectQuery, ExportQuery, PlanQuery, read_query
 from dagveil.studio.responses import Refused, refuse
 from dagveil.studio.service import StudioService
 
@@ -106,6 +106,7 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         return show(
             "job.html.j2", job=found, others=others, explored=explored, settings=_list_settings(found.redraws),
             formats=[form.value for form in Format], extensions=EXTENSIONS,
+            columns=service.result(found.id).graph.nodes if found.has_result else (),
         )  # fmt: skip
 
     def export(request: Request) -> Response:
@@ -133,6 +134,18 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
     def send_drawing(drawing: str) -> Response:
         return Response(drawing, media_type="image/svg+xml", headers={"content-security-policy": DRAWING_POLICY})
 
+    def effect(request: Request) -> Response:
+        found = service.job(request.path_params["job"])
+        query = read_query(request, EffectQuery)
+        answer, told = None, None
+        try:
+            answer = service.effect(found.id, query.cause, query.effect, query.adjust)
+        except DagveilError as error:
+            told = refuse(error)
+        nodes = service.result(found.id).graph.nodes
+        status = 200 if told is None else told.status
+        return show("effect.html.j2", status, job=found, query=query, answer=answer, told=told, columns=nodes)
+
     def compare(request: Request) -> Response:
         query = read_query(request, ComparisonQuery)
         return show("compare.html.j2", found=service.compare(query.here, query.there))
@@ -148,6 +161,7 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         Route("/jobs/{job}/report", report),
         Route("/jobs/{job}/graph.svg", graph),
         Route("/jobs/{job}/export", export),
+        Route("/jobs/{job}/effect", effect),
         Route(
             "/jobs/{job}/curve.svg",
             lambda request: send_drawing(service.exploration(request.path_params["job"]).to_svg()),

@@ -128,6 +128,14 @@ class ExportQuery(RequestData, frozen=True, kw_only=True):
     extend: Extension = Extension.REFUSE
 
 
+class EffectQuery(RequestData, frozen=True, kw_only=True):
+    """A cause and an effect; columns to adjust for, with commas, if the graph is not to choose them."""
+
+    cause: Line
+    effect: Line
+    adjust: Annotated[str, Meta(max_length=2000)] = ""
+
+
 class ComparisonQuery(RequestData, frozen=True, kw_only=True):
     """Two jobs whose results are compared."""
 

@@ -10,6 +10,7 @@ import tomli_w
 
 from dagveil.data.draft import draft_schema, find_doubts
 from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
+from dagveil.effects.answer import Effect
 from dagveil.evaluation.comparison import Comparison, compare_graphs
 from dagveil.evidence.bundle import load_evidence
 from dagveil.forecast.explore import Exploration, load_exploration
@@ -21,6 +22,7 @@ from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.ledger.composition import price_run
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.relation import Relation
+from dagveil.runs.effects import effect as find_effect
 from dagveil.runs.result import Result, load_result
 from dagveil.runs.run import knowledge_from_toml, schema_knowledge
 from dagveil.runs.search import check_search
@@ -259,6 +261,14 @@ class StudioService:
         """Return the file of a job's result."""
         words = f"this job is {self._job(job_id).state.value} and has no result"
         return self._find(job_id, "result.json", 404, "no result", words)
+
+    def effect(self, job_id: str, cause: str, effect: str, adjust: str = "") -> Effect:
+        """Say what changing one column does to another, from a job's result and evidence: it costs nothing."""
+        job = self._job(job_id)
+        result = self.result(job_id)
+        evidence = load_evidence(self.evidence(job_id if job.order.evidence is None else job.order.evidence))
+        names = [name.strip() for name in adjust.split(",") if name.strip()]
+        return find_effect(result, cause, effect, evidence=evidence, adjust=names or None)
 
     def compare(self, here: str, there: str) -> responses.ComparisonFacts:
         """Put two results side by side."""

@@ -20,6 +20,9 @@ from dagveil.search.score.acyclicity import Acyclicity
 from dagveil_bench import hidden_causes as hiding
 from dagveil_bench import wide as wide_tables
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, workers_option
+from dagveil_bench.effects import NETWORKS as EFFECT_NETWORKS
+from dagveil_bench.effects import Case as EffectCase
+from dagveil_bench.effects import effects_page
 from dagveil_bench.kernel_speed import compare, compare_graphs, kernel_speed_page
 from dagveil_bench.mutated import run_mutations, write_tally
 from dagveil_bench.mutated_readers import find_readers
@@ -449,3 +452,25 @@ def _read_sizes(text: str, least: int) -> list[int]:
     if any(number != int(number) or number < least for number in numbers):
         raise click.UsageError(f"{text!r} is not a list of whole numbers of at least {least}")
     return [int(number) for number in numbers]
+
+
+@bench.command("effects", short_help="Compare effects from private evidence with exact do-laws.")
+@click.option("--networks", metavar="NAMES", default=",".join(EFFECT_NETWORKS), help="Networks of levels.")
+@click.option("--pairs", type=click.IntRange(1), default=8, help="Pairs of a cause and an effect in each network.")
+@click.option("--runs", type=click.IntRange(1), default=20, help="Repetitions with the true graph.")
+@click.option("--unknown", type=click.IntRange(0), default=3, help="Repetitions with the graph of the evidence.")
+@click.option("--rows", type=click.IntRange(1), default=100_000, help="Rows of each sample.")
+@_epsilon_option
+@click.option("--redraws", type=click.IntRange(1), default=20, help="Redraws of graph and effect.")
+@output_option
+def effects(
+    networks: str, pairs: int, runs: int, unknown: int, rows: int, epsilon: float, redraws: int, output: str | None
+) -> None:
+    """Compare effects from private evidence with exact do-laws of known networks: error, coverage and width.
+
+    Also linear Gaussian networks, NSW with controls from the CPS (package causaldata), and rivals' widths by formula.
+    """
+    names = [name.strip() for name in networks.split(",")]
+    with show_progress(lines=True) as progress:
+        page = effects_page(EffectCase(names, pairs, runs, unknown, rows, epsilon, redraws), command_line(), progress)
+    publish(page, output)

@@ -1,0 +1,238 @@
+"""`dagveil effect`."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from dagveil.cli import options as shared
+from dagveil.cli.failure import stoppable
+from dagveil.cli.order import read_order
+from dagveil.cli.output import check_writable, write_output, write_paid
+from dagveil.cli.plan import read_list
+from dagveil.cli.terminal import open_console, print_receipt, print_written, show_progress
+from dagveil.effects.answer import Effect, Estimate, PossibleEffect
+from dagveil.errors import GraphError
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.dag import Dag
+from dagveil.graphs.exchange.formats import load_graph
+from dagveil.runs.effects import effect as find_effect
+from dagveil.runs.effects import load_discovery, measure_effect
+from dagveil.runs.run import load_knowledge
+from dagveil.text import clean_text
+
+_FREE_NAMES = ("redraws", "width")
+
+
+@click.command(short_help="Say what changing one column does to another, from a result.")
+@click.argument("file", metavar="RESULT|FILE")
+@click.option("--cause", required=True, metavar="COLUMN", help="The column that would be changed.")
+@click.option("--effect", "outcome", required=True, metavar="COLUMN", help="The column that would follow.")
+@click.option(
+    "--adjust",
+    metavar="LIST",
+    help="Columns to adjust for, with commas.  [default: those that tell the effect best, by the graph]",
+)
+@click.option("--graph", "graph_path", metavar="GRAPH", help="A graph in place of the result's: .dot, .gml, .txt, …")
+@click.option("--knowledge", "knowledge_path", metavar="FILE.toml", help="Background knowledge that directs edges.")
+@click.option(
+    "--redraws",
+    type=click.IntRange(0, 10_000),
+    default=0,
+    metavar="INTEGER",
+    help="Draw graph and effect again so often, at no cost, for an interval that counts how the graph was chosen.",
+)
+@click.option(
+    "--width",
+    type=float,
+    metavar="SHARE",
+    help="Say which epsilon would give an interval so wide (0.02 is two points), if its tables were released.",
+)
+@click.option("--from", "source", metavar="RESULT", help="The result whose graph counts, if FILE is a table.")
+@shared.run_options
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@click.option("-o", "--output", metavar="FOLDER", help="Folder for effect.json and, if rows were read, evidence.json.")
+@click.pass_context
+@stoppable
+def effect(
+    context: click.Context,
+    /,
+    file: str,
+    cause: str,
+    outcome: str,
+    adjust: str | None,
+    graph_path: str | None,
+    knowledge_path: str | None,
+    redraws: int,
+    width: float | None,
+    source: str | None,
+    as_json: bool,
+    output: str | None,
+    **run: Any,
+) -> None:
+    """Say what changing one column does to another.
+
+    RESULT is the folder that `dagveil discover` wrote, or its result.json with evidence.json beside it: then the answer
+    is free and never sees the rows. Or FILE is a table, with --from RESULT: then exactly the tables that the effect
+    needs are released, which spends --epsilon.
+    """
+    knowledge = load_knowledge(knowledge_path) if knowledge_path else None
+    asked: dict[str, Any] = {
+        "adjust": None if adjust is None else read_list(adjust),
+        "graph": None if graph_path is None else _read_graph(graph_path),
+        "knowledge": knowledge,
+    }
+    if source is None:
+        why = "an effect from released evidence needs no rows and costs nothing: leave out {}, or add --from RESULT"
+        shared.refuse_given(context, shared.RUN_NAMES, why)
+        if output is not None:
+            check_writable(Path(output) / "effect.json", reads=(graph_path, knowledge_path))
+        with show_progress() as progress:
+            found = find_effect(file, cause, outcome, redraws=redraws, width=width, progress=progress, **asked)
+        written = [] if output is None else [Path(output) / "effect.json"]
+        for path in written:
+            write_output(path, found.save)
+    else:
+        shared.refuse_given(context, _FREE_NAMES, "{} belong to a free answer: ask the result, without rows")
+        folder = Path(output or "dagveil-effect")
+        written = [folder / "effect.json", folder / "evidence.json"]
+        recovery = folder / "recovery.jsonl"
+        result, evidence = load_discovery(source)
+        order = read_order(file, tuple(written), recovery, run, reads=(source, graph_path, knowledge_path))
+        with show_progress() as progress:
+            found, released = measure_effect(
+                order.rows,
+                order.schema,
+                result,
+                cause,
+                outcome,
+                order.budget.epsilon,
+                order.budget.delta,
+                evidence=evidence,
+                progress=progress,
+                **asked,
+                **order.options,
+            )
+        write_paid(written[1], released.save, recovery)
+        write_output(written[0], found.save)
+        order.print_account()
+    if as_json:
+        click.echo(found.to_json())
+        return
+    _print(found)
+    if found.receipt is not None:
+        open_console().print()
+        print_receipt(found.receipt)
+    elif found.release is not None:
+        _print_offer(found, file)
+    if found.receipt is None:
+        click.echo("This answer cost nothing.")
+    if written:
+        print_written(written, "")
+
+
+def _read_graph(path: str) -> Cpdag | Dag:
+    found = load_graph(path)
+    if not isinstance(found, Cpdag | Dag):
+        raise GraphError(f"{path} has marks of hidden causes, which effects do not read yet; give a DAG or a CPDAG")
+    return found
+
+
+def _print(found: Effect) -> None:
+    console = open_console()
+    console.print(clean_text(found.sentence))
+    for one in found.possible:
+        console.print()
+        console.print(clean_text(_describe(one, found)))
+        if one.form == "nothing":
+            pass
+        elif one.contrasts and one.contrasts[0].level:
+            console.print(_tabulate(one, found))
+        elif one.contrasts:
+            console.print(f"per unit of {found.cause}: {_write(one.contrasts[0].estimate, 1.0)}")
+        for note in one.notes:
+            console.print(clean_text(note))
+    console.print()
+    if found.redrawn is not None:
+        console.print(clean_text(_describe_redraws(found)))
+    for sentence in (*found.settles, *found.notes):
+        console.print(clean_text(sentence))
+
+
+def _describe(one: PossibleEffect, found: Effect) -> str:
+    parents = f"If the causes of {found.cause} are {', '.join(one.parents) or 'none of these columns'}"
+    if one.form == "nothing":
+        return f"{parents}: nothing, since {one.why}."
+    if one.form == "unanswered":
+        return f"{parents}: no answer, since {one.why}."
+    forms = {
+        "table": "from the table of all of them",
+        "additive": "additive form, from pairs",
+        "linear": "linear, from moments",
+    }
+    given = f"adjusted for {', '.join(one.adjust)}" if one.adjust else "nothing to adjust for"
+    return f"{parents} ({given}; {forms[one.form]}):"
+
+
+def _tabulate(one: PossibleEffect, found: Effect) -> Table:
+    table = Table(title_justify="left")
+    first = one.contrasts[0].instead
+    for heading in (
+        f"{found.cause} set to",
+        f"{found.effect} =",
+        "%, with 95 % interval",
+        f"points more than at {first}",
+    ):
+        table.add_column(clean_text(heading))
+    moved = {(each.level, each.outcome): each.estimate for each in one.contrasts}
+    for each in one.probabilities:
+        change = "" if each.level == first else _write(moved.get((each.level, each.outcome)), 100.0, signed=True)
+        table.add_row(clean_text(each.level), clean_text(each.outcome), _write(each.estimate, 100.0), change)
+    return table
+
+
+def _write(estimate: Estimate | None, scale: float, *, signed: bool = False) -> str:
+    if estimate is None:
+        return "hidden by noise"
+    sign = "+" if signed else ""
+    value, low, high = (scale * number for number in (estimate.value, estimate.low, estimate.high))
+    if scale == 1.0:
+        return f"{value:.4g} ({low:.4g} to {high:.4g})"
+    return f"{value:{sign}.2f} ({low:{sign}.2f} to {high:{sign}.2f})"
+
+
+def _describe_redraws(found: Effect) -> str:
+    drawn = found.redrawn
+    if drawn is None or drawn.interval is None:
+        return "Redrawn graphs ask for tables that this evidence does not have, so there is no interval from redraws."
+    scale, unit = (100.0, " points") if found.main.level else (1.0, "")
+    low, high = scale * drawn.interval.low, scale * drawn.interval.high
+    return (
+        f"Graph and effect drawn again {drawn.redraws} times: 95 % between {low:+.3g} and {high:+.3g}{unit}; "
+        f"in {drawn.nothing:.0%} of redraws some reading of the graph says nothing happens."
+    )
+
+
+def _print_offer(found: Effect, file: str) -> None:
+    """Say which release would answer."""
+    offer = found.release
+    if offer is None:
+        return
+    console = open_console()
+    names = ", ".join(" × ".join(one) for one in offer.tables)
+    epsilon = "0.5" if offer.epsilon is None else f"{offer.epsilon:.2g}"
+    if offer.width is not None and offer.reason is not None:
+        console.print(clean_text(f"No epsilon for an interval {offer.width:g} wide can be told: {offer.reason}."))
+    elif offer.epsilon is not None:
+        console.print(
+            clean_text(f"A release of {names} with epsilon {epsilon} gives an interval {offer.width:g} wide.")
+        )
+    else:
+        console.print(clean_text(f"A release of {names} would tell more; --width 0.02 says which epsilon it takes."))
+    command = ["dagveil", "effect", "FILE", "--schema", "SCHEMA.toml", "--from", file]
+    command += ["--cause", found.cause, "--effect", found.effect, "--epsilon", epsilon]
+    console.print(clean_text(f"To measure it: `{shlex.join(command)}`."))

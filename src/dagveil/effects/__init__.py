@@ -1,0 +1,1 @@
+"""What a graph and its evidence say about interventions: post-processing, without the rows."""

@@ -1,0 +1,223 @@
+"""Which sets of columns identify an effect: one for each parent set of the cause that a graph leaves possible.
+
+M. Maathuis, M. Kalisch and P. Bühlmann, Estimating high-dimensional intervention effects from observational data
+(2009): given its parents, the effect of a column is known, and a graph without all its arrows leaves few parent sets
+open. The optimal set is that of L. Henckel, E. Perković and M. Maathuis, Graphical criteria for efficient total effect
+estimation via adjustment in causal linear models (2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+from dagveil.errors import GraphError, MethodError
+from dagveil.graphs.cpdag import Cpdag, find_extension
+from dagveil.graphs.dag import Dag, sort_topologically
+from dagveil.graphs.names import list_by_end
+
+MOST_PARENT_SETS: Final = 256
+"""More possible parent sets than this are no answer that anyone could read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One way to read the graph around the cause.
+
+    - `parents`: the parents of the cause in it.
+    - `turned`: undirected edges of the cause, directed as this reading has them.
+    - `adjustment`: sets of columns that identify the effect, the most efficient first; None if the effect is a cause.
+    - `why_nothing`: why the effect is nothing in this reading, whatever the evidence says by itself.
+    """
+
+    parents: frozenset[str]
+    turned: frozenset[tuple[str, str]]
+    adjustment: tuple[frozenset[str], ...] | None
+    why_nothing: str | None = None
+
+
+def list_readings(graph: Cpdag, cause: str, effect: str) -> tuple[Reading, ...]:
+    """List the possible parent sets of the cause, each with the sets that identify the effect given it.
+
+    A set is possible if some DAG of the class has it: same skeleton, same arrows, no new unshielded collider.
+
+    >>> line = Cpdag(("x", "y"), frozenset(), frozenset({frozenset("xy")}))
+    >>> [(sorted(one.parents), one.why_nothing) for one in list_readings(line, "x", "y")]
+    [([], None), (['y'], 'y causes x')]
+    """
+    check_pair(graph.nodes, cause, effect)
+    check_graph(graph)
+    known = {tail for tail, head in graph.directed if head == cause}
+    loose = sorted(other for pair in graph.undirected if cause in pair for other in pair if other != cause)
+    found = []
+    for chosen in _cliques(graph, loose):
+        parents = frozenset(known.union(chosen))
+        collides = any(second not in graph.adjacent(first) for first in chosen for second in parents - {first})
+        if collides:
+            continue
+        turned = frozenset(
+            [(other, cause) for other in chosen] + [(cause, other) for other in loose if other not in chosen]
+        )
+        pairs = frozenset(pair for pair in graph.undirected if cause not in pair)
+        edges = find_extension(graph.nodes, graph.directed | turned, pairs)
+        if edges is None:
+            continue
+        found.append(_read(Dag(graph.nodes, edges), parents, turned, cause, effect))
+        if len(found) > MOST_PARENT_SETS:
+            raise MethodError(
+                f"the graph leaves more than {MOST_PARENT_SETS} parent sets of {cause} possible, since {len(loose)} of "
+                "its edges have no arrow; say which columns come first, with --knowledge FILE.toml that lists tiers"
+            )
+    return tuple(found)
+
+
+def check_pair(names: Iterable[str], cause: str, effect: str) -> None:
+    """Refuse a cause or effect that is no column, or both being the same."""
+    names = tuple(names)
+    for name in (cause, effect):
+        if name not in names:
+            raise MethodError(f"no column is called {name!r}; the columns are {', '.join(names)}. Nothing was spent")
+    if cause == effect:
+        raise MethodError(f"cause and effect are both {cause!r}; name two different columns. Nothing was spent")
+
+
+def check_graph(graph: Cpdag) -> None:
+    """Refuse a graph that no DAG has: no effect can be told from it."""
+    if sort_topologically(graph.nodes, graph.directed) is None:
+        raise GraphError(
+            "the arrows of this graph run in a circle, so it identifies no effect; turn or remove one of them, or "
+            "give --knowledge FILE.toml that does"
+        )
+    if not graph.is_extendable():
+        raise GraphError(
+            "no DAG has the arrows and lines of this graph, so it identifies no effect; search again with other "
+            "levels, or give --knowledge FILE.toml that directs the edges in doubt"
+        )
+
+
+def explain_refusal(graph: Cpdag, cause: str, effect: str, adjust: frozenset[str]) -> str | None:
+    """Say why adjusting for these columns does not identify the effect in every DAG of the class; None if it does."""
+    check_pair(graph.nodes, cause, effect)
+    for name in sorted(adjust):
+        if name not in graph.nodes:
+            return f"no column is called {name!r}; the columns are {', '.join(graph.nodes)}"
+        if name in (cause, effect):
+            return f"{name} is the cause or the effect itself"
+    for reading in list_readings(graph, cause, effect):
+        dag = _extend(graph, reading)
+        if reading.adjustment is None or reading.why_nothing is not None:
+            continue
+        forbidden = _forbidden(dag, cause, effect) & adjust
+        if forbidden:
+            name = min(forbidden)
+            return f"{name} may lie behind {cause}, on the way to {effect} or beyond: adjusting for it hides the effect"
+        if not separates_back_doors(dag, cause, effect, adjust):
+            missing = sorted(min(reading.adjustment, key=len) - adjust)
+            names = f"; {', '.join(missing)} would close it" if missing else ""
+            return f"a path from {cause} to {effect} that starts with an arrow into {cause} stays open{names}"
+    return None
+
+
+def _cliques(graph: Cpdag, names: list[str]) -> Iterable[tuple[str, ...]]:
+    """Yield all sets of these columns that are adjacent to one another, the empty one first."""
+    layer: list[tuple[str, ...]] = [()]
+    while layer:
+        yield from layer
+        layer = [
+            (*held, name)
+            for held in layer
+            for name in names
+            if (not held or name > held[-1]) and all(name in graph.adjacent(other) for other in held)
+        ]
+
+
+def _extend(graph: Cpdag, reading: Reading) -> Dag:
+    pairs = frozenset(pair for pair in graph.undirected if all(frozenset(arc) != pair for arc in reading.turned))
+    edges = find_extension(graph.nodes, graph.directed | reading.turned, pairs)
+    if edges is None:
+        raise GraphError("no DAG has this graph's arrows and lines")
+    return Dag(graph.nodes, edges)
+
+
+def _read(dag: Dag, parents: frozenset[str], turned: frozenset[tuple[str, str]], cause: str, effect: str) -> Reading:
+    if effect in parents:
+        return Reading(parents, turned, None, f"{effect} causes {cause}")
+    if effect not in descendants(dag, cause):
+        return Reading(parents, turned, (parents,), f"no arrows lead from {cause} to {effect}")
+    optimal = find_optimal_set(dag, cause, effect)
+    sets = dict.fromkeys(
+        [optimal, *_pruned(dag, cause, effect, optimal), parents, *_pruned(dag, cause, effect, parents)]
+    )
+    return Reading(parents, turned, tuple(sets))
+
+
+def _pruned(dag: Dag, cause: str, effect: str, adjust: frozenset[str]) -> list[frozenset[str]]:
+    """Return a smallest subset, found by leaving out one column after the other, that still identifies the effect."""
+    kept = adjust
+    for name in sorted(adjust):
+        if separates_back_doors(dag, cause, effect, kept - {name}):
+            kept -= {name}
+    return [kept]
+
+
+def find_optimal_set(dag: Dag, cause: str, effect: str) -> frozenset[str]:
+    """Return the parents of all columns between cause and effect, the effect included, but for those columns.
+
+    It is the same in every DAG with the same parents of the cause, and no other set has a smaller variance.
+    """
+    between = _between(dag, cause, effect)
+    around = frozenset(parent for node in between for parent in dag.parents(node))
+    return around - _forbidden(dag, cause, effect)
+
+
+def descendants(dag: Dag, node: str) -> frozenset[str]:
+    """Return the columns that arrows lead to from a node."""
+    waiting, seen = [node], set()
+    while waiting:
+        for child in dag.children(waiting.pop()):
+            if child not in seen:
+                seen.add(child)
+                waiting.append(child)
+    return frozenset(seen)
+
+
+def _between(dag: Dag, cause: str, effect: str) -> frozenset[str]:
+    below = descendants(dag, cause)
+    return frozenset(node for node in below if node == effect or effect in descendants(dag, node))
+
+
+def _forbidden(dag: Dag, cause: str, effect: str) -> frozenset[str]:
+    between = _between(dag, cause, effect)
+    return between.union({cause}, *(descendants(dag, node) for node in between))
+
+
+def separates_back_doors(dag: Dag, cause: str, effect: str, given: frozenset[str]) -> bool:
+    """Tell whether a set without descendants on the way closes every path into the cause, by moralisation."""
+    between = _between(dag, cause, effect)
+    kept = frozenset(arc for arc in dag.edges if not (arc[0] == cause and arc[1] in between))
+    parents = list_by_end(dag.nodes, ((child, parent) for parent, child in kept))
+    waiting, old = [cause, effect, *given], {cause, effect, *given}
+    while waiting:
+        for parent in parents[waiting.pop()]:
+            if parent not in old:
+                old.add(parent)
+                waiting.append(parent)
+    near: dict[str, set[str]] = {node: set() for node in old}
+    for node in old:
+        for parent in parents[node]:
+            near[node].add(parent)
+            near[parent].add(node)
+        for one, other in combinations(parents[node], 2):
+            near[one].add(other)
+            near[other].add(one)
+    waiting, seen = [cause], {cause}
+    while waiting:
+        node = waiting.pop()
+        for other in near[node] - seen - given:
+            if other == effect:
+                return False
+            seen.add(other)
+            waiting.append(other)
+    return True
