@@ -71,6 +71,9 @@ class RowSource(Protocol):
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Hand out some columns of all rows."""
 
+    def encoded(self, schema: Schema) -> Iterator[EncodedColumns]:
+        """Hand out the codes and numbers of all rows."""
+
     def coded(self, schema: Schema) -> Iterator[WeightedRows]:
         """Hand out the codes of all rows."""
 
@@ -92,12 +95,16 @@ def encode_batch(batch: pa.RecordBatch, schema: Schema) -> EncodedColumns:
 
 
 def add_batches(batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: Question, schema: Schema) -> Sums:
-    """Add up the answers of batches; a table without rows has an answer too, by the types of its columns."""
+    """Add up the answers of batches."""
+    return add_encoded((encode_batch(batch, schema) for batch in batches), fields, question, schema)
+
+
+def add_encoded(pieces: Iterable[EncodedColumns], fields: pa.Schema, question: Question, schema: Schema) -> Sums:
+    """Add up the answers of pieces; a table without rows has an answer too, by the types of its columns."""
     empty = pa.table({name: pa.array([], fields.field(name).type) for name in schema.columns})
     total = Sums(question.ask(MemoryTable(encode(empty, schema), schema)), 0)
-    for batch in batches:
-        table = MemoryTable(encode_batch(batch, schema), schema)
-        total = total.plus(Sums(question.ask(table), table.n_rows))
+    for piece in pieces:
+        total = total.plus(Sums(question.ask(MemoryTable(piece, schema)), piece.n_rows))
     return total
 
 
@@ -118,13 +125,19 @@ def shrink_pieces(pieces: Iterable[WeightedRows], schema: Schema) -> Iterator[We
 
 def code_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[WeightedRows]:
     """Encode batches, and keep the codes."""
-    for batch in batches:
-        encoded = encode_batch(batch, schema)
-        yield WeightedRows(codes=encoded.codes, weights=None, n_rows=encoded.n_rows)
+    return keep_codes(encode_batch(batch, schema) for batch in batches)
+
+
+def keep_codes(pieces: Iterable[EncodedColumns]) -> Iterator[WeightedRows]:
+    """Keep the codes of encoded rows."""
+    return (WeightedRows(codes=piece.codes, weights=None, n_rows=piece.n_rows) for piece in pieces)
 
 
 class LocalRows:
-    """What sources have in common that hand rows out to this process. Inherit, and give `fields` and `batches`."""
+    """What sources have in common that hand rows out to this process.
+
+    Inherit, and give `fields` and `batches`, or `encoded` where rows are encoded already.
+    """
 
     fields: pa.Schema
 
@@ -132,13 +145,17 @@ class LocalRows:
         """Hand out some columns of all rows."""
         raise NotImplementedError
 
+    def encoded(self, schema: Schema) -> Iterator[EncodedColumns]:
+        """Hand out the codes and numbers of all rows."""
+        return (encode_batch(batch, schema) for batch in self.batches(list(schema.columns)))
+
     def coded(self, schema: Schema) -> Iterator[WeightedRows]:
         """Hand out the codes of all rows."""
-        return code_batches(self.batches(list(schema.columns)), schema)
+        return keep_codes(self.encoded(schema))
 
     def add_up(self, question: Question, schema: Schema) -> Sums:
         """Answer a question about all rows; the schema declares the columns that it reads."""
-        return add_batches(self.batches(list(schema.columns)), self.fields, question, schema)
+        return add_encoded(self.encoded(schema), self.fields, question, schema)
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
         """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
@@ -242,6 +259,8 @@ class StreamedTable:
     On the first count the rows are reduced to the distinct ones, if these are few enough to be held; otherwise every
     call reads all rows once. Which of the two happens changes time and memory, never an answer.
     """
+
+    lattice = 1
 
     def __init__(self, rows: RowSource, schema: Schema, *, held_bytes: int = HELD_BYTES) -> None:
         self._rows = rows
@@ -358,9 +377,9 @@ class StreamedTable:
 
     def _encoded(self) -> Iterator[EncodedColumns]:
         n_rows = 0
-        for batch in self._rows.batches(list(self.schema.columns)):
-            n_rows += batch.num_rows
-            yield encode_batch(batch, self.schema)
+        for piece in self._rows.encoded(self.schema):
+            n_rows += piece.n_rows
+            yield piece
         self._note_rows(n_rows)
 
     def _row_bytes(self) -> int:
