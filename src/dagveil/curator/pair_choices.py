@@ -41,6 +41,7 @@ class PairChoices:
 
     def __init__(self, table: Table, relation: Relation, pairs: Sequence[Pair], gate: Gate) -> None:
         self._gate = gate
+        self._lattice = table.lattice
         levels = {name: column.n_levels for name, column in table.schema.columns.items()}
         shapes = {pair: (levels[pair[0]], levels[pair[1]]) for pair in pairs}
         # squared sensitivity of a pair's table alone, which its shape decides
@@ -81,38 +82,41 @@ class PairChoices:
         sensitivity = self._sensitivity[pair]
         if not sensitivity:  # a column with one level
             return 0
-        return distance_in_records(self._exact[pair], expectation, sensitivity)
+        return distance_in_records(self._exact[pair], expectation, sensitivity, self._lattice)
 
 
-def distance_in_records(exact: NDArray[np.int64], expected: Expectation, squared_sensitivity: Fraction) -> int:
+def distance_in_records(
+    exact: NDArray[np.int64], expected: Expectation, squared_sensitivity: Fraction, lattice: int = 1
+) -> int:
     """Return how far a centred table lies from what is expected, in grid steps of its sensitivity, rounded down.
 
     The least distance to the segments from the centre along each move, less the slack. All in integers: what is public
     is rounded first, and that moves no score of one table against that of a neighbour.
     """
-    size = exact.size
+    unit = exact.size * lattice
     beyond = [
-        value - public for value, public in zip(exact.reshape(-1).tolist(), _round(expected.centre, exact), strict=True)
+        value - public
+        for value, public in zip(exact.reshape(-1).tolist(), _round(expected.centre, exact, unit), strict=True)
     ]
     own = sum(map(mul, beyond, beyond))
     best = Fraction(own)
     for move in expected.moves:
-        step = _round(move, exact)
+        step = _round(move, exact, unit)
         along, length = sum(map(mul, beyond, step)), sum(map(mul, step, step))
         if along <= 0:
             continue
         left = Fraction(own - 2 * along + length) if along >= length else own - Fraction(along**2, length)
         best = min(best, left)
-    scaled = best * RECORD**2 / (size**2 * squared_sensitivity)
+    scaled = best * RECORD**2 / (unit**2 * squared_sensitivity)
     slack = expected.slack / math.sqrt(squared_sensitivity)
     return math.isqrt(math.floor(scaled)) - math.floor(slack * RECORD)
 
 
-def _round(expected: NDArray[np.float64], exact: NDArray[np.int64]) -> list[int]:
+def _round(expected: NDArray[np.float64], exact: NDArray[np.int64], unit: int) -> list[int]:
     """Return a public table in whole units of the exact one, whatever its size; what cannot be is refused."""
     if expected.shape != exact.shape or not np.isfinite(expected).all():
         raise BudgetError("what is expected of a pair must be numbers in the shape of its table.")
-    return [round(value) for value in (expected * exact.size).reshape(-1).tolist()]
+    return [round(value) for value in (expected * unit).reshape(-1).tolist()]
 
 
 def forest_places(pairs: Sequence[Pair], joined: Sequence[Pair]) -> list[int]:

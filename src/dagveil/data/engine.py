@@ -110,7 +110,7 @@ class Rows:
             return _open_in_memory(source, schema)
         limit = self.memory_limit or int(_SHARE * (available_memory() or _UNKNOWN_MEMORY))
         clustered = self.engine is Engine.SPARK
-        rows = _open_cluster(source, schema) if clustered else _open_rows(source, schema, limit)
+        rows: RowSource = _open_cluster(source, schema) if clustered else _open_rows(source, schema, limit)
         return StreamedTable(rows, schema, held_bytes=min(HELD_BYTES, limit // _HELD_SHARE))
 
     def _open_persons(self, schema: Schema, key: bytes) -> Table:
@@ -210,9 +210,9 @@ def _open_records(source: Any, schema: Schema, limit: float) -> LocalRows:
     if isinstance(source, DatabaseTable):
         return _open_database(source, columns, limit)
     coded = [name for name in _coded(schema) if name in columns and name != schema.order]
-    numbers = [*schema.numbers, *(reducer.of or name for name, reducer in schema.reducers.items() if reducer.take == "mean")]
+    numbers = [schema.reducers[name].source(name) if name in schema.reducers else name for name in schema.numbers]
     if isinstance(source, str | Path):
-        return FileRows(list_files(source), columns, coded, schema.file, numbers)
+        return FileRows(list_files(source), columns, coded, schema.file, [name for name in numbers if name])
     return ArrowRows(read_source(source, columns))
 
 

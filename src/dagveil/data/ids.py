@@ -80,9 +80,7 @@ def _write_id(value: Any) -> bytes:
     return str(value).strip().encode()
 
 
-def read_order(
-    cells: pa.ChunkedArray, name: str, form: str | None
-) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+def read_order(cells: pa.ChunkedArray, name: str, form: str | None) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
     """Return what each order cell is, and its number: a number, or the microseconds of a date since 1970."""
     found = [_read_chunk(chunk, name, form) for chunk in list_chunks(cells)]
     return np.concatenate([kinds for kinds, _ in found]), np.concatenate([numbers for _, numbers in found])
@@ -103,7 +101,8 @@ def _read_chunk(array: pa.Array, name: str, form: str | None) -> tuple[NDArray[n
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind):
         return _with_kind(read_numbers(pa.chunked_array([array]), name), NUMBER)
     raise DataError(
-        f"column {name!r} orders records and has the type {kind}, which has no order here; convert it to dates or numbers"
+        f"column {name!r} orders records and has the type {kind}, which has no order here; convert it to dates or "
+        "numbers"
     )
 
 

@@ -63,13 +63,13 @@ class MemoryTable:
     @classmethod
     def from_source(cls, source: Any, schema: Schema) -> MemoryTable:
         """Read a file or frame (see `read_source`) and encode it as the schema says."""
-        _check_rows(schema)
+        check_rows_are_units(schema)
         return cls(encode(read_declared(source, schema), schema), schema)
 
     @classmethod
     def from_batches(cls, batches: Iterable[pa.RecordBatch], schema: Schema) -> MemoryTable:
         """Encode rows that arrive in batches, one batch at a time."""
-        _check_rows(schema)
+        check_rows_are_units(schema)
         pieces = [encode(pa.Table.from_batches([batch]), schema) for batch in batches]
         return cls(join_columns(pieces, schema), schema)
 
@@ -308,8 +308,8 @@ def find_magnitudes(numbers: NDArray[np.float64], center: float, exponents: rang
     return np.asarray(np.clip(powers, exponents[0], exponents[-1]) - exponents[0])
 
 
-def _check_rows(schema: Schema) -> None:
-    # a row of a source is a record: read like this, each record would count as a person
+def check_rows_are_units(schema: Schema) -> None:
+    """Refuse to read records of persons as if each record were a person."""
     if schema.person is not None:
         raise SchemaError(
             f"the schema of {schema.dataset!r} names persons, whose records count together; open the source by "

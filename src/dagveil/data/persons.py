@@ -7,8 +7,6 @@ as a multiset and of a key that is drawn for the run, whatever the order in whic
 from __future__ import annotations
 
 import hashlib
-import itertools
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -33,12 +31,12 @@ from dagveil.data.ids import DIGEST_BYTES, NO_ORDER, hash_ids, read_order
 from dagveil.data.memory import MemoryTable
 from dagveil.data.records import Reducer
 from dagveil.data.schema import Schema
+from dagveil.data.store import Records, Store
 from dagveil.data.streams import LocalRows, StreamedTable
 from dagveil.data.table import Table
 from dagveil.data.weighed import COUNT_LATTICE, MOMENT_LATTICE, WeighedPiece, WeighedTable
 from dagveil.errors import DataError
 
-Records = NDArray[Any]  # an array of structs, one of each distinct record, or of each person
 BUCKETS: Final = 256  # parts that persons are dealt out to by hash, where they do not fit into memory
 _GRID: Final = 2**24  # steps between the bounds of a column whose mean is taken, so that sums are exact integers
 
@@ -83,7 +81,7 @@ class RecordLayout:
         if schema.order is not None:
             heads["kind"], heads["order"] = read_order(table.column(schema.order), schema.order, schema.order_format)
         if self._own is not None:
-            _put(heads, encode(table, self._own))
+            put_cells(heads, encode(table, self._own))
         for name, reducer in schema.reducers.items():
             self._put_reduced(heads, table, name, reducer)
         if schema.missing_person == "drop":
@@ -112,7 +110,7 @@ class RecordLayout:
                 blank = _blank_cell(name, declared)
                 codes = np.where(match, found.codes[name], blank.codes[name])
                 values = {key: np.where(match, found.values[key], blank.values[key]) for key in found.values}
-                _put(heads, EncodedColumns(len(heads), {name: codes}, values))
+                put_cells(heads, EncodedColumns(len(heads), {name: codes}, values))
         heads[f"{name}:match"] = match
 
     def fold(self, records: Records) -> Records:
@@ -122,7 +120,7 @@ class RecordLayout:
         for field in self.head.names or ():
             entries[field] = heads[field]
         entries["tie"], entries["copies"] = records["tie"], np.where(heads["own"], counts, 1)
-        # a race: the lowest of `count` exponential times wins, so that each record of a person is as likely as any other
+        # the earliest wins, and of equal records any may: so each record of a person is as likely as any other
         entries["time"] = race_times(records)
         times = np.where(heads["own"], 1, counts)
         for name, reducer in self.schema.reducers.items():
@@ -151,7 +149,7 @@ class RecordLayout:
         """Merge entries of the same person; records without an id stay by themselves."""
         alone, rest = entries[entries["own"]], entries[~entries["own"]]
         if not len(rest):
-            return alone
+            return np.asarray(alone)
         order = np.lexsort([*_rank_keys(rest, self.schema.which), *_person_keys(rest)])
         starts = _find_starts(rest, order)
         merged = rest[order[starts]]
@@ -166,7 +164,8 @@ class RecordLayout:
                 best = rest[np.lexsort(keys)[starts]]
                 for field in [f"{name}:{part}" for part in _LAST_PARTS] + _cell_names(name, self.schema.columns[name]):
                     merged[field] = best[field]
-        return np.concatenate([alone, merged])
+        both: Records = np.concatenate([alone, merged])
+        return both
 
     def rows(self, entries: Records) -> EncodedColumns:
         """Return the rows of persons."""
@@ -194,8 +193,7 @@ class RecordLayout:
 
     def weigh(self, records: Records, dropped: Counter[bytes]) -> tuple[Records, int]:
         """Return records with their weights on both lattices, and the number of persons."""
-        order = np.lexsort([records["tie"][:, 1], records["tie"][:, 0], race_times(records), *_record_keys(records)])
-        records = records[order]
+        records = records[_race_order(records)]
         heads, counts = records["head"], records["count"]
         own = heads["own"]
         starts = np.flatnonzero(own | _differ(heads["person"]))
@@ -229,11 +227,17 @@ def _cell_fields(name: str, column: Column) -> list[tuple[Any, ...]]:
     return [*fields, (f"{name}:value", "<f8")] if isinstance(column, Numeric) else fields
 
 
+def row_kind(schema: Schema) -> np.dtype[Any]:
+    """Return what a row of the table of persons is as a struct."""
+    return np.dtype([field for name, column in schema.columns.items() for field in _cell_fields(name, column)])
+
+
 def _cell_names(name: str, column: Column) -> list[str]:
     return [field[0] for field in _cell_fields(name, column)]
 
 
-def _put(heads: Records, encoded: EncodedColumns) -> None:
+def put_cells(heads: Records, encoded: EncodedColumns) -> None:
+    """Write encoded cells into structs."""
     for name, codes in encoded.codes.items():
         heads[f"{name}:code"] = codes
     for name, values in encoded.values.items():
@@ -245,7 +249,7 @@ def _is_known(cells: pa.ChunkedArray, name: str, column: Column) -> NDArray[np.b
     if isinstance(column, Numeric):
         return ~np.isnan(read_declared_numbers(cells, name, column))
     missing = len(place_codes(column)) - 1
-    return find_levels(cells, column, name, np.arange(missing + 1)) != missing
+    return np.asarray(find_levels(cells, column, name, np.arange(missing + 1)) != missing)
 
 
 def _blank_cell(name: str, column: Column) -> EncodedColumns:
@@ -273,7 +277,7 @@ def collapse(records: Records) -> Records:
 
 
 def race_times(records: Records) -> NDArray[np.float64]:
-    """Return when each record arrives, if each of equal ones sets out by itself at an exponential time: the earliest."""
+    """Return the earliest arrival of equal records, if each arrives by itself at an exponential time."""
     uniform = (records["tie"][:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return np.asarray(-np.log1p(-uniform) / records["count"])
 
@@ -298,9 +302,10 @@ def _person_keys(rows: Records) -> list[NDArray[Any]]:
     return [rows["person"][:, 1], rows["person"][:, 0]]
 
 
-def _record_keys(records: Records) -> list[NDArray[Any]]:
-    # what has no id comes last, each by itself
-    return [*_person_keys(records["head"]), records["head"]["own"]]
+def _race_order(records: Records) -> NDArray[np.intp]:
+    """Put records in the order of persons, and those of one by arrival; what has no id comes last, each by itself."""
+    ties, heads = records["tie"], records["head"]
+    return np.lexsort([ties[:, 1], ties[:, 0], race_times(records), *_person_keys(heads), heads["own"]])
 
 
 def _rank_keys(entries: Records, which: str | None, prefix: str = "") -> list[NDArray[Any]]:
@@ -346,69 +351,6 @@ def _fill_blank(found: EncodedColumns, without: NDArray[np.bool_], name: str, co
 # --- all persons ---
 
 
-class Store:
-    """Arrays of structs: in memory while they fit, beyond that in a file without a name, by bucket."""
-
-    def __init__(self, kind: np.dtype[Any], held_bytes: float, buckets: int = 1) -> None:
-        self.kind = kind
-        self._held_bytes = held_bytes
-        self._buckets = buckets
-        self._pieces: list[tuple[Records, NDArray[np.intp]]] = []
-        self._size = 0
-        self._file: Any = None
-        self._spans: list[list[tuple[int, int]]] = [[] for _ in range(buckets)]
-        self._end = 0
-
-    @property
-    def spilled(self) -> bool:
-        """Whether rows are in a file."""
-        return self._file is not None
-
-    def add(self, rows: Records, labels: NDArray[np.intp] | None = None) -> None:
-        """Keep rows; labels say to which buckets they belong."""
-        self._pieces.append((rows, np.zeros(len(rows), dtype=np.intp) if labels is None else labels))
-        self._size += rows.nbytes
-        if self._size <= self._held_bytes:
-            return
-        try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="dagveil-")  # noqa: SIM115
-            for piece, own in self._pieces:
-                self._write(piece, own)
-        except OSError:
-            raise DataError(
-                f"records of persons could not be written to {tempfile.gettempdir()}; make room there, set TMPDIR to "
-                "a larger disk, or raise the memory limit"
-            ) from None
-        self._pieces, self._size = [], 0
-        self._held_bytes = 0
-
-    def _write(self, rows: Records, labels: NDArray[np.intp]) -> None:
-        order = np.argsort(labels, kind="stable")
-        ends = np.searchsorted(labels[order], np.arange(self._buckets + 1))
-        self._file.seek(self._end)
-        self._file.write(rows[order].tobytes())
-        for bucket, (first, last) in enumerate(itertools.pairwise(ends.tolist())):
-            if last > first:
-                self._spans[bucket].append((self._end + first * self.kind.itemsize, last - first))
-        self._end += rows.nbytes
-
-    def read(self) -> Iterator[Callable[[], Iterator[Records]]]:
-        """Hand out, for each bucket, what reads its rows piece by piece, as often as it is called."""
-        if self._file is None:
-            yield lambda: (rows for rows, _ in self._pieces)
-            return
-        self._file.flush()
-        for spans in self._spans:
-            if spans:
-                yield lambda spans=spans: map(self._load, spans)  # type: ignore[misc]
-
-    def _load(self, span: tuple[int, int]) -> Records:
-        start, number = span
-        self._file.seek(start)
-        return np.frombuffer(self._file.read(number * self.kind.itemsize), dtype=self.kind)
-
-
 def open_persons(rows: LocalRows, schema: Schema, key: bytes, held_bytes: float) -> Table:
     """Read a source and return the table of its persons. Only a curator may hold what comes back."""
     layout = RecordLayout(schema, key)
@@ -440,13 +382,11 @@ def fold_bucket(bucket: Callable[[], Iterator[Records]], layout: RecordLayout, h
     return layout.merge(np.concatenate([np.zeros(0, layout.entry), *entries]))
 
 
-def _read_shares(
-    bucket: Callable[[], Iterator[Records]], kind: np.dtype[Any], held_bytes: float
-) -> Iterator[Records]:
+def _read_shares(bucket: Callable[[], Iterator[Records]], kind: np.dtype[Any], held_bytes: float) -> Iterator[Records]:
     """Hand out the distinct records of a bucket in shares; equal ones have the same tie, so the same share."""
     size = sum(piece.nbytes for piece in bucket())
     shares = int(max(size // max(held_bytes, 1), 1)) if held_bytes < size else 1
-    shares = min(shares, 1 + size // _SMALLEST_SHARE)
+    shares = min(shares, 1 + size // SMALLEST_SHARE)
     for share in range(shares):
         pieces = [np.zeros(0, kind)]
         for piece in bucket():
@@ -454,7 +394,7 @@ def _read_shares(
         yield collapse(np.concatenate(pieces))
 
 
-_SMALLEST_SHARE: Final = 2**20
+SMALLEST_SHARE: Final = 2**20
 
 
 def _weigh(store: Store, layout: RecordLayout, held_bytes: float) -> WeighedTable:
@@ -471,10 +411,14 @@ def _weigh(store: Store, layout: RecordLayout, held_bytes: float) -> WeighedTabl
     def pieces() -> Iterator[WeighedPiece]:
         for bucket in found.read():
             for piece in bucket():
-                cells = take_cells_of(piece, layout.schema.columns)
-                yield WeighedPiece(cells, piece["count weight"], piece["moment weight"])
+                yield weigh_piece(piece, layout.schema)
 
     return WeighedTable(pieces, layout.schema, n_persons)
+
+
+def weigh_piece(rows: Records, schema: Schema) -> WeighedPiece:
+    """Return records and their weights."""
+    return WeighedPiece(take_cells_of(rows, schema.columns), rows["count weight"], rows["moment weight"])
 
 
 def prune(records: Records, dropped: Counter[bytes]) -> Records:
@@ -485,7 +429,7 @@ def prune(records: Records, dropped: Counter[bytes]) -> Records:
     """
     if len(records) <= 2 * COUNT_LATTICE:
         return records
-    records = records[np.lexsort([records["tie"][:, 1], records["tie"][:, 0], race_times(records), *_record_keys(records)])]
+    records = records[_race_order(records)]
     heads = records["head"]
     starts = np.flatnonzero(heads["own"] | _differ(heads["person"]))
     kept = np.ones(len(records), dtype=bool)
@@ -504,10 +448,11 @@ def prune(records: Records, dropped: Counter[bytes]) -> Records:
 class EncodedStore(LocalRows):
     """Encoded rows of persons, in memory or in a file."""
 
+    of_persons = True
+
     def __init__(self, schema: Schema, held_bytes: float) -> None:
         self._columns = dict(schema.columns)
-        kind = np.dtype([field for name, column in self._columns.items() for field in _cell_fields(name, column)])
-        self._store = Store(kind, held_bytes)
+        self._store = Store(row_kind(schema), held_bytes)
         self.fields = pa.schema([(name, pa.string()) for name in self._columns])
 
     @property
@@ -518,7 +463,7 @@ class EncodedStore(LocalRows):
     def add(self, rows: EncodedColumns) -> None:
         """Keep rows."""
         packed = np.zeros(rows.n_rows, dtype=self._store.kind)
-        _put(packed, rows)
+        put_cells(packed, rows)
         self._store.add(packed)
 
     def encoded(self, schema: Schema) -> Iterator[EncodedColumns]:

@@ -51,7 +51,9 @@ class Reducer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return (self.of or name) if self.take in ("last", "mean") else None
 
 
-def list_sources(person: str | None, order: str | None, columns: Mapping[str, Any], reducers: Mapping[str, Reducer]) -> tuple[str, ...]:
+def list_sources(
+    person: str | None, order: str | None, columns: Mapping[str, Any], reducers: Mapping[str, Reducer]
+) -> tuple[str, ...]:
     """Return the columns of the source that are read, each once."""
     found = dict.fromkeys(name for name in (person, order) if name is not None)
     found |= dict.fromkeys(name for name in columns if name not in reducers)
@@ -60,6 +62,13 @@ def list_sources(person: str | None, order: str | None, columns: Mapping[str, An
         if (source := reducer.source(name)) is not None:
             found[source] = None
     return tuple(found)
+
+
+def narrow_records(facts: Mapping[str, Any], kept: Mapping[str, Reducer]) -> dict[str, Any]:
+    """Return what is to be said about order when some reducers are gone: it may have no use any more."""
+    if facts["which"] != "any" or any(reducer.take == "last" for reducer in kept.values()):
+        return {}
+    return {"order": None, "order_format": None}
 
 
 def complete_records(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +109,7 @@ def _problems(
     if not person.strip():
         yield "dataset.person is empty; name the column of ids, or leave it out"
     if person in columns:
-        yield f"dataset.person is {person!r}, which is declared as a column too; an id is never a node: remove the column"
+        yield f"dataset.person is {person!r}, which is declared as a column too; an id is no node: remove the column"
     if person in ignore:
         yield f"dataset.ignore names {person!r}, which dataset.person names too; take it out of ignore"
     for key, allowed in (("records", RECORDS), ("which", WHICH), ("missing_person", MISSING_PERSON)):
@@ -120,7 +129,7 @@ def _problems(
             yield f'{used[0]} chooses among records, and records = "weigh" takes all; keep one of both'
         return
     if which in ("first", "last") and order is None:
-        yield f'dataset.which is "{which}", and nothing says in which order; add order = "…", a column of dates or numbers'
+        yield f'dataset.which is "{which}", which needs an order; add order = "…", a column of dates or numbers'
     ordered = any(reducer.take == "last" for reducer in reducers.values())
     if which is None:
         yield 'dataset.order is declared without dataset.which; write which = "first", "last" or "any"'

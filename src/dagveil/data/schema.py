@@ -17,7 +17,7 @@ import tomli_w
 
 from dagveil.data.column import Column, Numeric
 from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
-from dagveil.data.records import Reducer, check_records, complete_records, list_sources
+from dagveil.data.records import Reducer, check_records, complete_records, list_sources, narrow_records
 from dagveil.errors import DagveilError, SchemaError
 
 MOST_CHARACTERS: Final = 16 * 2**20  # a schema of thousands of columns is smaller
@@ -175,6 +175,13 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
             facts[key] = value
         check_records(facts, self.columns, self.ignore, self.reducers)
 
+    def narrow(self, columns: Mapping[str, Column], **changes: Any) -> Schema:
+        """Return the schema with some columns only, or with others in their place, and without knowledge."""
+        kept = {name: reducer for name, reducer in self.reducers.items() if name in columns}
+        order = narrow_records({key: getattr(self, key) for key in _PERSON_KEYS}, kept)
+        nothing: dict[str, Any] = {"tiers": (), "forbidden": (), "required": ()}
+        return msgspec.structs.replace(self, columns=columns, reducers=kept, **nothing, **order, **changes)
+
     @property
     def sources(self) -> tuple[str, ...]:
         """The columns of the source that are read, the one of ids among them."""
@@ -183,9 +190,12 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def protected(self) -> str:
         """What is protected, in words: the unit, and if it is a person all that the table has of one."""
-        if self.person is None:
-            return self.unit
-        return f"{'one person' if self.unit == DEFAULT_UNIT else self.unit}, with all records"
+        return self.unit if self.person is None else f"{self.person_word}, with all records"
+
+    @property
+    def person_word(self) -> str:
+        """What a person is, in words."""
+        return "one person" if self.unit == DEFAULT_UNIT else self.unit
 
     @property
     def numbers(self) -> tuple[str, ...]:

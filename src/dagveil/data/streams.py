@@ -21,7 +21,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.distinct import Cube, WeightedRows, shrink_rows
 from dagveil.data.encoding import Codes, EncodedColumns, check_types, code_type, encode, join_columns
 from dagveil.data.gradients import GradientPlan, weighs_exactly
-from dagveil.data.memory import MemoryTable
+from dagveil.data.memory import MemoryTable, check_rows_are_units
 from dagveil.data.moments import MomentPlan, OuterProducts
 from dagveil.data.schema import Schema
 from dagveil.data.selection import HASH_BYTES, check_slots, choose_from
@@ -39,7 +39,7 @@ class Question:
     name: str
     arguments: tuple[Any, ...]
 
-    def ask(self, table: MemoryTable) -> list[NDArray[Any]]:
+    def ask(self, table: Table) -> list[NDArray[Any]]:
         """Return the answer as arrays that may be added."""
         answer = getattr(table, self.name)(*self.arguments)
         if isinstance(answer, list):
@@ -67,6 +67,10 @@ class RowSource(Protocol):
     @property
     def fields(self) -> pa.Schema:
         """Names and types of the columns."""
+
+    @property
+    def of_persons(self) -> bool:
+        """Whether a row is a person already."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Hand out some columns of all rows."""
@@ -140,6 +144,7 @@ class LocalRows:
     """
 
     fields: pa.Schema
+    of_persons = False
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Hand out some columns of all rows."""
@@ -225,10 +230,11 @@ class Spool:
 class PartRows(LocalRows):
     """The rows of one part of a spool, for counts."""
 
-    def __init__(self, spool: Spool, part: int, fields: pa.Schema) -> None:
+    def __init__(self, spool: Spool, part: int, whole: RowSource) -> None:
         self._spool = spool
         self._part = part
-        self.fields = fields
+        self.fields = whole.fields
+        self.of_persons = whole.of_persons
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Refuse: a part has codes only."""
@@ -271,6 +277,8 @@ class StreamedTable:
         self._cube_tried = False
         self._slots: dict[int, MemoryTable] = {}
         self._is_part = False
+        if not rows.of_persons:
+            check_rows_are_units(schema)
         # a type that cannot be read is refused now, as the memory engine does, not in the middle of a run
         check_types(rows.fields, schema)
 
@@ -364,7 +372,7 @@ class StreamedTable:
         return [self._part(spool, number, int(np.count_nonzero(labels == number))) for number in range(parts)]
 
     def _part(self, spool: Spool, number: int, n_rows: int) -> StreamedTable:
-        rows = PartRows(spool, number, self._rows.fields)
+        rows = PartRows(spool, number, self._rows)
         part = StreamedTable(rows, self.schema, held_bytes=self._held_bytes)
         part._is_part = True
         part._n_rows = n_rows

@@ -52,7 +52,7 @@ class WeighedPiece:
 
 
 class WeighedTable:
-    """Exact weighted counts and sums. Only the curator may hold one. `pieces` hands out all records, again each time."""
+    """Exact weighted counts and sums. Only the curator may hold one. `pieces` hands out all records whenever asked."""
 
     lattice = COUNT_LATTICE
 
