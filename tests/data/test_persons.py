@@ -54,7 +54,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 def declare(rule: str = "last", **more: Any) -> Schema:
-    return Schema(dataset="visits", columns=COLUMNS, reviewed=True, person="id", **{**RULES[rule], **more})
+    return Schema(dataset="visits", columns=COLUMNS, reviewed=True, **{"person": "id", **RULES[rule], **more})
 
 
 def make_visits(n: int = 4000, people: int = 900, seed: int = 1) -> pa.Table:
@@ -288,12 +288,10 @@ def test_all_engines_give_the_same_answers(rule: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", sorted(RULES))
-def test_persons_that_do_not_fit_into_memory_give_the_same_answers(
-    rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_persons_that_do_not_fit_into_memory_give_the_same_answers(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     visits, schema = make_visits(), declare(rule, missing_person="own")
     wanted = open_table(visits, schema)
-    monkeypatch.setattr(persons, "SMALLEST_SHARE", 1)
+    monkeypatch.setattr(persons, "SMALLEST_SHARE", 2**10)
     for held in (0, 10_000):
         found = persons.open_persons(ArrowRows(visits, 300), schema, KEY, held)
         assert isinstance(found, StreamedTable | WeighedTable)
@@ -330,7 +328,10 @@ def test_a_person_with_very_many_records_is_read_in_shares(monkeypatch: pytest.M
 )
 def test_ids_of_any_type_are_compared_by_their_written_form(ids: pa.Array) -> None:
     rows = pa.table({"id": ids, "x": [True, True, True, False]})
-    assert open_table(rows, Schema(dataset="d", columns={"x": COLUMNS["x"]}, person="id")).counts(["x"]).tolist() == [1, 1]
+    assert open_table(rows, Schema(dataset="d", columns={"x": COLUMNS["x"]}, person="id")).counts(["x"]).tolist() == [
+        1,
+        1,
+    ]
 
 
 def test_ids_that_cannot_be_compared_are_refused_by_their_type_alone() -> None:
@@ -349,15 +350,13 @@ def test_ids_that_cannot_be_compared_are_refused_by_their_type_alone() -> None:
         (pa.array(["10", "9", "-3"]), None),
         (pa.array([10, 9, None]), None),
         (pa.array([3, 1, 2], pa.date32()), None),
-        (pa.array([3, 1, 2], pa.timestamp("ns", "UTC")), None),
+        (pa.array([3000, 1000, 2000], pa.timestamp("ns", "UTC")), None),
         (pa.array(["2020-03-01", "unknown", "31/12/2021"]), None),
     ],
 )
 def test_the_last_record_by_dates_and_numbers(days: pa.Array, form: str | None) -> None:
     rows = pa.table({"id": ["p"] * 3, "day": days, "y": ["c", "a", "b"]})
-    schema = Schema(
-        dataset="d", columns={"y": COLUMNS["y"]}, person="id", which="last", order="day", order_format=form
-    )
+    schema = Schema(dataset="d", columns={"y": COLUMNS["y"]}, person="id", which="last", order="day", order_format=form)
     assert open_table(rows, schema).counts(["y"]).tolist() == [0, 0, 1]
 
 
