@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagveil.audit.search import AuditedStatistic, Floats, Found, Look, Norm
-from dagveil.data.column import Categorical, Numeric
+from dagveil.data.column import Categorical, Column, Numeric
 from dagveil.data.ids import KEY_BYTES
 from dagveil.data.moments import MomentPlan
 from dagveil.data.persons import open_persons
@@ -27,7 +27,7 @@ from dagveil.privacy.relation import Relation
 from dagveil.statistics import contingency
 from dagveil.statistics.moments import moments_squared_sensitivity
 
-_COLUMNS: Final = {
+_COLUMNS: Final[dict[str, Column]] = {
     "x": Categorical(levels=("a", "b"), outside="a"),
     "y": Categorical(levels=("a", "b", "c"), outside="a"),
     "z": Numeric(bounds=(-1.0, 1.0), bins=2),
@@ -112,11 +112,9 @@ def _draw_pairs(pairs: int, relation: Relation, rng: np.random.Generator) -> Ite
         other = _draw_person(0, rng, "p")
         if relation is Relation.REPLACE_ONE:
             other = _draw_person(int(rng.choice(_SIZES)), rng, "p", alike=number % 3 == 0)
-        yield (
-            core,
-            one,
-            {name: cells[: 0 if relation is Relation.ADD_REMOVE else None] for name, cells in other.items()},
-        )
+        else:
+            other = {name: cells[:0] for name, cells in other.items()}
+        yield core, one, other
 
 
 def _draw_person(size: int, rng: np.random.Generator, name: str, *, alike: bool = False) -> Rows:

@@ -64,8 +64,8 @@ def read_text(path: str | Path, error: type[DagveilError], what: str, hint: str)
 RELATIONS: Final = ("add-remove", "replace-one")  # the neighbouring relations that a schema may name
 MOST_ROWS: Final = 10**15  # rows that a schema may declare
 DRAFT_HEADER: Final = "# unreviewed: levels, bounds, bins, centers and spreads were read from the data\n"
-_PERSON_KEYS: Final = ("person", "records", "which", "order", "order_format", "missing_person")
-_LATER_KEYS: Final = ("scores", "spellings", "missing_words", "file", "ignore", *_PERSON_KEYS, "reducers")
+PERSON_KEYS: Final = ("person", "records", "which", "order", "order_format", "missing_person")
+_LATER_KEYS: Final = ("scores", "spellings", "missing_words", "file", "ignore", *PERSON_KEYS, "reducers")
 DEFAULT_UNIT: Final = "one row"
 Pairs = tuple[tuple[str, str], ...]
 
@@ -168,7 +168,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         if both:
             raise SchemaError(f"dataset.ignore names {both[0]!r}, which is declared as a column too; keep one of both")
         self._check_knowledge()
-        facts = {key: getattr(self, key) for key in _PERSON_KEYS}
+        facts = {key: getattr(self, key) for key in PERSON_KEYS}
         assign(self, "reducers", dict(self.reducers))
         for key, value in complete_records(facts).items():
             assign(self, key, value)
@@ -178,7 +178,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     def narrow(self, columns: Mapping[str, Column], **changes: Any) -> Schema:
         """Return the schema with some columns only, or with others in their place, and without knowledge."""
         kept = {name: reducer for name, reducer in self.reducers.items() if name in columns}
-        order = narrow_records({key: getattr(self, key) for key in _PERSON_KEYS}, kept)
+        order = narrow_records({key: getattr(self, key) for key in PERSON_KEYS}, kept)
         nothing: dict[str, Any] = {"tiers": (), "forbidden": (), "required": ()}
         return msgspec.structs.replace(self, columns=columns, reducers=kept, **nothing, **order, **changes)
 
