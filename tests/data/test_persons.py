@@ -337,7 +337,7 @@ def test_ids_of_any_type_are_compared_by_their_written_form(ids: pa.Array) -> No
 def test_ids_that_cannot_be_compared_are_refused_by_their_type_alone() -> None:
     schema = Schema(dataset="d", columns={"x": COLUMNS["x"]}, person="id")
     rows = pa.table({"id": pa.array([], pa.list_(pa.int64())), "x": pa.array([], pa.bool_())})
-    with pytest.raises(DataError, match="names persons and has the type list.*convert it to text"):
+    with pytest.raises(DataError, match=r"names persons and has the type list.*convert it to text"):
         open_table(rows, schema)
 
 
