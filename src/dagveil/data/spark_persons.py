@@ -50,8 +50,8 @@ def open_spark_persons(rows: SparkRows, schema: Schema, key: bytes) -> Table:
     except Exception as error:
         raise cluster_failure(error) from None
     if schema.records == "weigh":
-        return SparkWeighedTable(frame, schema, key)
-    return StreamedTable(PersonFrame(frame, schema), schema)
+        return SparkWeighedTable(frame, schema, key, rows)
+    return StreamedTable(PersonFrame(frame, schema, rows), schema)
 
 
 class PersonFrame(SparkRows):
@@ -59,8 +59,9 @@ class PersonFrame(SparkRows):
 
     of_persons = True
 
-    def __init__(self, frame: Any, schema: Schema) -> None:
+    def __init__(self, frame: Any, schema: Schema, records: SparkRows) -> None:
         self._frame = frame
+        self._records = records  # its session ends with it
         self._whole = schema
         self.fields = pa.schema([(name, pa.string()) for name in schema.columns])
 
@@ -80,8 +81,9 @@ class PersonFrame(SparkRows):
 class SparkWeighedTable(WeighedTable):
     """Weighed records on a cluster: executors add up what they have."""
 
-    def __init__(self, frame: Any, schema: Schema, key: bytes) -> None:
+    def __init__(self, frame: Any, schema: Schema, key: bytes, records: SparkRows) -> None:
         self._frame = frame
+        self._records = records  # its session ends with it
         self._key = key
         try:
             persons = sum(row[0] for row in frame.select("persons").collect())
