@@ -36,6 +36,7 @@ _LEVELS: Final = {name: column.n_levels for name, column in _COLUMNS.items()}
 _SETS: Final = [("x", "y"), ("x", "z"), ("y", "z")]
 _PLAN: Final = MomentPlan(("x", "y", "z"), (0.5, 1.0, 0.0), (0.5, 1.0, 1.0), 2.0, 1.0, 8)
 _FEWER: Final = 20
+_FEWEST_PAIRS: Final = 60
 _MOST_PAIRS: Final = 2_000
 _SIZES: Final = (1, 2, 3, 5, 17, 60, 300)
 
@@ -89,7 +90,7 @@ def _look(rule: dict[str, str], measure: Measure, declare: Callable[[Relation], 
     schema = Schema(dataset="audit", columns=_COLUMNS, person="id", reviewed=True, public=True, **rule)  # type: ignore[arg-type]
 
     def look(relation: Relation, pairs: int, rng: np.random.Generator) -> tuple[Found, float]:
-        tried = min(max(pairs // _FEWER, 20), _MOST_PAIRS)
+        tried = min(max(pairs // _FEWER, _FEWEST_PAIRS), _MOST_PAIRS)
         best, words = -1.0, ""
         for core, one, other in _draw_pairs(tried, relation, rng):
             key = rng.bytes(KEY_BYTES)
