@@ -227,9 +227,7 @@ def persons_page(study: PersonStudy, command: str) -> str:
         "## What it costs",
         "",
         f"Skeleton F1 against the network, mean and standard error of {study.runs} tables. Truncation gives each "
-        f"record ε/{TRUNCATED}, so that a person with {TRUNCATED} records has ε. Tests take rows for independent. "
-        "Records of a person are alike, so what treats each as a row finds edges that are not there as rows get more; "
-        "with few rows that helps. One record of each person, and weights, keep the level of the tests.",
+        f"record ε/{TRUNCATED}, so that a person with {TRUNCATED} records has ε.",
         "",
         f"| | {' | '.join(f'{size} persons' for size in sizes)} |",
         f"|---|{'---|' * len(sizes)}",
