@@ -167,3 +167,16 @@ def _frame(cluster: SparkCluster, folder: Path) -> Any:
     from pyspark.sql import SparkSession
 
     return SparkSession.builder.master(cluster.url).getOrCreate().read.parquet(str(folder))
+
+
+@pytest.mark.parametrize("rule", ["last", "any", "weigh"])
+def test_persons_spread_over_partitions_count_as_in_memory(cluster: SparkCluster, tmp_path: Path, rule: str) -> None:
+    import test_persons as persons
+
+    visits, schema = persons.make_visits(), persons.declare(rule)
+    folder = tmp_path / "visits.parquet"
+    folder.mkdir()
+    for number in range(4):
+        pa.parquet.write_table(visits.take(np.arange(number, visits.num_rows, 4)), folder / f"{number}.parquet")
+    table = choose_engine(DatabaseTable(cluster.url, str(folder))).open(schema, persons.KEY)
+    assert persons.agree(persons.open_table(visits, schema), table)

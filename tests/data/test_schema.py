@@ -184,8 +184,18 @@ def test_a_schema_of_one_column_is_valid() -> None:
 
 def test_the_example_in_the_documentation_loads() -> None:
     example = re.findall(r"```toml\n(.*?)```", DOCS.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert len(example) == 1
+    assert len(example) == 3
     schema = schema_from_toml(example[0])
     assert [type(column) for column in schema.columns.values()] == [Categorical, Ordinal, Boolean, Numeric, Numeric]
     assert schema.columns["age"].labels == ("[0, 18)", "[18, 40)", "[40, 65)", "[65, 110]", "(missing)")
     assert schema.required == (("age", "pressure"),)
+    columns = """
+        [columns]
+        diabetes = { kind = "boolean" }
+        admissions = { kind = "numeric", bounds = [0, 5] }
+        hba1c = { kind = "numeric", bounds = [3, 15] }
+        ward = { kind = "categorical", levels = ["A", "B"] }
+    """
+    visits = schema_from_toml(example[1] + example[2] + columns)
+    assert (visits.protected, visits.which, len(visits.reducers)) == ("patient, with all records", "last", 4)
+    assert visits.sources == ("patient_id", "visit_date", "concept", "kind", "value", "ward")

@@ -32,6 +32,12 @@ SCHEMAS: dict[str, bytes] = {
         b'[columns.a]\nkind = "boolean"\n[columns.b]\nkind = "boolean"\n[columns.c]\nkind = "boolean"\n'
         b'[knowledge]\ntiers = [["a"], ["b", "c"]]\nforbidden = [["b", "c"]]\nrequired = [["a", "b"]]\n'
     ),
+    "persons": (
+        b'[dataset]\nname = "visits"\nreviewed = true\nunit = "patient"\nperson = "id"  # hidden\nrecords = "one"\n'
+        b'which = "last"\norder = "day"\norder_format = "%d.%m.%Y"\nmissing_person = "own"\n'
+        b'[columns.a]\nkind = "boolean"\n[columns.b]\nkind = "boolean"\n'
+        b'[reducers.b]\ntake = "any"\nwhere = { code = ["E10", "E11"] }\n'
+    ),
     "line-ends": (_HEAD + '[columns.sex]\nkind = "categorical"\nlevels = [\n  "F",\n  "M",\n]\n')
     .replace("\n", "\r\n")
     .encode("utf-8-sig"),

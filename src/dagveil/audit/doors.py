@@ -197,13 +197,34 @@ _RESIDUAL: Final = "residual of another slot"
 # a row for each door that answers
 READERS: Final[Mapping[str, Door]] = {
     "count_rows": Door(_read_releases, ("number of rows",)),
-    "count_tables": Door(_read_releases, ("tables of counts", "tables of counts, Laplace noise")),
-    "interactions": Door(_read_releases, ("interactions of pairs", "interactions of three columns")),
+    "count_tables": Door(
+        _read_releases,
+        (
+            "tables of counts",
+            "tables of counts, Laplace noise",
+            "counts of persons by the last record",
+            "counts of persons by any record",
+            "counts of persons by weighed records",
+        ),
+    ),
+    "interactions": Door(
+        _read_releases,
+        (
+            "interactions of pairs",
+            "interactions of three columns",
+            "interactions of persons by weighed records",
+        ),
+    ),
     "margins": Door(_read_releases, ("margins",)),
     "magnitudes": Door(_read_releases, ("counts by magnitude",)),
     "outer_products": Door(
         _read_releases,
-        ("second moments", "second moments of features", "second moments of residuals of public functions"),
+        (
+            "second moments",
+            "second moments of features",
+            "second moments of residuals of public functions",
+            "moments of persons by weighed records",
+        ),
     ),
     "answer": Door(_read_answer, (_SCORE, _PARTS)),
     "answer_by_median": Door(_read_median, ("median of parts", _PARTS)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations, product
@@ -20,12 +20,13 @@ from scipy.special import chdtri
 
 from dagveil.audit import search
 from dagveil.audit.numbers import number_statistics
+from dagveil.audit.persons import ShuffledRows, person_statistics
 from dagveil.audit.search import AuditedStatistic, Finding, Floats, Found, Look, Norm, Tables, look_at_records
 from dagveil.curator.pair_choices import Expectation, distances_in_records
 from dagveil.curator.questions import RECORD
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
-from dagveil.data.streams import ArrowRows, StreamedTable
+from dagveil.data.streams import StreamedTable
 from dagveil.privacy.mechanisms.smooth_median import DECAY_BITS, _weights, median, smooth_sensitivity
 from dagveil.privacy.relation import Relation
 from dagveil.statistics import contingency
@@ -358,20 +359,6 @@ _PARTS: Final = 3
 _FEWER: Final = 8
 
 
-class ShuffledRows(ArrowRows):
-    """Rows of an Arrow table, as a database may hand them out: in another order at every reading."""
-
-    def __init__(self, table: pa.Table, rng: np.random.Generator) -> None:
-        super().__init__(table)
-        self._rng = rng
-
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Hand out some columns of all rows."""
-        order = self._rng.permutation(self._table.num_rows)
-        most = int(self._rng.integers(1, len(order) + 2))
-        yield from self._table.select(list(columns)).take(order).combine_chunks().to_batches(max_chunksize=most)
-
-
 def shuffled_statistics() -> tuple[AuditedStatistic, ...]:
     """Return what would move with an order: the slots, and the parts together, of a source without one."""
     # whatever the relation, one slot takes another value
@@ -413,7 +400,7 @@ def _count_parts(rows: Floats) -> Floats:
 
 def audited_statistics() -> tuple[AuditedStatistic, ...]:
     """Return the statistics of docs/guarantees.md, all of them."""
-    return (*counted_statistics(), *number_statistics(), *shuffled_statistics())
+    return (*counted_statistics(), *number_statistics(), *shuffled_statistics(), *person_statistics())
 
 
 def search_statistic(statistic: AuditedStatistic, relation: Relation, pairs: int, seed: int = 0) -> Finding:

@@ -22,6 +22,7 @@ from dagveil.data.moments import FeaturePlan, MomentPlan, OuterProducts
 from dagveil.data.residuals import ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table, table_shapes
+from dagveil.data.weighed import ONLY_LINEAR, refine
 from dagveil.errors import BudgetError, MethodError
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event, Unbounded
 from dagveil.privacy.filter import Filter, PureFilter
@@ -81,7 +82,7 @@ class Curator:
         """Release the number of rows; where records are replaced it is public, so it is exact and free."""
         if self.relation is Relation.REPLACE_ONE:
             return self._public_rows()
-        return self._release_counts([()], [np.array(self._table.n_rows)], share, "number of rows")[0]
+        return self._release_counts([()], [self._weighed_rows()], share, "number of rows")[0]
 
     def count_tables(
         self, column_sets: Sequence[tuple[str, ...]], share: Fraction, label: str
@@ -133,6 +134,10 @@ class Curator:
     def outer_products(self, query: MomentPlan | ResidualPlan, share: Fraction, label: str) -> NoisyMoments: ...
     def outer_products(self, query: OuterProducts, share: Fraction, label: str) -> NoisyMoments | NoisyFeatureMoments:
         """Release the second moments of clipped rows, of public features of them, or of residuals."""
+        if self._table.lattice > 1:
+            if not isinstance(query, FeaturePlan | MomentPlan):
+                raise MethodError(ONLY_LINEAR)
+            query = refine(query, self.schema.nominal_rows)
         rows = query.rows
         rows.check_reach()
         if isinstance(query, FeaturePlan):
@@ -148,6 +153,7 @@ class Curator:
 
     def ask_questions(self, statistic: Statistic) -> QuestionSession:
         """Return adaptive questions, each charged; a statistic that is useless with noise is refused."""
+        self._check_rows()
         reason = statistic.refusal(self.relation)
         if reason is not None:
             raise MethodError(f"{statistic.name} cannot be asked about with noise: {reason}")
@@ -157,16 +163,19 @@ class Curator:
         """Return gradient questions: adaptive gradients, each charged to this curator's filter."""
         from dagveil.curator.gradients import GradientQuestions  # few methods ask for them
 
+        self._check_rows()
         return GradientQuestions(self._table, self.relation, rows, self._gate)
 
     def ask_kernels(self, slots: int) -> KernelQuestions:
         """Return kernel questions: kernel questions on levelled rows, each charged to this curator's filter."""
         from dagveil.curator.kernel_questions import KernelQuestions
 
+        self._check_rows()
         return KernelQuestions(self._table, self.relation, slots, self._gate)
 
     def open_as_published(self, reason: str) -> Table:
         """Hand the rows to a published program, after the ledger knows why its guarantee does not hold."""
+        self._check_rows()
         self._gate.write(Unbounded("as published", reason))
         return self._table
 
@@ -189,24 +198,39 @@ class Curator:
         amount = share * self.accounting.total
         if isinstance(self.accounting, PureFilter):
             return self._release_counts_by_laplace(names, exact, amount, label)
-        lattice = lattice_for(
-            self.accounting, contingency.counts_squared_sensitivity(self.relation, len(names)), amount
-        )
+        lattice = self._refine_lattice(contingency.counts_squared_sensitivity(self.relation, len(names)), amount)
         sensitivity = contingency.counts_squared_sensitivity(self.relation, len(names), lattice)
         variance = self._gate.variance_for(sensitivity, share)
         flat = _flatten(exact)
-        changed = min(contingency.changed_cells(self.relation, len(names)), len(flat))
+        changed: int | None = min(contingency.changed_cells(self.relation, len(names)), len(flat))
+        if self._table.lattice > 1:
+            changed = None  # the records of a person may stand in all cells
         event = DiscreteGaussian(label, len(flat), sensitivity, variance, changed)
-        noisy = self._gate.add_gaussian(flat * lattice, event, tuple(names))
+        noisy = self._gate.add_gaussian(flat * (lattice // self._table.lattice), event, tuple(names))
         return _cut(names, exact, noisy, lattice, variance)
 
     def _release_counts_by_laplace(
         self, names: Sequence[tuple[str, ...]], exact: Sequence[np.ndarray], epsilon: Fraction, label: str
     ) -> tuple[NoisyCounts, ...]:
-        scale = self._gate.representable_scale(contingency.counts_sensitivity(self.relation, len(names)) / epsilon)
+        lattice = self._table.lattice
+        sensitivity = contingency.counts_sensitivity(self.relation, len(names)) * lattice
+        scale = self._gate.representable_scale(Fraction(sensitivity) / epsilon)
         flat = _flatten(exact)
         noisy = self._gate.add_laplace(flat, [DiscreteLaplace(label, len(flat), epsilon)], [scale], tuple(names))
-        return _cut(names, exact, noisy, 1, laplace_variance(scale))
+        return _cut(names, exact, noisy, lattice, laplace_variance(scale))
+
+    def _refine_lattice(self, squared_sensitivity: Fraction, amount: Fraction) -> int:
+        """Return the lattice of a release: fine enough for its noise, and a multiple of the table's own."""
+        own = self._table.lattice
+        return own * -(-lattice_for(self.accounting, squared_sensitivity, amount) // own)
+
+    def _weighed_rows(self) -> NDArray[np.int64]:
+        """Return the exact number of rows on the table's lattice."""
+        return np.array(self._table.n_rows * self._table.lattice)
+
+    def _check_rows(self) -> None:
+        if self._table.lattice > 1:
+            raise MethodError(ONLY_LINEAR)
 
     def _public_rows(self) -> NoisyCounts:
         return NoisyCounts((), (), 1, Fraction(0), (self._gate.tell_public(self._table.n_rows, "number of rows"),))
@@ -228,7 +252,7 @@ class Curator:
         smallest = min(sizes)
         # in units of the smallest table's noise; columns with one level do not move at all
         weighted = sensitivity * smallest**2 or Fraction(1)
-        lattice = lattice_for(self.accounting, weighted, share * self.accounting.total)
+        lattice = self._refine_lattice(weighted, share * self.accounting.total)
         least = self._gate.variance_for(weighted * lattice**2, share)
         # every draw has at least its table's share of the least variance
         variances = {
@@ -250,11 +274,12 @@ class Curator:
         """Exact centred tables on the lattice, flat; those of one shape are centred together."""
         asked = [columns for columns in column_sets if columns]
         tables = iter(self._table.counts_many(asked))
-        counts = [next(tables) if columns else np.array(self._table.n_rows) for columns in column_sets]
+        counts = [next(tables) if columns else self._weighed_rows() for columns in column_sets]
         found: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)] * len(counts)
+        finer = lattice // self._table.lattice
         for shape in dict.fromkeys(shapes):
             places = [place for place, other in enumerate(shapes) if other == shape]
-            stack = lattice * contingency.centre_counts(np.stack([counts[place] for place in places]))
+            stack = finer * contingency.centre_counts(np.stack([counts[place] for place in places]))
             for place, flat in zip(places, stack.reshape(len(places), -1), strict=True):
                 found[place] = flat
         return found

@@ -38,6 +38,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     ledger: str
     created: str
     asked: dict[str, str]
+    key: str = ""  # decides which records of a person count; it tells nothing about them
 
 
 class Kept(msgspec.Struct, frozen=True):

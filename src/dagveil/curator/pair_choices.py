@@ -46,6 +46,7 @@ class PairChoices:
         self._relation = relation
         self._levels = {name: column.n_levels for name, column in table.schema.columns.items()}
         self._exact = dict(zip(pairs, table.counts_many(pairs), strict=True))
+        self._lattice = table.lattice
 
     def __repr__(self) -> str:
         return f"PairChoices({len(self._exact)} pairs)"
@@ -79,22 +80,24 @@ class PairChoices:
             return [0] * len(pairs)
         counts = [self._exact[pair] for pair in pairs]
         exact = np.concatenate(counts).reshape(len(pairs), *counts[0].shape)
-        return distances_in_records(centre_counts(exact), expected, sensitivity)
+        return distances_in_records(centre_counts(exact), expected, sensitivity, self._lattice)
 
 
-def distances_in_records(exact: NDArray[np.int64], expected: Expectation, squared_sensitivity: Fraction) -> list[int]:
+def distances_in_records(
+    exact: NDArray[np.int64], expected: Expectation, squared_sensitivity: Fraction, lattice: int = 1
+) -> list[int]:
     """Return how far centred tables lie from what is expected, in grid steps of their sensitivity, rounded down.
 
     The least distance to the segments from the centre along each move, less the slack. All in integers: what is public
     is rounded first, and that moves no score of one table against that of a neighbour.
     """
     count, size = len(exact), math.prod(exact.shape[1:])
-    centre, *steps = _round((expected.centre, *expected.moves), exact)
+    centre, *steps = _round((expected.centre, *expected.moves), exact, size * lattice)
     beyond = exact.reshape(count, size) - centre
     own = (beyond * beyond).sum(axis=1).tolist()
     moves = [((beyond * step).sum(axis=1).tolist(), (step * step).sum(axis=1).tolist()) for step in steps]
     numerator = RECORD**2 * squared_sensitivity.denominator
-    denominator = size**2 * squared_sensitivity.numerator
+    denominator = (size * lattice) ** 2 * squared_sensitivity.numerator
     slack = np.floor(expected.slack / math.sqrt(squared_sensitivity) * RECORD).tolist()
     scores = []
     for place, whole in enumerate(own):
@@ -110,13 +113,13 @@ def distances_in_records(exact: NDArray[np.int64], expected: Expectation, square
     return scores
 
 
-def _round(expected: Sequence[NDArray[np.float64]], exact: NDArray[np.int64]) -> list[NDArray[Any]]:
+def _round(expected: Sequence[NDArray[np.float64]], exact: NDArray[np.int64], unit: int) -> list[NDArray[Any]]:
     """Return public tables, flat, in whole units of the exact ones; what cannot be is refused.
 
     In words where no sum of products can leave one, and otherwise in integers of any size.
     """
     size = math.prod(exact.shape[1:])
-    scaled = [table * size for table in expected]
+    scaled = [table * unit for table in expected]
     if not all(table.shape == exact.shape and np.isfinite(table).all() for table in scaled):
         raise BudgetError("what is expected of a pair must be numbers in the shape of its table.")
     largest = max((float(np.abs(table).max(initial=0.0)) for table in (exact, *scaled)), default=0.0)

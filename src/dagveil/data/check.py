@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dagveil.data.cells import place_codes, read_numbers
 from dagveil.data.column import MISSING_LABEL, OWN_LEVEL, Column, Numeric
 from dagveil.data.encoding import bin_numbers, clip_numbers, find_levels, is_text, read_declared_numbers
+from dagveil.data.ids import KEY_BYTES, NO_ORDER, hash_ids, read_order
 from dagveil.data.reading import read_declared
 from dagveil.data.schema import Schema
 
@@ -59,6 +62,7 @@ class CheckReport:
 
     n_rows: int
     columns: tuple[ColumnCheck, ...]
+    persons: tuple[str, ...] = ()  # what is to be said about persons and their records
 
     @property
     def fits(self) -> bool:
@@ -74,7 +78,8 @@ class CheckReport:
             else f"{'1 column holds' if misfits == 1 else f'{misfits} columns hold'} values that the schema does not "
             "foresee. A run still works: it puts them where the schema says."
         )
-        return (CUSTODIAN_WARNING, f"{self.n_rows} rows", *(column.words() for column in self.columns), closing)
+        columns = (column.words() for column in self.columns)
+        return (CUSTODIAN_WARNING, f"{self.n_rows} rows", *self.persons, *columns, closing)
 
 
 def check_source(source: Any, schema: Schema) -> CheckReport:
@@ -88,8 +93,57 @@ def check_source(source: Any, schema: Schema) -> CheckReport:
     'x: 1 outside, 1 levels without a record'
     """
     table = read_declared(source, schema)
-    checks = tuple(_check_column(table.column(name), name, column) for name, column in schema.columns.items())
-    return CheckReport(n_rows=table.num_rows, columns=checks)
+    checks = []
+    for name, column in schema.columns.items():
+        read = schema.reducers[name].source(name) if name in schema.reducers else name
+        if read is not None:
+            checks.append(_check_column(table.column(read), name, column))
+    return CheckReport(n_rows=table.num_rows, columns=tuple(checks), persons=_check_persons(table, schema))
+
+
+def _check_persons(table: pa.Table, schema: Schema) -> tuple[str, ...]:
+    """Say how many records persons have, and what is odd about ids and orders. No id is quoted."""
+    if schema.person is None:
+        return ()
+    words, missing = hash_ids(table.column(schema.person), schema.person, secrets.token_bytes(KEY_BYTES))
+    ids = words[~missing].view(np.int64)
+    counts = np.unique(ids, axis=0, return_counts=True)[1]
+    if not counts.size:
+        return (f"persons: no record has an id in {schema.person!r}; check that it is the column of ids",)
+    found = [
+        f"persons: {counts.size}, with {counts.min()} to {counts.max()} records, {np.median(counts):g} in the middle; "
+        f"{int((counts > 1).sum())} have more than one"
+    ]
+    lost = int(missing.sum())
+    if lost:
+        fate = "are left out" if schema.missing_person == "drop" else "are persons of their own"
+        much = " That is a fifth of all, or more: is it the column of ids?" if 5 * lost >= len(missing) else ""
+        found.append(f"persons: {lost} records have no id and {fate}.{much}")
+    if counts.size == 1 and counts[0] > 1:
+        found.append("persons: all records have the same id, so the table of persons has one row; name another column")
+    elif counts.max() == 1:
+        found.append("persons: every id occurs once, so a row is a person; only the words of the promise change")
+    return (*found, *_check_order(table, schema, ids, ~missing))
+
+
+def _check_order(table: pa.Table, schema: Schema, ids: NDArray[np.int64], known: NDArray[np.bool_]) -> tuple[str, ...]:
+    if schema.order is None:
+        return ()
+    found = []
+    kinds, numbers = read_order(table.column(schema.order), schema.order, schema.order_format)
+    unread = int((kinds == NO_ORDER).sum())
+    if unread:
+        found.append(
+            f"order: {unread} cells of {schema.order!r} are missing or written in another way, and come last; dates "
+            'are read as 2024-05-31, or as order_format says, such as "%d.%m.%Y"'
+        )
+    if len(set(kinds.tolist()) - {NO_ORDER}) > 1:
+        found.append(f"order: {schema.order!r} has numbers and dates, which cannot be compared; write all in one way")
+    places = np.column_stack([ids, kinds[known], numbers[known].view(np.int64)])
+    ties = int((np.unique(places, axis=0, return_counts=True)[1] > 1).sum())
+    if ties:
+        found.append(f"order: {ties} times several records of a person have the same place; a hash decides there")
+    return tuple(found)
 
 
 def _check_column(cells: pa.ChunkedArray, name: str, column: Column) -> ColumnCheck:

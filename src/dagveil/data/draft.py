@@ -94,8 +94,8 @@ def _tell_names(number: int) -> str:
 def _tell_persons(number: int, recurring: int, what: str) -> str:
     return (
         f"{number} different {what}, {recurring} of them more than once: left out, since it seems to name persons with "
-        "several records. Each record is protected, and a person with k records has k times the epsilon: make a table "
-        "with one row per person first"
+        "several records. Each record is protected, and a person with k records has k times the epsilon. To protect "
+        "persons, name it under `person` in [dataset] instead of `ignore`, and say which records count"
     )
 
 

@@ -156,7 +156,7 @@ class _Lookup:
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             # bytes are compared as bytes: a cast to text would fail on a single bad cell
             return self._from_texts(array, str.encode)
-        if not _has_written_form(kind):
+        if not has_written_form(kind):
             raise DataError(
                 f"column {self.name!r} has the type {kind}, which cannot be compared with levels; "
                 "convert it to text or numbers"
@@ -235,7 +235,7 @@ class _Lookup:
         return take_cells(self.places[np.array(positions)], pc.fill_null(found, len(positions) - 1))
 
 
-def _has_written_form(kind: pa.DataType) -> bool:
+def has_written_form(kind: pa.DataType) -> bool:
     """Say whether Arrow writes every value of a type as text. The type alone decides, never a cell."""
     types = pa.types
     if types.is_timestamp(kind) and kind.tz is not None:

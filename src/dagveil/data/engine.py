@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import enum
+import math
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagveil.data import duckdb
 from dagveil.data.column import Numeric
 from dagveil.data.databases import PostgresTable, SqliteTable, is_postgres
 from dagveil.data.encoding import check_types
 from dagveil.data.files import FileRows, foresee_bytes, list_files
+from dagveil.data.ids import KEY_BYTES
 from dagveil.data.machine import available_memory, read_bytes
 from dagveil.data.memory import MemoryTable
+from dagveil.data.persons import open_persons
 from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema
 from dagveil.data.streams import HELD_BYTES, ArrowRows, LocalRows, RowSource, StreamedTable
 from dagveil.data.table import Table
 from dagveil.errors import DataError, SchemaError
 
+if TYPE_CHECKING:
+    from dagveil.data.spark import SparkRows
+
 _SHARE: Final = 0.5  # share of the available memory that rows, or DuckDB, may take if nobody says otherwise
 _UNKNOWN_MEMORY: Final = 4e9
 _HELD_SHARE: Final = 8
 # share of the memory limit that DuckDB gets; the rest is for batches and for what is held of the rows
 _DUCKDB_SHARE: Final = 0.7
+_TOO_LARGE: Final = (
+    "the rows do not fit into memory; choose the engine duckdb (--engine duckdb), which holds a batch at a time"
+)
 _SQLITE_HEAD: Final = b"SQLite format 3\x00"
 
 
@@ -81,8 +91,11 @@ class Rows:
         """Whether the source is a table that somebody has opened."""
         return isinstance(self.source, MemoryTable | StreamedTable)
 
-    def open(self, schema: Schema) -> Table:
-        """Open the rows. Only a curator may hold what comes back."""
+    def open(self, schema: Schema, key: bytes | None = None) -> Table:
+        """Open the rows. Only a curator may hold what comes back.
+
+        The key decides which records of a person count, where the schema leaves that to a hash; None draws a fresh one.
+        """
         source = self.source
         if isinstance(source, MemoryTable | StreamedTable):
             if source.schema != schema:
@@ -91,12 +104,27 @@ class Rows:
                     "table's own schema, or open the table again"
                 )
             return source
+        if schema.person is not None:
+            return self._open_persons(schema, secrets.token_bytes(KEY_BYTES) if key is None else key)
         if self.engine is Engine.MEMORY:
             return _open_in_memory(source, schema)
         limit = self.memory_limit or int(_SHARE * (available_memory() or _UNKNOWN_MEMORY))
         clustered = self.engine is Engine.SPARK
-        rows = _open_cluster(source, schema) if clustered else _open_rows(source, schema, limit)
+        rows: RowSource = _open_cluster(source, schema) if clustered else _open_rows(source, schema, limit)
         return StreamedTable(rows, schema, held_bytes=min(HELD_BYTES, limit // _HELD_SHARE))
+
+    def _open_persons(self, schema: Schema, key: bytes) -> Table:
+        """Open the table of persons: their records are read once, and grouped in memory or on disk."""
+        if self.engine is Engine.SPARK:
+            from dagveil.data.spark_persons import open_spark_persons
+
+            return open_spark_persons(_open_cluster(self.source, schema), schema, key)
+        limit = self.memory_limit or int(_SHARE * (available_memory() or _UNKNOWN_MEMORY))
+        held = math.inf if self.engine is Engine.MEMORY else min(HELD_BYTES, limit // _HELD_SHARE)
+        try:
+            return open_persons(_open_records(self.source, schema, limit), schema, key, held)
+        except MemoryError:
+            raise DataError(_TOO_LARGE) from None
 
 
 def choose_engine(source: Any, engine: Engine | str = Engine.AUTO, memory_limit: str | int | None = None) -> Rows:
@@ -173,9 +201,19 @@ def _open_in_memory(source: Any, schema: Schema) -> MemoryTable:
             source = files[0]
         return MemoryTable.from_source(source, schema)
     except MemoryError:
-        raise DataError(
-            "the rows do not fit into memory; choose the engine duckdb (--engine duckdb), which holds a batch at a time"
-        ) from None
+        raise DataError(_TOO_LARGE) from None
+
+
+def _open_records(source: Any, schema: Schema, limit: float) -> LocalRows:
+    """Open records one by one, by the readers of all engines."""
+    columns = list(schema.sources)
+    if isinstance(source, DatabaseTable):
+        return _open_database(source, columns, limit)
+    coded = [name for name in _coded(schema) if name in columns and name != schema.order]
+    numbers = [schema.reducers[name].source(name) if name in schema.reducers else name for name in schema.numbers]
+    if isinstance(source, str | Path):
+        return FileRows(list_files(source), columns, coded, schema.file, [name for name in numbers if name])
+    return ArrowRows(read_source(source, columns))
 
 
 def _open_rows(source: Any, schema: Schema, limit: float) -> RowSource:
@@ -191,10 +229,10 @@ def _open_rows(source: Any, schema: Schema, limit: float) -> RowSource:
     return ArrowRows(read_source(source, columns))
 
 
-def _open_cluster(source: Any, schema: Schema) -> RowSource:
+def _open_cluster(source: Any, schema: Schema) -> SparkRows:
     from dagveil.data.spark import SparkRows, open_cluster
 
-    columns = list(schema.columns)
+    columns = list(schema.sources)
     if isinstance(source, DatabaseTable):
         return open_cluster(source.place, source.table, columns, schema.file)
     return SparkRows(source, columns)

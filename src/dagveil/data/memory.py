@@ -45,6 +45,8 @@ class MemoryTable:
     On the first question the rows are reduced to the distinct ones with their multiplicities, if that pays.
     """
 
+    lattice = 1
+
     def __init__(self, encoded: EncodedColumns, schema: Schema) -> None:
         self.schema = schema
         self.n_rows = encoded.n_rows
@@ -61,11 +63,13 @@ class MemoryTable:
     @classmethod
     def from_source(cls, source: Any, schema: Schema) -> MemoryTable:
         """Read a file or frame (see `read_source`) and encode it as the schema says."""
+        check_rows_are_units(schema)
         return cls(encode(read_declared(source, schema), schema), schema)
 
     @classmethod
     def from_batches(cls, batches: Iterable[pa.RecordBatch], schema: Schema) -> MemoryTable:
         """Encode rows that arrive in batches, one batch at a time."""
+        check_rows_are_units(schema)
         pieces = [encode(pa.Table.from_batches([batch]), schema) for batch in batches]
         return cls(join_columns(pieces, schema), schema)
 
@@ -160,15 +164,7 @@ class MemoryTable:
     def magnitude_counts(self, column: str, center: float, exponents: range) -> NDArray[np.int64]:
         """Count rows with 2**(k-1) < |x - center| <= 2**k for every k; the first and the last cell are open-ended."""
         check_columns(self.schema, [column])
-        check_exponents(center, exponents)
-        with np.errstate(over="ignore"):
-            distances = np.abs(self._numbers(column) - center)
-        # frexp gives a mantissa in [1/2, 1): exact, where a logarithm could be off by one cell at powers of two
-        mantissas, powers = np.frexp(distances)
-        powers = powers.astype(np.int64) - (mantissas == 0.5)
-        powers[distances == 0] = exponents[0]
-        powers[np.isinf(distances)] = exponents[-1]
-        cells = np.clip(powers, exponents[0], exponents[-1]) - exponents[0]
+        cells = find_magnitudes(self._numbers(column), center, exponents)
         return np.bincount(cells, minlength=len(exponents)).astype(np.int64)
 
     def thin(self, keep: Callable[[int], NDArray[np.bool_]]) -> MemoryTable:
@@ -297,6 +293,28 @@ class MemoryTable:
             weights = None if rows.weights is None else rows.weights[block]
             total += np.bincount(mixed, weights=weights, minlength=cells)
         return total.astype(np.int64).reshape(shape)
+
+
+def find_magnitudes(numbers: NDArray[np.float64], center: float, exponents: range) -> NDArray[np.int64]:
+    """Return the cell of `magnitude_counts` that each number stands in."""
+    check_exponents(center, exponents)
+    with np.errstate(over="ignore"):
+        distances = np.abs(numbers - center)
+    # frexp gives a mantissa in [1/2, 1): exact, where a logarithm could be off by one cell at powers of two
+    mantissas, powers = np.frexp(distances)
+    powers = powers.astype(np.int64) - (mantissas == 0.5)
+    powers[distances == 0] = exponents[0]
+    powers[np.isinf(distances)] = exponents[-1]
+    return np.asarray(np.clip(powers, exponents[0], exponents[-1]) - exponents[0])
+
+
+def check_rows_are_units(schema: Schema) -> None:
+    """Refuse to read records of persons as if each record were a person."""
+    if schema.person is not None:
+        raise SchemaError(
+            f"the schema of {schema.dataset!r} names persons, whose records count together; open the source by "
+            "`choose_engine(source).open(schema)`"
+        )
 
 
 def _sum_down(wide: NDArray[np.int64], columns: tuple[str, ...], wanted: tuple[str, ...]) -> NDArray[np.int64]:

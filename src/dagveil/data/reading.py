@@ -76,9 +76,11 @@ def read_source(
 
 
 def read_declared(source: Any, schema: Schema) -> pa.Table:
-    """Read the columns that a schema declares, as it declares them."""
-    coded = [name for name in schema.columns if name not in schema.numbers]
-    return read_source(source, list(schema.columns), coded=coded, layout=schema.file, numbers=schema.numbers)
+    """Read the columns that a schema declares, as it declares them, ids and orders of records too."""
+    reducers, columns = schema.reducers, list(schema.sources)
+    coded = [name for name in schema.columns if name not in (*schema.numbers, *reducers, schema.order)]
+    numbers = [reducers[name].source(name) if name in reducers else name for name in schema.numbers]
+    return read_source(source, columns, coded=coded, layout=schema.file, numbers=[name for name in numbers if name])
 
 
 def check_file(path: Path) -> None:

@@ -17,6 +17,7 @@ import tomli_w
 
 from dagveil.data.column import Column, Numeric
 from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
+from dagveil.data.records import Reducer, check_records, complete_records, list_sources, narrow_records
 from dagveil.errors import DagveilError, SchemaError
 
 MOST_CHARACTERS: Final = 16 * 2**20  # a schema of thousands of columns is smaller
@@ -63,7 +64,9 @@ def read_text(path: str | Path, error: type[DagveilError], what: str, hint: str)
 RELATIONS: Final = ("add-remove", "replace-one")  # the neighbouring relations that a schema may name
 MOST_ROWS: Final = 10**15  # rows that a schema may declare
 DRAFT_HEADER: Final = "# unreviewed: levels, bounds, bins, centers and spreads were read from the data\n"
-_LATER_KEYS: Final = ("scores", "spellings", "missing_words", "file", "ignore")
+PERSON_KEYS: Final = ("person", "records", "which", "order", "order_format", "missing_person")
+_LATER_KEYS: Final = ("scores", "spellings", "missing_words", "file", "ignore", *PERSON_KEYS, "reducers")
+DEFAULT_UNIT: Final = "one row"
 Pairs = tuple[tuple[str, str], ...]
 
 
@@ -84,7 +87,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     reviewed
         Whether someone has checked that levels and bounds are public knowledge.
     unit
-        What one record is, in words: the unit that is protected.
+        What one record is, in words: the unit that is protected; where a person is named, what a person is.
     relation
         "add-remove" or "replace-one".
     nominal_rows
@@ -97,6 +100,20 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         How delimited files are written; other sources do not need it.
     ignore
         Columns of the data that are left out on purpose. None that the schema does not name is read anyway.
+    person
+        The column whose values name persons: it is never a node, and a person with all records is what is protected.
+    records
+        "one" record of each person counts, or all of them "weigh" one together.
+    which
+        If one counts: the "first" or "last" by the order, or "any", chosen by a hash with a fresh key.
+    order
+        A column of dates or numbers that puts a person's records in order.
+    order_format
+        How its dates are written, such as "%d.%m.%Y"; left out, they are ISO dates or numbers.
+    missing_person
+        "drop" records without an id, or let each be its "own" person.
+    reducers
+        Columns of the table of persons that are made of all records of a person.
 
     Examples
     --------
@@ -108,7 +125,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     columns: Mapping[str, Column]
     reviewed: bool = False
-    unit: str = "one row"
+    unit: str = DEFAULT_UNIT
     relation: str = "add-remove"
     nominal_rows: int | None = None
     tiers: tuple[tuple[str, ...], ...] = ()
@@ -117,6 +134,13 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     public: bool = False
     file: FileLayout = PLAIN_LAYOUT
     ignore: tuple[str, ...] = ()
+    person: str | None = None
+    records: str | None = None
+    which: str | None = None
+    order: str | None = None
+    order_format: str | None = None
+    missing_person: str | None = None
+    reducers: Mapping[str, Reducer] = {}
 
     def __post_init__(self) -> None:
         assign = msgspec.structs.force_setattr
@@ -144,6 +168,34 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
         if both:
             raise SchemaError(f"dataset.ignore names {both[0]!r}, which is declared as a column too; keep one of both")
         self._check_knowledge()
+        facts = {key: getattr(self, key) for key in PERSON_KEYS}
+        assign(self, "reducers", dict(self.reducers))
+        for key, value in complete_records(facts).items():
+            assign(self, key, value)
+            facts[key] = value
+        check_records(facts, self.columns, self.ignore, self.reducers)
+
+    def narrow(self, columns: Mapping[str, Column], **changes: Any) -> Schema:
+        """Return the schema with some columns only, or with others in their place, and without knowledge."""
+        kept = {name: reducer for name, reducer in self.reducers.items() if name in columns}
+        order = narrow_records({key: getattr(self, key) for key in PERSON_KEYS}, kept)
+        nothing: dict[str, Any] = {"tiers": (), "forbidden": (), "required": ()}
+        return msgspec.structs.replace(self, columns=columns, reducers=kept, **nothing, **order, **changes)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The columns of the source that are read, the one of ids among them."""
+        return list_sources(self.person, self.order, self.columns, self.reducers)
+
+    @property
+    def protected(self) -> str:
+        """What is protected, in words: the unit, and if it is a person all that the table has of one."""
+        return self.unit if self.person is None else f"{self.person_word}, with all records"
+
+    @property
+    def person_word(self) -> str:
+        """What a person is, in words."""
+        return "one person" if self.unit == DEFAULT_UNIT else self.unit
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -174,11 +226,17 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 class _Dataset(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     reviewed: bool
-    unit: str = "one row"
+    unit: str = DEFAULT_UNIT
     relation: str = "add-remove"
     nominal_rows: int | None = None
     public: bool = False
     ignore: tuple[str, ...] = ()
+    person: str | None = None
+    records: str | None = None
+    which: str | None = None
+    order: str | None = None
+    order_format: str | None = None
+    missing_person: str | None = None
 
 
 class _Knowledge(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -192,6 +250,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     columns: dict[str, Any]
     knowledge: _Knowledge = msgspec.field(default_factory=_Knowledge)
     file: FileLayout = PLAIN_LAYOUT
+    reducers: dict[str, Reducer] = {}
 
 
 def schema_from_toml(text: str) -> Schema:
@@ -202,19 +261,19 @@ def schema_from_toml(text: str) -> Schema:
         raise SchemaError(f"the schema does not have the expected layout: {_name_path(error)}") from None
     columns = {name: _read_column(name, fields) for name, fields in document.columns.items()}
     facts = msgspec.structs.asdict(document.dataset) | msgspec.structs.asdict(document.knowledge)
-    return Schema(dataset=facts.pop("name"), columns=columns, file=document.file, **facts)
+    return Schema(dataset=facts.pop("name"), columns=columns, file=document.file, reducers=document.reducers, **facts)
 
 
 def schema_to_toml(schema: Schema) -> str:
     """Write a schema as the text of a schema.toml; an unreviewed one says so in its first line."""
-    dataset = _Dataset(
-        schema.dataset, schema.reviewed, schema.unit, schema.relation, schema.nominal_rows, schema.public, schema.ignore
-    )
+    facts = {field: getattr(schema, field) for field in _Dataset.__struct_fields__ if field != "name"}
+    dataset = _Dataset(name=schema.dataset, **facts)
     knowledge = _Knowledge(schema.tiers, schema.forbidden, schema.required)
     document: dict[str, Any] = {
         "dataset": _write_fields(dataset),
         **({"file": layout} if (layout := msgspec.to_builtins(schema.file)) else {}),
         "columns": {name: _write_fields(column) for name, column in schema.columns.items()},
+        **({"reducers": reducers} if (reducers := msgspec.to_builtins(schema.reducers)) else {}),
     }
     if written := msgspec.to_builtins(knowledge):
         document["knowledge"] = written

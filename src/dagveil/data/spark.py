@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import pickle
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from dagveil.data.distinct import WeightedRows
-from dagveil.data.encoding import code_type
+from dagveil.data.encoding import EncodedColumns, code_type
 from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.reading import check_names
 from dagveil.data.schema import Schema
@@ -34,6 +34,8 @@ _PATH_ENDINGS: Final = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 class SparkRows:
     """The rows of a frame of Spark, which must give the same rows whenever it is computed."""
 
+    of_persons = False
+
     def __init__(self, frame: Any, columns: Sequence[str]) -> None:
         check_names(list(frame.columns), columns, "the frame")
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -42,10 +44,18 @@ class SparkRows:
         try:
             self.fields = to_arrow_schema(frame.select(*map(_quote, columns)).schema)
         except Exception as error:
-            raise _failure(error) from None
+            raise cluster_failure(error) from None
+
+    def select(self, columns: Iterable[str]) -> Any:
+        """Return the frame of some columns."""
+        return self._frame.select(*map(_quote, columns))
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Refuse: rows stay on the cluster."""
+        raise DataError(_ROWS_STAY)
+
+    def encoded(self, schema: Schema) -> Iterator[EncodedColumns]:
+        """Refuse, as well."""
         raise DataError(_ROWS_STAY)
 
     def coded(self, schema: Schema) -> Iterator[WeightedRows]:
@@ -56,11 +66,7 @@ class SparkRows:
         """Let the executors answer for their rows, and add the answers."""
         empty = add_batches([], self.fields, question, schema)
         work = functools.partial(sum_partition, fields=self.fields, question=question, schema=schema)
-        try:
-            rows = self._frame.select(*map(_quote, schema.columns)).mapInArrow(work, "answer binary").collect()
-        except Exception as error:
-            raise _failure(error) from None
-        return functools.reduce(Sums.plus, (pickle.loads(row[0]) for row in rows), empty)
+        return functools.reduce(Sums.plus, ask_executors(self.select(schema.columns), work), empty)
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
         """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
@@ -68,11 +74,11 @@ class SparkRows:
         shape = ", ".join(f"{name} int" for name in names) + ", weight bigint"
         work = functools.partial(shrink_partition, schema=schema)
         try:
-            coded = self._frame.select(*map(_quote, schema.columns)).mapInArrow(work, shape)
+            coded = self.select(schema.columns).mapInArrow(work, shape)
             grouped = coded.groupBy(*names).agg({"weight": "sum"}).limit(most + 1)
             found = grouped.toArrow()
         except Exception as error:
-            raise _failure(error) from None
+            raise cluster_failure(error) from None
         if found.num_rows > most:
             return None
         codes = {
@@ -83,12 +89,26 @@ class SparkRows:
         return collect_distinct([WeightedRows(codes, weights, found.num_rows)], schema, most)
 
 
+def ask_executors(frame: Any, work: Callable[..., Iterator[pa.RecordBatch]]) -> Iterator[Any]:
+    """Let the executors answer for their rows, and hand out their answers."""
+    try:
+        rows = frame.mapInArrow(work, "answer binary").collect()
+    except Exception as error:
+        raise cluster_failure(error) from None
+    return (pickle.loads(row[0]) for row in rows)
+
+
 def sum_partition(
     batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: Question, schema: Schema
 ) -> Iterator[pa.RecordBatch]:
     """Answer a question about the rows of one partition; runs on an executor."""
     total = add_batches(gather_batches(batches, schema), fields, question, schema)
-    yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(total)], pa.binary())], names=["answer"])
+    yield pack_answer(total)
+
+
+def pack_answer(answer: Any) -> pa.RecordBatch:
+    """Pack an answer of an executor for `ask_executors`."""
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(answer)], pa.binary())], names=["answer"])
 
 
 def shrink_partition(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -132,7 +152,7 @@ def open_cluster(url: str, table: str, columns: Sequence[str], layout: FileLayou
     except DataError:
         raise
     except Exception as error:
-        raise _failure(error) from None
+        raise cluster_failure(error) from None
     if running is None:
         weakref.finalize(rows, session.stop)
     return rows
@@ -163,7 +183,7 @@ def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _failure(error: Exception) -> Exception:
+def cluster_failure(error: Exception) -> Exception:
     """Say that the cluster failed, without its words: these can quote cells."""
     if isinstance(error, DataError):
         return error

@@ -21,7 +21,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.distinct import Cube, WeightedRows, shrink_rows
 from dagveil.data.encoding import Codes, EncodedColumns, check_types, code_type, encode, join_columns
 from dagveil.data.gradients import GradientPlan, weighs_exactly
-from dagveil.data.memory import MemoryTable
+from dagveil.data.memory import MemoryTable, check_rows_are_units
 from dagveil.data.moments import MomentPlan, OuterProducts
 from dagveil.data.schema import Schema
 from dagveil.data.selection import HASH_BYTES, check_slots, choose_from
@@ -39,7 +39,7 @@ class Question:
     name: str
     arguments: tuple[Any, ...]
 
-    def ask(self, table: MemoryTable) -> list[NDArray[Any]]:
+    def ask(self, table: Table) -> list[NDArray[Any]]:
         """Return the answer as arrays that may be added."""
         answer = getattr(table, self.name)(*self.arguments)
         if isinstance(answer, list):
@@ -68,8 +68,15 @@ class RowSource(Protocol):
     def fields(self) -> pa.Schema:
         """Names and types of the columns."""
 
+    @property
+    def of_persons(self) -> bool:
+        """Whether a row is a person already."""
+
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Hand out some columns of all rows."""
+
+    def encoded(self, schema: Schema) -> Iterator[EncodedColumns]:
+        """Hand out the codes and numbers of all rows."""
 
     def coded(self, schema: Schema) -> Iterator[WeightedRows]:
         """Hand out the codes of all rows."""
@@ -92,12 +99,16 @@ def encode_batch(batch: pa.RecordBatch, schema: Schema) -> EncodedColumns:
 
 
 def add_batches(batches: Iterable[pa.RecordBatch], fields: pa.Schema, question: Question, schema: Schema) -> Sums:
-    """Add up the answers of batches; a table without rows has an answer too, by the types of its columns."""
+    """Add up the answers of batches."""
+    return add_encoded((encode_batch(batch, schema) for batch in batches), fields, question, schema)
+
+
+def add_encoded(pieces: Iterable[EncodedColumns], fields: pa.Schema, question: Question, schema: Schema) -> Sums:
+    """Add up the answers of pieces; a table without rows has an answer too, by the types of its columns."""
     empty = pa.table({name: pa.array([], fields.field(name).type) for name in schema.columns})
     total = Sums(question.ask(MemoryTable(encode(empty, schema), schema)), 0)
-    for batch in batches:
-        table = MemoryTable(encode_batch(batch, schema), schema)
-        total = total.plus(Sums(question.ask(table), table.n_rows))
+    for piece in pieces:
+        total = total.plus(Sums(question.ask(MemoryTable(piece, schema)), piece.n_rows))
     return total
 
 
@@ -118,27 +129,38 @@ def shrink_pieces(pieces: Iterable[WeightedRows], schema: Schema) -> Iterator[We
 
 def code_batches(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[WeightedRows]:
     """Encode batches, and keep the codes."""
-    for batch in batches:
-        encoded = encode_batch(batch, schema)
-        yield WeightedRows(codes=encoded.codes, weights=None, n_rows=encoded.n_rows)
+    return keep_codes(encode_batch(batch, schema) for batch in batches)
+
+
+def keep_codes(pieces: Iterable[EncodedColumns]) -> Iterator[WeightedRows]:
+    """Keep the codes of encoded rows."""
+    return (WeightedRows(codes=piece.codes, weights=None, n_rows=piece.n_rows) for piece in pieces)
 
 
 class LocalRows:
-    """What sources have in common that hand rows out to this process. Inherit, and give `fields` and `batches`."""
+    """What sources have in common that hand rows out to this process.
+
+    Inherit, and give `fields` and `batches`, or `encoded` where rows are encoded already.
+    """
 
     fields: pa.Schema
+    of_persons = False
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Hand out some columns of all rows."""
         raise NotImplementedError
 
+    def encoded(self, schema: Schema) -> Iterator[EncodedColumns]:
+        """Hand out the codes and numbers of all rows."""
+        return (encode_batch(batch, schema) for batch in self.batches(list(schema.columns)))
+
     def coded(self, schema: Schema) -> Iterator[WeightedRows]:
         """Hand out the codes of all rows."""
-        return code_batches(self.batches(list(schema.columns)), schema)
+        return keep_codes(self.encoded(schema))
 
     def add_up(self, question: Question, schema: Schema) -> Sums:
         """Answer a question about all rows; the schema declares the columns that it reads."""
-        return add_batches(self.batches(list(schema.columns)), self.fields, question, schema)
+        return add_encoded(self.encoded(schema), self.fields, question, schema)
 
     def distinct(self, schema: Schema, most: int) -> WeightedRows | None:
         """Return the distinct coded rows in the order of their codes; None if there are more than `most`."""
@@ -208,10 +230,11 @@ class Spool:
 class PartRows(LocalRows):
     """The rows of one part of a spool, for counts."""
 
-    def __init__(self, spool: Spool, part: int, fields: pa.Schema) -> None:
+    def __init__(self, spool: Spool, part: int, whole: RowSource) -> None:
         self._spool = spool
         self._part = part
-        self.fields = fields
+        self.fields = whole.fields
+        self.of_persons = whole.of_persons
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Refuse: a part has codes only."""
@@ -243,6 +266,8 @@ class StreamedTable:
     call reads all rows once. Which of the two happens changes time and memory, never an answer.
     """
 
+    lattice = 1
+
     def __init__(self, rows: RowSource, schema: Schema, *, held_bytes: int = HELD_BYTES) -> None:
         self._rows = rows
         self.schema = schema
@@ -252,6 +277,8 @@ class StreamedTable:
         self._cube_tried = False
         self._slots: dict[int, MemoryTable] = {}
         self._is_part = False
+        if not rows.of_persons:
+            check_rows_are_units(schema)
         # a type that cannot be read is refused now, as the memory engine does, not in the middle of a run
         check_types(rows.fields, schema)
 
@@ -345,7 +372,7 @@ class StreamedTable:
         return [self._part(spool, number, int(np.count_nonzero(labels == number))) for number in range(parts)]
 
     def _part(self, spool: Spool, number: int, n_rows: int) -> StreamedTable:
-        rows = PartRows(spool, number, self._rows.fields)
+        rows = PartRows(spool, number, self._rows)
         part = StreamedTable(rows, self.schema, held_bytes=self._held_bytes)
         part._is_part = True
         part._n_rows = n_rows
@@ -358,9 +385,9 @@ class StreamedTable:
 
     def _encoded(self) -> Iterator[EncodedColumns]:
         n_rows = 0
-        for batch in self._rows.batches(list(self.schema.columns)):
-            n_rows += batch.num_rows
-            yield encode_batch(batch, self.schema)
+        for piece in self._rows.encoded(self.schema):
+            n_rows += piece.n_rows
+            yield piece
         self._note_rows(n_rows)
 
     def _row_bytes(self) -> int:

@@ -32,6 +32,10 @@ class Table(Protocol):
     def n_rows(self) -> int:
         """The exact number of rows: as sensitive as any other count."""
 
+    @property
+    def lattice(self) -> int:
+        """What one row counts: 1, or more where it is shared among the records of a person."""
+
     def counts(self, columns: Sequence[str]) -> NDArray[np.int64]:
         """Count rows by the codes of some columns, in the shape (levels of columns[0], levels of columns[1], …)."""
 

@@ -43,7 +43,7 @@ def check_method(method: Method, schema: Schema, knowledge: Knowledge, budgets: 
     if method.release is None and method.ask is None:
         raise MethodError(f"{method.name} has no sound calibration, so there is nothing to try")
     settings = method.read_settings(None)
-    method.check(schema, knowledge)
+    method.check_schema(schema, knowledge)
     for budget in budgets:
         method.accounting(budget, schema, settings, knowledge)
 

@@ -120,7 +120,7 @@ def _list_help(schema: Schema, budget: Budget, rows: int) -> list[str]:
     while high - low > 1:
         middle = (low + high) // 2
         columns = {name: schema.columns[name] for name in names[:middle]}
-        kept = msgspec.structs.replace(schema, columns=columns, tiers=(), forbidden=(), required=())
+        kept = schema.narrow(columns)
         low, high = (middle, high) if shows(kept, now, rows) else (low, middle)
     if low > 1:
         few = "" if len({column.n_levels for column in schema.columns.values()}) == 1 else " of the fewest levels"

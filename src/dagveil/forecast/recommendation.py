@@ -14,7 +14,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.forecast.detection import POWER, Weakest, find_weakest
 from dagveil.privacy.budget import Budget, round_up
-from dagveil.privacy.guessing import PER_PERSON, bound_advantage, describe_guessing
+from dagveil.privacy.guessing import PER_PERSON, bound_advantage, describe_guessing, name_unit
 from dagveil.privacy.relation import Relation
 
 SHOWN_DIGITS = 2  # digits of a recommended epsilon, rounded up: a curve through a few points says no more
@@ -157,12 +157,13 @@ def read_curve(curve: Curve, epsilon: Fraction) -> float:
 
 def describe_attacker(epsilon: Fraction, delta: Fraction, schema: Schema) -> str:
     """Say what someone who sees the result gains at most about one record."""
-    guessing = describe_guessing(epsilon, delta, Relation(schema.relation))
+    unit = "one record" if schema.person is None else f"one {name_unit(schema.person_word)}"
+    guessing = describe_guessing(epsilon, delta, Relation(schema.relation), unit)
     advantage = bound_advantage(float(epsilon), float(delta))
     return (
         f"What an attacker gains at most at {Budget(epsilon, delta).words}: {guessing} Their membership advantage, "
-        f"true positives less false ones, is at most {math.ceil(advantage * 1000 - 1e-9) / 1000:g}. That is for one "
-        f"record: {PER_PERSON}."
+        f"true positives less false ones, is at most {math.ceil(advantage * 1000 - 1e-9) / 1000:g}. That is for "
+        + (f"one record: {PER_PERSON}." if schema.person is None else f"{schema.protected}.")
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from dagveil.curator import Curator
 from dagveil.data.schema import Schema
+from dagveil.data.weighed import ONLY_LINEAR
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
@@ -85,7 +86,7 @@ class Method:
     accounting
         Chooses the filter from budget, schema, settings and knowledge, before a row is touched.
     check
-        Refuses a schema that the method cannot take.
+        Refuses a schema that the method cannot take; `check_schema` asks it.
     release
         Releases evidence that is then searched for free; None for an asking method.
     ask
@@ -111,6 +112,12 @@ class Method:
     search: SearchRule = SearchRule.TESTS
     relative_time: float = 10.0
     sharp: tuple[SharpCase, ...] = ()
+
+    def check_schema(self, schema: Schema, knowledge: Knowledge) -> None:
+        """Refuse a schema that the method cannot take, by what it asks and by how records of persons count."""
+        if schema.records == "weigh" and self.ask is not None:
+            raise MethodError(f"{self.name} cannot take this schema: {ONLY_LINEAR}")
+        self.check(schema, knowledge)
 
     def read_settings(self, options: Mapping[str, Any] | None) -> msgspec.Struct:
         """Read settings of the sound calibration from names and values; unknown names are refused."""

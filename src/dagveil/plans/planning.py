@@ -195,7 +195,7 @@ def plan_measurement(
         )
     settings = chosen.read_settings(options)
     knowledge = schema_knowledge(schema)
-    chosen.check(schema, knowledge)
+    chosen.check_schema(schema, knowledge)
     planned = _read_sites(schema, Budget.of(epsilon, delta), sites)
     strictest = min((site.budget for site in planned), key=lambda budget: (budget.delta, budget.epsilon))
     pure = isinstance(chosen.accounting(strictest, schema, settings, knowledge), PureFilter)

@@ -20,18 +20,20 @@ def bound_advantage(epsilon: float, delta: float) -> float:
     return min(1.0, math.tanh(epsilon / 2.0) * (1.0 - delta) + delta)
 
 
-def describe_guessing(epsilon: Fraction, delta: Fraction, relation: Relation, *, contents_only: bool = False) -> str:
+def describe_guessing(
+    epsilon: Fraction, delta: Fraction, relation: Relation, unit: str = "one record", *, contents_only: bool = False
+) -> str:
     """Say how well anyone can guess: the bound on the sum of both errors of a test, for an even chance.
 
     `contents_only`: every record is known to be there, as with reports that people sent.
     """
-    content = "someone who guesses which of two values one record has"
+    content = f"someone who guesses which of two values {unit} has"
     if relation is Relation.REPLACE_ONE or contents_only:
         return f"{content} {_describe_bound(epsilon, delta)}, where chance gives 50 %."
     # two contents are two steps apart: remove the one, add the other
     twice = delta * (1 + Fraction(math.exp(min(epsilon, _LARGEST))))
     return (
-        f"someone who guesses whether one record is in the table {_describe_bound(epsilon, delta)}, and {content} "
+        f"someone who guesses whether {unit} is in the table {_describe_bound(epsilon, delta)}, and {content} "
         f"{_describe_bound(2 * epsilon, twice)}, where chance gives 50 %."
     )
 

@@ -52,7 +52,8 @@ class Trust(enum.Enum):
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The privacy receipt of one result; amounts are exact fractions as text.
 
-    `plugin` names the package and version that brought the method, if that is not dagveil itself.
+    `plugin` names the package and version that brought the method, if that is not dagveil itself. `per_person`: the
+    unit is a person with all records, not one record.
 
     Examples
     --------
@@ -84,6 +85,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     trust: Trust = Trust.CURATOR
     plugin: str | None = None
+    per_person: bool = False
 
     def __post_init__(self) -> None:
         force_setattr(self, "calibration", Calibration(self.calibration))
@@ -137,8 +139,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         if self.trust is Trust.NOBODY:
             return self._local_promise(epsilon, delta)
         return (
-            f"Who is protected: every record in {self.dataset}; {PER_PERSON}. {self._describe_record()}"
-            f"Neighbours: {self.relation.words}.",
+            self._describe_protected(),
             "Against what: anyone who sees this result, whatever else they know and however much they compute.",
             f"How strongly: epsilon {round_up(epsilon, 4)}, delta {round_up(delta, 4)}. "
             f"{self._likelihood(epsilon, delta)}",
@@ -159,23 +160,50 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             f"Accounting: {self.accounting}; noise: {self.noise}; spent: {self.spent}.",
         )
 
+    @property
+    def protected(self) -> str:
+        """What one unit is, in words."""
+        return f"{self.unit}, with all records" if self.per_person else "one record"
+
+    def _describe_protected(self) -> str:
+        if self.per_person:
+            word = name_unit(self.unit)
+            return (
+                f"Who is protected: every {word} in {self.dataset}, with all records that have its id. "
+                f"Neighbours: {self.relation.describe(f'one {word}', 'with all records', 'number of persons')}."
+            )
+        return (
+            f"Who is protected: every record in {self.dataset}; {PER_PERSON}. {self._describe_record()}"
+            f"Neighbours: {self.relation.words}."
+        )
+
     def _describe_record(self) -> str:
         # the guarantee is about records: a name in a schema makes no person of a row
         return "" if name_unit(self.unit) in ("row", "record") else f'The schema calls a record "{self.unit}". '
 
     def _likelihood(self, epsilon: Fraction, delta: Fraction) -> str:
-        pair = "with one record as without it"
+        unit = f"one {name_unit(self.unit)}" if self.per_person else "one record"
+        pair = f"with {unit} as without it"
         if self.relation is Relation.REPLACE_ONE:
-            pair = "with one value of a record as with another"
+            pair = f"with one value of {unit.replace('one ', 'a ', 1)} as with another"
+            if self.per_person:
+                pair = f"with the records of {unit} as with those of another"
         extra = f", up to an additional probability of {round_up(delta, 4)}" if delta else ""
         return f"Any outcome is at most {_factor(epsilon)} times as likely {pair}{extra}."
 
     def _guessing(self, epsilon: Fraction, delta: Fraction) -> str:
-        return describe_guessing(epsilon, delta, self.relation, contents_only=self.trust is Trust.NOBODY)
+        unit = f"one {name_unit(self.unit)}" if self.per_person else "one record"
+        return describe_guessing(epsilon, delta, self.relation, unit, contents_only=self.trust is Trust.NOBODY)
+
+    @property
+    def _rows(self) -> str:
+        return "persons" if self.per_person else "rows"
 
     def _limits(self) -> tuple[str, ...]:
         facts = "; ".join(self.public_facts) or "none"
-        rows = "" if self.nominal_rows is None else f" The nominal number of rows, {self.nominal_rows}, is public."
+        rows = (
+            "" if self.nominal_rows is None else f" The nominal number of {self._rows}, {self.nominal_rows}, is public."
+        )
         if not self.guaranteed:
             return (f"Public facts: {facts}.{rows}",)
         if self.trust is Trust.NOBODY:
@@ -186,7 +214,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
             )
         return (
             f"Assumed public: {facts}.{rows}",
-            "Not promised: secrecy of these public facts, or of patterns that hold without any single record. Other "
+            "Not promised: secrecy of these public facts, or of patterns that hold without any single "
+            f"{name_unit(self.unit) if self.per_person else 'record'}. Other "
             "releases from the same data add to this epsilon.",
         )
 

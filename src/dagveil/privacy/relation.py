@@ -14,6 +14,11 @@ class Relation(enum.Enum):
     @property
     def words(self) -> str:
         """The relation in plain words."""
+        return self.describe("one record")
+
+    def describe(self, unit: str, more: str = "", known: str = "number of rows") -> str:
+        """Say the relation about some unit."""
+        with_more = f" {more}" if more else ""
         if self is Relation.ADD_REMOVE:
-            return "one record is added or removed"
-        return "one record is replaced by another; the number of rows is public"
+            return f"{unit}{with_more} is added or removed"
+        return f"{unit}{with_more} is replaced by another; the {known} is public"

@@ -206,12 +206,16 @@ def _list_facts(result: results.Result) -> tuple[tuple[str, str], ...]:
     return (
         ("epsilon", write_epsilon(Fraction(receipt.epsilon))),
         ("delta", write_delta(Fraction(receipt.delta))),
-        ("protected unit", f"one record ({receipt.unit}, as the schema calls it)"),
+        ("protected unit", _name_protected(receipt)),
         ("neighbours", receipt.relation.value),
         ("nominal rows", write_count(result.schema.nominal_rows)),
         *((("trusted with records", "nobody"),) if receipt.trust is Trust.NOBODY else ()),
         *((("method of", receipt.plugin),) if receipt.plugin is not None else ()),
     )
+
+
+def _name_protected(receipt: Receipt) -> str:
+    return receipt.protected if receipt.per_person else f"one record ({receipt.unit}, as the schema calls it)"
 
 
 def _describe_first(

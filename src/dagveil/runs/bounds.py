@@ -146,14 +146,14 @@ def find_bounds(
     by_hand = not trusted and columns is not None
     chosen = _take_as_numeric(declared, columns or ()) if by_hand else _choose_columns(declared, columns)
     searches = {name: _plan_search(column, trusted) for name, column in chosen.items()}
-    asked = msgspec.structs.replace(
-        declared,
-        columns={name: search.cells for name, search in searches.items()},
-        reviewed=declared.reviewed or by_hand,
-        tiers=(),
-        forbidden=(),
-        required=(),
-    )
+    means = [name for name in chosen if name in declared.reducers and declared.reducers[name].take == "mean"]
+    if means:
+        raise MethodError(
+            f"column {means[0]!r} is the mean of numbers that are clipped to its bounds, so these must be declared; "
+            "name other columns, or declare them"
+        )
+    reviewed = declared.reviewed or by_hand
+    asked = declared.narrow({name: search.cells for name, search in searches.items()}, reviewed=reviewed)
     budget = Budget.of(epsilon, delta)
     settings = BoundsSettings()
     STAGE.check(asked, NO_KNOWLEDGE)

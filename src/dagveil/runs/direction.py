@@ -373,7 +373,7 @@ def _narrow(schema: Schema, x: str, y: str) -> Schema:
             columns[name] = msgspec.structs.replace(
                 column, bins=BINS, missing=column.missing_value, center=None, spread=None
             )
-    return msgspec.structs.replace(schema, columns=columns, tiers=(), forbidden=(), required=())
+    return schema.narrow(columns)
 
 
 # the question as runs and ledgers know methods

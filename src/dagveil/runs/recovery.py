@@ -76,8 +76,8 @@ def open_curator(run: PreparedRun, settings: object, recovery: str | Path | None
     The recovery file keeps what is released; None keeps nothing. Without a ledger and with seeded noise nothing is kept
     either: such a run can be repeated at no cost.
     """
-    table = run.table()
     if recovery is None or not run.recorded or not run.noise.private:
+        table = run.table()
         with run.reserve() as record:
             yield Curator(table, run.relation, run.accounting, record, run.noise)
         return
@@ -85,7 +85,15 @@ def open_curator(run: PreparedRun, settings: object, recovery: str | Path | None
     asked = _describe_order(run, settings)
     taken = _take_up(run, path, asked) if path.exists() else None
     if taken is None:
+        table = run.table()
         taken = _begin(run, path, asked)
+    else:
+        try:
+            # the records of a person that counted before count again
+            table = run.table(bytes.fromhex(taken.journal.order.key))
+        except BaseException:
+            taken.journal.close()
+            raise
     journal = taken.journal
     curator = None
     try:
@@ -179,6 +187,7 @@ def _begin(run: PreparedRun, path: Path, asked: dict[str, str]) -> _Taken:
             ledger=_name_ledger(run.books),
             created=now(),
             asked=asked,
+            key=run.key.hex(),
         )
         return _Taken(record, Journal.create(path, order))
     except BaseException:

@@ -6,7 +6,9 @@ Every way of spending budget goes through `open_run`.
 from __future__ import annotations
 
 import enum
+import hashlib
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,8 +21,10 @@ import msgspec
 from dagveil._version import __version__
 from dagveil.curator import Curator
 from dagveil.data.engine import Engine, Rows, choose_engine
+from dagveil.data.ids import KEY_BYTES
 from dagveil.data.schema import Schema, load_toml, parse_toml
 from dagveil.data.table import Table
+from dagveil.data.weighed import ONLY_LINEAR
 from dagveil.errors import KnowledgeError, MethodError, UnreviewedSchemaError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_origin
@@ -139,17 +143,18 @@ class PreparedRun:
     accounting: Filter
     calibration: Calibration
     plugin: str | None  # package and version that bring the method, if dagveil does not
+    key: bytes = b""  # decides which records of a person count, where the schema leaves that to a hash
 
     def __repr__(self) -> str:
         return f"PreparedRun({self.schema.dataset!r}, {self.budget.words})"
 
-    def table(self) -> Table:
-        """Open the rows; only a curator may hold what comes back."""
-        return self.source.open(self.schema)
+    def table(self, key: bytes | None = None) -> Table:
+        """Open the rows; only a curator may hold what comes back. A run that is finished brings its first key."""
+        return self.source.open(self.schema, self.key if key is None else key)
 
     def reserve(self) -> LedgerRun:
         """Reserve the whole budget in the ledger."""
-        terms = Terms.of(self.relation, self.schema.unit)
+        terms = Terms.of(self.relation, self.schema.protected)
         software = f"dagveil {__version__}"
         return self.books.reserve(
             self.schema.dataset, self.budget, terms, self.accounting.name, self.method.name, software
@@ -185,7 +190,7 @@ class PreparedRun:
             f"the {len(schema.columns)} column names, kinds, levels, bounds, bins, centers and spreads of the schema"
         ]
         if self.relation is Relation.REPLACE_ONE:
-            facts.append("the number of rows")
+            facts.append("the number of rows" if schema.person is None else "the number of persons")
         if self.knowledge != Knowledge.none():
             facts.append("the background knowledge (tiers, forbidden and required edges)")
         warnings = []
@@ -205,7 +210,8 @@ class PreparedRun:
             delta=str(self.budget.delta),
             spent=f"{used} % of the run's budget" if sound else "not known: nothing bounds it",
             relation=self.relation,
-            unit=schema.unit,
+            unit=schema.unit if schema.person is None else schema.person_word,
+            per_person=schema.person is not None,
             nominal_rows=schema.nominal_rows,
             accounting=accounting.name if sound else f"none: it follows {self.calibration.words}",
             accounting_total=str(accounting.total),
@@ -280,7 +286,9 @@ def open_run(
         )
     check_reviewed(schema, accept_draft=run.get("accept_draft", False))
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
-    method.check(schema, knowledge)
+    method.check_schema(schema, knowledge)
+    if schema.records == "weigh" and calibration is not Calibration.SOUND:
+        raise MethodError(f"the {calibration.value} calibration cannot take this schema: {ONLY_LINEAR}")
     kind = NoiseKind(run.get("noise", DEFAULT_NOISE))
     noise = noise_source(kind, run.get("seed"))
     books = open_books(run.get("ledger", UnnamedLedger.DEFAULT), schema)
@@ -303,6 +311,7 @@ def open_run(
         accounting=accounting,
         calibration=calibration,
         plugin=None if method.release is None and method.ask is None else method_origin(method.name),
+        key=b"" if schema.person is None else draw_key(run.get("seed") if kind is NoiseKind.SEEDED else None),
     )
     if not run.get("accept_no_guarantee", False):
         prepared.check_guarded()
@@ -313,6 +322,13 @@ def open_run(
     check_fits(replace(work, engine=rows.engine), Speed())  # memory does not hang on how fast the machine is
     with open_curator(prepared, settings, run.get("recovery")) as curator:
         yield prepared, curator
+
+
+def draw_key(seed: int | None) -> bytes:
+    """Draw the key that decides which records of a person count in a run: nobody can foresee it, unless seeded."""
+    if seed is None:
+        return secrets.token_bytes(KEY_BYTES)
+    return hashlib.sha256(f"records of persons {seed}".encode()).digest()
 
 
 def check_reviewed(schema: Schema, *, accept_draft: bool) -> None:

@@ -43,6 +43,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     schema_state: str
     name: str | None
     unit: str | None
+    protected: str | None
     relation: str | None
     nominal_rows: int | None
     public: bool

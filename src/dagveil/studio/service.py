@@ -9,7 +9,7 @@ import msgspec
 import tomli_w
 
 from dagveil.data.draft import draft_schema, find_doubts
-from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
+from dagveil.data.schema import PERSON_KEYS, Schema, schema_from_toml, schema_to_toml
 from dagveil.effects.answer import Effect
 from dagveil.evaluation.comparison import Comparison, compare_graphs
 from dagveil.evidence.bundle import load_evidence
@@ -37,7 +37,7 @@ from dagveil.studio.schema_text import is_same_text, outline_draft, read_schema,
 from dagveil.studio.views import forecast_run, show_account, show_dataset, show_differences, show_job, show_run
 
 # what a schema may say and its form does not ask for: it stays as it is, and the schema's text can change it
-KEPT: Final = ("file", "tiers", "forbidden", "required")
+KEPT: Final = ("file", "tiers", "forbidden", "required", *PERSON_KEYS, "reducers")
 
 
 class StudioService:
@@ -147,11 +147,11 @@ class StudioService:
             raise Refused(422, "no such method", why)
         settings = method.read_settings(asked.options)
         knowledge = schema_knowledge(schema)
-        method.check(schema, knowledge)
+        method.check_schema(schema, knowledge)
         accounting = method.accounting(budget, schema, settings, knowledge)
         _ = SearchSettings(redraws=asked.redraws)
         price = price_run(budget, accounting.name)
-        terms = books_account.Terms.of(Relation(schema.relation), schema.unit)
+        terms = books_account.Terms.of(Relation(schema.relation), schema.protected)
         books_account.admit(self.books.account(schema.dataset), budget, price, terms, self.books.analyst)
         order = self._order(
             table,

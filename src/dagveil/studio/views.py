@@ -98,6 +98,7 @@ def show_dataset(table: DataFile, account: books.Account | None) -> responses.Da
         schema_state=table.state.value,
         name=None if schema is None else schema.dataset,
         unit=None if schema is None else schema.unit,
+        protected=None if schema is None else schema.protected,
         relation=None if schema is None else schema.relation,
         nominal_rows=None if schema is None else schema.nominal_rows,
         public=schema is not None and schema.public,

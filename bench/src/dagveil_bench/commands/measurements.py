@@ -28,6 +28,7 @@ from dagveil_bench.mutated import run_mutations, write_tally
 from dagveil_bench.mutated_readers import find_readers
 from dagveil_bench.notears_peers import Error, comparison_page, list_cases
 from dagveil_bench.notears_peers import compare as compare_notears
+from dagveil_bench.persons import persons_page, run_persons
 from dagveil_bench.plan_cost import NETWORKS, Case, compare_costs, cost_page
 from dagveil_bench.scale import run_scale, scale_page
 from dagveil_bench.score_speed import Peer, score_speed_page, time_scores
@@ -278,6 +279,20 @@ def scale(
     with show_progress() as progress:
         study = run_scale(rows, columns, Engine(engine), memory_limit, place, epsilon, progress)
     publish(scale_page(study, command_line()), output)
+
+
+@bench.command(short_help="Attack a person with many records, and compare ways to protect persons.")
+@click.option("--network", default="asia", help="Known network that records follow.")
+@click.option("--persons", metavar="NUMBERS", default="500,2000,10000", help="Numbers of persons.")
+@click.option("--runs", type=click.IntRange(1), default=10, help="Tables for each number of persons.")
+@click.option("--trials", type=click.IntRange(2), default=1000, help="Trials of each attack.")
+@_epsilon_option
+@output_option
+def persons(network: str, persons: str, runs: int, trials: int, epsilon: float, output: str | None) -> None:
+    """Draw tables with 1 to 50 records per person; protect rows, or persons by one record, weights or truncation."""
+    with show_progress() as progress:
+        study = run_persons(load_network(network), _read_sizes(persons, 1), epsilon, runs, trials, progress)
+    publish(persons_page(study, command_line()), output)
 
 
 @bench.command(short_help="Time, memory and utility as a table gets wider.")
