@@ -45,6 +45,9 @@ NAMES = [
     "SearchRule",
     "SearchSettings",
     "SharpCase",
+    "Synthetic",
+    "TableEstimate",
+    "TableOne",
     "ThresholdedQuestions",
     "__version__",
     "asking_filter",
@@ -69,6 +72,7 @@ NAMES = [
     "plan_measurement",
     "save_schema",
     "search_evidence",
+    "synthesize",
     "write_report",
 ]
 """Adding a name is a decision; removing or renaming one breaks the programs of others."""

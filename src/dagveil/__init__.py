@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dagveil.data.schema import Schema, load_schema, save_schema
     from dagveil.errors import DagveilError
     from dagveil.evidence.bundle import Evidence, load_evidence
+    from dagveil.evidence.estimates import TableEstimate, TableOne
     from dagveil.evidence.questions import Questions
     from dagveil.forecast.explore import Exploration, explore
     from dagveil.graphs.cpdag import Cpdag
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from dagveil.runs.result import Result, load_result
     from dagveil.runs.run import default_ledger
     from dagveil.runs.search import search_evidence
+    from dagveil.runs.synthesis import Synthetic, synthesize
     from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
 __all__ = [
@@ -88,6 +90,9 @@ __all__ = [
     "SearchRule",
     "SearchSettings",
     "SharpCase",
+    "Synthetic",
+    "TableEstimate",
+    "TableOne",
     "ThresholdedQuestions",
     "__version__",
     "asking_filter",
@@ -112,6 +117,7 @@ __all__ = [
     "plan_measurement",
     "save_schema",
     "search_evidence",
+    "synthesize",
     "write_report",
 ]
 
@@ -146,6 +152,9 @@ _MODULES: Final = {
     "SearchRule": "dagveil.search.settings",
     "SearchSettings": "dagveil.search.settings",
     "SharpCase": "dagveil.methods.method",
+    "Synthetic": "dagveil.runs.synthesis",
+    "TableEstimate": "dagveil.evidence.estimates",
+    "TableOne": "dagveil.evidence.estimates",
     "ThresholdedQuestions": "dagveil.methods.asking",
     "asking_filter": "dagveil.methods.asking",
     "check_countable": "dagveil.methods.asking",
@@ -169,6 +178,7 @@ _MODULES: Final = {
     "plan_measurement": "dagveil.plans.planning",
     "save_schema": "dagveil.data.schema",
     "search_evidence": "dagveil.runs.search",
+    "synthesize": "dagveil.runs.synthesis",
     "write_report": "dagveil.report.html",
 }
 """Where the public names are: each is imported when it is first asked for."""

@@ -86,6 +86,8 @@ TABLE: Final = {
     "methods": ("dagveil.cli.methods", "List all methods, or describe one in detail."),
     "report": ("dagveil.cli.report", "Draw the report and the graph of a result again."),
     "compare": ("dagveil.cli.compare", "Compare a result with a known graph or with another result."),
+    "tables": ("dagveil.cli.tables", "Show released evidence as tables with standard errors."),
+    "synthesize": ("dagveil.cli.synthesize", "Draw synthetic rows from released evidence."),
     "export": ("dagveil.cli.export", "Write the graph of a result for another program."),
     "studio": ("dagveil.cli.studio", "Open a web application on this machine: budgets, schemas, plans, runs, results."),
     "audit": ("dagveil.cli.audit", "Try to break a method's guarantee."),
