@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from dagveil.runs.bounds import find_bounds
     from dagveil.runs.direction import DirectionSettings, find_direction
     from dagveil.runs.discovery import discover, measure_source
+    from dagveil.runs.installation import Installation, check_installation
     from dagveil.runs.local import discover_reports
     from dagveil.runs.result import Result, load_result
     from dagveil.runs.run import default_ledger
@@ -75,6 +76,7 @@ __all__ = [
     "Engine",
     "Evidence",
     "Exploration",
+    "Installation",
     "Knowledge",
     "Ledger",
     "Measured",
@@ -97,6 +99,7 @@ __all__ = [
     "__version__",
     "asking_filter",
     "check_countable",
+    "check_installation",
     "check_source",
     "choose_engine",
     "combine_evidence",
@@ -137,6 +140,7 @@ _MODULES: Final = {
     "Engine": "dagveil.data.engine",
     "Evidence": "dagveil.evidence.bundle",
     "Exploration": "dagveil.forecast.explore",
+    "Installation": "dagveil.runs.installation",
     "Knowledge": "dagveil.graphs.knowledge",
     "Ledger": "dagveil.privacy.ledger.ledger",
     "Measured": "dagveil.methods.method",
@@ -158,6 +162,7 @@ _MODULES: Final = {
     "ThresholdedQuestions": "dagveil.methods.asking",
     "asking_filter": "dagveil.methods.asking",
     "check_countable": "dagveil.methods.asking",
+    "check_installation": "dagveil.runs.installation",
     "check_source": "dagveil.data.check",
     "choose_engine": "dagveil.data.engine",
     "combine_evidence": "dagveil.plans.combine",
