@@ -26,6 +26,7 @@ NAMES = [
     "Dag",
     "DagveilError",
     "DatabaseTable",
+    "DeploymentFacts",
     "DirectionSettings",
     "Engine",
     "Evidence",
@@ -52,6 +53,7 @@ NAMES = [
     "ThresholdedQuestions",
     "__version__",
     "asking_filter",
+    "certify",
     "check_countable",
     "check_installation",
     "check_source",
@@ -75,6 +77,7 @@ NAMES = [
     "save_schema",
     "search_evidence",
     "synthesize",
+    "verify_pack",
     "write_report",
 ]
 """Adding a name is a decision; removing or renaming one breaks the programs of others."""

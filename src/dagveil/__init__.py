@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from dagveil.privacy.mechanisms.laplace import epsilon_for
     from dagveil.privacy.noise.kind import NoiseKind
     from dagveil.privacy.receipt import Calibration, Receipt
+    from dagveil.report.certification import certify, verify_pack
     from dagveil.report.html import write_report
+    from dagveil.report.registry import DeploymentFacts
     from dagveil.runs.bounds import find_bounds
     from dagveil.runs.direction import DirectionSettings, find_direction
     from dagveil.runs.discovery import discover, measure_source
@@ -72,6 +74,7 @@ __all__ = [
     "Dag",
     "DagveilError",
     "DatabaseTable",
+    "DeploymentFacts",
     "DirectionSettings",
     "Engine",
     "Evidence",
@@ -98,6 +101,7 @@ __all__ = [
     "ThresholdedQuestions",
     "__version__",
     "asking_filter",
+    "certify",
     "check_countable",
     "check_installation",
     "check_source",
@@ -121,6 +125,7 @@ __all__ = [
     "save_schema",
     "search_evidence",
     "synthesize",
+    "verify_pack",
     "write_report",
 ]
 
@@ -136,6 +141,7 @@ _MODULES: Final = {
     "Dag": "dagveil.graphs.dag",
     "DagveilError": "dagveil.errors",
     "DatabaseTable": "dagveil.data.engine",
+    "DeploymentFacts": "dagveil.report.registry",
     "DirectionSettings": "dagveil.runs.direction",
     "Engine": "dagveil.data.engine",
     "Evidence": "dagveil.evidence.bundle",
@@ -161,6 +167,7 @@ _MODULES: Final = {
     "TableOne": "dagveil.evidence.estimates",
     "ThresholdedQuestions": "dagveil.methods.asking",
     "asking_filter": "dagveil.methods.asking",
+    "certify": "dagveil.report.certification",
     "check_countable": "dagveil.methods.asking",
     "check_installation": "dagveil.runs.installation",
     "check_source": "dagveil.data.check",
@@ -184,6 +191,7 @@ _MODULES: Final = {
     "save_schema": "dagveil.data.schema",
     "search_evidence": "dagveil.runs.search",
     "synthesize": "dagveil.runs.synthesis",
+    "verify_pack": "dagveil.report.certification",
     "write_report": "dagveil.report.html",
 }
 """Where the public names are: each is imported when it is first asked for."""
