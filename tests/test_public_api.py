@@ -78,6 +78,7 @@ NAMES = [
     "search_evidence",
     "synthesize",
     "verify_pack",
+    "write_project",
     "write_report",
 ]
 """Adding a name is a decision; removing or renaming one breaks the programs of others."""

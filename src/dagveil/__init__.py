@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dagveil.evidence.estimates import TableEstimate, TableOne
     from dagveil.evidence.questions import Questions
     from dagveil.forecast.explore import Exploration, explore
+    from dagveil.forecast.project import write_project
     from dagveil.graphs.cpdag import Cpdag
     from dagveil.graphs.dag import Dag
     from dagveil.graphs.knowledge import Knowledge
@@ -126,6 +127,7 @@ __all__ = [
     "search_evidence",
     "synthesize",
     "verify_pack",
+    "write_project",
     "write_report",
 ]
 
@@ -192,6 +194,7 @@ _MODULES: Final = {
     "search_evidence": "dagveil.runs.search",
     "synthesize": "dagveil.runs.synthesis",
     "verify_pack": "dagveil.report.certification",
+    "write_project": "dagveil.forecast.project",
     "write_report": "dagveil.report.html",
 }
 """Where the public names are: each is imported when it is first asked for."""

@@ -75,6 +75,7 @@ No data yet? `dagveil sample asia -o asia.csv` generates a public example table 
 """
 
 TABLE: Final = {
+    "start": ("dagveil.cli.start", "Answer some plain questions, and get a folder to begin with."),
     "schema": ("dagveil.cli.schema", "Declare what is public about a table."),
     "budget": ("dagveil.cli.budget", "Set and show the lifetime budget of a data set."),
     "plan": ("dagveil.cli.plan", "Fix what will be asked, and what it will cost, before any row is read."),

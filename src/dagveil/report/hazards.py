@@ -62,6 +62,7 @@ def _fill_in(page: ReportModel, facts: DeploymentFacts) -> dict[str, str]:
     result, receipt = page.result, page.result.receipt
     epsilon, delta = Fraction(receipt.epsilon), Fraction(receipt.delta)
     local = receipt.trust is Trust.NOBODY
+    guessing = tell_guessing(epsilon, delta, receipt.relation, contents_only=local)
     access = _from_people(facts.access_controls, "say who has access under access_controls")
     certainty = "Tests know their noise." if result.confidence.redraws else "This method gives no confidence of edges."
     if result.confidence.redraws:
@@ -70,7 +71,7 @@ def _fill_in(page: ReportModel, facts: DeploymentFacts) -> dict[str, str]:
         certainty += f" About {result.false_edges:.1f} edges are expected where nothing depends on anything."
     return {
         "epsilon": write_epsilon(epsilon),
-        "guessing": tell_guessing(epsilon, delta, receipt.relation, contents_only=local),
+        "guessing": f"{guessing[0].upper()}{guessing[1:]}",
         "delta": _describe_delta(receipt),
         "kind": "approximate" if delta else "pure",
         "relation": receipt.relation.value,
