@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -118,6 +119,32 @@ def test_the_script_and_the_notebook_run(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, check=True, capture_output=True)
     assert (folder / "report.html").exists()
     assert dv.Ledger.open(tmp_path / "ledger.sqlite").account("d'$(x)").spent_epsilon == 1
+
+
+def test_the_lines_of_the_makefile_run(desk: Desk) -> None:
+    schema = dv.Schema(
+        dataset="d'$(x)", reviewed=True, nominal_rows=200, columns={name: dv.Boolean("false") for name in "ab"}
+    )
+    rows = desk.write("it's $1.csv", "a,b\n" + "yes,no\nno,yes\n" * 100)
+    folder = desk.path("study")
+    dv.write_project(folder, schema, 1, source=rows)
+    lines = [line[1:] for line in (folder / "Makefile").read_text().splitlines() if line.startswith("\tdagveil")]
+    assert [shlex.split(line)[1] for line in lines] == [
+        "schema",
+        "budget",
+        "discover",
+        "tables",
+        "synthesize",
+        "doctor",
+    ]
+    for line in lines:
+        words = [
+            word if Path(word).is_absolute() or not word.startswith(("out", "schema.")) else str(folder / word)
+            for word in shlex.split(line.replace("$$", "$"))[1:]
+        ]
+        done = desk.run(*words)
+        assert done.exit_code == 0, done.output
+    assert len(desk.history()) == 1
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "feather"])

@@ -202,7 +202,9 @@ def _explore(schema: Schema) -> Exploration | None:
 def _ask_epsilon(found: Exploration | None) -> str:
     _tell("Epsilon", "the smaller, the stronger: at 0.1 nobody can tell much about one record, at 1 the promise is "
           "usual in research, and at 10 it is weak.")  # fmt: skip
-    default = "1" if found is None else write_epsilon(found.recommendation.epsilon)
+    # an epsilon that does not even reach what was wanted is no advice to follow blindly
+    reached = found is not None and found.recommendation.reached
+    default = write_epsilon(found.recommendation.epsilon) if found is not None and reached else "1"
     while True:
         said = str(click.prompt("Epsilon of the run", default=default))
         try:
