@@ -152,6 +152,14 @@ def test_refusals() -> None:
     evidence = measure(sample_table(known, 1000, np.random.default_rng(1)), network_schema(known, 1000))
     with pytest.raises(DataError, match="at least 1"):
         dv.synthesize(evidence, 0)
+    model = random_linear_gaussian(3, 0.5, np.random.default_rng(1))
+    rows = dict(zip(model.nodes, sample_linear_gaussian(model, 1000, np.random.default_rng(2)).T, strict=True))
+    schema = gaussian_schema(model, 1000)
+    features = dv.measure_source(
+        rows, schema, 1, "1e-6", method="measure-features", ledger=None, noise=dv.NoiseKind.SEEDED, seed=1
+    )
+    with pytest.raises(EvidenceError, match="nonlinear features, from which no rows are drawn"):
+        dv.synthesize(features, 10)
     wide = dv.Schema(
         dataset="d",
         reviewed=True,

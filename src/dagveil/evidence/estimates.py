@@ -227,11 +227,12 @@ class ReleasedTables:
 
 def estimate_columns(schema: Schema, releases: Sequence[Release]) -> TableOne:
     """Estimate the counts of each column, or its mean and deviation."""
-    moments = _estimate_moments(releases)
     released = ReleasedTables(releases)
-    found = {name: released.estimate(schema, (name,)) for name in schema.columns if name not in moments}
+    found = {name: released.estimate(schema, (name,)) for name in schema.columns}
     tables = {name: table for name, table in found.items() if table is not None}
-    return TableOne(tables, moments, tuple(name for name, table in found.items() if table is None))
+    moments = {name: told for name, told in _estimate_moments(releases).items() if name not in tables}
+    unknown = tuple(name for name in schema.columns if name not in tables and name not in moments)
+    return TableOne(tables, moments, unknown)
 
 
 def _estimate_moments(releases: Sequence[Release]) -> dict[str, tuple[float, float, float, float]]:

@@ -21,7 +21,7 @@ from dagveil.evidence.graphical_model import fill_values, fit_linear, fit_networ
 from dagveil.examples.networks import sample_codes, sample_linear_gaussian
 from dagveil.graphs.cpdag import nearest_extension
 from dagveil.graphs.dag import Dag
-from dagveil.privacy.release import NoisyMoments
+from dagveil.privacy.release import NoisyFeatureMoments, NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
@@ -99,6 +99,11 @@ def synthesize(
     tests = evidence.independence()
     if tests is None:
         raise EvidenceError("this evidence tells nothing about pairs of columns, so no rows can be drawn from it")
+    if any(isinstance(release, NoisyFeatureMoments) for release in evidence.releases):
+        raise EvidenceError(
+            "this evidence holds moments of nonlinear features, from which no rows are drawn; release tables or second "
+            "moments with --method measure"
+        )
     # redraws tell how certain edges are, which a model does not ask
     found = search_evidence(evidence, SearchSettings(redraws=0), progress=progress).graph.cpdag
     covered = tuple(name for name in evidence.schema.columns if name in tests.columns)
