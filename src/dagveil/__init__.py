@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from dagveil.effects.answer import Effect
     from dagveil.errors import DagveilError
     from dagveil.evidence.bundle import Evidence, load_evidence
+    from dagveil.evidence.estimates import TableEstimate, TableOne
     from dagveil.evidence.questions import Questions
     from dagveil.forecast.explore import Exploration, explore
+    from dagveil.forecast.project import write_project
     from dagveil.graphs.cpdag import Cpdag
     from dagveil.graphs.dag import Dag
     from dagveil.graphs.knowledge import Knowledge
@@ -49,15 +51,19 @@ if TYPE_CHECKING:
     from dagveil.privacy.mechanisms.laplace import epsilon_for
     from dagveil.privacy.noise.kind import NoiseKind
     from dagveil.privacy.receipt import Calibration, Receipt
+    from dagveil.report.certification import certify, verify_pack
     from dagveil.report.html import write_report
+    from dagveil.report.registry import DeploymentFacts
     from dagveil.runs.bounds import find_bounds
     from dagveil.runs.direction import DirectionSettings, find_direction
     from dagveil.runs.discovery import discover, measure_source
     from dagveil.runs.effects import effect, measure_effect
+    from dagveil.runs.installation import Installation, check_installation
     from dagveil.runs.local import discover_reports
     from dagveil.runs.result import Result, load_result
     from dagveil.runs.run import default_ledger
     from dagveil.runs.search import search_evidence
+    from dagveil.runs.synthesis import Synthetic, synthesize
     from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
 __all__ = [
@@ -72,11 +78,13 @@ __all__ = [
     "Dag",
     "DagveilError",
     "DatabaseTable",
+    "DeploymentFacts",
     "DirectionSettings",
     "Effect",
     "Engine",
     "Evidence",
     "Exploration",
+    "Installation",
     "Knowledge",
     "Ledger",
     "Measured",
@@ -92,10 +100,15 @@ __all__ = [
     "SearchRule",
     "SearchSettings",
     "SharpCase",
+    "Synthetic",
+    "TableEstimate",
+    "TableOne",
     "ThresholdedQuestions",
     "__version__",
     "asking_filter",
+    "certify",
     "check_countable",
+    "check_installation",
     "check_source",
     "choose_engine",
     "combine_evidence",
@@ -119,6 +132,9 @@ __all__ = [
     "plan_second_round",
     "save_schema",
     "search_evidence",
+    "synthesize",
+    "verify_pack",
+    "write_project",
     "write_report",
 ]
 
@@ -134,11 +150,13 @@ _MODULES: Final = {
     "Dag": "dagveil.graphs.dag",
     "DagveilError": "dagveil.errors",
     "DatabaseTable": "dagveil.data.engine",
+    "DeploymentFacts": "dagveil.report.registry",
     "DirectionSettings": "dagveil.runs.direction",
     "Effect": "dagveil.effects.answer",
     "Engine": "dagveil.data.engine",
     "Evidence": "dagveil.evidence.bundle",
     "Exploration": "dagveil.forecast.explore",
+    "Installation": "dagveil.runs.installation",
     "Knowledge": "dagveil.graphs.knowledge",
     "Ledger": "dagveil.privacy.ledger.ledger",
     "Measured": "dagveil.methods.method",
@@ -154,9 +172,14 @@ _MODULES: Final = {
     "SearchRule": "dagveil.search.settings",
     "SearchSettings": "dagveil.search.settings",
     "SharpCase": "dagveil.methods.method",
+    "Synthetic": "dagveil.runs.synthesis",
+    "TableEstimate": "dagveil.evidence.estimates",
+    "TableOne": "dagveil.evidence.estimates",
     "ThresholdedQuestions": "dagveil.methods.asking",
     "asking_filter": "dagveil.methods.asking",
+    "certify": "dagveil.report.certification",
     "check_countable": "dagveil.methods.asking",
+    "check_installation": "dagveil.runs.installation",
     "check_source": "dagveil.data.check",
     "choose_engine": "dagveil.data.engine",
     "combine_evidence": "dagveil.plans.combine",
@@ -180,6 +203,9 @@ _MODULES: Final = {
     "plan_second_round": "dagveil.plans.second_round",
     "save_schema": "dagveil.data.schema",
     "search_evidence": "dagveil.runs.search",
+    "synthesize": "dagveil.runs.synthesis",
+    "verify_pack": "dagveil.report.certification",
+    "write_project": "dagveil.forecast.project",
     "write_report": "dagveil.report.html",
 }
 """Where the public names are: each is imported when it is first asked for."""

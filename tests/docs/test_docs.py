@@ -141,7 +141,8 @@ def test_commands_on_other_pages_exist() -> None:
 
     pattern = re.compile(
         r"\bdagveil ((?:schema|budget|bench|local) [a-z-]+|"
-        r"plan|measure|combine|compare|completion|discover|direction|effect|export|audit|methods|report|sample|studio)\b"
+        r"plan|measure|combine|compare|completion|discover|direction|doctor|effect|export|audit|certify|methods|report|"
+        r"sample|start|studio|synthesize|tables)\b"
     )
     named = {
         tuple(match.split()) for page in (*PAGES, *ROOT_PAGES) for match in pattern.findall(page.read_text("utf-8"))

@@ -75,6 +75,7 @@ No data yet? `dagveil sample asia -o asia.csv` generates a public example table 
 """
 
 TABLE: Final = {
+    "start": ("dagveil.cli.start", "Answer some plain questions, and get a folder to begin with."),
     "schema": ("dagveil.cli.schema", "Declare what is public about a table."),
     "budget": ("dagveil.cli.budget", "Set and show the lifetime budget of a data set."),
     "plan": ("dagveil.cli.plan", "Fix what will be asked, and what it will cost, before any row is read."),
@@ -86,11 +87,15 @@ TABLE: Final = {
     "local": ("dagveil.cli.local", "Randomise records before they leave the person."),
     "methods": ("dagveil.cli.methods", "List all methods, or describe one in detail."),
     "report": ("dagveil.cli.report", "Draw the report and the graph of a result again."),
+    "certify": ("dagveil.cli.certify", "Write what a person needs to sign a release, and check it."),
     "compare": ("dagveil.cli.compare", "Compare a result with a known graph or with another result."),
+    "tables": ("dagveil.cli.tables", "Show released evidence as tables with standard errors."),
+    "synthesize": ("dagveil.cli.synthesize", "Draw synthetic rows from released evidence."),
     "export": ("dagveil.cli.export", "Write the graph of a result for another program."),
     "studio": ("dagveil.cli.studio", "Open a web application on this machine: budgets, schemas, plans, runs, results."),
     "audit": ("dagveil.cli.audit", "Try to break a method's guarantee."),
     "sample": ("dagveil.cli.sample", "Generate public example data from a known network."),
+    "doctor": ("dagveil.cli.doctor", "Tell what is installed, and what answers."),
     "completion": ("dagveil.cli.completion", "Print a script that completes commands in a shell."),
 }
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -43,6 +43,9 @@ from dagveil.privacy.release import (
     NoisyMoments,
     Release,
 )
+
+if TYPE_CHECKING:
+    from dagveil.evidence.estimates import TableEstimate, TableOne
 
 AUTO = "auto"
 """Stands for a method where one may be chosen."""
@@ -97,6 +100,15 @@ def _centre(table: NoisyTable) -> NoisyTable:
     return NoisyTable(table.columns, counts - counts.mean(axis=1, keepdims=True), table.variance)
 
 
+def join_released(
+    tables: Sequence[NoisyTable], interactions: Sequence[NoisyTable], singles: Mapping[str, NoisyTable]
+) -> dict[frozenset[str], NoisyTable]:
+    """Return one table per pair from margins that were measured on their own and all that tells of interactions."""
+    of_two = [table for table in interactions if len(table.columns) == 2]
+    centred = pair_tables([*of_two, *(_centre(margin) for margin in two_way_margins(tables))])
+    return {frozenset(table.columns): table for table in join_margins(list(centred.values()), singles)}
+
+
 def marginal_evidence(
     columns: Sequence[str],
     tables: Sequence[NoisyTable],
@@ -111,12 +123,7 @@ def marginal_evidence(
       measured on their own. Then tables, too, tell about pairs by their interactions only: margins have one noise,
       which is not averaged away twice.
     """
-    if singles is None:
-        pairs = pair_tables(tables)
-    else:
-        of_two = [table for table in interactions if len(table.columns) == 2]
-        centred = pair_tables([*of_two, *(_centre(margin) for margin in two_way_margins(tables))])
-        pairs = {frozenset(table.columns): table for table in join_margins(list(centred.values()), singles)}
+    pairs = pair_tables(tables) if singles is None else join_released(tables, interactions, singles)
     covered = {name for pair in pairs for name in pair}
     if missing := [name for name in columns if name not in covered]:
         raise EvidenceError(f"no released table holds the columns {', '.join(missing)}; measure them first")
@@ -219,6 +226,21 @@ class Evidence(msgspec.Struct, frozen=True):
                 "with `dagveil combine` and search the sum"
             )
         return independence_from(tuple(self.schema.columns), self.releases)
+
+    def table(self, *columns: str) -> TableEstimate:
+        """Return the estimated counts of one or several columns, with standard errors.
+
+        They come from whatever was released: tables of these columns or of more, or interactions and margins.
+        """
+        from dagveil.evidence.estimates import estimate_table  # it reads releases with what stands above
+
+        return estimate_table(self.schema, self.releases, columns)
+
+    def table_one(self) -> TableOne:
+        """Return what is known of each column by itself: counts of levels, or mean and deviation."""
+        from dagveil.evidence.estimates import estimate_columns
+
+        return estimate_columns(self.schema, self.releases)
 
     def to_json(self) -> str:
         """Write the evidence as JSON."""

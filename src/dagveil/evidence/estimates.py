@@ -1,0 +1,295 @@
+"""Released numbers as tables to work with: estimates of counts, means and deviations, each with its standard error.
+
+A standard error here is the deviation of the noise: how far an estimate lies from what the rows hold. That the rows are
+themselves a sample is not in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dagveil.data.schema import Schema
+from dagveil.errors import EvidenceError, MissingExtraError
+from dagveil.evidence.bundle import join_released, triple_tables
+from dagveil.evidence.moments import covariance_from_moments
+from dagveil.evidence.tables import NoisyTable, add_total, combine, join_pairs, read_tables
+from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMoments, Release
+
+Floats = NDArray[np.float64]
+
+MOST_NAMED = 8
+"""Released sets of columns that a message lists."""
+
+
+class Frame:
+    """Something that shows itself as a table in Arrow, pandas, polars and notebooks."""
+
+    def to_arrow(self) -> pa.Table:
+        """Return the table as a pyarrow.Table."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> Any:
+        """Return the table as a pandas.DataFrame."""
+        import_frames("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the table as a polars.DataFrame."""
+        return import_frames("polars").from_arrow(self.to_arrow())
+
+    def _repr_html_(self) -> str:
+        import html
+
+        table = self.to_arrow()
+        heads = "".join(f"<th>{html.escape(name)}</th>" for name in table.column_names)
+        rows = ("".join(f"<td>{html.escape(_show(cell))}</td>" for cell in row.values()) for row in table.to_pylist())
+        return f"<table><tr>{heads}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+
+def import_frames(name: str) -> Any:
+    """Import pandas or polars, or say how to install them."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{name} is not installed; run pip install 'dagveil[frames]', or use to_arrow"
+        ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class TableEstimate(Frame):
+    """Estimated counts of one or several columns.
+
+    - `columns`: names, one per axis of `counts`.
+    - `labels`: names of the levels, one tuple per axis.
+    - `counts`: unbiased estimates; noise can make one negative.
+    - `standard_error`: of each count.
+    - `total_error`: of the sum of the counts.
+    """
+
+    columns: tuple[str, ...]
+    labels: tuple[tuple[str, ...], ...]
+    counts: Floats
+    standard_error: float
+    total_error: float
+
+    @property
+    def total(self) -> float:
+        """Estimated number of rows: the sum of the counts."""
+        return float(self.counts.sum())
+
+    @cached_property
+    def shares(self) -> Floats:
+        """The counts divided by their sum."""
+        shares: Floats = self.counts / max(self.total, 1.0)
+        return shares
+
+    @cached_property
+    def share_errors(self) -> Floats:
+        """Standard errors of the shares, to first order."""
+        # cells are alike, so each has the same covariance with their sum
+        shared = self.total_error**2
+        variance = self.standard_error**2 - 2.0 * self.shares * shared / self.counts.size + self.shares**2 * shared
+        errors: Floats = np.sqrt(np.maximum(variance, 0.0)) / max(self.total, 1.0)
+        return errors
+
+    def to_arrow(self) -> pa.Table:
+        """Return one row per cell: its levels, `count`, `standard_error`, `share` and `share_error`."""
+        cells = list(product(*self.labels))
+        levels = {name: [cell[axis] for cell in cells] for axis, name in enumerate(self.columns)}
+        return _assemble(
+            levels,
+            count=self.counts.ravel(),
+            standard_error=np.full(self.counts.size, self.standard_error),
+            share=self.shares.ravel(),
+            share_error=self.share_errors.ravel(),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TableOne(Frame):
+    """What is known of each column by itself.
+
+    - `tables`: estimated counts by column.
+    - `moments`: by column, mean, its standard error, deviation, its standard error, all of rows that were clipped to
+      their bounds and shrunk to a ball: deviations of the rows themselves are larger.
+    - `unknown`: columns about which nothing was released.
+    """
+
+    tables: dict[str, TableEstimate]
+    moments: dict[str, tuple[float, float, float, float]]
+    unknown: tuple[str, ...]
+
+    def to_arrow(self) -> pa.Table:
+        """Return one row per level of a counted column, and two, mean and deviation, per column with moments.
+
+        `statistic` says what `estimate` is; shares are for counts only.
+        """
+        rows: list[dict[str, Any]] = []
+        for name, table in self.tables.items():
+            for level, count, share, error in zip(
+                table.labels[0], table.counts, table.shares, table.share_errors, strict=True
+            ):
+                rows.append(
+                    _row(name, str(level), "count", count, table.standard_error)
+                    | {"share": share, "share_error": error}
+                )
+        for name, (mean, mean_error, deviation, deviation_error) in self.moments.items():
+            rows.append(_row(name, None, "mean", mean, mean_error))
+            rows.append(_row(name, None, "standard deviation", deviation, deviation_error))
+        fields = [(key, pa.string()) for key in ("column", "level", "statistic")]
+        fields += [(key, pa.float64()) for key in ("estimate", "standard_error", "share", "share_error")]
+        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+
+def _row(name: str, level: str | None, statistic: str, estimate: float, error: float) -> dict[str, Any]:
+    return {
+        "column": name,
+        "level": level,
+        "statistic": statistic,
+        "estimate": float(estimate),
+        "standard_error": float(error),
+        "share": None,
+        "share_error": None,
+    }
+
+
+def estimate_table(schema: Schema, releases: Sequence[Release], columns: tuple[str, ...]) -> TableEstimate:
+    """Estimate the counts of some columns from whatever was released about them.
+
+    - `columns`: at least one, without repetition; axes come in this order.
+    """
+    if not columns or len(set(columns)) < len(columns):
+        raise EvidenceError("name at least one column, and each only once")
+    if unknown := [name for name in columns if name not in schema.columns]:
+        raise EvidenceError(f"no column is called {unknown[0]!r}; the columns are {', '.join(schema.columns)}")
+    table = ReleasedTables(releases).estimate(schema, columns)
+    if table is None:
+        raise EvidenceError(
+            f"nothing was released from which the counts of {', '.join(columns)} follow; {_tell_released(releases)}"
+        )
+    return table
+
+
+class ReleasedTables:
+    """Finds the sharpest noisy table of any columns in releases."""
+
+    def __init__(self, releases: Sequence[Release]) -> None:
+        counts = read_tables([release for release in releases if isinstance(release, NoisyCounts)])
+        self._centred = read_tables([release for release in releases if isinstance(release, NoisyInteractions)])
+        self._tables = [table for table in counts if table.columns]
+        contrasts = [table for table in self._centred if len(table.columns) == 1]
+        totals = [table for table in counts if not table.columns]
+        self._total = combine(totals) if contrasts else None
+        self._singles = None if self._total is None else add_total(contrasts, self._total)
+
+    def find(self, columns: tuple[str, ...]) -> NoisyTable | None:
+        """Return the table of some columns, axes in this order, or None if nothing tells their counts."""
+        if self._singles is None:
+            found = [table.margin(columns) for table in self._tables if set(columns) <= set(table.columns)]
+            return combine(found) if found else None
+        if len(columns) == 1:
+            return self._singles.get(columns[0])
+        named = frozenset(columns)
+        if len(columns) == 2:
+            table = self._pairs.get(named)
+        else:
+            asked = [table for table in self._centred if set(table.columns) == named]
+            table = triple_tables([*self._tables, *join_pairs(asked, self._pairs, self._singles)]).get(named)
+        return None if table is None else table.margin(columns)
+
+    def estimate(self, schema: Schema, columns: tuple[str, ...]) -> TableEstimate | None:
+        """Return the counts of some columns with their standard errors, or None if nothing tells them."""
+        table = self.find(columns)
+        if table is None:
+            return None
+        labels = tuple(schema.columns[name].labels for name in columns)
+        # tables put together from interactions and margins share one number of rows
+        total = table.margin(()) if self._total is None else self._total
+        return TableEstimate(
+            columns, labels, table.counts, math.sqrt(table.cell_variance), math.sqrt(total.cell_variance)
+        )
+
+    @cached_property
+    def _pairs(self) -> dict[frozenset[str], NoisyTable]:
+        return join_released(self._tables, self._centred, self._singles or {})
+
+
+def estimate_columns(schema: Schema, releases: Sequence[Release]) -> TableOne:
+    """Estimate the counts of each column, or its mean and deviation."""
+    released = ReleasedTables(releases)
+    found = {name: released.estimate(schema, (name,)) for name in schema.columns}
+    tables = {name: table for name, table in found.items() if table is not None}
+    moments = {name: told for name, told in _estimate_moments(releases).items() if name not in tables}
+    unknown = tuple(name for name in schema.columns if name not in tables and name not in moments)
+    return TableOne(tables, moments, unknown)
+
+
+def _estimate_moments(releases: Sequence[Release]) -> dict[str, tuple[float, float, float, float]]:
+    """Return mean and deviation of each column of the last released moments, with standard errors to first order."""
+    last = next((release for release in reversed(releases) if isinstance(release, NoisyMoments)), None)
+    if last is None:
+        return {}
+    covariance = covariance_from_moments(last)
+    diagonal = math.sqrt(last.diagonal_variance) / 4.0**last.bits
+    n_rows, constant = covariance.n_rows, last.constant
+    scaled = covariance.means * constant
+    found = {}
+    for place, name in enumerate(last.columns):
+        mean, variance, unit = float(scaled[place]), float(covariance.matrix[place, place]), last.spreads[place]
+        # the noise of the sum, and that of the number of rows
+        mean_error = math.hypot(last.deviation / constant, mean * diagonal / constant**2) / n_rows
+        square = variance + mean**2
+        variance_error = math.hypot(
+            diagonal / n_rows,
+            2 * mean * last.deviation / (constant * n_rows),
+            (2 * mean**2 - square) * diagonal / (constant**2 * n_rows),
+        )
+        deviation = math.sqrt(variance)
+        found[name] = (
+            last.centers[place] + unit * mean,
+            unit * mean_error,
+            unit * deviation,
+            unit * variance_error / (2.0 * deviation),
+        )
+    return found
+
+
+def _tell_released(releases: Iterable[Release]) -> str:
+    """Say what was released, for someone who asked for something else."""
+    sets: dict[tuple[str, ...], None] = {}
+    for release in releases:
+        if isinstance(release, NoisyMoments | NoisyFeatureMoments):
+            return (
+                f"second moments of {', '.join(release.columns)} were released, which tell means, deviations and "
+                "correlations, not counts"
+            )
+        if isinstance(release, NoisyCounts | NoisyInteractions) and release.columns:
+            sets.setdefault(release.columns)
+    largest = max((len(columns) for columns in sets), default=0)
+    named = [" × ".join(columns) for columns in sets if len(columns) == largest]
+    if not named:
+        return "only the number of rows was released"
+    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    return f"the largest released tables are of {', '.join(named[:MOST_NAMED])}{more}"
+
+
+def _assemble(levels: dict[str, list[str]], **numbers: Floats) -> pa.Table:
+    if taken := [name for name in levels if name in numbers]:
+        # Arrow allows two columns of one name, pandas and polars do not
+        levels = {f"{name} (level)" if name in taken else name: cells for name, cells in levels.items()}
+    return pa.table({**{name: pa.array(cells) for name, cells in levels.items()}, **numbers})
+
+
+def _show(cell: object) -> str:
+    return "" if cell is None else f"{cell:.5g}" if isinstance(cell, float) else str(cell)

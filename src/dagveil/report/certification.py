@@ -1,0 +1,207 @@
+"""The certification pack of a result: what a person who signs needs, in one folder, with digests and a signature.
+
+The signature is OpenSSH's (docs/decisions/0022-signatures-by-openssh.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from dagveil._version import __version__
+from dagveil.errors import DagveilError, DataError, MissingExtraError
+from dagveil.report.bill_of_materials import build_bill
+from dagveil.report.card import build_card, encode_card
+from dagveil.report.guarantee import Standing
+from dagveil.report.hazards import answer_hazards
+from dagveil.report.html import open_templates, render_report
+from dagveil.report.model import build_model
+from dagveil.report.registry import DeploymentFacts, build_entry, write_yaml
+from dagveil.runs.result import Result, now, result_from_json
+
+if TYPE_CHECKING:
+    from dagveil.audit.certificate import Certificate
+
+MANIFEST: Final = "manifest.json"
+SIGNATURE: Final = "manifest.json.sig"
+NAMESPACE: Final = "dagveil-certification"
+_SIGNER: Final = "custodian"
+_SECONDS: Final = 60
+
+
+def build_pack(
+    result: Result, facts: DeploymentFacts, certificate: Certificate | None = None, certificate_json: bytes = b""
+) -> dict[str, bytes]:
+    """Return the files of the pack by name, without a signature. A result that promises nothing is refused.
+
+    - `facts`: what only people know.
+    - `certificate`, `certificate_json`: of an audit of the method, and its file, if there is one.
+    """
+    page = build_model(result, certificate)
+    if page.standing is Standing.NOT_PRIVATE:
+        raise DataError(
+            f"this result promises nothing ({page.alarms[0].headline.lower()}), so there is nothing to certify"
+        )
+    if missing := facts.missing():
+        raise DataError(f"these facts are missing: {', '.join(missing)}; they are for people to state")
+    created = now()
+    entry, hazards = build_entry(page, facts), answer_hazards(page, facts)
+    listed = [msgspec.to_builtins(hazard) | {"answered": hazard.answered} for hazard in hazards]
+    files = {
+        "result.json": (result.to_json() + "\n").encode(),
+        "report.html": render_report(page).encode(),
+        "card.json": f"{encode_card(build_card(page))}\n".encode(),
+        "registry.yaml": write_yaml(entry).encode(),
+        "hazards.json": _encode({"source": "NIST SP 800-226, in our own words and numbers", "hazards": listed}),
+        "bill-of-materials.cdx.json": _encode(build_bill(created)),
+    }
+    if certificate is not None:
+        files["certificate.json"] = certificate_json
+    files["sign.html"] = (
+        open_templates()
+        .get_template("certification.html.j2")
+        .render(
+            page=page,
+            entry=entry,
+            hazards=hazards,
+            open=sum(not hazard.answered for hazard in hazards),
+            digests=_digest(files),
+        )
+        .encode()
+    )
+    manifest = {"format": "dagveil-certification", "version": 1, "software": __version__, "created": created}
+    return {**files, MANIFEST: _encode({**manifest, "files": _digest(files)})}
+
+
+def certify(
+    result: Result,
+    folder: str | Path,
+    facts: DeploymentFacts,
+    *,
+    certificate: Certificate | None = None,
+    certificate_json: bytes = b"",
+    key: str | Path | None = None,
+) -> tuple[str, ...]:
+    """Write the certification pack of a result into a new or empty folder, and return the names of its files.
+
+    Parameters
+    ----------
+    result
+        A result with a guarantee.
+    folder
+        Where the pack goes.
+    facts
+        What only people know.
+    certificate, certificate_json
+        Of an audit of the method, and the content of its file, if there is one.
+    key
+        A private key of OpenSSH's to sign with; None leaves the pack unsigned.
+    """
+    place = Path(folder)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise DataError(f"{place} is not empty, and a pack holds nothing else; choose a new folder")
+    files = build_pack(result, facts, certificate, certificate_json)
+    if key is not None:
+        files[SIGNATURE] = sign_manifest(files[MANIFEST], key)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (place / name).write_bytes(content)
+    except OSError as error:
+        raise DataError(f"cannot write {place}: {error.strerror}; choose another folder") from error
+    return tuple(files)
+
+
+def sign_manifest(manifest: bytes, key: str | Path) -> bytes:
+    """Return the detached signature of a manifest by a private key of OpenSSH's; ssh-keygen asks for its passphrase."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / MANIFEST
+        place.write_bytes(manifest)
+        done = _call("-Y", "sign", "-f", str(key), "-n", NAMESPACE, str(place))
+        if done.returncode:
+            raise DataError(f"ssh-keygen cannot sign with {key}: {_last_line(done)}; give a private key of OpenSSH's")
+        return place.with_name(SIGNATURE).read_bytes()
+
+
+def verify_pack(folder: str | Path, public_key: str | Path | None = None) -> tuple[tuple[str, ...], str]:
+    """Check a pack: the digests of its files, the receipt of its result, and its signature.
+
+    Returns what is wrong, nothing if all is well, and a sentence about who signed. Without a public key the signature
+    is checked against the key that it names itself, which tells only that nothing was changed afterwards.
+    """
+    folder, wrong = Path(folder), []
+    try:
+        manifest = (folder / MANIFEST).read_bytes()
+        expected: Mapping[str, str] = json.loads(manifest)["files"]
+        present = {path.name for path in folder.iterdir()} - {MANIFEST, SIGNATURE}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise DataError(f"{folder} is no certification pack; give a folder that `dagveil certify` wrote") from error
+    wrong += [f"{name} is missing" for name in expected if name not in present]
+    wrong += [f"{name} is not in the manifest" for name in sorted(present - set(expected))]
+    for name in sorted(present & set(expected)):
+        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != expected[name]:
+            wrong.append(f"{name} was changed after it was written")
+    if "result.json" in present:
+        try:
+            result_from_json((folder / "result.json").read_bytes())
+        except DagveilError as error:
+            wrong.append(f"result.json: {error}")
+    if not (folder / SIGNATURE).exists():
+        if public_key is not None:
+            wrong.append("there is no signature")
+        return tuple(wrong), "Nobody signed it."
+    problem, signer = _check_signature(manifest, folder / SIGNATURE, public_key)
+    return (*wrong, *problem), signer
+
+
+def _check_signature(manifest: bytes, signature: Path, public_key: str | Path | None) -> tuple[list[str], str]:
+    if public_key is None:
+        done = _call("-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(signature), given=manifest)
+        if done.returncode:
+            return ["the signature does not fit the manifest"], "Its signature is wrong."
+        return [], f"Signed: {_last_line(done)}. Whose key that is was not checked: give --public-key."
+    try:
+        key = Path(public_key).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read the public key {public_key}; give a .pub file of OpenSSH's") from error
+    with tempfile.TemporaryDirectory() as folder:
+        allowed = Path(folder) / "allowed"
+        allowed.write_text(f'{_SIGNER} namespaces="{NAMESPACE}" {key}\n', encoding="utf-8")
+        done = _call(
+            *("-Y", "verify", "-f", str(allowed), "-I", _SIGNER, "-n", NAMESPACE, "-s", str(signature)), given=manifest
+        )
+    if done.returncode:
+        return ["the signature is not by this key, or does not fit the manifest"], "Its signature is wrong."
+    return [], f"Signed with the key in {public_key}."
+
+
+def _call(*words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise MissingExtraError("signatures need ssh-keygen: install OpenSSH 8.1 or newer (openssh-client)")
+    try:
+        # without an input of its own it may ask a person for a passphrase
+        return subprocess.run([program, *words], input=given, capture_output=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise DataError("ssh-keygen did not answer within a minute; unlock the key in an agent first") from error
+
+
+def _last_line(done: subprocess.CompletedProcess[bytes]) -> str:
+    said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+    return said[-1] if said else "it said nothing"
+
+
+def _digest(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+def _encode(content: object) -> bytes:
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
