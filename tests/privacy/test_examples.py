@@ -172,7 +172,7 @@ def test_bound_advantage() -> None:
     assert round(bound_advantage(1.0, 0.0), 4) == 0.4621
 
 
-def test_tell_guessing() -> None:
+def test_describe_guessing() -> None:
     assert (
         describe_guessing(Fraction(1), Fraction(0), Relation.REPLACE_ONE).partition(",")[0]
         == "someone who guesses which of two values one record has is right at most 73.2 % of the time"

@@ -11,7 +11,7 @@ from fractions import Fraction
 from importlib.resources import files
 from typing import Final
 
-from dagveil.privacy.guessing import PER_PERSON, tell_guessing
+from dagveil.privacy.guessing import PER_PERSON, describe_guessing
 from dagveil.privacy.receipt import PLUGIN, Receipt, Trust
 from dagveil.privacy.relation import Relation
 from dagveil.report.formatting import write_delta, write_epsilon, write_plural
@@ -62,7 +62,7 @@ def _fill_in(page: ReportModel, facts: DeploymentFacts) -> dict[str, str]:
     result, receipt = page.result, page.result.receipt
     epsilon, delta = Fraction(receipt.epsilon), Fraction(receipt.delta)
     local = receipt.trust is Trust.NOBODY
-    guessing = tell_guessing(epsilon, delta, receipt.relation, contents_only=local)
+    guessing = describe_guessing(epsilon, delta, receipt.relation, contents_only=local)
     access = _from_people(facts.access_controls, "say who has access under access_controls")
     certainty = "Tests know their noise." if result.confidence.redraws else "This method gives no confidence of edges."
     if result.confidence.redraws:
