@@ -204,3 +204,22 @@ class TestPack:
         with pytest.raises(DataError, match="cannot sign"):
             dv.certify(result, tmp_path / "second", FACTS, key=tmp_path / "ours.pub.missing")
         assert not (tmp_path / "second").exists()
+
+
+def test_a_pack_about_persons_speaks_of_persons() -> None:
+    schema = dv.Schema(
+        dataset="clinic",
+        reviewed=True,
+        unit="patient",
+        person="id",
+        records="one",
+        which="any",
+        columns={name: dv.Boolean("false") for name in "ab"},
+    )
+    rows = {"id": [row // 2 for row in range(1000)], "a": [True, False] * 500, "b": [True, False] * 500}
+    page = build_model(dv.discover(rows, schema, 1, "1e-6", ledger=None))
+    answers = " ".join(hazard.answer for hazard in answer_hazards(page, FACTS))
+    entry = build_entry(page, FACTS)["deployment"]["privacy_loss"]
+    assert "one patient, with all records" in answers.lower() or "patient, with all records" in answers
+    assert "k times" not in entry["privacy_unit_details"]
+    assert "with all records" in entry["privacy_unit"]

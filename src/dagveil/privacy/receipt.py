@@ -165,16 +165,22 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         """What one unit is, in words."""
         return f"{self.unit}, with all records" if self.per_person else "one record"
 
+    @property
+    def neighbours(self) -> str:
+        """How two neighbouring tables differ, in words."""
+        if not self.per_person:
+            return self.relation.words
+        return self.relation.describe(f"one {name_unit(self.unit)}", "with all records", "number of persons")
+
     def _describe_protected(self) -> str:
         if self.per_person:
-            word = name_unit(self.unit)
             return (
-                f"Who is protected: every {word} in {self.dataset}, with all records that have its id. "
-                f"Neighbours: {self.relation.describe(f'one {word}', 'with all records', 'number of persons')}."
+                f"Who is protected: every {name_unit(self.unit)} in {self.dataset}, with all records that have its id. "
+                f"Neighbours: {self.neighbours}."
             )
         return (
             f"Who is protected: every record in {self.dataset}; {PER_PERSON}. {self._describe_record()}"
-            f"Neighbours: {self.relation.words}."
+            f"Neighbours: {self.neighbours}."
         )
 
     def _describe_record(self) -> str:
@@ -190,6 +196,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
                 pair = f"with the records of {unit} as with those of another"
         extra = f", up to an additional probability of {round_up(delta, 4)}" if delta else ""
         return f"Any outcome is at most {_factor(epsilon)} times as likely {pair}{extra}."
+
+    def describe_guessing(self) -> str:
+        """Say how well anyone can guess."""
+        return self._guessing(Fraction(self.epsilon), Fraction(self.delta))
 
     def _guessing(self, epsilon: Fraction, delta: Fraction) -> str:
         unit = f"one {name_unit(self.unit)}" if self.per_person else "one record"

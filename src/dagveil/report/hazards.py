@@ -11,7 +11,7 @@ from fractions import Fraction
 from importlib.resources import files
 from typing import Final
 
-from dagveil.privacy.guessing import PER_PERSON, describe_guessing
+from dagveil.privacy.guessing import PER_PERSON
 from dagveil.privacy.receipt import PLUGIN, Receipt, Trust
 from dagveil.privacy.relation import Relation
 from dagveil.report.formatting import write_delta, write_epsilon, write_plural
@@ -62,7 +62,7 @@ def _fill_in(page: ReportModel, facts: DeploymentFacts) -> dict[str, str]:
     result, receipt = page.result, page.result.receipt
     epsilon, delta = Fraction(receipt.epsilon), Fraction(receipt.delta)
     local = receipt.trust is Trust.NOBODY
-    guessing = describe_guessing(epsilon, delta, receipt.relation, contents_only=local)
+    guessing = receipt.describe_guessing()
     access = _from_people(facts.access_controls, "say who has access under access_controls")
     certainty = "Tests know their noise." if result.confidence.redraws else "This method gives no confidence of edges."
     if result.confidence.redraws:
@@ -75,13 +75,18 @@ def _fill_in(page: ReportModel, facts: DeploymentFacts) -> dict[str, str]:
         "delta": _describe_delta(receipt),
         "kind": "approximate" if delta else "pure",
         "relation": receipt.relation.value,
-        "neighbours": receipt.relation.words,
+        "neighbours": receipt.neighbours,
         "model": "local" if local else "central",
         "accounting": receipt.accounting,
         "accounting_proof": _name_proof(receipt.accounting),
         "renewal": _from_people(facts.release_type_details, "the ledger never renews a budget; say whether people do"),
-        "unit": receipt.unit,
-        "per_person": PER_PERSON[0].upper() + PER_PERSON[1:],
+        "unit": f"The unit is {receipt.protected}."
+        if receipt.per_person
+        else f"The unit is one record, which the schema calls: {receipt.unit}; {PER_PERSON}.",
+        "bounded": "It does not matter: all records that share an id count together, as one record or by weights of "
+        "sum one."
+        if receipt.per_person
+        else f"{NOT_ANSWERED}: rows are taken as records, and the custodian must know how many one person has.",
         "rows": "Yes, it is public: neighbours have the same number of rows."
         if receipt.relation is Relation.REPLACE_ONE
         else "No: neighbours differ in it, and only a noisy number is released. The nominal number is declared.",

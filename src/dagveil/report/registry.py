@@ -106,9 +106,11 @@ def build_entry(page: ReportModel, facts: DeploymentFacts) -> dict[str, Any]:
                 "unprotected_quantities": "; ".join(receipt.public_facts) or "none",
             },
             "privacy_loss": {
-                "privacy_unit": f"One record, which the schema calls: {receipt.unit}",
-                "privacy_unit_details": f"Adjacent tables: {receipt.relation.words}. A person with k records has k "
-                "times the epsilon.",
+                "privacy_unit": receipt.protected.capitalize()
+                if receipt.per_person
+                else f"One record, which the schema calls: {receipt.unit}",
+                "privacy_unit_details": f"Adjacent tables: {receipt.neighbours}."
+                + ("" if receipt.per_person else " A person with k records has k times the epsilon."),
                 "privacy_parameters": _write_parameters(receipt),
                 "privacy_parameters_details": f"{receipt.accounting}; exactly epsilon = {receipt.epsilon}, delta = "
                 f"{receipt.delta}, rounded up here.",
