@@ -18,6 +18,7 @@ from dagveil.curator.gate import Gate, Record
 from dagveil.curator.journal import Journal
 from dagveil.curator.pair_choices import PairChoices
 from dagveil.curator.questions import QuestionSession
+from dagveil.data.mixed import MixedPlan
 from dagveil.data.moments import FeaturePlan, MomentPlan, OuterProducts
 from dagveil.data.residuals import ResidualPlan
 from dagveil.data.schema import Schema
@@ -29,7 +30,15 @@ from dagveil.privacy.mechanisms.gaussian import lattice_for
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMagnitudes, NoisyMoments
+from dagveil.privacy.release import (
+    NoisyCounts,
+    NoisyFeatureMoments,
+    NoisyInteractions,
+    NoisyMagnitudes,
+    NoisyMatrix,
+    NoisyMixedMoments,
+    NoisyMoments,
+)
 from dagveil.statistics import contingency
 from dagveil.statistics.moments import moments_squared_sensitivity
 from dagveil.statistics.statistic import Statistic
@@ -130,20 +139,27 @@ class Curator:
     @overload
     def outer_products(self, query: FeaturePlan, share: Fraction, label: str) -> NoisyFeatureMoments: ...
     @overload
+    def outer_products(self, query: MixedPlan, share: Fraction, label: str) -> NoisyMixedMoments: ...
+    @overload
     def outer_products(self, query: MomentPlan | ResidualPlan, share: Fraction, label: str) -> NoisyMoments: ...
-    def outer_products(self, query: OuterProducts, share: Fraction, label: str) -> NoisyMoments | NoisyFeatureMoments:
-        """Release the second moments of clipped rows, of public features of them, or of residuals."""
+    def outer_products(self, query: OuterProducts, share: Fraction, label: str) -> NoisyMatrix:
+        """Release the second moments of clipped rows, of levels and features of them, or of residuals."""
         rows = query.rows
         rows.check_reach()
-        if isinstance(query, FeaturePlan):
-            size = 1 + len(rows.columns)
+        if isinstance(query, FeaturePlan | MixedPlan):
+            size = 1 + rows.leading + len(rows.columns)
             self._check_cells(label, size * (size + 1) // 2, 1)
+        if isinstance(query, MixedPlan) and self._levels([(name,) for name in query.levels]) != query.levels_by_name:
+            raise MethodError("the numbers of levels in a mixed plan are not those of the schema; plan it again")
         sensitivity = moments_squared_sensitivity(self.relation, query)
         noisy = self._release_symmetric(self._table.outer_products(query), sensitivity, share, label, query)
         ball = (rows.radius_squared, rows.constant, rows.bits)
         if isinstance(query, FeaturePlan):
-            names, centers, reaches = query.columns, query.centers, query.reaches
-            return NoisyFeatureMoments(names, centers, reaches, query.basis.value, query.degree, *ball, *noisy)
+            scales = query.columns, query.centers, query.reaches
+            return NoisyFeatureMoments(*scales, query.basis.value, query.degree, *ball, *noisy)
+        if isinstance(query, MixedPlan):
+            names = query.levels, query.sizes, query.steps, query.numbers
+            return NoisyMixedMoments(*names, query.centers, query.widths, query.degrees, *ball, *noisy)
         return NoisyMoments(rows.columns, rows.centers, rows.spreads, *ball, *noisy)
 
     def ask_questions(self, statistic: Statistic) -> QuestionSession:

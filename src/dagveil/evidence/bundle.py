@@ -18,6 +18,7 @@ from dagveil.evidence.covariance import covariance_from_tables
 from dagveil.evidence.features import FeatureEvidence, covariance_from_features
 from dagveil.evidence.implied import implied_blocks
 from dagveil.evidence.joint import JointEvidence
+from dagveil.evidence.mixed import MixedEvidence, covariance_from_mixed
 from dagveil.evidence.moments import MomentEvidence, covariance_from_moments
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence
@@ -40,6 +41,7 @@ from dagveil.privacy.release import (
     NoisyFeatureMoments,
     NoisyInteractions,
     NoisyMagnitudes,
+    NoisyMixedMoments,
     NoisyMoments,
     Release,
 )
@@ -232,6 +234,9 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
     features = [release for release in releases if isinstance(release, NoisyFeatureMoments)]
     if features:
         return FeatureEvidence(covariance_from_features(features[-1]))
+    mixed = [release for release in releases if isinstance(release, NoisyMixedMoments)]
+    if mixed:
+        return MixedEvidence(covariance_from_mixed(mixed[-1], columns))
     moments = [release for release in releases if isinstance(release, NoisyMoments)]
     if moments:
         return MomentEvidence(covariance_from_moments(moments[-1]))
@@ -307,6 +312,17 @@ def _check_release(release: Release, schema: Schema) -> None:
         fits = fits and len(columns) == len(release.centers) == len(widths) and min(widths, default=1.0) > 0
         fits = fits and 0 <= release.bits <= _MOST_BITS and release.radius_squared > 0
         fits = fits and (not isinstance(release, NoisyFeatureMoments) or release.basis in _BASES)
+        variances.append(release.diagonal_variance)
+    elif isinstance(release, NoisyMixedMoments):
+        fits = len(release.values) == release.size * (release.size + 1) // 2 and release.constant > 0
+        fits = fits and len(release.levels) == len(release.sizes) == len(release.steps) > 0
+        fits = fits and all(
+            name in schema.columns and schema.columns[name].n_levels == levels and step > 0
+            for name, levels, step in zip(release.levels, release.sizes, release.steps, strict=True)
+        )
+        fits = fits and len(release.numbers) == len(release.centers) == len(release.widths) == len(release.degrees)
+        fits = fits and min(release.widths, default=1.0) > 0 and min(release.degrees, default=1) > 0
+        fits = fits and 0 <= release.bits <= _MOST_BITS and release.radius_squared > 0
         variances.append(release.diagonal_variance)
     else:
         fits = len(release.values) > 0 and 0 < release.lattice <= _LARGEST

@@ -8,7 +8,7 @@ than bounding each column.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -18,6 +18,7 @@ from dagveil.curator import Curator
 from dagveil.data.column import Numeric
 from dagveil.data.moments import MomentPlan, choose_bits
 from dagveil.data.schema import Schema
+from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.method import Measured
@@ -152,11 +153,17 @@ class ScaledColumns:
     findings: tuple[str, ...]
 
 
-def scale_columns(curator: Curator, share: Fraction, progress: Progress) -> ScaledColumns:
-    """Return centres and spreads of numeric columns: the declared ones, and private ones where none are declared."""
+def scale_columns(
+    curator: Curator, share: Fraction, progress: Progress, only: Collection[str] | None = None
+) -> ScaledColumns:
+    """Return centres and spreads of numeric columns: the declared ones, and private ones where none are declared.
+
+    `only` names the columns that are to be scaled; None means all numeric ones.
+    """
     columns = {name: column for name, column in curator.schema.columns.items() if isinstance(column, Numeric)}
     centers, spreads = declared_scales(curator.schema)
-    unknown = {name: center for name, center in centers.items() if name not in spreads}
+    wanted = columns if only is None else only
+    unknown = {name: center for name, center in centers.items() if name not in spreads and name in wanted}
     if not unknown:
         return ScaledColumns(centers, spreads, share, (), (), ())
     progress("finding the sizes of columns", 0, len(unknown))
@@ -181,6 +188,15 @@ def declared_scales(schema: Schema) -> tuple[dict[str, float], dict[str, float]]
     columns = {name: column for name, column in schema.columns.items() if isinstance(column, Numeric)}
     centers = {name: _center(column) for name, column in columns.items()}
     return centers, {name: column.spread for name, column in columns.items() if column.spread is not None}
+
+
+def interval_around(schema: Schema, name: str, center: float, half: float) -> tuple[float, float]:
+    """Return where values of a numeric column are told apart: around its centre, inside its bounds."""
+    column = schema.columns[name]
+    if not isinstance(column, Numeric):
+        raise MethodError(f"column {name!r} is not numeric; choose `measure`")
+    lower, upper = max(column.bounds[0], center - half), min(column.bounds[1], center + half)
+    return (lower, upper) if lower < upper else column.bounds
 
 
 def choose_radius(columns: int, rows: int, mu_squared: float) -> float:

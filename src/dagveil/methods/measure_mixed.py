@@ -1,0 +1,170 @@
+"""The rounds of `measure` for levels beside numbers: one noisy matrix of second moments answers every question.
+
+Columns with levels enter by centred indicators, numeric columns by themselves or by Legendre polynomials of them, all
+in one row. How many features a number has, and how far they are shrunk, follows from the number of rows, the columns
+and the budget: no row is touched for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+
+from dagveil.curator import Curator
+from dagveil.data.column import Numeric
+from dagveil.data.mixed import MixedPlan
+from dagveil.data.moments import choose_bits
+from dagveil.data.schema import Schema
+from dagveil.evidence.bundle import Stage
+from dagveil.methods.measure_moments import (
+    BITS,
+    RADIUS_PER_COLUMN,
+    WIDEST_PER_COLUMN,
+    interval_around,
+    scale_columns,
+    tell_coarse_bits,
+    warn_of_moment_noise,
+)
+from dagveil.methods.method import Measured
+from dagveil.progress import Progress
+
+REACH = 2.0
+"""Spreads on each side of the centre within which values are told apart, inside the bounds, with two features or more."""
+
+QUIET_PAIR = 4.0
+"""Two features per number pay while the variance of the noise is below this multiple of what sampling makes."""
+
+QUIET_TRIPLE = 0.1
+"""The same for three."""
+
+QUIET = 0.5
+"""The ball grows while noise stays below this share of what sampling makes of a moment."""
+
+UNSEEN_LINEAR, UNSEEN = 0.005, 0.01
+"""The ball also grows while noise moves a moment, divided by the rows, by less than this: tests have more slack. The
+first is for a single feature per number, the second for more."""
+
+WIDEST_PER_FEATURE = 2.0
+"""Squared radius per feature beyond which shrinking does little harm, with two features or more."""
+
+CONSTANT_SHARE = 0.1
+"""Squared constant in front of each row, as a share of the squared norm of the rest."""
+
+
+def is_mixed(schema: Schema) -> bool:
+    """Tell whether a table has numeric columns without bins, and others beside them."""
+    plain = [isinstance(column, Numeric) and column.bins is None for column in schema.columns.values()]
+    return any(plain) and not all(plain)
+
+
+def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progress) -> Measured:
+    """Release the second moments of levels and numbers.
+
+    - `rows`: nominal or estimated number of rows.
+    - `share`: of the budget, for the matrix and for spreads that nobody declared.
+    """
+    scaled = scale_columns(curator, share, progress, plain_numbers(curator.schema))
+    mu_squared = float(scaled.left * curator.accounting.total)
+    plan = plan_mixed(curator.schema, scaled.centers, scaled.spreads, rows, mu_squared)
+    progress("measuring second moments", 0, 1)
+    released = curator.outer_products(plan, scaled.left, "mixed moments")
+    progress("measuring second moments", 1, 1)
+    stage = Stage("mixed moments", 1, len(released.values), float(scaled.left), released.deviation, explain(plan))
+    return Measured(
+        (*scaled.releases, released),
+        (*scaled.plan, stage),
+        (*scaled.findings, *tell_mixed(plan), *warn_of_moment_noise(released.deviation, rows)),
+    )
+
+
+def plain_numbers(schema: Schema) -> tuple[str, ...]:
+    """Return the numeric columns without bins."""
+    return tuple(
+        name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.bins is None
+    )
+
+
+def plan_mixed(
+    schema: Schema, centers: Mapping[str, float], spreads: Mapping[str, float], rows: int, mu_squared: float
+) -> MixedPlan:
+    """Return how rows become vectors, from public facts alone.
+
+    - `centers`, `spreads`: public, of numeric columns without bins.
+    - `rows`: nominal or estimated number of rows.
+    - `mu_squared`: what the matrix may cost.
+    """
+    numbers = plain_numbers(schema)
+    levels = tuple(name for name in schema.columns if name not in numbers)
+    sizes = tuple(schema.columns[name].n_levels for name in levels)
+    fixed = sum(1.0 - 1.0 / size for size in sizes)
+    degree = choose_degree(fixed, len(numbers), rows, mu_squared)
+    radius_squared = choose_radius(fixed, len(numbers), degree, rows, mu_squared)
+    constant = math.sqrt(max(1.0, CONSTANT_SHARE * (fixed + radius_squared)))
+    if degree == 1:
+        scales = [(centers[name], spreads[name]) for name in numbers]
+    else:
+        ends = [interval_around(schema, name, centers[name], REACH * spreads[name]) for name in numbers]
+        scales = [((lower + upper) / 2.0, (upper - lower) / 2.0) for lower, upper in ends]
+    return MixedPlan(
+        levels=levels,
+        sizes=sizes,
+        numbers=numbers,
+        centers=tuple(center for center, _ in scales),
+        widths=tuple(width for _, width in scales),
+        degrees=(degree,) * len(numbers),
+        radius_squared=radius_squared,
+        constant=constant,
+        bits=choose_bits(radius_squared + fixed, constant, rows, BITS),
+    )
+
+
+def choose_degree(fixed: float, numbers: int, rows: int, mu_squared: float) -> int:
+    """Return the number of features of each number, from public facts alone.
+
+    - `fixed`: squared norm that columns with levels have together.
+    - `numbers`: how many numeric columns.
+    - `rows`, `mu_squared`: as in `plan_mixed`.
+    """
+
+    def noise(degree: int) -> float:
+        """Variance of the noise in a moment, if the ball is as small as it gets, per row."""
+        norm = (1.0 + CONSTANT_SHARE) * (fixed + RADIUS_PER_COLUMN * degree * numbers)
+        return norm**2 / (2.0 * mu_squared * rows)
+
+    if noise(3) <= QUIET_TRIPLE:
+        return 3
+    return 2 if noise(2) <= QUIET_PAIR else 1
+
+
+def choose_radius(fixed: float, numbers: int, degree: int, rows: int, mu_squared: float) -> float:
+    """Return the squared radius of the ball that features are shrunk to; parameters as in `choose_degree`."""
+    narrowest = RADIUS_PER_COLUMN * degree * numbers
+    widest = (WIDEST_PER_COLUMN if degree == 1 else WIDEST_PER_FEATURE) * degree * numbers
+    unseen = UNSEEN_LINEAR if degree == 1 else UNSEEN
+    # noise is (1 + share)(fixed + R²)/√(2 μ²) in each moment, sampling √n
+    norm = max(QUIET * math.sqrt(rows), unseen * rows) * math.sqrt(2.0 * mu_squared) / (1.0 + CONSTANT_SHARE)
+    return min(max(norm - fixed, narrowest), widest)
+
+
+def explain(plan: MixedPlan) -> str:
+    """Say why one matrix is released."""
+    return f"one matrix of {len(plan.levels)} columns with levels and {len(plan.numbers)} of numbers answers every question"
+
+
+def tell_mixed(plan: MixedPlan) -> list[str]:
+    """Say what a reader should know about levels and numbers in one matrix."""
+    degree = max(plan.degrees)
+    if degree == 1:
+        numbers = "Numeric columns entered as they are, so dependence on them that is not linear is not seen"
+    else:
+        numbers = (
+            f"Numeric columns entered with {degree} Legendre features each, and values beyond {REACH:g} spreads from "
+            "the centre were cut"
+        )
+    return [
+        f"{numbers}; rows whose features are longer than {math.sqrt(plan.radius_squared):.1f} together were shrunk to "
+        f"that length. Levels entered as they are.{tell_coarse_bits(plan.bits)}",
+        "p-values are scores for the graph: a set of several columns enters without interactions, and features do not "
+        "take all of a number away.",
+    ]
