@@ -19,6 +19,7 @@ from dagveil.data import moments as plans
 from dagveil.data.column import Numeric
 from dagveil.data.gradients import GradientPlan, _clip_products, _products, sum_curvatures, sum_gradients
 from dagveil.data.memory import MemoryTable
+from dagveil.data.mixed import MixedPlan
 from dagveil.data.residuals import AdditiveFunction, ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.privacy.relation import Relation
@@ -60,6 +61,8 @@ def _sums_of_rows() -> list[AuditedStatistic]:
     features = plans.FeaturePlan(
         _NAMES, (0.0,) * COLUMNS, (3.0,) * COLUMNS, plans.Basis.LEGENDRE, 2, RADIUS_SQUARED, 1.0, BITS
     )
+    # the first column counts by its code, the second enters as it is, the third by two features
+    mixed = MixedPlan(("a",), (3,), ("b", "c"), (0.0, 0.0), (1.0, 3.0), (1, 2), RADIUS_SQUARED, 1.0, BITS)
     functions = AdditiveFunction(0.1, ((0.5, -0.2),)), AdditiveFunction(-0.3, ((0.9,),))
     residuals = ResidualPlan(("b", "c"), ("a",), functions, (0.0, 0.1), (0.5, 0.4))
     moments, of_features = _look_at_products(_ROWS, RADIUS), _look_at_products(features, 3.0)
@@ -76,6 +79,7 @@ def _sums_of_rows() -> list[AuditedStatistic]:
     return [
         AuditedStatistic("second moments", squared, moments),
         AuditedStatistic("second moments of features", squared, of_features),
+        AuditedStatistic("second moments of levels beside numbers", squared, _look_at_products(mixed, RADIUS)),
         AuditedStatistic("second moments of residuals of public functions", squared, of_residuals),
         AuditedStatistic("sum of clipped gradients", "statistics.moments.gradient_squared_sensitivity", gradients),
         AuditedStatistic(

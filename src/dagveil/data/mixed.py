@@ -59,7 +59,7 @@ class MixedPlan:
     def __post_init__(self) -> None:
         if len(self.levels) != len(self.sizes):
             raise SchemaError(
-                f"a mixed plan has {len(self.levels)} columns with levels and {len(self.sizes)} sizes; give one for each"
+                f"a mixed plan has {len(self.levels)} columns with levels and {len(self.sizes)} sizes; give one of each"
             )
         if min(self.sizes, default=1) < 1:
             raise SchemaError("a column of a mixed plan has no levels; declare at least one")

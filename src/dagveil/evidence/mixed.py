@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,7 @@ class MixedCovariance:
     def places(self) -> list[slice]:
         """Where the coordinates of each column stand."""
         ends = np.cumsum([0, *self.sizes]).tolist()
-        return [slice(start, stop) for start, stop in zip(ends, ends[1:], strict=False)]
+        return [slice(start, stop) for start, stop in pairwise(ends)]
 
     def redraw(self, rng: np.random.Generator) -> MixedCovariance:
         """Return a copy with fresh noise and fresh sampling around the estimate."""
@@ -282,9 +283,7 @@ class MixedEvidence:
         return Answers(statistic, freedom, np.where(freedom > 0, p_value, 1.0))
 
     def _regress_all(self, questions: Questions) -> Iterator[tuple[NDArray[np.intp], _Regressed]]:
-        """Yield rows of the batch whose columns have the same sizes, and their regressions; columns that cannot vary
-        are left out.
-        """
+        """Yield rows of the batch whose columns have the same sizes, and their regressions; none if one cannot vary."""
         a, b = self._sizes[questions.x], self._sizes[questions.y]
         shapes = a * (self._sizes.max() + 1) + b
         order = questions.order
@@ -397,9 +396,10 @@ class _Regressed:
 def _whiten(own: Floats, deviation: float) -> Floats:
     """Return the inverse Cholesky root of a column's own covariance, kept above its noise."""
     if not len(own):
-        return own
+        return np.zeros((0, 0))
     if deviation:
         values, vectors = np.linalg.eigh((own + own.T) / 2)
         floor = max(SMALLEST_RESIDUAL * values.max(), np.sqrt(2.0) * deviation, 1e-9)
         own = (vectors * np.maximum(values, floor)) @ vectors.T
-    return np.asarray(np.linalg.inv(np.linalg.cholesky(own)))
+    whitener: Floats = np.linalg.inv(np.linalg.cholesky(own))
+    return whitener

@@ -123,6 +123,12 @@ class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan = Plan.AUTO
 
 
+def releases_mixed(method: str, settings: object, schema: Schema) -> bool:
+    """Tell whether a method puts levels and numbers into one matrix: `measure` does, unless its plan counts columns."""
+    auto = isinstance(settings, MeasureSettings) and settings.plan is Plan.AUTO
+    return method == "measure" and auto and is_mixed(schema)
+
+
 def accounting(
     budget: Budget,
     schema: Schema,

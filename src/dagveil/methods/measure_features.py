@@ -26,7 +26,6 @@ from dagveil.methods.measure import ROWS_SHARE, check_measurable, is_numeric, re
 from dagveil.methods.measure_moments import (
     BITS,
     QUIET,
-    interval_around,
     release_moments,
     scale_columns,
     tell_coarse_bits,
@@ -157,7 +156,7 @@ def plan_features(
     )
     radius_squared = per_feature * len(columns) * degree
     constant = math.sqrt(max(1.0, CONSTANT_SHARE * radius_squared))
-    intervals = [interval_around(schema, name, centers[name], settings.reach * spreads[name]) for name in columns]
+    intervals = [_interval(schema, name, centers[name], settings.reach * spreads[name]) for name in columns]
     return FeaturePlan(
         columns=columns,
         centers=tuple((lower + upper) / 2.0 for lower, upper in intervals),
@@ -196,6 +195,15 @@ def choose_radius(features: int, rows: int, mu_squared: float) -> float:
     """
     quiet = QUIET * math.sqrt(2.0 * mu_squared * rows) / (1.0 + CONSTANT_SHARE) / features
     return min(max(quiet, NARROWEST_PER_FEATURE), WIDEST_PER_FEATURE)
+
+
+def _interval(schema: Schema, name: str, center: float, half: float) -> tuple[float, float]:
+    """Return where values of a column are told apart: around its centre, inside its bounds."""
+    column = schema.columns[name]
+    if not isinstance(column, Numeric):
+        raise MethodError(f"column {name!r} is not numeric; choose `measure`")
+    lower, upper = max(column.bounds[0], center - half), min(column.bounds[1], center + half)
+    return (lower, upper) if lower < upper else column.bounds
 
 
 def tell_features(plan: FeaturePlan, settings: MeasureFeaturesSettings) -> list[str]:

@@ -25,9 +25,7 @@ def accounting(
     return measure.accounting(budget, schema, settings, knowledge, counted=True)
 
 
-def release(
-    curator: Curator, knowledge: Knowledge, settings: measure.MeasureSettings, progress: Progress
-) -> Measured:
+def release(curator: Curator, knowledge: Knowledge, settings: measure.MeasureSettings, progress: Progress) -> Measured:
     """Release what `measure` does, but tables of counts where numbers stand beside levels."""
     return measure.measure(curator, knowledge, progress, settings.plan, counted=True)
 

@@ -21,7 +21,6 @@ from dagveil.methods.measure_moments import (
     BITS,
     RADIUS_PER_COLUMN,
     WIDEST_PER_COLUMN,
-    interval_around,
     scale_columns,
     tell_coarse_bits,
     warn_of_moment_noise,
@@ -30,7 +29,7 @@ from dagveil.methods.method import Measured
 from dagveil.progress import Progress
 
 REACH = 2.0
-"""Spreads on each side of the centre within which values are told apart, inside the bounds, with two features or more."""
+"""Spreads on each side of the centre within which values are told apart, with several features."""
 
 QUIET_PAIR = 4.0
 """Two features per number pay while the variance of the noise is below this multiple of what sampling makes."""
@@ -44,9 +43,6 @@ QUIET = 0.5
 UNSEEN_LINEAR, UNSEEN = 0.005, 0.01
 """The ball also grows while noise moves a moment, divided by the rows, by less than this: tests have more slack. The
 first is for a single feature per number, the second for more."""
-
-WIDEST_PER_FEATURE = 2.0
-"""Squared radius per feature beyond which shrinking does little harm, with two features or more."""
 
 CONSTANT_SHARE = 0.1
 """Squared constant in front of each row, as a share of the squared norm of the rest."""
@@ -80,9 +76,7 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
 
 def plain_numbers(schema: Schema) -> tuple[str, ...]:
     """Return the numeric columns without bins."""
-    return tuple(
-        name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.bins is None
-    )
+    return tuple(name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.bins is None)
 
 
 def plan_mixed(
@@ -101,17 +95,14 @@ def plan_mixed(
     degree = choose_degree(fixed, len(numbers), rows, mu_squared)
     radius_squared = choose_radius(fixed, len(numbers), degree, rows, mu_squared)
     constant = math.sqrt(max(1.0, CONSTANT_SHARE * (fixed + radius_squared)))
-    if degree == 1:
-        scales = [(centers[name], spreads[name]) for name in numbers]
-    else:
-        ends = [interval_around(schema, name, centers[name], REACH * spreads[name]) for name in numbers]
-        scales = [((lower + upper) / 2.0, (upper - lower) / 2.0) for lower, upper in ends]
+    # not cut at the bounds: a column that piles up at one of them would have long features, and rows would be shrunk
+    reach = 1.0 if degree == 1 else REACH
     return MixedPlan(
         levels=levels,
         sizes=sizes,
         numbers=numbers,
-        centers=tuple(center for center, _ in scales),
-        widths=tuple(width for _, width in scales),
+        centers=tuple(centers[name] for name in numbers),
+        widths=tuple(reach * spreads[name] for name in numbers),
         degrees=(degree,) * len(numbers),
         radius_squared=radius_squared,
         constant=constant,
@@ -140,7 +131,8 @@ def choose_degree(fixed: float, numbers: int, rows: int, mu_squared: float) -> i
 def choose_radius(fixed: float, numbers: int, degree: int, rows: int, mu_squared: float) -> float:
     """Return the squared radius of the ball that features are shrunk to; parameters as in `choose_degree`."""
     narrowest = RADIUS_PER_COLUMN * degree * numbers
-    widest = (WIDEST_PER_COLUMN if degree == 1 else WIDEST_PER_FEATURE) * degree * numbers
+    # Legendre features are never longer than that, so nothing is shrunk then
+    widest = (WIDEST_PER_COLUMN if degree == 1 else degree + 2.0) * degree * numbers
     unseen = UNSEEN_LINEAR if degree == 1 else UNSEEN
     # noise is (1 + share)(fixed + R²)/√(2 μ²) in each moment, sampling √n
     norm = max(QUIET * math.sqrt(rows), unseen * rows) * math.sqrt(2.0 * mu_squared) / (1.0 + CONSTANT_SHARE)
@@ -149,7 +141,8 @@ def choose_radius(fixed: float, numbers: int, degree: int, rows: int, mu_squared
 
 def explain(plan: MixedPlan) -> str:
     """Say why one matrix is released."""
-    return f"one matrix of {len(plan.levels)} columns with levels and {len(plan.numbers)} of numbers answers every question"
+    both = f"{len(plan.levels)} columns with levels and {len(plan.numbers)} of numbers"
+    return f"one matrix of {both} answers every question"
 
 
 def tell_mixed(plan: MixedPlan) -> list[str]:

@@ -18,7 +18,6 @@ from dagveil.curator import Curator
 from dagveil.data.column import Numeric
 from dagveil.data.moments import MomentPlan, choose_bits
 from dagveil.data.schema import Schema
-from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.method import Measured
@@ -188,15 +187,6 @@ def declared_scales(schema: Schema) -> tuple[dict[str, float], dict[str, float]]
     columns = {name: column for name, column in schema.columns.items() if isinstance(column, Numeric)}
     centers = {name: _center(column) for name, column in columns.items()}
     return centers, {name: column.spread for name, column in columns.items() if column.spread is not None}
-
-
-def interval_around(schema: Schema, name: str, center: float, half: float) -> tuple[float, float]:
-    """Return where values of a numeric column are told apart: around its centre, inside its bounds."""
-    column = schema.columns[name]
-    if not isinstance(column, Numeric):
-        raise MethodError(f"column {name!r} is not numeric; choose `measure`")
-    lower, upper = max(column.bounds[0], center - half), min(column.bounds[1], center + half)
-    return (lower, upper) if lower < upper else column.bounds
 
 
 def choose_radius(columns: int, rows: int, mu_squared: float) -> float:

@@ -26,13 +26,15 @@ from dagveil.privacy.release import (
     NoisyFeatureMoments,
     NoisyInteractions,
     NoisyMagnitudes,
+    NoisyMatrix,
+    NoisyMixedMoments,
     NoisyMoments,
     Release,
 )
 from dagveil.runs.result import now
 
 OnLattice = TypeVar("OnLattice", NoisyCounts, NoisyInteractions, NoisyMagnitudes)
-Matrix = TypeVar("Matrix", NoisyMoments, NoisyFeatureMoments)
+Matrix = TypeVar("Matrix", NoisyMoments, NoisyFeatureMoments, NoisyMixedMoments)
 
 # fields that differ from site to site; all others say what was asked
 _NOISE = ("lattice", "variance", "diagonal_variance", "values")
@@ -58,7 +60,7 @@ def _add(group: tuple[Release, ...]) -> Release:
             "all must follow the same plan"
         )
     # all are of the first one's type: the types were compared
-    if isinstance(group[0], NoisyMoments | NoisyFeatureMoments):
+    if isinstance(group[0], NoisyMatrix):
         return _add_matrices(group)  # type: ignore[type-var]
     return _add_on_lattice(group)  # type: ignore[type-var]
 
