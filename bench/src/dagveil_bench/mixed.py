@@ -176,3 +176,39 @@ def run_mixed(cases: Sequence[Case], workers: int, told: Progress) -> dict[tuple
             score.marked.append(marked)
             told("runs", done, len(cases))
     return found
+
+
+def mixed_page(found: Mapping[tuple[Any, ...], Score], graphs: int, command: str) -> str:
+    """Write what was found as a page."""
+    ways = list(dict.fromkeys(key[-1] for key in found))
+    cells = list(dict.fromkeys(key[:3] for key in found))
+    lines = [
+        "# Numbers beside levels",
+        "",
+        f"Random networks, {graphs} in each cell, half of whose columns are numbers: F1 of the skeleton / F1 of edges",
+        "with their marks, of the graph that the search finds without redraws. All ways have the same rows, centres and",
+        "spreads. One matrix is what `measure` releases by itself; with bins it counts tables.",
+        "",
+        f"    {command}",
+        "",
+        "| columns | rows | effects | ε | " + " | ".join(ways) + " |",
+        "|---|---|---|---|" + "---|" * len(ways),
+    ]
+    for columns, rows, curved in cells:
+        for epsilon in EPSILONS:
+            scores = [_write(found[columns, rows, curved, epsilon, way]) for way in ways]
+            kind = "curved" if curved else "linear"
+            lines.append(f"| {columns} | {rows} | {kind} | {epsilon:g} | " + " | ".join(scores) + " |")
+    lines += ["", "## Means over all cells", "", "| ε | " + " | ".join(ways) + " |", "|---|" + "---|" * len(ways)]
+    for epsilon in EPSILONS:
+        means = []
+        for way in ways:
+            of = [found[*cell, epsilon, way] for cell in cells]
+            skeleton = np.mean([np.mean(score.skeleton) for score in of])
+            means.append(f"{skeleton:.3f} / {np.mean([np.mean(score.marked) for score in of]):.3f}")
+        lines.append(f"| {epsilon:g} | " + " | ".join(means) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _write(score: Score) -> str:
+    return f"{np.mean(score.skeleton):.2f} / {np.mean(score.marked):.2f}"

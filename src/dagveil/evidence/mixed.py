@@ -361,7 +361,7 @@ class MixedEvidence:
             products = (margins[0][:, :, None] * margins[1][:, None]).reshape(q, a * b, -1)
             variance = self._level_noise[given].reshape(q, 1, -1)
             c = c + (products * variance) @ products.transpose(0, 2, 1)
-        return c
+        return np.asarray(c)
 
     def _lift_levels(self, slopes: Floats, given: NDArray[np.intp], s: int) -> Floats:
         """Return slopes, shape (q, k, a, s), by level of each column of the set, centred: (q, a, k (m + 1))."""
