@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from dagveil.data.column import Boolean, Categorical, Numeric
+from dagveil.data.column import Boolean, Categorical, Numeric, Ordinal
 from dagveil.data.schema import Schema
 from dagveil.errors import EvidenceError, MethodError
 from dagveil.evidence.bundle import Evidence, evidence_from_json
@@ -145,6 +145,36 @@ def test_constants_follow_from_public_facts() -> None:
     plan = plan_mixed(make_schema(), dict.fromkeys("xyz", 0.0), dict.fromkeys("xyz", 2.0), ROWS, 0.06)
     assert plan.widths == (4.0,) * 3
     assert plan.constant >= 1.0
+
+
+def draw_grades(n_rows: int) -> tuple[dict[str, Any], Schema]:
+    """Return grades a → x → b of seven levels, and c alone."""
+    rng = np.random.default_rng(3)
+    a, c = rng.integers(0, 7, (2, n_rows))
+    x = 0.3 * (a - 3.0) + 0.8 * rng.standard_normal(n_rows)
+    b = np.clip(np.round(3.0 + 1.2 * x + rng.standard_normal(n_rows)), 0, 6).astype(int)
+    grade = Ordinal(levels=tuple("0123456"), outside="3")
+    columns = {"a": grade, "x": NUMBER, "b": grade, "c": grade}
+    source = {"a": a.astype(str), "x": x, "b": b.astype(str), "c": c.astype(str)}
+    return source, make_schema(columns=columns, nominal_rows=n_rows)
+
+
+def test_ordered_levels_enter_by_their_trend_where_noise_is_heavy() -> None:
+    source, schema = draw_grades(3000)
+    noisy = measure_source(source, schema, "0.1", **SEEDED)
+    (released,) = noisy.releases
+    assert isinstance(released, NoisyMixedMoments)
+    assert (released.levels, released.numbers, released.degrees) == ((), ("x", "a", "b", "c"), (2, 1, 1, 1))
+    assert released.centers[1:] == (3.0,) * 3
+    assert released.widths[1:] == (2.0,) * 3
+    assert any("by their trend: a, b, c" in finding for finding in noisy.findings)
+    pairs = search_evidence(noisy, SearchSettings(redraws=0)).graph.cpdag.skeleton()
+    assert pairs == {frozenset("ax"), frozenset("bx")}
+    (quiet,) = measure_source(source, schema, 10, **SEEDED).releases
+    assert isinstance(quiet, NoisyMixedMoments)
+    assert quiet.levels == ("a", "b", "c")
+    plan = plan_measurement(schema, "0.1")
+    assert plan_from_json(plan.to_json()) == plan
 
 
 def test_custodians_add_their_matrices() -> None:

@@ -315,7 +315,7 @@ def _check_release(release: Release, schema: Schema) -> None:
         variances.append(release.diagonal_variance)
     elif isinstance(release, NoisyMixedMoments):
         fits = len(release.values) == release.size * (release.size + 1) // 2 and release.constant > 0
-        fits = fits and len(release.levels) == len(release.sizes) == len(release.steps) > 0
+        fits = fits and len(release.levels) == len(release.sizes) == len(release.steps)
         fits = fits and all(
             name in schema.columns and schema.columns[name].n_levels == levels and step > 0
             for name, levels, step in zip(release.levels, release.sizes, release.steps, strict=True)

@@ -8,11 +8,13 @@ and the budget: no row is touched for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
+import numpy as np
+
 from dagveil.curator import Curator
-from dagveil.data.column import Numeric
+from dagveil.data.column import Column, Numeric, Ordinal
 from dagveil.data.mixed import MixedPlan
 from dagveil.data.moments import choose_bits
 from dagveil.data.schema import Schema
@@ -39,6 +41,9 @@ QUIET_TRIPLE = 0.1
 
 QUIET = 0.5
 """The ball grows while noise stays below this share of what sampling makes of a moment."""
+
+HEAVY = 1.0
+"""Ordered levels enter by one trend where the variance of the noise is above this multiple of what sampling makes."""
 
 UNSEEN_LINEAR, UNSEEN = 0.005, 0.01
 """The ball also grows while noise moves a moment, divided by the rows, by less than this: tests have more slack. The
@@ -70,7 +75,7 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
     return Measured(
         (*scaled.releases, released),
         (*scaled.plan, stage),
-        (*scaled.findings, *tell_mixed(plan), *warn_of_moment_noise(released.deviation, rows)),
+        (*scaled.findings, *tell_mixed(plan, curator.schema), *warn_of_moment_noise(released.deviation, rows)),
     )
 
 
@@ -88,51 +93,82 @@ def plan_mixed(
     - `rows`: nominal or estimated number of rows.
     - `mu_squared`: what the matrix may cost.
     """
-    numbers = plain_numbers(schema)
-    levels = tuple(name for name in schema.columns if name not in numbers)
+    plain = plain_numbers(schema)
+    trends = choose_trends(schema, rows, mu_squared)
+    levels = tuple(name for name in schema.columns if name not in plain and name not in trends)
     sizes = tuple(schema.columns[name].n_levels for name in levels)
-    fixed = sum(1.0 - 1.0 / size for size in sizes)
-    degree = choose_degree(fixed, len(numbers), rows, mu_squared)
-    radius_squared = choose_radius(fixed, len(numbers), degree, rows, mu_squared)
+    fixed = _fixed_norm(sizes)
+    degree = choose_degree(fixed, len(plain), rows, mu_squared, len(trends))
+    radius_squared = choose_radius(fixed, len(plain), degree, rows, mu_squared, len(trends))
     constant = math.sqrt(max(1.0, CONSTANT_SHARE * (fixed + radius_squared)))
     # not cut at the bounds: a column that piles up at one of them would have long features, and rows would be shrunk
     reach = 1.0 if degree == 1 else REACH
+    scales = [(centers[name], reach * spreads[name]) for name in plain]
+    scales += [scale_scores(schema.columns[name]) for name in trends]
     return MixedPlan(
         levels=levels,
         sizes=sizes,
-        numbers=numbers,
-        centers=tuple(centers[name] for name in numbers),
-        widths=tuple(reach * spreads[name] for name in numbers),
-        degrees=(degree,) * len(numbers),
+        numbers=(*plain, *trends),
+        centers=tuple(center for center, _ in scales),
+        widths=tuple(width for _, width in scales),
+        degrees=(degree,) * len(plain) + (1,) * len(trends),
         radius_squared=radius_squared,
         constant=constant,
         bits=choose_bits(radius_squared + fixed, constant, rows, BITS),
     )
 
 
-def choose_degree(fixed: float, numbers: int, rows: int, mu_squared: float) -> int:
+def choose_trends(schema: Schema, rows: int, mu_squared: float) -> tuple[str, ...]:
+    """Return the ordinal columns that enter by a trend: all of three levels or more if noise is heavy, or none.
+
+    Parameters are those of `plan_mixed`.
+    """
+    numbers = plain_numbers(schema)
+    sizes = [column.n_levels for name, column in schema.columns.items() if name not in numbers]
+    fixed = _fixed_norm(sizes)
+    degree = choose_degree(fixed, len(numbers), rows, mu_squared)
+    if noise_share(fixed, degree * len(numbers), rows, mu_squared) <= HEAVY:
+        return ()
+    return tuple(
+        name for name, column in schema.columns.items() if isinstance(column, Ordinal) and len(column.levels) > 2
+    )
+
+
+def scale_scores(column: Column) -> tuple[float, float]:
+    """Return centre and spread of the scores of declared levels, all as frequent as each other."""
+    assert isinstance(column, Ordinal)
+    scores = np.array(column.numbers[: len(column.levels)])
+    return float(scores.mean()), float(scores.std()) or 1.0
+
+
+def _fixed_norm(sizes: Iterable[int]) -> float:
+    """Return the squared norm that the indicators of columns with so many levels have together."""
+    return sum(1.0 - 1.0 / size for size in sizes)
+
+
+def noise_share(fixed: float, features: int, rows: int, mu_squared: float) -> float:
+    """Return the variance of the noise in a moment over that of sampling, if the ball is as small as it gets."""
+    norm = (1.0 + CONSTANT_SHARE) * (fixed + RADIUS_PER_COLUMN * features)
+    return norm**2 / (2.0 * mu_squared * rows)
+
+
+def choose_degree(fixed: float, numbers: int, rows: int, mu_squared: float, trends: int = 0) -> int:
     """Return the number of features of each number, from public facts alone.
 
     - `fixed`: squared norm that columns with levels have together.
-    - `numbers`: how many numeric columns.
+    - `numbers`, `trends`: how many numeric columns, and how many ordinal ones that enter by a trend.
     - `rows`, `mu_squared`: as in `plan_mixed`.
     """
-
-    def noise(degree: int) -> float:
-        """Variance of the noise in a moment, if the ball is as small as it gets, per row."""
-        norm = (1.0 + CONSTANT_SHARE) * (fixed + RADIUS_PER_COLUMN * degree * numbers)
-        return norm**2 / (2.0 * mu_squared * rows)
-
-    if noise(3) <= QUIET_TRIPLE:
+    if noise_share(fixed, 3 * numbers + trends, rows, mu_squared) <= QUIET_TRIPLE:
         return 3
-    return 2 if noise(2) <= QUIET_PAIR else 1
+    return 2 if noise_share(fixed, 2 * numbers + trends, rows, mu_squared) <= QUIET_PAIR else 1
 
 
-def choose_radius(fixed: float, numbers: int, degree: int, rows: int, mu_squared: float) -> float:
+def choose_radius(fixed: float, numbers: int, degree: int, rows: int, mu_squared: float, trends: int = 0) -> float:
     """Return the squared radius of the ball that features are shrunk to; parameters as in `choose_degree`."""
-    narrowest = RADIUS_PER_COLUMN * degree * numbers
+    narrowest = RADIUS_PER_COLUMN * (degree * numbers + trends)
     # Legendre features are never longer than that, so nothing is shrunk then
-    widest = (WIDEST_PER_COLUMN if degree == 1 else degree + 2.0) * degree * numbers
+    widest = (WIDEST_PER_COLUMN if degree == 1 else degree * (degree + 2.0)) * numbers + WIDEST_PER_COLUMN * trends
     unseen = UNSEEN_LINEAR if degree == 1 else UNSEEN
     # noise is (1 + share)(fixed + R²)/√(2 μ²) in each moment, sampling √n
     norm = max(QUIET * math.sqrt(rows), unseen * rows) * math.sqrt(2.0 * mu_squared) / (1.0 + CONSTANT_SHARE)
@@ -145,8 +181,13 @@ def explain(plan: MixedPlan) -> str:
     return f"one matrix of {both} answers every question"
 
 
-def tell_mixed(plan: MixedPlan) -> list[str]:
+def tell_mixed(plan: MixedPlan, schema: Schema) -> list[str]:
     """Say what a reader should know about levels and numbers in one matrix."""
+    trends = [name for name in plan.numbers if isinstance(schema.columns[name], Ordinal)]
+    told = [
+        f"Noise is heavy here, so ordered levels entered by their trend: {', '.join(trends)}. What rises and falls "
+        "again along them is not seen."
+    ]
     degree = max(plan.degrees)
     if degree == 1:
         numbers = "Numeric columns entered as they are, so dependence on them that is not linear is not seen"
@@ -156,6 +197,7 @@ def tell_mixed(plan: MixedPlan) -> list[str]:
             "the centre were cut"
         )
     return [
+        *(told if trends else []),
         f"{numbers}; rows whose features are longer than {math.sqrt(plan.radius_squared):.1f} together were shrunk to "
         f"that length. Levels entered as they are.{tell_coarse_bits(plan.bits)}",
         "p-values are scores for the graph: a set of several columns enters without interactions, and features do not "

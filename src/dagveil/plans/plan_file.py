@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from dagveil.data.column import Numeric
+from dagveil.data.column import Numeric, Ordinal
 from dagveil.data.mixed import MixedPlan
 from dagveil.data.moments import FeaturePlan, MomentPlan
 from dagveil.data.schema import MOST_ROWS, Schema
@@ -242,8 +242,9 @@ def check_plan(plan: MeasurementPlan) -> None:
         sets = list_sets(ask)
         if not sets or any(len(set(columns)) < len(columns) for columns in sets):
             raise MethodError("a stage of the plan asks nothing, or about a column twice in one table; plan it again")
-        coded = ask.rows.coded if isinstance(ask, AskMatrix) else ()
-        if moments and not all(isinstance(plan.schema.columns[name], Numeric) for name in names if name not in coded):
+        if isinstance(ask, AskMixed):
+            names = [name for name in ask.rows.numbers if not isinstance(plan.schema.columns[name], Ordinal)]
+        if moments and not all(isinstance(plan.schema.columns[name], Numeric) for name in names):
             raise MethodError("the plan asks for moments of columns that are not numeric")
 
 

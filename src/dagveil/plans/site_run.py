@@ -150,7 +150,7 @@ def _describe_asks(plan: plan_file.MeasurementPlan) -> list[str]:
             assert isinstance(settings, MeasureFeaturesSettings)
             told += tell_features(ask.rows, settings)
         elif isinstance(ask, plan_file.AskMixed):
-            told += tell_mixed(ask.rows)
+            told += tell_mixed(ask.rows, plan.schema)
     return told
 
 
