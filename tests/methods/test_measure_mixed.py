@@ -24,7 +24,7 @@ from dagveil.plans.planning import plan_measurement
 from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMixedMoments
+from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMixedMoments, NoisyPairMoments
 from dagveil.runs.discovery import discover, measure_source
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchRule, SearchSettings
@@ -147,6 +147,25 @@ def test_constants_follow_from_public_facts() -> None:
     assert plan.constant >= 1.0
 
 
+def test_pairs_that_look_dependent_are_measured_again_where_noise_is_heavy() -> None:
+    noisy = measure_source(draw(4000), make_schema(nominal_rows=4000), "0.05", **SEEDED)
+    matrix, again = noisy.releases
+    assert isinstance(matrix, NoisyMixedMoments)
+    assert isinstance(again, NoisyPairMoments)
+    assert [stage.share for stage in noisy.plan] == [0.6, 0.4]
+    assert ("colour", "x") in again.pairs
+    assert len(again.pairs) < 10
+    tests = noisy.independence()
+    assert isinstance(tests, MixedEvidence)
+    noise = tests.covariance.noise
+    assert noise[0, 1] < 0.9 * noise[0, 0]
+    assert tests.redraw(np.random.default_rng(1)).columns == tests.columns
+    assert evidence_from_json(noisy.to_json()).releases == noisy.releases
+    broken = replace(noisy, releases=(matrix, replace(again, shapes=((1, 1),) * len(again.pairs))))
+    with pytest.raises(EvidenceError, match="damaged"):
+        evidence_from_json(json.dumps(seal(json.loads(broken.to_json()))))
+
+
 def draw_grades(n_rows: int) -> tuple[dict[str, Any], Schema]:
     """Return grades a → x → b of seven levels, and c alone."""
     rng = np.random.default_rng(3)
@@ -162,7 +181,7 @@ def draw_grades(n_rows: int) -> tuple[dict[str, Any], Schema]:
 def test_ordered_levels_enter_by_their_trend_where_noise_is_heavy() -> None:
     source, schema = draw_grades(3000)
     noisy = measure_source(source, schema, "0.1", **SEEDED)
-    (released,) = noisy.releases
+    released = noisy.releases[0]
     assert isinstance(released, NoisyMixedMoments)
     assert (released.levels, released.numbers, released.degrees) == ((), ("x", "a", "b", "c"), (2, 1, 1, 1))
     assert released.centers[1:] == (3.0,) * 3

@@ -11,12 +11,12 @@ import pytest
 
 from dagveil.data.column import Categorical, Numeric
 from dagveil.data.memory import MemoryTable
-from dagveil.data.mixed import MixedPlan, level_step
+from dagveil.data.mixed import MixedPairs, MixedPlan, level_step
 from dagveil.data.moments import quantise_rows
 from dagveil.data.schema import Schema
 from dagveil.errors import SchemaError
 from dagveil.privacy.relation import Relation
-from dagveil.statistics.moments import moments_squared_sensitivity
+from dagveil.statistics.moments import moments_squared_sensitivity, pair_moments_squared_sensitivity
 
 
 def make_plan(sizes: tuple[int, ...], degrees: tuple[int, ...], per_feature: float, bits: int) -> MixedPlan:
@@ -125,6 +125,52 @@ def test_whole_tables_move_as_their_rows_do(relation: Relation) -> None:
         change = (sum_moments(changed) - start).astype(object)
         worst = max(worst, Fraction(int((change * change).sum()), 2))
     assert bound / 4 < worst <= bound
+
+
+CHOSEN = [
+    MixedPairs(PLANS[0], (("l0", "x0"), ("x0", "x1"), ("l1", "l0"))),
+    MixedPairs(PLANS[1], (("x0", "x1"),)),
+    MixedPairs(PLANS[2], (("l0", "l1"), ("l1", "x0"), ("l2", "x0"))),
+    MixedPairs(PLANS[3], (("l0", "x0"), ("l0", "x1"))),
+    MixedPairs(PLANS[2], (("l0", "l1"),)),
+]
+
+
+def cut_blocks(query: MixedPairs, rows: np.ndarray) -> list[list[int]]:
+    """Return the blocks of each row, flat, in exact integers."""
+    vectors = query.expand(list(rows.T)).astype(np.int64).astype(object)
+    places = {name: slice(place.start - 1, place.stop - 1) for name, place in query.places().items()}
+    return [
+        [a * b for x, y in query.pairs for a in vector[places[x]] for b in vector[places[y]]] for vector in vectors.T
+    ]
+
+
+@pytest.mark.parametrize("query", CHOSEN, ids=lambda query: "-".join(map("".join, query.pairs)))
+class TestChosenPairs:
+    def test_nothing_exceeds_the_bound_and_a_smaller_one_fails(self, query: MixedPairs) -> None:
+        blocks = cut_blocks(query, candidate_rows(query.plan, np.random.default_rng(3)))
+        added = [sum(entry * entry for entry in block) for block in blocks]
+        bound = pair_moments_squared_sensitivity(Relation.ADD_REMOVE, query)
+        assert max(added) <= bound
+        assert max(added) > Fraction(9, 10) * bound
+
+    def test_replacing_moves_at_most_twice_the_length(self, query: MixedPairs) -> None:
+        blocks = cut_blocks(query, candidate_rows(query.plan, np.random.default_rng(4))[::5])
+        bound = pair_moments_squared_sensitivity(Relation.REPLACE_ONE, query)
+        changes = [sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) for one in blocks for other in blocks]
+        assert bound / 8 < max(changes) <= bound
+
+    def test_a_row_is_the_same_wherever_it_stands(self, query: MixedPairs) -> None:
+        rows = candidate_rows(query.plan, np.random.default_rng(5))
+        together = query.expand(list(rows.T))
+        for place in range(0, len(rows), 23):
+            assert np.array_equal(query.expand(list(rows[place : place + 1].T))[:, 0], together[:, place])
+
+
+@pytest.mark.parametrize("pairs", [(), (("l0", "l0"),), (("l0", "nothing"),), (("l0", "x0"), ("x0", "l0"))])
+def test_pairs_that_make_no_sense_are_refused(pairs: tuple[tuple[str, str], ...]) -> None:
+    with pytest.raises(SchemaError, match="pair"):
+        MixedPairs(PLANS[0], pairs)
 
 
 def test_many_levels_keep_a_step() -> None:

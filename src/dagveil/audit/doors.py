@@ -210,6 +210,7 @@ READERS: Final[Mapping[str, Door]] = {
             "second moments of residuals of public functions",
         ),
     ),
+    "pair_moments": Door(_read_releases, ("second moments of chosen pairs",)),
     "answer": Door(_read_answer, (_SCORE, _PARTS)),
     "answer_by_median": Door(_read_median, ("median of parts", _PARTS)),
     "answer_from_sample": Door(_read_sampled, (_SCORE, _PARTS)),

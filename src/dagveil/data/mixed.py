@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagveil.data.column import Column
-from dagveil.data.moments import MOST_FEATURES, MomentPlan, expand_legendre
+from dagveil.data.moments import MOST_FEATURES, MomentPlan, expand_legendre, quantise_rows
 from dagveil.errors import SchemaError
 
 Floats = NDArray[np.float64]
@@ -140,6 +140,108 @@ class MixedPlan:
     def norm_squared_bound(self) -> int:
         """Give the cap on the squared norm of every quantised row, its first coordinate included."""
         return self.rows.norm_squared_bound()
+
+
+@dataclass(frozen=True, slots=True)
+class MixedPairs:
+    """The blocks of chosen pairs of columns alone, from rows that are shrunk for them: all public.
+
+    A row becomes the integer vector of `plan`, and its numbers are shrunk once more, by a common factor t ≤ 1, until
+    the sum over the pairs of the products of both columns' squared norms is at most `squared_bound`: then its blocks
+    together are no longer than the root of that. Columns with levels are never shrunk.
+    """
+
+    plan: MixedPlan
+    pairs: tuple[tuple[str, str], ...]
+
+    def __post_init__(self) -> None:
+        known = set(self.plan.columns)
+        if not self.pairs or any(x == y or not {x, y} <= known for x, y in self.pairs):
+            raise SchemaError("chosen pairs need two different columns of their plan each; choose at least one pair")
+        if len({frozenset(pair) for pair in self.pairs}) < len(self.pairs):
+            raise SchemaError("a pair was chosen twice; choose each pair once")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that are read."""
+        return self.plan.columns
+
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """Columns with levels are read by their codes."""
+        return self.plan.coded
+
+    @property
+    def rows(self) -> MixedRows:
+        """Coordinates are integers already, of the norm that the plan allows."""
+        inner = self.plan.rows
+        size, squared = inner.exact + len(inner.columns), inner.exact_squared + inner.integer_radius_squared
+        return MixedRows((), (), (), 0.0, inner.constant, inner.bits, size, squared)
+
+    def read(self, numbers: Floats, column: Column) -> Floats:
+        """Take codes and numbers as they are."""
+        return numbers
+
+    def places(self) -> dict[str, slice]:
+        """Return where the coordinates of each column stand, the constant being the first of all."""
+        ends = np.cumsum([1, *self.plan.sizes, *self.plan.degrees]).tolist()
+        return dict(zip(self.plan.columns, map(slice, ends, ends[1:]), strict=False))
+
+    def _norms(self) -> dict[str, int]:
+        """Return the squared norm of each column with levels, and the share of the ball that each number has."""
+        plan = self.plan
+        fixed = [step**2 * size * (size - 1) for step, size in zip(plan.steps, plan.sizes, strict=True)]
+        radius = plan.rows.integer_radius_squared
+        shares = [radius * degree // sum(plan.degrees) for degree in plan.degrees]
+        return dict(zip(plan.columns, [*fixed, *shares], strict=True))
+
+    def squared_bound(self) -> int:
+        """Give the cap on the squared length of all blocks of a record together."""
+        norms = self._norms()
+        return sum(norms[x] * norms[y] for x, y in self.pairs)
+
+    def expand(self, block: Sequence[Floats]) -> Floats:
+        """Turn codes and numbers into integers, each record by itself."""
+        vectors = quantise_rows(self.plan.expand(block).T, self.plan.rows)[:, 1:].T.astype(np.float64)
+        start = sum(self.plan.sizes)
+        numbers = vectors[start:]
+        squares, linear, room = self._lengths(vectors)
+        # the largest τ = t² with τ² squares + τ linear ≤ room, less what rounding could make of it
+        safe = room * (1.0 - 2.0**-30)
+        root = np.sqrt(linear**2 + 4.0 * squares * safe)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factor = np.where(linear + root > 0.0, 2.0 * safe / (linear + root), 1.0)
+        factor = np.sqrt(np.minimum(factor, 1.0))
+        for row in numbers:
+            row[:] = np.trunc(row * factor)
+        squares, linear, _ = self._lengths(vectors)
+        # never happens; whatever rounding did, no row passes the cap
+        for row in numbers:
+            row[squares + linear > room * (1.0 - 2.0**-31)] = 0.0
+        return vectors
+
+    def _lengths(self, vectors: Floats) -> tuple[Floats, Floats, float]:
+        """Return the products of pairs of numbers, those of a number and levels, and what levels leave of the cap.
+
+        Elementwise and in the order of the pairs, so that a record's sums do not depend on its neighbours.
+        """
+        places, norms, levels = self.places(), self._norms(), set(self.plan.levels)
+        own = {}
+        for name in self.plan.numbers:
+            total = np.zeros(vectors.shape[1])
+            for row in vectors[places[name].start - 1 : places[name].stop - 1]:
+                total += row * row
+            own[name] = total
+        squares, linear, fixed = np.zeros(vectors.shape[1]), np.zeros(vectors.shape[1]), 0
+        for x, y in self.pairs:
+            if x in levels and y in levels:
+                fixed += norms[x] * norms[y]
+            elif x in levels or y in levels:
+                level, number = (x, y) if x in levels else (y, x)
+                linear += float(norms[level]) * own[number]
+            else:
+                squares += own[x] * own[y]
+        return squares, linear, float(self.squared_bound() - fixed)
 
 
 def level_step(size: int, bits: int) -> int:

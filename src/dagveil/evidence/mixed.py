@@ -23,7 +23,7 @@ from dagveil.evidence.moments import draw_symmetric
 from dagveil.evidence.pairs import keep_excess
 from dagveil.evidence.questions import Answers, Questions
 from dagveil.evidence.wald import SMALLEST_RESIDUAL, Wald
-from dagveil.privacy.release import NoisyMixedMoments
+from dagveil.privacy.release import NoisyMixedMoments, NoisyPairMoments
 
 Floats = NDArray[np.float64]
 
@@ -41,6 +41,7 @@ class MixedCovariance:
     - `shares`: shares of the levels that are kept, the dropped one last; None for numbers.
     - `share_noise`: variance that noise gives each of these shares; None for numbers.
     - `deviation`: deviation of the noise off the diagonal of the released matrix, divided by the number of rows.
+    - `noise`: variance of the noise in the block of two columns before centring, divided by n², shape (d, d).
     - `groups`: the kept level of each declared level; None for numbers.
     """
 
@@ -52,6 +53,7 @@ class MixedCovariance:
     shares: tuple[Floats | None, ...]
     share_noise: tuple[Floats | None, ...]
     deviation: float
+    noise: Floats
     constant: float
     n_rows: float
     groups: tuple[NDArray[np.intp] | None, ...]
@@ -70,7 +72,9 @@ class MixedCovariance:
         noise = draw_symmetric(rng, self.lift.shape[1] + 1)
         ahead = self.lift @ noise[0, 1:]
         across = np.outer(self.means, ahead)
-        centred = self.lift @ noise[1:, 1:] @ self.lift.T - across - across.T
+        of = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        own = np.sqrt(self.noise)[of[:, None], of] / self.deviation
+        centred = own * (self.lift @ noise[1:, 1:] @ self.lift.T) - across - across.T
         centred += noise[0, 0] * np.outer(self.means, self.means)
         moved = self.matrix + root @ draw_symmetric(rng, size) @ root.T / np.sqrt(self.n_rows)
         moved += self.deviation * centred
@@ -93,12 +97,15 @@ class MixedCovariance:
         return replace(self, matrix=self.matrix * whole[of[:, None], of])
 
 
-def covariance_from_mixed(release: NoisyMixedMoments, columns: Sequence[str]) -> MixedCovariance:
+def covariance_from_mixed(
+    release: NoisyMixedMoments, columns: Sequence[str], again: Sequence[NoisyPairMoments] = ()
+) -> MixedCovariance:
     """Centre a released matrix by its own noisy means and divide it by its own noisy number of rows.
 
-    Levels that noise hides, and the rarest of many, are merged. `columns` is the order wanted.
+    Levels that noise hides, and the rarest of many, are merged. `columns` is the order wanted; blocks of pairs that
+    were measured `again` are averaged with those of the matrix by inverse variance.
     """
-    matrix = release.matrix
+    matrix, variance_of = _average(release, again)
     scale = 2.0**release.bits
     constant = np.floor(release.constant * scale) / scale
     n_rows = max(matrix[0, 0] / constant**2, 1.0)
@@ -140,6 +147,7 @@ def covariance_from_mixed(release: NoisyMixedMoments, columns: Sequence[str]) ->
         shares=tuple(shares),
         share_noise=tuple(noises),
         deviation=deviation,
+        noise=variance_of[np.ix_(wanted, wanted)] / n_rows**2,
         constant=float(constant),
         n_rows=float(n_rows),
         groups=tuple(groups),
@@ -148,6 +156,23 @@ def covariance_from_mixed(release: NoisyMixedMoments, columns: Sequence[str]) ->
         if share is not None:
             covariance[place, place] = _share_covariance(share)
     return made
+
+
+def _average(release: NoisyMixedMoments, again: Sequence[NoisyPairMoments]) -> tuple[Floats, Floats]:
+    """Return the matrix with pairs that were measured again, and the variance of the noise in each pair's block."""
+    matrix = release.matrix
+    names = release.columns
+    ends = np.cumsum([1, *release.sizes, *release.degrees]).tolist()
+    variance = np.full((len(names), len(names)), release.deviation**2)
+    for more in again:
+        for (x, y), block in zip(more.pairs, more.blocks, strict=True):
+            i, j = names.index(x), names.index(y)
+            rows, others = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
+            share = variance[i, j] / (variance[i, j] + more.deviation**2)
+            matrix[rows, others] += share * (block - matrix[rows, others])
+            matrix[others, rows] = matrix[rows, others].T
+            variance[i, j] = variance[j, i] = variance[i, j] * (1.0 - share)
+    return matrix, variance
 
 
 def _floor_shares(shares: Floats, noise: Floats, n_rows: float) -> Floats:
@@ -200,7 +225,7 @@ class MixedEvidence:
         self._blocks[np.arange(d), np.arange(d)] = np.eye(m)
         # noise of the block of two columns; shares, and no block of its own, tell how levels vary
         numeric = np.array([shares is None for shares in covariance.shares])
-        self._noise = np.full((d, d), covariance.deviation**2)
+        self._noise = covariance.noise.copy()
         self._noise[np.arange(d), np.arange(d)] *= numeric
 
     @property
@@ -238,9 +263,10 @@ class MixedEvidence:
 
     def association(self) -> Floats:
         """Return ‖K_xy‖² of every pair, less what noise and sampling add to a square on average."""
-        traces = np.trace(self._spread, axis1=1, axis2=2) + (self._means**2).sum(axis=1)
+        traces, means = np.trace(self._spread, axis1=1, axis2=2), (self._means**2).sum(axis=1)
         squares = np.einsum("ijab,ijab->ij", self._blocks, self._blocks)
-        added = self.covariance.deviation**2 * np.outer(traces, traces)
+        centring = np.outer(traces, means) + np.outer(means, traces) + np.outer(means, means)
+        added = self.covariance.noise * np.outer(traces, traces) + self.covariance.deviation**2 * centring
         association: Floats = squares - added - np.outer(self._sizes, self._sizes) / self.covariance.n_rows
         return association
 
@@ -333,6 +359,7 @@ class MixedEvidence:
         yy[:, -1] = found.mean_y[:, :, None] * found.mean_y[:, None, :]
         xy[:, -1] = found.mean_x[:, :, None] * found.mean_y[:, None, :]
         weights = np.full((q, order + 2, order + 2), self.covariance.deviation**2)
+        weights[:, order, order] = self._noise[x, y]
         margins = None
         if found.given is not None:
             s = found.given.width
@@ -343,11 +370,15 @@ class MixedEvidence:
             yy[:, :order] = by @ spread @ by.transpose(0, 1, 3, 2)
             xy[:, :order] = bx @ spread @ by.transpose(0, 1, 3, 2)
             weights[:, :order, :order] = self._noise[given[:, :, None], given[:, None, :]]
+            weights[:, order, :order] = self._noise[x[:, None], given]
+            weights[:, :order, order] = self._noise[given, y[:, None]]
             # E[K_xS K_SS⁻¹ K_Sx] is larger than without noise by this much
             own = found.given.inverse.reshape(q, order, s, order, s)[:, np.arange(order), :, np.arange(order), :]
-            back = self.covariance.deviation**2 * np.einsum("oqab,qoba->q", own, spread)
-            sx = residual_covariance(found.given.bx, found.given.xs, back[:, None, None] * rx)
-            sy = residual_covariance(found.given.by, found.given.ys, back[:, None, None] * ry)
+            traces = np.einsum("oqab,qoba->qo", own, spread)
+            back_x = (weights[:, order, :order] * traces).sum(axis=1)[:, None, None] * rx
+            back_y = (weights[:, :order, order] * traces).sum(axis=1)[:, None, None] * ry
+            sx = residual_covariance(found.given.bx, found.given.xs, back_x)
+            sy = residual_covariance(found.given.by, found.given.ys, back_y)
             margins = self._lift_levels(bx, given, s), self._lift_levels(by, given, s)
         noise = xx.reshape(q, order + 2, -1).transpose(0, 2, 1) @ weights @ yy.reshape(q, order + 2, -1)
         c = noise.reshape(q, a, a, b, b).transpose(0, 1, 3, 2, 4) + (

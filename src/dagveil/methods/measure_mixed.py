@@ -15,10 +15,12 @@ import numpy as np
 
 from dagveil.curator import Curator
 from dagveil.data.column import Column, Numeric, Ordinal
-from dagveil.data.mixed import MixedPlan
+from dagveil.data.mixed import MixedPairs, MixedPlan
 from dagveil.data.moments import choose_bits
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
+from dagveil.evidence.mixed import MixedEvidence, covariance_from_mixed
+from dagveil.evidence.questions import Questions
 from dagveil.methods.measure_moments import (
     BITS,
     RADIUS_PER_COLUMN,
@@ -28,6 +30,7 @@ from dagveil.methods.measure_moments import (
     warn_of_moment_noise,
 )
 from dagveil.methods.method import Measured
+from dagveil.privacy.release import Release
 from dagveil.progress import Progress
 
 REACH = 2.0
@@ -44,6 +47,12 @@ QUIET = 0.5
 
 HEAVY = 1.0
 """Ordered levels enter by one trend where the variance of the noise is above this multiple of what sampling makes."""
+
+FIRST_SHARE = Fraction(3, 5)
+"""Where noise is that heavy, this share of the budget goes to the matrix, and the rest to pairs that look dependent."""
+
+SCREEN = 0.2
+"""A pair looks dependent if its p-value in the first look is at most this."""
 
 UNSEEN_LINEAR, UNSEEN = 0.005, 0.01
 """The ball also grows while noise moves a moment, divided by the rows, by less than this: tests have more slack. The
@@ -65,18 +74,38 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
     - `rows`: nominal or estimated number of rows.
     - `share`: of the budget, for the matrix and for spreads that nobody declared.
     """
-    scaled = scale_columns(curator, share, progress, plain_numbers(curator.schema))
-    mu_squared = float(scaled.left * curator.accounting.total)
-    plan = plan_mixed(curator.schema, scaled.centers, scaled.spreads, rows, mu_squared)
-    progress("measuring second moments", 0, 1)
-    released = curator.outer_products(plan, scaled.left, "mixed moments")
-    progress("measuring second moments", 1, 1)
-    stage = Stage("mixed moments", 1, len(released.values), float(scaled.left), released.deviation, explain(plan))
+    schema = curator.schema
+    scaled = scale_columns(curator, share, progress, plain_numbers(schema))
+    plan = plan_mixed(schema, scaled.centers, scaled.spreads, rows, float(scaled.left * curator.accounting.total))
+    heavy = noise_of(plan, rows, float(scaled.left * curator.accounting.total)) > HEAVY
+    first = scaled.left * FIRST_SHARE if heavy else scaled.left
+    progress("measuring second moments", 0, 1 + heavy)
+    released = curator.outer_products(plan, first, "mixed moments")
+    stages = [Stage("mixed moments", 1, len(released.values), float(first), released.deviation, explain(plan))]
+    releases: list[Release] = [*scaled.releases, released]
+    if heavy:
+        progress("measuring second moments", 1, 2)
+        pairs = screen_pairs(MixedEvidence(covariance_from_mixed(released, tuple(schema.columns))))
+        again = curator.pair_moments(MixedPairs(plan, pairs), scaled.left - first, "pairs that look dependent")
+        why = f"noise is heavy, so {len(pairs)} pairs that the matrix does not rule out were measured again"
+        share_left, cells = float(scaled.left - first), len(again.values)
+        stages.append(Stage("pairs that look dependent", len(pairs), cells, share_left, again.deviation, why))
+        releases.append(again)
+    progress("measuring second moments", 1 + heavy, 1 + heavy)
     return Measured(
-        (*scaled.releases, released),
-        (*scaled.plan, stage),
-        (*scaled.findings, *tell_mixed(plan, curator.schema), *warn_of_moment_noise(released.deviation, rows)),
+        tuple(releases),
+        (*scaled.plan, *stages),
+        (*scaled.findings, *tell_mixed(plan, schema), *warn_of_moment_noise(released.deviation, rows)),
     )
+
+
+def screen_pairs(evidence: MixedEvidence) -> tuple[tuple[str, str], ...]:
+    """Return the pairs that a first look does not rule out: those with a small p-value, and the smallest of all."""
+    x, y = np.triu_indices(len(evidence.columns), 1)
+    p_value = evidence.test(Questions(x, y, np.empty((len(x), 0), dtype=np.intp))).p_value
+    kept = p_value <= max(SCREEN, float(p_value.min()))
+    names = evidence.columns
+    return tuple((names[i], names[j]) for i, j in zip(x[kept], y[kept], strict=True))
 
 
 def plain_numbers(schema: Schema) -> tuple[str, ...]:
@@ -144,6 +173,11 @@ def scale_scores(column: Column) -> tuple[float, float]:
 def _fixed_norm(sizes: Iterable[int]) -> float:
     """Return the squared norm that the indicators of columns with so many levels have together."""
     return sum(1.0 - 1.0 / size for size in sizes)
+
+
+def noise_of(plan: MixedPlan, rows: int, mu_squared: float) -> float:
+    """Return `noise_share` of a plan."""
+    return noise_share(_fixed_norm(plan.sizes), sum(plan.degrees), rows, mu_squared)
 
 
 def noise_share(fixed: float, features: int, rows: int, mu_squared: float) -> float:

@@ -23,7 +23,7 @@ from dagveil.methods.measure_tables import warn_of_noise
 from dagveil.plans import plan_file
 from dagveil.plans.planning import work_at_site
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
-from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMatrix, Release
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMatrix, NoisyPairMoments, Release
 from dagveil.progress import silent
 from dagveil.runs.result import now
 from dagveil.runs.run import RunOptions, open_run
@@ -124,7 +124,7 @@ def noise_deviation(release: Release) -> float:
         return math.sqrt(release.count_variance)
     if isinstance(release, NoisyInteractions):
         return math.sqrt(release.interaction_variance)
-    if isinstance(release, NoisyMatrix):
+    if isinstance(release, NoisyMatrix | NoisyPairMoments):
         return release.deviation
     return math.sqrt(release.variance) / release.lattice
 

@@ -155,6 +155,36 @@ class NoisyMixedMoments(msgspec.Struct, frozen=True, tag="mixed-moments"):
         return math.sqrt(self.variance) / 4.0**self.bits
 
 
+class NoisyPairMoments(msgspec.Struct, frozen=True, tag="pair-moments"):
+    """Blocks of chosen pairs from a matrix of `NoisyMixedMoments`, of rows that were shrunk for these pairs.
+
+    Values are those of each pair's block in turn, in row-major order, with integer noise of `variance` in each.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    shapes: tuple[tuple[int, int], ...]
+    bits: int
+    variance: Fraction
+    values: tuple[int, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns of the pairs."""
+        return tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
+
+    @property
+    def blocks(self) -> list[NDArray[np.float64]]:
+        """The noisy blocks in the units of the coordinates."""
+        flat = np.array(self.values, dtype=np.float64) / 4.0**self.bits
+        ends = np.cumsum([a * b for a, b in self.shapes])
+        return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), self.shapes, strict=True)]
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise in an entry, in the same units."""
+        return math.sqrt(self.variance) / 4.0**self.bits
+
+
 class NoisyMagnitudes(msgspec.Struct, frozen=True, tag="magnitudes"):
     """How large the values of a column are: counts by powers of two of the distance from a public centre."""
 
@@ -172,7 +202,7 @@ class NoisyMagnitudes(msgspec.Struct, frozen=True, tag="magnitudes"):
 
 
 NoisyMatrix = NoisyMoments | NoisyFeatureMoments | NoisyMixedMoments
-Release = NoisyCounts | NoisyInteractions | NoisyMatrix | NoisyMagnitudes
+Release = NoisyCounts | NoisyInteractions | NoisyMatrix | NoisyPairMoments | NoisyMagnitudes
 
 
 def _unfold(values: tuple[int, ...], size: int, bits: int) -> NDArray[np.float64]:
