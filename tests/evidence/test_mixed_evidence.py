@@ -100,9 +100,23 @@ def test_without_levels_the_tests_are_those_of_features() -> None:
         questions = Questions.of(asked)
         np.testing.assert_allclose(one.test(questions).statistic, other.test(questions).statistic, rtol=1e-6)
         np.testing.assert_allclose(one.test(questions).p_value, other.test(questions).p_value, rtol=1e-6, atol=1e-12)
-        np.testing.assert_allclose(one.odds(questions), other.odds(questions), rtol=1e-6)
+        bare = MixedEvidence(one.covariance, NO_SLACK)
+        np.testing.assert_allclose(bare.odds(questions), other.odds(questions), rtol=1e-6)
         np.testing.assert_allclose(one.strength(questions), other.strength(questions), rtol=1e-6)
     np.testing.assert_allclose(one.association(), other.association(), rtol=1e-6)
+
+
+def test_odds_do_not_count_what_tests_let_pass() -> None:
+    """With many rows a little dependence is certain, and still as good as none."""
+    rng = np.random.default_rng(4)
+    plan = MixedPlan(("a",), (2,), ("x", "z"), (0.0,) * 2, (1.0,) * 2, (1,) * 2, 100.0, 2.0, 10)
+    a = rng.integers(0, 2, 200_000).astype(float)
+    columns = [a, 0.06 * a + rng.standard_normal(len(a)), rng.standard_normal(len(a))]
+    covariance = covariance_from_mixed(release(plan, columns, 1.0, rng), ("a", "x", "z"))
+    question = Questions.of([(0, 1, (2,))])
+    assert MixedEvidence(covariance, NO_SLACK).odds(question)[0] > 5
+    assert MixedEvidence(covariance).odds(question)[0] < 0
+    assert MixedEvidence(covariance).test(question).p_value[0] > 0.05
 
 
 @pytest.mark.parametrize("deviation", [0.5, 60.0])

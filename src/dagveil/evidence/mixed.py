@@ -278,12 +278,15 @@ class MixedEvidence:
         return out
 
     def odds(self, questions: Questions) -> Floats:
-        """Return the log Bayes factor of dependence for each question."""
+        """Return the log Bayes factor of dependence for each question, against none or as much as tests let pass."""
         n_rows = self.covariance.n_rows
+        slack = self.slack[min(questions.order, 2)]
         odds = np.zeros(len(questions))
         for rows, found in self._regress_all(questions):
             spread = self._spread_of(questions.select(rows), found)
             cells = spread.shape[1]
+            # what tests let pass, in a direction that is not known
+            spread = spread + slack**2 / cells * np.eye(cells)
             sampling = np.broadcast_to(np.eye(cells) / n_rows, spread.shape)
             odds[rows] = Wald(found.partial.reshape(len(rows), cells), spread, sampling).odds(n_rows)
         return odds

@@ -42,7 +42,7 @@ QUIET_PAIR = 4.0
 QUIET_TRIPLE = 0.1
 """The same for three."""
 
-QUIET = 0.5
+QUIET_MIXED = 0.5
 """The ball grows while noise stays below this share of what sampling makes of a moment."""
 
 HEAVY = 1.0
@@ -205,7 +205,7 @@ def choose_radius(fixed: float, numbers: int, degree: int, rows: int, mu_squared
     widest = (WIDEST_PER_COLUMN if degree == 1 else degree * (degree + 2.0)) * numbers + WIDEST_PER_COLUMN * trends
     unseen = UNSEEN_LINEAR if degree == 1 else UNSEEN
     # noise is (1 + share)(fixed + R²)/√(2 μ²) in each moment, sampling √n
-    norm = max(QUIET * math.sqrt(rows), unseen * rows) * math.sqrt(2.0 * mu_squared) / (1.0 + CONSTANT_SHARE)
+    norm = max(QUIET_MIXED * math.sqrt(rows), unseen * rows) * math.sqrt(2.0 * mu_squared) / (1.0 + CONSTANT_SHARE)
     return min(max(norm - fixed, narrowest), widest)
 
 
