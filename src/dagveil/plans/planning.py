@@ -120,7 +120,7 @@ def _plan_work(plan: MeasurementPlan, rows: int, redraws: int, noise: NoiseKind,
             counted += list_sets(ask)
     cells = sum(count_cells(ask, plan.schema) for ask in plan.asks)
     if features:
-        search = Search.MATRIX
+        search = Search.MIXED if isinstance(plan.asks[-1], AskMixed) else Search.MATRIX
     elif plan.noise is NoiseLaw.LAPLACE:
         search = Search.JOINT
     else:

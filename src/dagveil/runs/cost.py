@@ -59,10 +59,11 @@ class Search(enum.Enum):
     PAIRS = "pair tables"
     TRIPLES = "three-way tables"
     MATRIX = "moments"
+    MIXED = "moments of levels beside numbers"
 
 
 # a search takes so many times that over pairs of a chain of columns, which calibration times
-SEARCH_WEIGHTS = {Search.JOINT: 0.9, Search.PAIRS: 0.9, Search.TRIPLES: 2.2, Search.MATRIX: 0.22}
+SEARCH_WEIGHTS = {Search.JOINT: 0.9, Search.PAIRS: 0.9, Search.TRIPLES: 2.2, Search.MATRIX: 0.22, Search.MIXED: 2.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,7 @@ def _passes(counted: Sequence[tuple[str, ...]], levels: Mapping[str, int], disti
 
 def _block_size(work: Work) -> float:
     """Return the size of the matrix that a search works on."""
-    if work.search is Search.MATRIX:
+    if work.search in (Search.MATRIX, Search.MIXED):
         return float(work.features)
     return float(sum(min(column.n_levels, LEVELS_KEPT) - 1 for column in work.schema.columns.values()))
 
@@ -319,7 +320,7 @@ def work_of_run(
         numbers = plain_numbers(schema)
         levels = sum(column.n_levels for name, column in schema.columns.items() if name not in numbers)
         size = 1 + levels + 2 * len(numbers)  # two features of each number, about
-        return Work(schema, rows, [], 1, size * (size + 1) // 2, size, Search.MATRIX, redraws, noise, held)
+        return Work(schema, rows, [], 1, size * (size + 1) // 2, size, Search.MIXED, redraws, noise, held)
     pairs = [pair for pair in combinations(names, 2) if not knowledge.excludes(*pair)]
     counted: list[tuple[str, ...]] = [*((name,) for name in names), *pairs]
     sizes = {name: column.n_levels for name, column in schema.columns.items()}
