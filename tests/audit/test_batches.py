@@ -38,6 +38,8 @@ from dagveil.statistics.statistic import TableShape, statistic_named
 OF_ROWS = [
     "second moments",
     "second moments of features",
+    "second moments of levels beside numbers",
+    "second moments of chosen pairs",
     "second moments of residuals of public functions",
     "sum of clipped gradients",
     "sum of clipped curvatures",

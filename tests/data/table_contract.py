@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from slow_twin import slow_counts, slow_value, subsets
 
 from dagveil.data.column import Boolean, Categorical, Numeric, Ordinal
+from dagveil.data.mixed import MixedPlan
 from dagveil.data.moments import MomentPlan, quantise_rows
 from dagveil.data.reading import read_source
 from dagveil.data.schema import Schema
@@ -150,6 +151,25 @@ class TableContract:
                     wanted[i][j] += vector[i] * vector[j]
         assert answer.dtype == np.int64
         assert answer.tolist() == wanted
+
+    @given(rows=ROWS, radius=st.sampled_from([0.3, 4.0, 100.0]))
+    @shared(30)
+    def test_mixed_moments_equal_integer_sums(self, rows: list[tuple[Any, ...]], radius: float) -> None:
+        source = as_source(rows)
+        levels = ("age", "colour", "size")
+        sizes = tuple(SCHEMA.columns[name].n_levels for name in levels)
+        plan = MixedPlan(levels, sizes, ("score",), (0.25,), (1.5,), (2,), radius_squared=radius, constant=1.5, bits=8)
+        answer = self.make(as_table(source), SCHEMA).outer_products(plan)
+        wanted = np.zeros_like(answer)
+        for place in range(len(rows)):
+            alone = {name: [cells[place]] for name, cells in source.items()}
+            codes = [float(slow_counts(alone, SCHEMA, (name,)).argmax()) for name in levels]
+            number = slow_value(source["score"][place], SCHEMA.columns["score"])  # type: ignore[arg-type]
+            row = plan.expand([np.array([value]) for value in (*codes, number)])
+            vector = quantise_rows(row.T, plan.rows)[0]
+            wanted += np.outer(vector, vector)
+        assert answer.dtype == np.int64
+        np.testing.assert_array_equal(answer, wanted)
 
     @given(rows=ROWS, center=st.sampled_from([0.0, 0.5, -3.0]), start=st.integers(-5, 3), size=st.integers(1, 8))
     @shared(30)

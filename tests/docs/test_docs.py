@@ -224,6 +224,7 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
     import dagveil.evidence.wald
     import dagveil.methods.measure
     import dagveil.methods.measure_loop
+    import dagveil.methods.measure_mixed
     import dagveil.methods.measure_moments
     import dagveil.methods.measure_tables
     import dagveil.privacy.mechanisms.gaussian as gaussian
@@ -238,6 +239,7 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
         dagveil.evidence.wald,
         dagveil.methods.measure,
         dagveil.methods.measure_loop,
+        dagveil.methods.measure_mixed,
         dagveil.methods.measure_moments,
         dagveil.methods.measure_tables,
         gaussian,

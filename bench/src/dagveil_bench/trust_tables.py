@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from dagveil.data.column import Numeric
+from dagveil.data.column import Column, Numeric
 from dagveil.data.encoding import EncodedColumns, encode
 from dagveil.data.memory import MemoryTable
 from dagveil.data.reading import read_source
@@ -45,6 +45,7 @@ LOOSE: Final = 0.01  # level of the second reference, for information
 SMALL: Final = 2
 """Columns in a set of the third, as many as `measure` conditions on: larger ones leave χ² few rows in a cell."""
 
+PLAIN: Final = "-numbers"  # ends the names of tables whose numbers have no bins; a missing number is then the center
 _PEOPLE: Final = 6000  # nominal number of people in the health panel
 
 
@@ -98,10 +99,18 @@ def load_table(name: str) -> TrustTable:
     if name not in TABLES:
         raise MethodError(f"no table is called {name!r}; choose from {', '.join(TABLES)}")
     rows = TABLES[name]()
+    whole = name.removesuffix(PLAIN)
     # people are the panel's last interviews: the same columns, fewer rows
-    known = read_schema("visits" if name == "patients" else name)
-    schema = replace(known, dataset=name, nominal_rows=_PEOPLE) if name == "patients" else known
+    known = read_schema("visits" if whole == "patients" else whole)
+    schema = replace(known, dataset=name, nominal_rows=_PEOPLE) if whole == "patients" else known
+    if name.endswith(PLAIN):
+        bare = {key: _leave_bins(column) for key, column in schema.columns.items()}
+        schema = replace(schema, dataset=name, columns=bare)
     return TrustTable(name, schema, encode(rows.select(list(schema.columns)), schema))
+
+
+def _leave_bins(column: Column) -> Column:
+    return replace(column, bins=None, missing=None) if isinstance(column, Numeric) else column
 
 
 def read_schema(name: str) -> Schema:
@@ -177,6 +186,8 @@ TABLES: Final[Mapping[str, Callable[[], pa.Table]]] = MappingProxyType(
         "nhefs-numeric": _read_nhefs,
         "nhefs-categorical": _read_nhefs,
         "bfi": _read_bfi,
+        f"flchain{PLAIN}": _read_flchain,
+        f"patients{PLAIN}": _read_patients,
     }
 )
 """The tables by name, with what reads their rows."""

@@ -27,7 +27,7 @@ from dagveil.privacy.filter import Filter
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.release import NoisyFeatureMoments, NoisyMoments, Release
+from dagveil.privacy.release import NoisyMatrix, Release
 from dagveil.statistics.hsic import root_hsic_sensitivity
 from dagveil.statistics.kernels import kernel_features
 from dagveil.statistics.reconciled import GRID
@@ -67,7 +67,7 @@ def _see_through(told: Sequence[float], recording: Recording) -> tuple[float, ..
 
 
 def _variances(release: Release) -> list[float]:
-    if not isinstance(release, NoisyMoments | NoisyFeatureMoments):
+    if not isinstance(release, NoisyMatrix):
         return [float(release.variance)] * len(release.values)
     # the upper triangle of a square of this size
     rows, columns = np.triu_indices((math.isqrt(8 * len(release.values) + 1) - 1) // 2)
@@ -222,10 +222,12 @@ READERS: Final[Mapping[str, Door]] = {
         (
             "second moments",
             "second moments of features",
+            "second moments of levels beside numbers",
             "second moments of residuals of public functions",
             "moments of persons by weighed records",
         ),
     ),
+    "pair_moments": Door(_read_releases, ("second moments of chosen pairs",)),
     "answer": Door(_read_answer, (_SCORE, _PARTS)),
     "answer_by_median": Door(_read_median, ("median of parts", _PARTS)),
     "answer_from_sample": Door(_read_sampled, (_SCORE, _PARTS)),

@@ -19,6 +19,7 @@ from dagveil.data import moments as plans
 from dagveil.data.column import Numeric
 from dagveil.data.gradients import GradientPlan, _clip_products, _products, sum_curvatures, sum_gradients
 from dagveil.data.memory import MemoryTable
+from dagveil.data.mixed import MixedPairs, MixedPlan
 from dagveil.data.residuals import AdditiveFunction, ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.privacy.relation import Relation
@@ -31,6 +32,7 @@ from dagveil.statistics.moments import (
     curvature_squared_sensitivity,
     gradient_squared_sensitivity,
     moments_squared_sensitivity,
+    pair_moments_squared_sensitivity,
 )
 
 COLUMNS: Final = 3
@@ -60,6 +62,8 @@ def _sums_of_rows() -> list[AuditedStatistic]:
     features = plans.FeaturePlan(
         _NAMES, (0.0,) * COLUMNS, (3.0,) * COLUMNS, plans.Basis.LEGENDRE, 2, RADIUS_SQUARED, 1.0, BITS
     )
+    # the first column counts by its code, the second enters as it is, the third by two features
+    mixed = MixedPlan(("a",), (3,), ("b", "c"), (0.0, 0.0), (1.0, 3.0), (1, 2), RADIUS_SQUARED, 1.0, BITS)
     functions = AdditiveFunction(0.1, ((0.5, -0.2),)), AdditiveFunction(-0.3, ((0.9,),))
     residuals = ResidualPlan(("b", "c"), ("a",), functions, (0.0, 0.1), (0.5, 0.4))
     moments, of_features = _look_at_products(_ROWS, RADIUS), _look_at_products(features, 3.0)
@@ -73,9 +77,12 @@ def _sums_of_rows() -> list[AuditedStatistic]:
         batch=_batch_magnitudes,
     )
     squared = "statistics.moments.moments_squared_sensitivity"
+    of_pairs = "statistics.moments.pair_moments_squared_sensitivity"
     return [
         AuditedStatistic("second moments", squared, moments),
         AuditedStatistic("second moments of features", squared, of_features),
+        AuditedStatistic("second moments of levels beside numbers", squared, _look_at_products(mixed, RADIUS)),
+        AuditedStatistic("second moments of chosen pairs", of_pairs, _look_at_pairs(mixed)),
         AuditedStatistic("second moments of residuals of public functions", squared, of_residuals),
         AuditedStatistic("sum of clipped gradients", "statistics.moments.gradient_squared_sensitivity", gradients),
         AuditedStatistic(
@@ -105,6 +112,30 @@ def _look_at_products(query: plans.OuterProducts, reach: float, domain: Domain =
         return math.sqrt(moments_squared_sensitivity(relation, query))
 
     return search.look_at_records(measure, COLUMNS, reach, declare, domain=domain, batch=batch)
+
+
+def _look_at_pairs(plan: MixedPlan) -> Look:
+    """Search the blocks of chosen pairs: of levels and a number, and of two numbers."""
+    query = MixedPairs(plan, (("a", "b"), ("c", "b")))
+    places = query.places()
+
+    def cut(products: np.ndarray) -> Floats:
+        parts = [products[..., places[x], places[y]] for x, y in query.pairs]
+        return np.concatenate([part.reshape(*part.shape[:-2], -1) for part in parts], axis=-1).astype(np.float64)
+
+    def batch(tables: Floats) -> Floats:
+        vectors = query.expand(list(tables.reshape(-1, tables.shape[2]).T)).T
+        vectors = np.hstack([np.zeros((len(vectors), 1)), vectors])
+        vectors = vectors.reshape(*tables.shape[:2], vectors.shape[1])
+        return cut(np.matmul(vectors.transpose(0, 2, 1), vectors))
+
+    return search.look_at_records(
+        lambda rows: cut(plans.sum_outer_products(_split(rows), query, n_rows=len(rows))),
+        COLUMNS,
+        RADIUS,
+        lambda relation: math.sqrt(pair_moments_squared_sensitivity(relation, query)),
+        batch=batch,
+    )
 
 
 def _look_at_gradients(weights: Floats) -> Look:

@@ -19,7 +19,7 @@ from dagveil.data.schema import Schema
 from dagveil.forecast.detection import describe_visibility
 from dagveil.forecast.explore import EPSILONS, MODELS, SECONDS, WANTED_F1, Exploration, check_ending, explore
 from dagveil.forecast.synthetic import EDGES_PER_COLUMN, STRENGTH
-from dagveil.plans.plan_file import AskFeatures, AskMoments, MeasurementPlan, PlannedSite
+from dagveil.plans.plan_file import AskMatrix, MeasurementPlan, PlannedSite
 from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement, work_at_site, work_of_search
 from dagveil.plans.second_round import plan_second_round
 from dagveil.privacy.budget import Budget
@@ -344,12 +344,12 @@ def _print_plan(plan: MeasurementPlan) -> None:
         console.print(clean_text(f"site {site.name}: {site.budget.words}, {site.nominal_rows} nominal rows"))
     for site in plan.second:
         console.print(clean_text(f"site {site.name}, second round: {site.budget.words}"))
-    sums = any(isinstance(ask, AskMoments | AskFeatures) for ask in plan.asks)
+    sums = any(isinstance(ask, AskMatrix) for ask in plan.asks)
     scaled = " (for sums of products, of columns in units of their spread)" if sums else ""
     console.print(f"noise: {plan.noise.value}; the table has the standard deviation per number, in rows{scaled}")
     for ask in plan.asks:
-        if isinstance(ask, AskMoments | AskFeatures):
-            rows = ask.rows.rows if isinstance(ask, AskFeatures) else ask.rows
+        if isinstance(ask, AskMatrix):
+            rows = ask.rows.rows
             told = f"rounded to {rows.bits} binary places, so that sums of up to {rows.max_rows():.2g} rows are exact"
             console.print(f"{ask.stage}: {told}")
 

@@ -18,6 +18,7 @@ from dagveil.curator.gate import Gate, Record
 from dagveil.curator.journal import Journal
 from dagveil.curator.pair_choices import PairChoices
 from dagveil.curator.questions import QuestionSession
+from dagveil.data.mixed import MixedPairs, MixedPlan
 from dagveil.data.moments import FeaturePlan, MomentPlan, OuterProducts
 from dagveil.data.residuals import ResidualPlan
 from dagveil.data.schema import Schema
@@ -30,9 +31,18 @@ from dagveil.privacy.mechanisms.gaussian import lattice_for
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.source import NoiseSource
 from dagveil.privacy.relation import Relation
-from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMagnitudes, NoisyMoments
+from dagveil.privacy.release import (
+    NoisyCounts,
+    NoisyFeatureMoments,
+    NoisyInteractions,
+    NoisyMagnitudes,
+    NoisyMatrix,
+    NoisyMixedMoments,
+    NoisyMoments,
+    NoisyPairMoments,
+)
 from dagveil.statistics import contingency
-from dagveil.statistics.moments import moments_squared_sensitivity
+from dagveil.statistics.moments import moments_squared_sensitivity, pair_moments_squared_sensitivity
 from dagveil.statistics.statistic import Statistic
 
 if TYPE_CHECKING:
@@ -131,25 +141,50 @@ class Curator:
     @overload
     def outer_products(self, query: FeaturePlan, share: Fraction, label: str) -> NoisyFeatureMoments: ...
     @overload
+    def outer_products(self, query: MixedPlan, share: Fraction, label: str) -> NoisyMixedMoments: ...
+    @overload
     def outer_products(self, query: MomentPlan | ResidualPlan, share: Fraction, label: str) -> NoisyMoments: ...
-    def outer_products(self, query: OuterProducts, share: Fraction, label: str) -> NoisyMoments | NoisyFeatureMoments:
-        """Release the second moments of clipped rows, of public features of them, or of residuals."""
+    def outer_products(self, query: OuterProducts, share: Fraction, label: str) -> NoisyMatrix:
+        """Release the second moments of clipped rows, of levels and features of them, or of residuals."""
         if self._table.lattice > 1:
             if not isinstance(query, FeaturePlan | MomentPlan):
                 raise MethodError(ONLY_LINEAR)
             query = refine(query, self.schema.nominal_rows)
         rows = query.rows
         rows.check_reach()
-        if isinstance(query, FeaturePlan):
-            size = 1 + len(rows.columns)
+        if isinstance(query, FeaturePlan | MixedPlan):
+            size = 1 + rows.leading + len(rows.columns)
             self._check_cells(label, size * (size + 1) // 2, 1)
+        if isinstance(query, MixedPlan):
+            self._check_levels(query)
         sensitivity = moments_squared_sensitivity(self.relation, query)
         noisy = self._release_symmetric(self._table.outer_products(query), sensitivity, share, label, query)
         ball = (rows.radius_squared, rows.constant, rows.bits)
         if isinstance(query, FeaturePlan):
-            names, centers, reaches = query.columns, query.centers, query.reaches
-            return NoisyFeatureMoments(names, centers, reaches, query.basis.value, query.degree, *ball, *noisy)
+            scales = query.columns, query.centers, query.reaches
+            return NoisyFeatureMoments(*scales, query.basis.value, query.degree, *ball, *noisy)
+        if isinstance(query, MixedPlan):
+            names = query.levels, query.sizes, query.steps, query.numbers
+            return NoisyMixedMoments(*names, query.centers, query.widths, query.degrees, *ball, *noisy)
         return NoisyMoments(rows.columns, rows.centers, rows.spreads, *ball, *noisy)
+
+    def pair_moments(self, query: MixedPairs, share: Fraction, label: str) -> NoisyPairMoments:
+        """Release the second moments of chosen pairs of columns, of rows that are shrunk for them."""
+        if self._table.lattice > 1:
+            raise MethodError(ONLY_LINEAR)
+        query.rows.check_reach()
+        places = query.places()
+        sizes = {name: place.stop - place.start for name, place in places.items()}
+        shapes = tuple((sizes[x], sizes[y]) for x, y in query.pairs)
+        self._check_cells(label, sum(map(math.prod, shapes)), len(shapes))
+        self._check_levels(query.plan)
+        sensitivity = pair_moments_squared_sensitivity(self.relation, query)
+        variance = self._gate.variance_for(sensitivity, share)
+        whole = self._table.outer_products(query)
+        exact = np.concatenate([whole[places[x], places[y]].reshape(-1) for x, y in query.pairs])
+        event = DiscreteGaussian(label, len(exact), sensitivity, variance)
+        noisy = self._gate.add_gaussian(exact, event, query)
+        return NoisyPairMoments(query.pairs, shapes, query.plan.bits, variance, tuple(noisy.tolist()))
 
     def ask_questions(self, statistic: Statistic) -> QuestionSession:
         """Return adaptive questions, each charged; a statistic that is useless with noise is refused."""
@@ -283,6 +318,10 @@ class Curator:
             for place, flat in zip(places, stack.reshape(len(places), -1), strict=True):
                 found[place] = flat
         return found
+
+    def _check_levels(self, plan: MixedPlan) -> None:
+        if self._levels([(name,) for name in plan.levels]) != plan.levels_by_name:
+            raise MethodError("the numbers of levels in a mixed plan are not those of the schema; plan it again")
 
     def _check_cells(self, label: str, cells: int, n_tables: int) -> None:
         if cells > MAX_RELEASED_CELLS:

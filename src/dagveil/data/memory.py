@@ -135,7 +135,14 @@ class MemoryTable:
     def outer_products(self, query: OuterProducts) -> NDArray[np.int64]:
         """Sum the outer products of the vectors that a query makes of rows, exactly, the constant first."""
         check_columns(self.schema, query.columns)
-        columns = [query.read(self._encoded_numbers(name), self.schema.columns[name]) for name in query.columns]
+        coded = frozenset(query.coded)
+        columns = [
+            query.read(
+                self._row_codes(name).astype(np.float64) if name in coded else self._encoded_numbers(name),
+                self.schema.columns[name],
+            )
+            for name in query.columns
+        ]
         return sum_outer_products(columns, query, n_rows=self.n_rows)
 
     def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:
@@ -228,12 +235,15 @@ class MemoryTable:
         declared = self.schema.columns[column]
         if isinstance(declared, Numeric):
             return self._numbers(column)
+        return np.array(_level_numbers(declared))[self._row_codes(column)]
+
+    def _row_codes(self, column: str) -> Codes:
+        """Return the code of each row."""
+        if self._codes is not None:
+            return self._codes[column]
         # a part's rows are distinct ones, in another order, but the same for all columns with levels
-        codes = self._codes[column] if self._codes is not None else self._rows.codes[column]
-        numbers = np.array(_level_numbers(declared))[codes]
-        if self._codes is None and self._rows.weights is not None:
-            numbers = np.repeat(numbers, self._rows.weights.astype(np.int64))
-        return numbers
+        codes = self._rows.codes[column]
+        return codes if self._rows.weights is None else np.repeat(codes, self._rows.weights.astype(np.int64))
 
     def _descent_rows(self, plan: MomentPlan, may_weigh: bool) -> _DescentRows:
         """Return the rows that gradients and curvatures sum over, scaled already where that takes little memory."""

@@ -70,6 +70,16 @@ class MomentPlan:
         """The plan itself: its coordinates are the columns."""
         return self
 
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """All columns are read as numbers."""
+        return ()
+
+    @property
+    def leading(self) -> int:
+        """The number of coordinates between the constant and the ball, integers already; here there are none."""
+        return 0
+
     def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
         """Take the numbers of a column as they are."""
         return numbers
@@ -145,7 +155,10 @@ def _most_rows(norm_squared: int) -> int:
 
 
 def quantise_rows(values: NDArray[np.float64], plan: MomentPlan) -> NDArray[np.int64]:
-    """Turn rows (n, d) into integers (n, 1 + d) within the plan's bound: any conceivable input, each row by itself."""
+    """Turn rows (n, d) into integers (n, 1 + d) within the plan's bound: any conceivable input, each row by itself.
+
+    Leading coordinates are integers already, and within their own bound.
+    """
     columns = np.asarray(values, dtype=np.float64).T
     return _quantise(columns, plan, np.empty((1 + columns.shape[0], columns.shape[1]))).T.astype(np.int64)
 
@@ -155,7 +168,10 @@ def _quantise(
 ) -> NDArray[np.float64]:
     """Turn columns (d, n) into columns (1 + d, n) of integers, held as float64 in the last argument."""
     quantised[0] = plan.integer_constant
-    vectors = scale_rows(columns, plan, quantised[1:])
+    leading = plan.leading
+    for column, out in zip(columns[:leading], quantised[1 : 1 + leading], strict=True):
+        out[:] = column
+    vectors = scale_rows(columns[leading:], plan, quantised[1 + leading :])
     # some columns at a time stay in the processor's cache
     for start in range(0, len(vectors), _GROUP):
         scaled = vectors[start : start + _GROUP]
@@ -226,6 +242,10 @@ class OuterProducts(Protocol):
     def rows(self) -> MomentPlan:
         """How coordinates are shrunk to a ball and quantised: the cap that sensitivity follows from."""
 
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """Columns of which codes of levels are read, not numbers."""
+
     def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
         """Scale the numbers of a column, each by itself."""
 
@@ -245,7 +265,7 @@ def sum_outer_products(
     """
     plan = query.rows
     plan.check_rows(n_rows)
-    size = 1 + len(plan.columns)
+    size = 1 + plan.leading + len(plan.columns)
     total = np.zeros((size, size), dtype=np.int64)
     # the same memory for every block: the system need not clear it again
     room = np.empty((size, min(_BLOCK_ROWS, n_rows)))
@@ -307,6 +327,11 @@ class FeaturePlan:
         zeros, ones = (0.0,) * len(names), (1.0,) * len(names)
         return MomentPlan(names, zeros, ones, self.radius_squared, self.constant, self.bits)
 
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """All columns are read as numbers."""
+        return ()
+
     def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
         """Take the numbers of a column as they are."""
         return numbers
@@ -330,11 +355,11 @@ def expand_features(columns: NDArray[np.float64], plan: FeaturePlan) -> NDArray[
             scaled /= plan.reaches[position]
             np.clip(scaled, -1.0, 1.0, out=scaled)
             scaled[np.isnan(scaled)] = 0.0
-            _expand_legendre(scaled, features[position])
+            expand_legendre(scaled, features[position])
     return features.reshape(width * plan.degree, n_rows)
 
 
-def _expand_legendre(scaled: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+def expand_legendre(scaled: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     """Write √(2j + 1) P_j for j = 1, 2, … by Bonnet's recurrence j P_j = (2j − 1) t P_{j−1} − (j − 1) P_{j−2}."""
     before, last = np.ones_like(scaled), scaled
     out[0] = math.sqrt(3.0) * scaled

@@ -84,6 +84,11 @@ class ResidualPlan:
         zeros, ones = (0.0,) * len(names), (1.0,) * len(names)
         return MomentPlan(tuple(names), zeros, ones, radius, math.sqrt(max(1.0, radius / 10.0)), BITS)
 
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """All columns are read as numbers."""
+        return ()
+
     def read(self, numbers: Floats, column: Column) -> Floats:
         """Scale the numbers of a column to [−1, 1] by its bounds or scores."""
         return scale_to_unit(numbers, column)

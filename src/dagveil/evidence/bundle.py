@@ -18,6 +18,7 @@ from dagveil.evidence.covariance import covariance_from_tables
 from dagveil.evidence.features import FeatureEvidence, covariance_from_features
 from dagveil.evidence.implied import implied_blocks
 from dagveil.evidence.joint import JointEvidence
+from dagveil.evidence.mixed import MixedEvidence, covariance_from_mixed
 from dagveil.evidence.moments import MomentEvidence, covariance_from_moments
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence
@@ -40,7 +41,9 @@ from dagveil.privacy.release import (
     NoisyFeatureMoments,
     NoisyInteractions,
     NoisyMagnitudes,
+    NoisyMixedMoments,
     NoisyMoments,
+    NoisyPairMoments,
     Release,
 )
 
@@ -261,6 +264,10 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
     features = [release for release in releases if isinstance(release, NoisyFeatureMoments)]
     if features:
         return FeatureEvidence(covariance_from_features(features[-1]))
+    mixed = [release for release in releases if isinstance(release, NoisyMixedMoments)]
+    if mixed:
+        again = [release for release in releases if isinstance(release, NoisyPairMoments)]
+        return MixedEvidence(covariance_from_mixed(mixed[-1], columns, again))
     moments = [release for release in releases if isinstance(release, NoisyMoments)]
     if moments:
         return MomentEvidence(covariance_from_moments(moments[-1]))
@@ -302,6 +309,8 @@ def _check_evidence(evidence: Evidence) -> None:
     of_two = {frozenset(columns) for columns in counted if len(columns) == 2}
     for release in evidence.releases:
         _check_release(release, evidence.schema)
+        if isinstance(release, NoisyPairMoments):
+            _check_pairs(release, evidence.releases)
         # a second round goes with the margins of the first
         if isinstance(release, NoisyInteractions) and (evidence.study is None or evidence.study.after is None):
             needed = [(), *((name,) for name in release.columns)]
@@ -310,6 +319,17 @@ def _check_evidence(evidence: Evidence) -> None:
             )
             if not 1 <= len(release.columns) <= 3 or not known:
                 raise EvidenceError("this evidence is damaged: an interaction lacks its margins; release it again")
+
+
+def _check_pairs(again: NoisyPairMoments, releases: Sequence[Release]) -> None:
+    """Refuse blocks of pairs that are not blocks of the matrix they belong to."""
+    sizes: dict[str, int] = {}
+    for release in releases:
+        if isinstance(release, NoisyMixedMoments):
+            sizes = dict(zip(release.columns, (*release.sizes, *release.degrees), strict=True))
+    shapes = tuple((sizes.get(x, 0), sizes.get(y, 0)) for x, y in again.pairs)
+    if shapes != again.shapes or any(x == y for x, y in again.pairs):
+        raise EvidenceError("this evidence is damaged: pairs do not fit their matrix; release it again")
 
 
 def check_stages(plan: tuple[Stage, ...]) -> None:
@@ -338,6 +358,20 @@ def _check_release(release: Release, schema: Schema) -> None:
         fits = fits and 0 <= release.bits <= _MOST_BITS and release.radius_squared > 0
         fits = fits and (not isinstance(release, NoisyFeatureMoments) or release.basis in _BASES)
         variances.append(release.diagonal_variance)
+    elif isinstance(release, NoisyMixedMoments):
+        fits = len(release.values) == release.size * (release.size + 1) // 2 and release.constant > 0
+        fits = fits and len(release.levels) == len(release.sizes) == len(release.steps)
+        fits = fits and all(
+            name in schema.columns and schema.columns[name].n_levels == levels and step > 0
+            for name, levels, step in zip(release.levels, release.sizes, release.steps, strict=True)
+        )
+        fits = fits and len(release.numbers) == len(release.centers) == len(release.widths) == len(release.degrees)
+        fits = fits and min(release.widths, default=1.0) > 0 and min(release.degrees, default=1) > 0
+        fits = fits and 0 <= release.bits <= _MOST_BITS and release.radius_squared > 0
+        variances.append(release.diagonal_variance)
+    elif isinstance(release, NoisyPairMoments):
+        fits = len(release.pairs) == len(release.shapes) > 0 and min(map(min, release.shapes)) > 0
+        fits = fits and len(release.values) == sum(map(math.prod, release.shapes)) and 0 <= release.bits <= _MOST_BITS
     else:
         fits = len(release.values) > 0 and 0 < release.lattice <= _LARGEST
         fits = fits and abs(release.first_exponent) + len(release.values) <= _MOST_EXPONENTS

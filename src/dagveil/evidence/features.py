@@ -248,7 +248,7 @@ class FeatureEvidence:
         xs = self._blocks[x[:, None], given].transpose(0, 2, 1, 3).reshape(q, k, order * k)
         ys = self._blocks[y[:, None], given].transpose(0, 2, 1, 3).reshape(q, k, order * k)
         ss = self._blocks[given[:, :, None], given[:, None, :]].transpose(0, 1, 3, 2, 4)
-        inverse = _invert(ss.reshape(q, order * k, order * k), order)
+        inverse = invert_blocks(ss.reshape(q, order * k, order * k), order)
         bx, by = xs @ inverse, ys @ inverse
         mean_s = self._means[given].reshape(q, order * k, 1)
         return _Regressed(
@@ -283,8 +283,8 @@ class FeatureEvidence:
             # E[K_xS K_SS⁻¹ K_Sx] is larger than without noise by this much
             own = found.inverse.reshape(q, order, k, order, k)[:, np.arange(order), :, np.arange(order), :]
             trace = np.einsum("oqab,qoba->q", own, spread)
-            sx = _residual(found.bx, found.xs, variance * trace[:, None, None] * rx)
-            sy = _residual(found.by, found.ys, variance * trace[:, None, None] * ry)
+            sx = residual_covariance(found.bx, found.xs, variance * trace[:, None, None] * rx)
+            sy = residual_covariance(found.by, found.ys, variance * trace[:, None, None] * ry)
         c = sx[:, :, None, :, None] * sy[:, None, :, None, :] / self.covariance.n_rows
         c = c + variance * xx[:, :, None, :, None] * yy[:, None, :, None, :]
         c = c + variance * xy[:, :, None, None, :] * xy.transpose(0, 2, 1)[:, None, :, :, None]
@@ -314,7 +314,7 @@ def _whiten(own: Floats, deviation: float) -> Floats:
     return whitener
 
 
-def _invert(ss: Floats, order: int) -> Floats:
+def invert_blocks(ss: Floats, order: int) -> Floats:
     """Invert K_SS, its eigenvalues kept above a floor; one column alone is whitened."""
     if order == 1:
         return ss
@@ -323,7 +323,7 @@ def _invert(ss: Floats, order: int) -> Floats:
     return inverse
 
 
-def _residual(b: Floats, s: Floats, back: Floats) -> Floats:
+def residual_covariance(b: Floats, s: Floats, back: Floats) -> Floats:
     """Residual covariance of whitened features: between a floor and their own."""
     residual = np.eye(b.shape[1]) - b @ s.transpose(0, 2, 1) + back
     values, vectors = np.linalg.eigh((residual + residual.transpose(0, 2, 1)) / 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import combinations
 from statistics import median
 
 import msgspec
@@ -15,11 +16,13 @@ from scipy import special
 
 from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
+from dagveil.evidence.features import SLACK
 from dagveil.forecast.synthetic import BOUNDS_IN_SPREADS
-from dagveil.methods.measure import MOMENT_SEARCH, TABLE_SEARCH, fit_levels, is_numeric, prefers_joint
+from dagveil.methods.measure import FEATURE_SEARCH, MOMENT_SEARCH, TABLE_SEARCH, fit_levels, is_numeric, prefers_joint
+from dagveil.methods.measure_mixed import is_mixed
 from dagveil.methods.measure_moments import SIZES_SHARE
 from dagveil.methods.measure_tables import count_picks
-from dagveil.plans.plan_file import Ask, AskInteractions, AskMoments, AskTables, MeasurementPlan, list_sets
+from dagveil.plans.plan_file import Ask, AskInteractions, AskMixed, AskMoments, AskTables, MeasurementPlan, list_sets
 from dagveil.plans.planning import forecast_noise, plan_measurement
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.events import DiscreteGaussian
@@ -69,6 +72,9 @@ def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
     if isinstance(ask, AskMoments):
         seen = _see_correlation(ask, noise, rows)
         return Weakest(CORRELATION, seen, seen)
+    if isinstance(ask, AskMixed):
+        found = _see_mixed(ask, noise, rows)
+        return Weakest(CORRELATION, _or_none(median(found)), _or_none(max(found)))
     level = _level(TABLE_SEARCH, len(declared.columns))
     found = [_see_table(shape, variance, rows, level) for shape, variance in _list_pairs(plan, ask, noise)]
     return Weakest(CRAMERS_V, _or_none(median(found)), _or_none(max(found)))
@@ -76,7 +82,7 @@ def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
 
 def count_chosen_pairs(schema: Schema, budget: Budget, rows: int) -> int:
     """Return how many pairs `measure` would choose privately and measure; 0 if it would measure another way."""
-    if is_numeric(schema) or budget.delta == 0 or prefers_joint(budget, schema):
+    if is_numeric(schema) or is_mixed(schema) or budget.delta == 0 or prefers_joint(budget, schema):
         return 0
     pairs = math.comb(len(schema.columns), 2)
     picks, saves = count_picks(schema, tightest_filter(budget, [DiscreteGaussian]), pairs, rows)
@@ -152,8 +158,7 @@ def _declare_spreads(schema: Schema) -> tuple[Schema, bool]:
         if isinstance(column, Numeric) and column.bins is None and column.spread is None:
             lower, upper = column.bounds
             columns[name] = msgspec.structs.replace(column, spread=(upper - lower) / BOUNDS_IN_SPREADS)
-    numeric = all(isinstance(column, Numeric) and column.bins is None for column in columns.values())
-    if not numeric or columns == schema.columns:
+    if columns == schema.columns:
         return schema, False
     return msgspec.structs.replace(schema, columns=columns), True
 
@@ -180,6 +185,26 @@ def _see_table(shape: tuple[int, int], variance: float, rows: int, level: float)
     shift = _shift(level, freedom)
     # whitened units: sampling gives every contrast 1/n, and noise of even margins a b s²/n²
     return math.sqrt(shift * (1.0 / rows + a * b * variance / rows**2) / min(a - 1, b - 1))
+
+
+def _see_mixed(ask: AskMixed, noise: float, rows: int) -> list[float]:
+    """Return, for every pair, the dependence that is seen: the root of ‖K_xy‖² over the smaller number of directions.
+
+    Features that are shrunk are taken to have lost variance alone, and levels to be equally frequent.
+    """
+    plan = ask.rows
+    kept = min(1.0, plan.radius_squared / sum(plan.degrees))
+    # directions of each column, and how much whitening widens noise in each of them
+    blocks = [(size - 1, float(size)) for size in plan.sizes] + [(degree, 1.0 / kept) for degree in plan.degrees]
+    level = _level(FEATURE_SEARCH, len(blocks))
+    found = []
+    for (a, wider), (b, also) in combinations(blocks, 2):
+        if a * b == 0:
+            found.append(math.inf)
+            continue
+        variance = 1.0 / rows + wider * also * (noise / rows) ** 2
+        found.append(math.sqrt((SLACK[0] ** 2 + _shift(level, a * b) * variance) / min(a, b)))
+    return found
 
 
 def _see_correlation(ask: AskMoments, noise: float, rows: int) -> float | None:

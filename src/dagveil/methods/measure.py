@@ -18,9 +18,11 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Stage
 from dagveil.evidence.features import FeatureEvidence
+from dagveil.evidence.mixed import MixedEvidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
+from dagveil.methods.measure_mixed import is_mixed, measure_mixed
 from dagveil.methods.measure_moments import measure_moments
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, Plan, measure_tables, warn_of_noise
 from dagveil.methods.method import TWO_COLUMNS, TWO_NUMBERS, Measured, Method, SharpCase
@@ -71,7 +73,7 @@ MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, l
 """Search constants for numeric columns: their marginal tests have one degree of freedom and more power."""
 
 FEATURE_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3, removal_order=RemovalOrder.WEAKEST_EDGE)
-"""Search constants for features of numeric columns."""
+"""Search constants for features of numeric columns, beside levels or not."""
 
 MOST_COLUMNS_AT_FULL_LEVEL = 40
 """Beyond this width the levels of the search fall in proportion to the columns."""
@@ -94,7 +96,7 @@ def search_constants(tests: Independence) -> SkeletonSettings:
     """Return the search constants that fit the kind of evidence."""
     if isinstance(tests, MomentEvidence):
         return MOMENT_SEARCH
-    if isinstance(tests, FeatureEvidence):
+    if isinstance(tests, FeatureEvidence | MixedEvidence):
         return FEATURE_SEARCH
     return TABLE_SEARCH
 
@@ -121,11 +123,28 @@ class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan = Plan.AUTO
 
 
+def releases_mixed(method: str, settings: object, schema: Schema) -> bool:
+    """Tell whether a method puts levels and numbers into one matrix: `measure` does, unless its plan counts columns."""
+    auto = isinstance(settings, MeasureSettings) and settings.plan is Plan.AUTO
+    return method == "measure" and auto and is_mixed(schema)
+
+
 def accounting(
-    budget: Budget, schema: Schema, settings: MeasureSettings, knowledge: Knowledge = NO_KNOWLEDGE
+    budget: Budget,
+    schema: Schema,
+    settings: MeasureSettings,
+    knowledge: Knowledge = NO_KNOWLEDGE,
+    *,
+    counted: bool = False,
 ) -> Filter:
-    """Choose the filter, and with it the plan: plain addition for one joint table, Gaussian accounting for the rest."""
-    joint = settings.plan is Plan.JOINT or (settings.plan is Plan.AUTO and prefers_joint(budget, schema, knowledge))
+    """Choose the filter, and with it the plan: plain addition for one joint table, Gaussian accounting for the rest.
+
+    Numbers without bins that stand beside levels go into one matrix, unless delta is 0 or all columns are `counted`.
+    """
+    mixed = is_mixed(schema) and budget.delta > 0 and not counted
+    joint = settings.plan is Plan.JOINT or (
+        settings.plan is Plan.AUTO and not mixed and prefers_joint(budget, schema, knowledge)
+    )
     if joint and is_numeric(schema):
         raise MethodError("numeric columns without bins have no table of counts; declare bins, or leave out plan=joint")
     return PureFilter(budget) if joint else tightest_filter(budget, [DiscreteGaussian])
@@ -206,21 +225,29 @@ def measure_jointly(curator: Curator, progress: Progress) -> Measured:
     return Measured(released, (stage,), tuple(warn_of_noise(stage.noise_sd * math.sqrt(cells / 4), rows)))
 
 
-def measure(curator: Curator, knowledge: Knowledge, progress: Progress, plan: Plan = Plan.AUTO) -> Measured:
+def measure(
+    curator: Curator, knowledge: Knowledge, progress: Progress, plan: Plan = Plan.AUTO, *, counted: bool = False
+) -> Measured:
     """Release the evidence for one table.
 
     - `curator`: the door to the rows.
-    - `knowledge`: pairs that it excludes are never asked about.
+    - `knowledge`: pairs that it excludes are never asked about, if tables of counts are released.
     - `progress`: told about each round.
+    - `plan`: any but auto counts all columns, numbers in their bins.
+    - `counted`: whether that is done in any case.
     """
     schema = curator.schema
     if isinstance(curator.accounting, PureFilter):
         return measure_jointly(curator, progress)
-    if not is_numeric(schema):
+    mixed = plan is Plan.AUTO and is_mixed(schema) and not counted
+    if not is_numeric(schema) and not mixed:
         return measure_tables(curator, knowledge, ROUND_SEARCH, progress, plan)
     rows, releases, stages = release_rows(curator)
     share = 1 - (ROWS_SHARE if stages else Fraction(0))
-    measured = measure_moments(curator, knowledge, rows, share, ROUND_SEARCH, progress)
+    if mixed:
+        measured = measure_mixed(curator, rows, share, progress)
+    else:
+        measured = measure_moments(curator, knowledge, rows, share, ROUND_SEARCH, progress)
     return Measured((*releases, *measured.releases), (*stages, *measured.plan), measured.findings)
 
 

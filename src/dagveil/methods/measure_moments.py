@@ -8,7 +8,7 @@ than bounding each column.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -152,11 +152,17 @@ class ScaledColumns:
     findings: tuple[str, ...]
 
 
-def scale_columns(curator: Curator, share: Fraction, progress: Progress) -> ScaledColumns:
-    """Return centres and spreads of numeric columns: the declared ones, and private ones where none are declared."""
+def scale_columns(
+    curator: Curator, share: Fraction, progress: Progress, only: Collection[str] | None = None
+) -> ScaledColumns:
+    """Return centres and spreads of numeric columns: the declared ones, and private ones where none are declared.
+
+    `only` names the columns that are to be scaled; None means all numeric ones.
+    """
     columns = {name: column for name, column in curator.schema.columns.items() if isinstance(column, Numeric)}
     centers, spreads = declared_scales(curator.schema)
-    unknown = {name: center for name, center in centers.items() if name not in spreads}
+    wanted = columns if only is None else only
+    unknown = {name: center for name, center in centers.items() if name not in spreads and name in wanted}
     if not unknown:
         return ScaledColumns(centers, spreads, share, (), (), ())
     progress("finding the sizes of columns", 0, len(unknown))

@@ -28,13 +28,15 @@ from dagveil.privacy.release import (
     NoisyFeatureMoments,
     NoisyInteractions,
     NoisyMagnitudes,
+    NoisyMatrix,
+    NoisyMixedMoments,
     NoisyMoments,
     Release,
 )
 from dagveil.runs.result import now
 
 OnLattice = TypeVar("OnLattice", NoisyCounts, NoisyInteractions, NoisyMagnitudes)
-Matrix = TypeVar("Matrix", NoisyMoments, NoisyFeatureMoments)
+Matrix = TypeVar("Matrix", NoisyMoments, NoisyFeatureMoments, NoisyMixedMoments)
 
 EPSILON_DIGITS = 5  # digits of an epsilon that two rounds compose to, rounded up
 
@@ -65,7 +67,7 @@ def _add(group: tuple[Release, ...]) -> Release:
             "all must follow the same plan"
         )
     # all are of the first one's type: the types were compared
-    if isinstance(group[0], NoisyMoments | NoisyFeatureMoments):
+    if isinstance(group[0], NoisyMatrix):
         return _add_matrices(group)  # type: ignore[type-var]
     return _add_on_lattice(group)  # type: ignore[type-var]
 

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from dagveil.data.column import Numeric
+from dagveil.data.column import Numeric, Ordinal
+from dagveil.data.mixed import MixedPlan
 from dagveil.data.moments import FeaturePlan, MomentPlan
 from dagveil.data.schema import MOST_ROWS, Schema
 from dagveil.errors import MethodError, SchemaError
@@ -79,7 +80,14 @@ class AskFeatures(_Asked, frozen=True, tag="features"):
     rows: FeaturePlan
 
 
-Ask = AskTables | AskMargins | AskInteractions | AskMoments | AskFeatures
+class AskMixed(_Asked, frozen=True, tag="mixed"):
+    """Release the second moments of levels beside numbers."""
+
+    rows: MixedPlan
+
+
+AskMatrix = AskMoments | AskFeatures | AskMixed
+Ask = AskTables | AskMargins | AskInteractions | AskMatrix
 
 
 class PlannedSite(msgspec.Struct, frozen=True):
@@ -190,18 +198,23 @@ def check_same_questions(own: Schema, agreed: Schema) -> None:
 
 def list_sets(ask: Ask) -> tuple[tuple[str, ...], ...]:
     """Return the sets of columns that a stage asks about."""
-    if isinstance(ask, AskMoments | AskFeatures):
+    if isinstance(ask, AskMatrix):
         return (ask.rows.columns,)
     if isinstance(ask, AskMargins):
         return tuple((name,) for name in ask.columns)
     return ask.sets
 
 
+def count_coordinates(ask: AskMatrix) -> int:
+    """Return how many coordinates a row has in a matrix of moments, the constant included."""
+    rows = ask.rows.rows
+    return 1 + rows.leading + len(rows.columns)
+
+
 def count_cells(ask: Ask, schema: Schema) -> int:
     """Return how many numbers a stage releases."""
-    if isinstance(ask, AskMoments | AskFeatures):
-        degree = ask.rows.degree if isinstance(ask, AskFeatures) else 1
-        size = len(ask.rows.columns) * degree + 1
+    if isinstance(ask, AskMatrix):
+        size = count_coordinates(ask)
         return size * (size + 1) // 2
     total = 1 if isinstance(ask, AskMargins) else 0
     return total + sum(math.prod(schema.columns[name].n_levels for name in names) for names in list_sets(ask))
@@ -234,13 +247,15 @@ def check_plan(plan: MeasurementPlan) -> None:
     if not plan.asks or any(ask.share <= 0 for ask in plan.asks) or shares > 1:
         raise MethodError(f"the shares of a plan must be above 0 and at most 1 together; these make {float(shares):g}")
     for ask in plan.asks:
-        moments = isinstance(ask, AskMoments | AskFeatures)
+        moments = isinstance(ask, AskMatrix)
         names = [name for columns in list_sets(ask) for name in columns]
         if unknown := [name for name in names if name not in plan.schema.columns]:
             raise MethodError(f"the plan asks about {unknown[0]!r}, which is no column of its schema")
         sets = list_sets(ask)
         if not sets or any(len(set(columns)) < len(columns) for columns in sets):
             raise MethodError("a stage of the plan asks nothing, or about a column twice in one table; plan it again")
+        if isinstance(ask, AskMixed):
+            names = [name for name in ask.rows.numbers if not isinstance(plan.schema.columns[name], Ordinal)]
         if moments and not all(isinstance(plan.schema.columns[name], Numeric) for name in names):
             raise MethodError("the plan asks for moments of columns that are not numeric")
 

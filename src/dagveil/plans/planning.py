@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -20,7 +20,9 @@ from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError, SchemaError, UnreviewedSchemaError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS, method_named
+from dagveil.methods.measure import releases_mixed
 from dagveil.methods.measure_features import MeasureFeaturesSettings, choose_degree, plan_features
+from dagveil.methods.measure_mixed import explain, plain_numbers, plan_mixed
 from dagveil.methods.measure_moments import declared_scales, plan_moments
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, pays_for_triples
 from dagveil.methods.method import Method
@@ -30,6 +32,8 @@ from dagveil.plans.plan_file import (
     AskFeatures,
     AskInteractions,
     AskMargins,
+    AskMatrix,
+    AskMixed,
     AskMoments,
     AskTables,
     MeasurementPlan,
@@ -37,6 +41,7 @@ from dagveil.plans.plan_file import (
     PlannedSite,
     check_plan,
     count_cells,
+    count_coordinates,
     list_sets,
 )
 from dagveil.plans.second_round import FIRST_SHARE, split_budgets
@@ -74,7 +79,7 @@ def forecast_plan(plan: MeasurementPlan) -> tuple[StageForecast, ...]:
     stages = []
     for ask in plan.asks:
         noise = tuple(forecast_noise(ask, plan.schema, plan.noise, site) for site in plan.sites)
-        tables = 1 if isinstance(ask, AskMoments | AskFeatures) else len(list_sets(ask))
+        tables = 1 if isinstance(ask, AskMatrix) else len(list_sets(ask))
         stages.append(StageForecast(ask.stage, ask.share, tables, count_cells(ask, plan.schema), noise))
     return tuple(stages)
 
@@ -86,7 +91,7 @@ def forecast_noise(ask: Ask, schema: Schema, noise: NoiseLaw, site: PlannedSite)
     amount = ask.share * noise.filter(site.budget).total
     if noise is NoiseLaw.LAPLACE:
         return math.sqrt(laplace_variance(contingency.counts_sensitivity(relation, len(list_sets(ask))) / amount))
-    if isinstance(ask, AskMoments | AskFeatures):
+    if isinstance(ask, AskMatrix):
         return math.sqrt(moments_squared_sensitivity(relation, ask.rows) / amount) / 4.0**ask.rows.bits
     if isinstance(ask, AskInteractions):
         return math.sqrt(contingency.interactions_squared_sensitivity(relation, ask.sets, levels) / amount)
@@ -111,13 +116,13 @@ def _plan_work(plan: MeasurementPlan, rows: int, redraws: int, noise: NoiseKind,
     counted: list[tuple[str, ...]] = []
     features = 0
     for ask in plan.asks:
-        if isinstance(ask, AskMoments | AskFeatures):
-            features = 1 + len(ask.rows.columns) * (ask.rows.degree if isinstance(ask, AskFeatures) else 1)
+        if isinstance(ask, AskMatrix):
+            features = count_coordinates(ask)
         else:
             counted += list_sets(ask)
     cells = sum(count_cells(ask, plan.schema) for ask in plan.asks)
     if features:
-        search = Search.MATRIX
+        search = Search.MIXED if isinstance(plan.asks[-1], AskMixed) else Search.MATRIX
     elif plan.noise is NoiseLaw.LAPLACE:
         search = Search.JOINT
     else:
@@ -261,6 +266,8 @@ def _choose_asks(
     bins = any(isinstance(column, Numeric) and column.bins is not None for column in schema.columns.values())
     if method.name == "measure-notears" or (all(numeric) and not bins):
         return (_ask_numbers(settings, schema, sites),)
+    if releases_mixed(method.name, settings, schema):
+        return (_ask_mixed(schema, sites),)
     return _ask_small_tables(schema, knowledge, sites, tables)
 
 
@@ -316,21 +323,37 @@ def _ask_small_tables(
     return tuple(asks)
 
 
-def _ask_numbers(settings: msgspec.Struct, schema: Schema, sites: Sequence[PlannedSite]) -> Ask:
+def _ask_mixed(schema: Schema, sites: Sequence[PlannedSite]) -> Ask:
+    centers, spreads = _read_scales(schema, plain_numbers(schema))
+    mixed = plan_mixed(schema, centers, spreads, *_add_sites(sites))
+    return AskMixed("mixed moments", Fraction(1), explain(mixed), mixed)
+
+
+def _read_scales(schema: Schema, names: Iterable[str]) -> tuple[dict[str, float], dict[str, float]]:
+    """Return declared centres and spreads, or say which of these columns declare none."""
     centers, spreads = declared_scales(schema)
-    if missing := [name for name in schema.columns if name not in spreads]:
+    if missing := [name for name in names if name not in spreads]:
         raise SchemaError(
             f"{', '.join(missing)}: no spread is declared. Sites can add moments only in the same units, and a private "
             "guess would differ from site to site: declare center and spread"
         )
-    rows = sum(site.nominal_rows for site in sites)
-    # noise variances add, so what they speak for adds by its inverse
+    return centers, spreads
+
+
+def _add_sites(sites: Sequence[PlannedSite]) -> tuple[int, float]:
+    """Return the rows of all sites, and what the noise of their sum costs: variances add, so its inverse does."""
     inverse = sum(1 / float(NoiseLaw.GAUSSIAN.filter(site.budget).total) for site in sites)
+    return sum(site.nominal_rows for site in sites), 1 / inverse
+
+
+def _ask_numbers(settings: msgspec.Struct, schema: Schema, sites: Sequence[PlannedSite]) -> Ask:
+    centers, spreads = _read_scales(schema, schema.columns)
+    rows, mu_squared = _add_sites(sites)
     if isinstance(settings, MeasureFeaturesSettings):
-        degree = settings.degree or choose_degree(len(schema.columns), rows, 1 / inverse)
+        degree = settings.degree or choose_degree(len(schema.columns), rows, mu_squared)
         if settings.degree is not None or degree > 1:
-            features = plan_features(schema, centers, spreads, degree, settings, rows, 1 / inverse)
+            features = plan_features(schema, centers, spreads, degree, settings, rows, mu_squared)
             why = f"one matrix of {degree} features per column answers every question"
             return AskFeatures("moments of features", Fraction(1), why, features)
-    moments = plan_moments(tuple(schema.columns), centers, spreads, rows, 1 / inverse)
+    moments = plan_moments(tuple(schema.columns), centers, spreads, rows, mu_squared)
     return AskMoments("second moments", Fraction(1), "one matrix answers every linear question", moments)

@@ -17,12 +17,13 @@ from dagveil.errors import MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Stage, digest_releases
 from dagveil.methods.catalogue import method_named
 from dagveil.methods.measure_features import MeasureFeaturesSettings, tell_features
+from dagveil.methods.measure_mixed import tell_mixed
 from dagveil.methods.measure_moments import tell_moments, warn_of_moment_noise
 from dagveil.methods.measure_tables import warn_of_noise
 from dagveil.plans import plan_file
 from dagveil.plans.planning import work_at_site
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
-from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMoments, Release
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMatrix, NoisyPairMoments, Release
 from dagveil.progress import silent
 from dagveil.runs.result import now
 from dagveil.runs.run import RunOptions, open_run
@@ -123,7 +124,7 @@ def noise_deviation(release: Release) -> float:
         return math.sqrt(release.count_variance)
     if isinstance(release, NoisyInteractions):
         return math.sqrt(release.interaction_variance)
-    if isinstance(release, NoisyMoments | NoisyFeatureMoments):
+    if isinstance(release, NoisyMatrix | NoisyPairMoments):
         return release.deviation
     return math.sqrt(release.variance) / release.lattice
 
@@ -131,7 +132,7 @@ def noise_deviation(release: Release) -> float:
 def describe_noise(releases: Sequence[Release], stages: Sequence[Stage], rows: int) -> list[str]:
     """Say what a reader should know about noise of this size beside so many rows."""
     last = releases[-1]
-    if isinstance(last, NoisyMoments | NoisyFeatureMoments):
+    if isinstance(last, NoisyMatrix):
         return warn_of_moment_noise(last.deviation, rows)
     # a cell of a pair of yes/no columns is a sum of a quarter of all cells of a joint table
     cells = len(last.values) / 4 if len(releases) == 1 else 1.0
@@ -148,6 +149,8 @@ def _describe_asks(plan: plan_file.MeasurementPlan) -> list[str]:
             settings = method_named(plan.method).read_settings(plan.settings)
             assert isinstance(settings, MeasureFeaturesSettings)
             told += tell_features(ask.rows, settings)
+        elif isinstance(ask, plan_file.AskMixed):
+            told += tell_mixed(ask.rows, plan.schema)
     return told
 
 

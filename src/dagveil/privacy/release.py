@@ -112,6 +112,79 @@ class NoisyFeatureMoments(msgspec.Struct, frozen=True, tag="feature-moments"):
         return math.sqrt(self.variance) / 4.0**self.bits
 
 
+class NoisyMixedMoments(msgspec.Struct, frozen=True, tag="mixed-moments"):
+    """Second moments of levels beside numbers, in fixed point, in the order of `NoisyMoments`.
+
+    The constant comes first, then a coordinate for each level of each column with levels: `steps` times size − 1 at the
+    record's level and minus `steps` elsewhere. Then come `degrees` features of each column of numbers: (x −
+    center)/width itself, or Legendre polynomials of it, cut to [−1, 1].
+    """
+
+    levels: tuple[str, ...]
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    numbers: tuple[str, ...]
+    centers: tuple[float, ...]
+    widths: tuple[float, ...]
+    degrees: tuple[int, ...]
+    radius_squared: float
+    constant: float
+    bits: int
+    variance: Fraction
+    diagonal_variance: Fraction
+    values: tuple[int, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns, in the order of their coordinates."""
+        return (*self.levels, *self.numbers)
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates, the constant included."""
+        return 1 + sum(self.sizes) + sum(self.degrees)
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """The noisy moment matrix in the units of the coordinates."""
+        return _unfold(self.values, self.size, self.bits)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise off the diagonal, in the units of `matrix`."""
+        return math.sqrt(self.variance) / 4.0**self.bits
+
+
+class NoisyPairMoments(msgspec.Struct, frozen=True, tag="pair-moments"):
+    """Blocks of chosen pairs from a matrix of `NoisyMixedMoments`, of rows that were shrunk for these pairs.
+
+    Values are those of each pair's block in turn, in row-major order, with integer noise of `variance` in each.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    shapes: tuple[tuple[int, int], ...]
+    bits: int
+    variance: Fraction
+    values: tuple[int, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns of the pairs."""
+        return tuple(dict.fromkeys(name for pair in self.pairs for name in pair))
+
+    @property
+    def blocks(self) -> list[NDArray[np.float64]]:
+        """The noisy blocks in the units of the coordinates."""
+        flat = np.array(self.values, dtype=np.float64) / 4.0**self.bits
+        ends = np.cumsum([a * b for a, b in self.shapes])
+        return [part.reshape(shape) for part, shape in zip(np.split(flat, ends[:-1]), self.shapes, strict=True)]
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise in an entry, in the same units."""
+        return math.sqrt(self.variance) / 4.0**self.bits
+
+
 class NoisyMagnitudes(msgspec.Struct, frozen=True, tag="magnitudes"):
     """How large the values of a column are: counts by powers of two of the distance from a public centre."""
 
@@ -128,7 +201,8 @@ class NoisyMagnitudes(msgspec.Struct, frozen=True, tag="magnitudes"):
         return np.array(self.values, dtype=np.float64) / self.lattice
 
 
-Release = NoisyCounts | NoisyInteractions | NoisyMoments | NoisyFeatureMoments | NoisyMagnitudes
+NoisyMatrix = NoisyMoments | NoisyFeatureMoments | NoisyMixedMoments
+Release = NoisyCounts | NoisyInteractions | NoisyMatrix | NoisyPairMoments | NoisyMagnitudes
 
 
 def _unfold(values: tuple[int, ...], size: int, bits: int) -> NDArray[np.float64]:

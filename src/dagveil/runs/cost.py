@@ -22,7 +22,9 @@ from dagveil.errors import MethodError
 from dagveil.evidence.covariance import LEVELS_KEPT
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS
+from dagveil.methods.measure import releases_mixed
 from dagveil.methods.measure_features import MeasureFeaturesSettings
+from dagveil.methods.measure_mixed import plain_numbers
 from dagveil.methods.measure_tables import pays_for_triples
 from dagveil.methods.method import Method
 from dagveil.privacy.filter import Filter, PureFilter
@@ -57,10 +59,11 @@ class Search(enum.Enum):
     PAIRS = "pair tables"
     TRIPLES = "three-way tables"
     MATRIX = "moments"
+    MIXED = "moments of levels beside numbers"
 
 
 # a search takes so many times that over pairs of a chain of columns, which calibration times
-SEARCH_WEIGHTS = {Search.JOINT: 0.9, Search.PAIRS: 0.9, Search.TRIPLES: 2.2, Search.MATRIX: 0.22}
+SEARCH_WEIGHTS = {Search.JOINT: 0.9, Search.PAIRS: 0.9, Search.TRIPLES: 2.2, Search.MATRIX: 0.22, Search.MIXED: 2.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,7 @@ def _passes(counted: Sequence[tuple[str, ...]], levels: Mapping[str, int], disti
 
 def _block_size(work: Work) -> float:
     """Return the size of the matrix that a search works on."""
-    if work.search is Search.MATRIX:
+    if work.search in (Search.MATRIX, Search.MIXED):
         return float(work.features)
     return float(sum(min(column.n_levels, LEVELS_KEPT) - 1 for column in work.schema.columns.values()))
 
@@ -313,12 +316,17 @@ def work_of_run(
         degree = (settings.degree or 2) if isinstance(settings, MeasureFeaturesSettings) else 1
         size = len(names) * degree + 1
         return Work(schema, rows, [], 1, size * (size + 1) // 2, size, Search.MATRIX, redraws, noise, held)
+    if releases_mixed(method.name, settings, schema):
+        numbers = plain_numbers(schema)
+        levels = sum(column.n_levels for name, column in schema.columns.items() if name not in numbers)
+        size = 1 + levels + 2 * len(numbers)  # two features of each number, about
+        return Work(schema, rows, [], 1, size * (size + 1) // 2, size, Search.MIXED, redraws, noise, held)
     pairs = [pair for pair in combinations(names, 2) if not knowledge.excludes(*pair)]
     counted: list[tuple[str, ...]] = [*((name,) for name in names), *pairs]
-    levels = {name: column.n_levels for name, column in schema.columns.items()}
-    cells = sum(math.prod(levels[name] for name in columns) for columns in counted)
+    sizes = {name: column.n_levels for name, column in schema.columns.items()}
+    cells = sum(math.prod(sizes[name] for name in columns) for columns in counted)
     triples = list(islice(combinations(names, 3), TRIPLES_PER_COLUMN * len(names)))
     if pays_for_triples(schema, triples, SECOND_ROUND, [(accounting.budget, max(rows, 1))]):
-        cells += sum(math.prod(levels[name] for name in columns) for columns in triples)
+        cells += sum(math.prod(sizes[name] for name in columns) for columns in triples)
         return Work(schema, rows, counted, len(counted), cells, 0, Search.TRIPLES, redraws, noise, held, True)
     return Work(schema, rows, counted, len(counted), cells, 0, Search.PAIRS, redraws, noise, held, True)

@@ -30,6 +30,7 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 from dagveil.methods.catalogue import METHODS
 from dagveil.methods.measure import is_numeric, search_defaults
+from dagveil.methods.measure_mixed import is_mixed
 from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs import result as results
@@ -332,8 +333,14 @@ def check_search(method: str, schema: Schema, rule: SearchRule | None) -> None:
     )
     if method not in METHODS or rule in (None, SearchRule.AUTO, SearchRule.TESTS):
         return
-    if (rule is SearchRule.NOTEARS and not moments) or method == "measure-features":
-        other = "by tests" if method == "measure-features" else "by tests or by score"
+    if method == "measure" and is_mixed(schema) and rule is SearchRule.SCORE:
+        raise MethodError(
+            "measure puts levels and numbers without bins into one matrix, for which there is no score; nothing was "
+            "charged. Search by tests, or take --method measure-ges, which counts numbers in bins"
+        )
+    features = method == "measure-features" or (method == "measure" and is_mixed(schema))
+    if (rule is SearchRule.NOTEARS and not moments) or features:
+        other = "by tests" if features else "by tests or by score"
         raise MethodError(
             f"{method} releases no second moments of these columns, which --search {rule.value} needs; nothing was "
             f"charged. Search {other}, or take --method measure-notears"

@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 
 from dagveil.data.gradients import GradientPlan
+from dagveil.data.mixed import MixedPairs
 from dagveil.data.moments import MomentPlan, OuterProducts
 from dagveil.privacy.relation import Relation
 
@@ -19,6 +20,16 @@ def moments_squared_sensitivity(relation: Relation, query: OuterProducts) -> Fra
     """
     cap = query.rows.norm_squared_bound()
     return Fraction(cap**2, 2 if relation is Relation.ADD_REMOVE else 1)
+
+
+def pair_moments_squared_sensitivity(relation: Relation, query: MixedPairs) -> Fraction:
+    """Return the squared sensitivity of the blocks of chosen pairs, each entry once.
+
+    A record adds a vector whose squared length is Σ ‖z_i‖²‖z_j‖² over the pairs, at most B². Replacing it moves the sum
+    by at most twice the length.
+    """
+    bound = query.squared_bound()
+    return Fraction(bound if relation is Relation.ADD_REMOVE else 4 * bound)
 
 
 def gradient_squared_sensitivity(relation: Relation, plan: GradientPlan) -> Fraction:

@@ -18,6 +18,7 @@ from dagveil.examples.networks import load_network
 from dagveil.runs.machine_speed import measure_speed
 from dagveil.search.score.acyclicity import Acyclicity
 from dagveil_bench import hidden_causes as hiding
+from dagveil_bench import mixed as mixed_tables
 from dagveil_bench import wide as wide_tables
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, workers_option
 from dagveil_bench.effects import NETWORKS as EFFECT_NETWORKS
@@ -378,6 +379,30 @@ def mutate(
     publish(write_tally(tally, command_line()), output)
     if tally.failed:
         context.exit(1)
+
+
+@bench.command(short_help="Graphs of numbers beside levels: one matrix, and bins.")
+@click.option("--graphs", type=click.IntRange(1), default=20, help="Networks in each cell.")
+@click.option("--seed", type=click.IntRange(0), default=6000, help="Seed of the first network.")
+@click.option(
+    "--columns", metavar="NUMBERS", default=",".join(map(str, mixed_tables.COLUMNS)), help="Columns of the networks."
+)
+@click.option("--rows", metavar="NUMBERS", default=",".join(map(str, mixed_tables.ROWS)), help="Rows of the tables.")
+@click.option(
+    "--ways", metavar="NAMES", default=",".join(mixed_tables.WAYS), help=f"Some of {', '.join(mixed_tables.WAYS)}."
+)
+@workers_option
+@output_option
+def mixed(graphs: int, seed: int, columns: str, rows: str, ways: str, workers: int, output: str | None) -> None:
+    """Find graphs of random tables of numbers and levels, and score them against the networks they come from."""
+    chosen = [way.strip() for way in ways.split(",")]
+    for way in chosen:
+        _choose(way, mixed_tables.WAYS)
+    widths, lengths = (list(map(int, read_numbers(text))) for text in (columns, rows))
+    cases = list(mixed_tables.list_cases(graphs, seed, chosen, widths, lengths))
+    with show_progress(lines=True) as progress:
+        found = mixed_tables.run_mixed(cases, workers, progress)
+    publish(mixed_tables.mixed_page(found, graphs, command_line()), output)
 
 
 @bench.command(short_help="How far graphs of real tables may be believed.")

@@ -1,0 +1,239 @@
+"""The rounds of `measure` for levels beside numbers: one noisy matrix of second moments answers every question.
+
+Columns with levels enter by centred indicators, numeric columns by themselves or by Legendre polynomials of them, all
+in one row. How many features a number has, and how far they are shrunk, follows from the number of rows, the columns
+and the budget: no row is touched for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+import numpy as np
+
+from dagveil.curator import Curator
+from dagveil.data.column import Column, Numeric, Ordinal
+from dagveil.data.mixed import MixedPairs, MixedPlan
+from dagveil.data.moments import choose_bits
+from dagveil.data.schema import Schema
+from dagveil.evidence.bundle import Stage
+from dagveil.evidence.mixed import MixedEvidence, covariance_from_mixed
+from dagveil.evidence.questions import Questions
+from dagveil.methods.measure_moments import (
+    BITS,
+    RADIUS_PER_COLUMN,
+    WIDEST_PER_COLUMN,
+    scale_columns,
+    tell_coarse_bits,
+    warn_of_moment_noise,
+)
+from dagveil.methods.method import Measured
+from dagveil.privacy.release import Release
+from dagveil.progress import Progress
+
+REACH = 2.0
+"""Spreads on each side of the centre within which values are told apart, with several features."""
+
+QUIET_PAIR = 4.0
+"""Two features per number pay while the variance of the noise is below this multiple of what sampling makes."""
+
+QUIET_TRIPLE = 0.1
+"""The same for three."""
+
+QUIET_MIXED = 0.5
+"""The ball grows while noise stays below this share of what sampling makes of a moment."""
+
+HEAVY = 1.0
+"""Ordered levels enter by one trend where the variance of the noise is above this multiple of what sampling makes."""
+
+FIRST_SHARE = Fraction(3, 5)
+"""Where noise is that heavy, this share of the budget goes to the matrix, and the rest to pairs that look dependent."""
+
+SCREEN = 0.2
+"""A pair looks dependent if its p-value in the first look is at most this."""
+
+UNSEEN_LINEAR, UNSEEN = 0.005, 0.01
+"""The ball also grows while noise moves a moment, divided by the rows, by less than this: tests have more slack. The
+first is for a single feature per number, the second for more."""
+
+CONSTANT_SHARE = 0.1
+"""Squared constant in front of each row, as a share of the squared norm of the rest."""
+
+
+def is_mixed(schema: Schema) -> bool:
+    """Tell whether a table has numeric columns without bins, and others beside them; weighed records are counted."""
+    plain = [isinstance(column, Numeric) and column.bins is None for column in schema.columns.values()]
+    return any(plain) and not all(plain) and schema.records != "weigh"
+
+
+def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progress) -> Measured:
+    """Release the second moments of levels and numbers.
+
+    - `rows`: nominal or estimated number of rows.
+    - `share`: of the budget, for the matrix and for spreads that nobody declared.
+    """
+    schema = curator.schema
+    scaled = scale_columns(curator, share, progress, plain_numbers(schema))
+    plan = plan_mixed(schema, scaled.centers, scaled.spreads, rows, float(scaled.left * curator.accounting.total))
+    heavy = noise_of(plan, rows, float(scaled.left * curator.accounting.total)) > HEAVY
+    first = scaled.left * FIRST_SHARE if heavy else scaled.left
+    progress("measuring second moments", 0, 1 + heavy)
+    released = curator.outer_products(plan, first, "mixed moments")
+    stages = [Stage("mixed moments", 1, len(released.values), float(first), released.deviation, explain(plan))]
+    releases: list[Release] = [*scaled.releases, released]
+    if heavy:
+        progress("measuring second moments", 1, 2)
+        pairs = screen_pairs(MixedEvidence(covariance_from_mixed(released, tuple(schema.columns))))
+        again = curator.pair_moments(MixedPairs(plan, pairs), scaled.left - first, "pairs that look dependent")
+        why = f"noise is heavy, so {len(pairs)} pairs that the matrix does not rule out were measured again"
+        share_left, cells = float(scaled.left - first), len(again.values)
+        stages.append(Stage("pairs that look dependent", len(pairs), cells, share_left, again.deviation, why))
+        releases.append(again)
+    progress("measuring second moments", 1 + heavy, 1 + heavy)
+    return Measured(
+        tuple(releases),
+        (*scaled.plan, *stages),
+        (*scaled.findings, *tell_mixed(plan, schema), *warn_of_moment_noise(released.deviation, rows)),
+    )
+
+
+def screen_pairs(evidence: MixedEvidence) -> tuple[tuple[str, str], ...]:
+    """Return the pairs that a first look does not rule out: those with a small p-value, and the smallest of all."""
+    x, y = np.triu_indices(len(evidence.columns), 1)
+    p_value = evidence.test(Questions(x, y, np.empty((len(x), 0), dtype=np.intp))).p_value
+    kept = p_value <= max(SCREEN, float(p_value.min()))
+    names = evidence.columns
+    return tuple((names[i], names[j]) for i, j in zip(x[kept], y[kept], strict=True))
+
+
+def plain_numbers(schema: Schema) -> tuple[str, ...]:
+    """Return the numeric columns without bins."""
+    return tuple(name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.bins is None)
+
+
+def plan_mixed(
+    schema: Schema, centers: Mapping[str, float], spreads: Mapping[str, float], rows: int, mu_squared: float
+) -> MixedPlan:
+    """Return how rows become vectors, from public facts alone.
+
+    - `centers`, `spreads`: public, of numeric columns without bins.
+    - `rows`: nominal or estimated number of rows.
+    - `mu_squared`: what the matrix may cost.
+    """
+    plain = plain_numbers(schema)
+    trends = choose_trends(schema, rows, mu_squared)
+    levels = tuple(name for name in schema.columns if name not in plain and name not in trends)
+    sizes = tuple(schema.columns[name].n_levels for name in levels)
+    fixed = _fixed_norm(sizes)
+    degree = choose_degree(fixed, len(plain), rows, mu_squared, len(trends))
+    radius_squared = choose_radius(fixed, len(plain), degree, rows, mu_squared, len(trends))
+    constant = math.sqrt(max(1.0, CONSTANT_SHARE * (fixed + radius_squared)))
+    # not cut at the bounds: a column that piles up at one of them would have long features, and rows would be shrunk
+    reach = 1.0 if degree == 1 else REACH
+    scales = [(centers[name], reach * spreads[name]) for name in plain]
+    scales += [scale_scores(schema.columns[name]) for name in trends]
+    return MixedPlan(
+        levels=levels,
+        sizes=sizes,
+        numbers=(*plain, *trends),
+        centers=tuple(center for center, _ in scales),
+        widths=tuple(width for _, width in scales),
+        degrees=(degree,) * len(plain) + (1,) * len(trends),
+        radius_squared=radius_squared,
+        constant=constant,
+        bits=choose_bits(radius_squared + fixed, constant, rows, BITS),
+    )
+
+
+def choose_trends(schema: Schema, rows: int, mu_squared: float) -> tuple[str, ...]:
+    """Return the ordinal columns that enter by a trend: all of three levels or more if noise is heavy, or none.
+
+    Parameters are those of `plan_mixed`.
+    """
+    numbers = plain_numbers(schema)
+    sizes = [column.n_levels for name, column in schema.columns.items() if name not in numbers]
+    fixed = _fixed_norm(sizes)
+    degree = choose_degree(fixed, len(numbers), rows, mu_squared)
+    if noise_share(fixed, degree * len(numbers), rows, mu_squared) <= HEAVY:
+        return ()
+    return tuple(
+        name for name, column in schema.columns.items() if isinstance(column, Ordinal) and len(column.levels) > 2
+    )
+
+
+def scale_scores(column: Column) -> tuple[float, float]:
+    """Return centre and spread of the scores of declared levels, all as frequent as each other."""
+    assert isinstance(column, Ordinal)
+    scores = np.array(column.numbers[: len(column.levels)])
+    return float(scores.mean()), float(scores.std()) or 1.0
+
+
+def _fixed_norm(sizes: Iterable[int]) -> float:
+    """Return the squared norm that the indicators of columns with so many levels have together."""
+    return sum(1.0 - 1.0 / size for size in sizes)
+
+
+def noise_of(plan: MixedPlan, rows: int, mu_squared: float) -> float:
+    """Return `noise_share` of a plan."""
+    return noise_share(_fixed_norm(plan.sizes), sum(plan.degrees), rows, mu_squared)
+
+
+def noise_share(fixed: float, features: int, rows: int, mu_squared: float) -> float:
+    """Return the variance of the noise in a moment over that of sampling, if the ball is as small as it gets."""
+    norm = (1.0 + CONSTANT_SHARE) * (fixed + RADIUS_PER_COLUMN * features)
+    return norm**2 / (2.0 * mu_squared * rows)
+
+
+def choose_degree(fixed: float, numbers: int, rows: int, mu_squared: float, trends: int = 0) -> int:
+    """Return the number of features of each number, from public facts alone.
+
+    - `fixed`: squared norm that columns with levels have together.
+    - `numbers`, `trends`: how many numeric columns, and how many ordinal ones that enter by a trend.
+    - `rows`, `mu_squared`: as in `plan_mixed`.
+    """
+    if noise_share(fixed, 3 * numbers + trends, rows, mu_squared) <= QUIET_TRIPLE:
+        return 3
+    return 2 if noise_share(fixed, 2 * numbers + trends, rows, mu_squared) <= QUIET_PAIR else 1
+
+
+def choose_radius(fixed: float, numbers: int, degree: int, rows: int, mu_squared: float, trends: int = 0) -> float:
+    """Return the squared radius of the ball that features are shrunk to; parameters as in `choose_degree`."""
+    narrowest = RADIUS_PER_COLUMN * (degree * numbers + trends)
+    # Legendre features are never longer than that, so nothing is shrunk then
+    widest = (WIDEST_PER_COLUMN if degree == 1 else degree * (degree + 2.0)) * numbers + WIDEST_PER_COLUMN * trends
+    unseen = UNSEEN_LINEAR if degree == 1 else UNSEEN
+    # noise is (1 + share)(fixed + R²)/√(2 μ²) in each moment, sampling √n
+    norm = max(QUIET_MIXED * math.sqrt(rows), unseen * rows) * math.sqrt(2.0 * mu_squared) / (1.0 + CONSTANT_SHARE)
+    return min(max(norm - fixed, narrowest), widest)
+
+
+def explain(plan: MixedPlan) -> str:
+    """Say why one matrix is released."""
+    both = f"{len(plan.levels)} columns with levels and {len(plan.numbers)} of numbers"
+    return f"one matrix of {both} answers every question"
+
+
+def tell_mixed(plan: MixedPlan, schema: Schema) -> list[str]:
+    """Say what a reader should know about levels and numbers in one matrix."""
+    trends = [name for name in plan.numbers if isinstance(schema.columns[name], Ordinal)]
+    told = [
+        f"Noise is heavy here, so ordered levels entered by their trend: {', '.join(trends)}. What rises and falls "
+        "again along them is not seen."
+    ]
+    degree = max(plan.degrees)
+    if degree == 1:
+        numbers = "Numeric columns entered as they are, so dependence on them that is not linear is not seen"
+    else:
+        numbers = (
+            f"Numeric columns entered with {degree} Legendre features each, and values beyond {REACH:g} spreads from "
+            "the centre were cut"
+        )
+    return [
+        *(told if trends else []),
+        f"{numbers}; rows whose features are longer than {math.sqrt(plan.radius_squared):.1f} together were shrunk to "
+        f"that length. Levels entered as they are.{tell_coarse_bits(plan.bits)}",
+        "p-values are scores for the graph: a set of several columns enters without interactions, and features do not "
+        "take all of a number away.",
+    ]

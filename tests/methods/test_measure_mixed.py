@@ -1,0 +1,219 @@
+"""`measure` on levels beside numbers: what it releases, what it chooses from public facts, and the graphs it finds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from dagveil.data.column import Boolean, Categorical, Numeric, Ordinal
+from dagveil.data.schema import Schema
+from dagveil.errors import EvidenceError, MethodError
+from dagveil.evidence.bundle import Evidence, evidence_from_json
+from dagveil.evidence.mixed import MixedEvidence
+from dagveil.evidence.pairs import PairEvidence
+from dagveil.files import seal
+from dagveil.forecast.detection import find_weakest
+from dagveil.methods.measure_mixed import choose_degree, choose_radius, is_mixed, plan_mixed
+from dagveil.plans.combine import combine_evidence
+from dagveil.plans.plan_file import AskMixed, plan_from_json
+from dagveil.plans.planning import plan_measurement
+from dagveil.plans.site_run import measure_planned
+from dagveil.privacy.budget import Budget
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMixedMoments, NoisyPairMoments
+from dagveil.runs.discovery import discover, measure_source
+from dagveil.runs.search import search_evidence
+from dagveil.search.settings import SearchRule, SearchSettings
+
+SEEDED: dict[str, Any] = {"ledger": None, "noise": NoiseKind.SEEDED, "seed": 0}
+ROWS = 20_000
+NUMBER = Numeric(bounds=(-8, 8), center=0.0, spread=1.0)
+
+
+def draw(n_rows: int, seed: int = 1) -> dict[str, Any]:
+    """Return colour → x → smokes, x² → y, and z alone."""
+    rng = np.random.default_rng(seed)
+    colour = rng.integers(0, 3, n_rows)
+    x = 0.8 * (colour - 1.0) + 0.8 * rng.standard_normal(n_rows)
+    smokes = rng.random(n_rows) < 1.0 / (1.0 + np.exp(-1.5 * x))
+    y = 0.7 * (x**2 - 1.0) + 0.7 * rng.standard_normal(n_rows)
+    return {
+        "colour": [("red", "blue", "green")[code] for code in colour],
+        "x": x,
+        "smokes": smokes,
+        "y": y,
+        "z": rng.standard_normal(n_rows),
+    }
+
+
+def make_schema(**facts: Any) -> Schema:
+    columns = {
+        "colour": Categorical(levels=("red", "blue", "green"), outside="red"),
+        "x": NUMBER,
+        "smokes": Boolean(outside="false"),
+        "y": NUMBER,
+        "z": NUMBER,
+    }
+    whole: dict[str, Any] = {"dataset": "both", "columns": columns, "reviewed": True, "nominal_rows": ROWS}
+    return Schema(**(whole | facts))
+
+
+TRUTH = {frozenset(pair) for pair in (("colour", "x"), ("x", "smokes"), ("x", "y"))}
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Evidence:
+    return measure_source(draw(ROWS), make_schema(), 1, **SEEDED)
+
+
+def test_one_matrix_is_released_and_shows_curved_effects(evidence: Evidence) -> None:
+    (released,) = evidence.releases
+    assert isinstance(released, NoisyMixedMoments)
+    assert (released.levels, released.sizes, released.numbers) == (("colour", "smokes"), (3, 2), ("x", "y", "z"))
+    assert released.degrees in ((2,) * 3, (3,) * 3)
+    assert isinstance(evidence.independence(), MixedEvidence)
+    result = search_evidence(evidence, SearchSettings(redraws=10))
+    assert set(result.graph.cpdag.skeleton()) == TRUTH
+    assert all((edge.confidence or 0.0) >= 0.7 for edge in result.graph.edges)
+    assert result.false_edges is not None
+    assert result.false_edges < 0.5
+
+
+def test_evidence_is_written_and_read(evidence: Evidence) -> None:
+    assert evidence_from_json(evidence.to_json()).releases == evidence.releases
+
+
+@pytest.mark.parametrize(
+    "changed", [{"sizes": (3, 3)}, {"steps": (0, 1)}, {"degrees": (1, 1, 1)}, {"widths": (1.0,)}, {"values": (1, 2)}]
+)
+def test_damaged_releases_are_refused(evidence: Evidence, changed: dict[str, Any]) -> None:
+    broken = replace(evidence, releases=(replace(evidence.releases[0], **changed),))
+    with pytest.raises(EvidenceError, match="damaged"):
+        evidence_from_json(json.dumps(seal(json.loads(broken.to_json()))))
+
+
+def test_missing_spreads_are_found_first() -> None:
+    columns = make_schema().columns | {"z": Numeric(bounds=(-8, 8))}
+    evidence = measure_source(draw(5000), make_schema(columns=columns), 1, **SEEDED)
+    sizes, released = evidence.releases
+    assert isinstance(sizes, NoisyMagnitudes)
+    assert sizes.column == "z"
+    assert isinstance(released, NoisyMixedMoments)
+
+
+def test_numbers_with_bins_count_as_levels() -> None:
+    columns = make_schema().columns | {"y": replace(NUMBER, bins=4)}
+    (released,) = measure_source(draw(5000), make_schema(columns=columns), 1, **SEEDED).releases
+    assert isinstance(released, NoisyMixedMoments)
+    assert released.levels == ("colour", "smokes", "y")
+    assert released.sizes == (3, 2, 4)
+    everywhere = {name: replace(c, bins=3) if isinstance(c, Numeric) else c for name, c in columns.items()}
+    schema = make_schema(columns=everywhere)
+    assert not is_mixed(schema)
+    tables = measure_source(draw(5000), schema, 1, **SEEDED).independence()
+    assert not isinstance(tables, MixedEvidence)
+
+
+def test_a_plan_of_tables_counts_numbers_in_bins() -> None:
+    evidence = measure_source(draw(5000), make_schema(), 1, options={"plan": "pairs"}, **SEEDED)
+    assert isinstance(evidence.independence(), PairEvidence)
+    scored = measure_source(draw(5000), make_schema(), 1, method="measure-ges", **SEEDED)
+    assert not any(isinstance(release, NoisyMixedMoments) for release in scored.releases)
+
+
+def test_without_delta_the_joint_table_is_counted() -> None:
+    (released,) = measure_source(draw(5000), make_schema(), 1, 0, **SEEDED).releases
+    assert isinstance(released, NoisyCounts)
+
+
+def test_a_search_by_score_is_refused_before_anything_is_charged() -> None:
+    with pytest.raises(MethodError, match="measure-ges"):
+        discover(draw(100), make_schema(), 1, settings=SearchSettings(search=SearchRule.SCORE), **SEEDED)
+
+
+def test_constants_follow_from_public_facts() -> None:
+    assert choose_degree(5.0, 5, 2_000, 0.001) == 1
+    assert choose_degree(5.0, 5, 10_000, 0.06) == 2
+    assert choose_degree(5.0, 5, 100_000, 4.0) == 3
+    assert choose_radius(5.0, 5, 1, 1_000, 1e-4) == 0.75 * 5
+    assert choose_radius(5.0, 5, 1, 10**6, 10.0) == 6.0 * 5
+    assert choose_radius(5.0, 5, 3, 10**6, 10.0) == 5.0 * 3 * 5
+    plan = plan_mixed(make_schema(), dict.fromkeys("xyz", 0.0), dict.fromkeys("xyz", 2.0), ROWS, 0.06)
+    assert plan.widths == (4.0,) * 3
+    assert plan.constant >= 1.0
+
+
+def test_pairs_that_look_dependent_are_measured_again_where_noise_is_heavy() -> None:
+    noisy = measure_source(draw(4000), make_schema(nominal_rows=4000), "0.05", **SEEDED)
+    matrix, again = noisy.releases
+    assert isinstance(matrix, NoisyMixedMoments)
+    assert isinstance(again, NoisyPairMoments)
+    assert [stage.share for stage in noisy.plan] == [0.6, 0.4]
+    assert ("colour", "x") in again.pairs
+    assert len(again.pairs) < 10
+    tests = noisy.independence()
+    assert isinstance(tests, MixedEvidence)
+    noise = tests.covariance.noise
+    assert noise[0, 1] < 0.9 * noise[0, 0]
+    assert tests.redraw(np.random.default_rng(1)).columns == tests.columns
+    assert evidence_from_json(noisy.to_json()).releases == noisy.releases
+    broken = replace(noisy, releases=(matrix, replace(again, shapes=((1, 1),) * len(again.pairs))))
+    with pytest.raises(EvidenceError, match="damaged"):
+        evidence_from_json(json.dumps(seal(json.loads(broken.to_json()))))
+
+
+def draw_grades(n_rows: int) -> tuple[dict[str, Any], Schema]:
+    """Return grades a → x → b of seven levels, and c alone."""
+    rng = np.random.default_rng(3)
+    a, c = rng.integers(0, 7, (2, n_rows))
+    x = 0.3 * (a - 3.0) + 0.8 * rng.standard_normal(n_rows)
+    b = np.clip(np.round(3.0 + 1.2 * x + rng.standard_normal(n_rows)), 0, 6).astype(int)
+    grade = Ordinal(levels=tuple("0123456"), outside="3")
+    columns = {"a": grade, "x": NUMBER, "b": grade, "c": grade}
+    source = {"a": a.astype(str), "x": x, "b": b.astype(str), "c": c.astype(str)}
+    return source, make_schema(columns=columns, nominal_rows=n_rows)
+
+
+def test_ordered_levels_enter_by_their_trend_where_noise_is_heavy() -> None:
+    source, schema = draw_grades(3000)
+    noisy = measure_source(source, schema, "0.1", **SEEDED)
+    released = noisy.releases[0]
+    assert isinstance(released, NoisyMixedMoments)
+    assert (released.levels, released.numbers, released.degrees) == ((), ("x", "a", "b", "c"), (2, 1, 1, 1))
+    assert released.centers[1:] == (3.0,) * 3
+    assert released.widths[1:] == (2.0,) * 3
+    assert any("by their trend: a, b, c" in finding for finding in noisy.findings)
+    pairs = search_evidence(noisy, SearchSettings(redraws=0)).graph.cpdag.skeleton()
+    assert pairs == {frozenset("ax"), frozenset("bx")}
+    (quiet,) = measure_source(source, schema, 10, **SEEDED).releases
+    assert isinstance(quiet, NoisyMixedMoments)
+    assert quiet.levels == ("a", "b", "c")
+    plan = plan_measurement(schema, "0.1")
+    assert plan_from_json(plan.to_json()) == plan
+
+
+def test_custodians_add_their_matrices() -> None:
+    plan = plan_measurement(make_schema(), 1, sites={"north": 10_000, "south": 10_000})
+    (ask,) = plan.asks
+    assert isinstance(ask, AskMixed)
+    plan = plan_from_json(plan.to_json())
+    parts = [
+        measure_planned(draw(10_000, seed), plan, site, dataset=site, **SEEDED)
+        for seed, site in enumerate(("north", "south"))
+    ]
+    together = combine_evidence(parts)
+    (released,) = together.releases
+    assert isinstance(released, NoisyMixedMoments)
+    assert 15_000 < released.matrix[0, 0] / released.constant**2 < 25_000
+    assert set(search_evidence(together, SearchSettings(redraws=0)).graph.cpdag.skeleton()) == TRUTH
+
+
+def test_the_forecast_falls_with_budget_and_rows() -> None:
+    schema = make_schema()
+    seen = [find_weakest(schema, Budget.of(epsilon, "1e-6"), ROWS).typical or 2.0 for epsilon in ("0.01", "0.1", "1")]
+    assert seen == sorted(seen, reverse=True)
+    assert find_weakest(schema, Budget.of(1, "1e-6"), 100 * ROWS).typical < seen[-1]
