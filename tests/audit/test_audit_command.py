@@ -48,6 +48,9 @@ class TestCertificate:
         assert {line.statistic for line in certificate.statistics} == {
             "tables of counts",
             "tables of counts, Laplace noise",
+            "counts of persons by any record",
+            "counts of persons by the last record",
+            "counts of persons by weighed records",
         }
         assert len(certificate.attacks) == 2
         assert certificate.strongest is not None

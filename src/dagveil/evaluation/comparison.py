@@ -109,7 +109,7 @@ def mark_f1(found: MixedGraph, truth: MixedGraph) -> float:
 
     Examples
     --------
-    >>> from dagveil.graphs.mixed import Mark
+    >>> from dagveil.graphs.mixed import Edge
     >>> found = MixedGraph(("a", "b"), frozenset({Edge("a", "b", Mark.TAIL, Mark.ARROW)}))
     >>> truth = MixedGraph(("a", "b"), frozenset({Edge("a", "b", Mark.CIRCLE, Mark.ARROW)}))
     >>> mark_f1(found, truth)
