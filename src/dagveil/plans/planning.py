@@ -266,7 +266,8 @@ def _choose_asks(
     bins = any(isinstance(column, Numeric) and column.bins is not None for column in schema.columns.values())
     if method.name == "measure-notears" or (all(numeric) and not bins):
         return (_ask_numbers(settings, schema, sites),)
-    if releases_mixed(method.name, settings, schema):
+    # without declared spreads sites would have no common units: then numbers are counted in bins
+    if releases_mixed(method.name, settings, schema) and set(plain_numbers(schema)) <= set(declared_scales(schema)[1]):
         return (_ask_mixed(schema, sites),)
     return _ask_small_tables(schema, knowledge, sites, tables)
 
