@@ -245,7 +245,7 @@ def _describe_doubts(graph: results.ResultGraph, doubtful: Sequence[results.Near
     if weak:
         told.append(f"Drawn on weak evidence: {_name_with_shares(weak)}.")
     if doubtful:
-        why = "Found, but not again in 70 % of the redraws, or another column could explain it; so not drawn: "
+        why = "Found, but not again in 80 % of the redraws, or another column could explain it; so not drawn: "
         told.append(f"{why}{_name_with_shares(doubtful)}.")
     if told:
         return " ".join(told)

@@ -380,7 +380,7 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-SOLID = 0.8  # edges below this share of redraws rest on weak evidence
+SOLID = 0.9  # edges below this share of redraws rest on weak evidence
 NEAR_MISS = 0.2  # pairs outside the graph that came up in at least this share of redraws are reported
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.mixed import Mark
 from dagveil.runs.result import SOLID, NearMiss, ResultEdge, ResultGraph
+from dagveil.search.confidence import DRAWN
 
 FAINT = 0.3  # noise is told of if half of the pairs are not seen below this V
 MOST_ALTERNATIVES = 3  # alternatives, and edges of a kind, that are told of
@@ -42,8 +43,8 @@ def describe_solidity(
             "more rows show more: `dagveil plan SCHEMA.toml --explore` tells how much."
         )
     sentences += [
-        f"{x} is joined to {y} or to {z} in {share:.0%} of redraws, but to neither in 70 % of them, so no edge is "
-        f"drawn: {y} and {z} tell much the same, and the evidence does not say whose edge it is."
+        f"{x} is joined to {y} or to {z} in {share:.0%} of redraws, but to neither in {DRAWN:.0%} of them, so no edge "
+        f"is drawn: {y} and {z} tell much the same, and the evidence does not say whose edge it is."
         for x, y, z, share in alternatives[:MOST_ALTERNATIVES]
     ]
     sentences += [

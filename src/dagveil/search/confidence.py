@@ -27,8 +27,8 @@ MEANING = (
     "not a probability that the edge is true"
 )
 
-DRAWN = 0.7
-"""An edge is drawn if at least this share of redraws has it. With one half, what was found by chance, and so looks
+DRAWN = 0.8
+"""An edge is drawn if at least this share of redraws has it. With less, what was found by chance, and so looks
 stronger than it is, too often passed."""
 
 MOST = 0.5

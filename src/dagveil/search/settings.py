@@ -42,8 +42,7 @@ class SearchSettings:
     marginal_level
         An edge is kept at first if its marginal p-value is below this.
     conditional_level
-        A set separates if its p-value is above this. Where pairs were chosen privately, the default is no level: a set
-        separates if the Bayes factor speaks against a dependence.
+        A set separates if its p-value is above this, and if the Bayes factor does not speak for a dependence.
     largest_order
         Size of the largest conditioning set.
     arrows

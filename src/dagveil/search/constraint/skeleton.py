@@ -16,6 +16,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.evidence.pairs import PairEvidence
 from dagveil.evidence.questions import Independence, Questions
 from dagveil.graphs.knowledge import Knowledge
 
@@ -30,6 +31,12 @@ MOST_DRAWS, FEWEST_DRAWS, DRAWN_PAIRS = 200, 20, 100_000
 NO_DEPENDENCE = -0.1
 """A set of two columns or more separates only if the log Bayes factor of dependence given it is below this: a test that
 could have seen nothing has one of about 0."""
+
+BLURRED = 0.5
+"""Noise blurs a test if it leaves less than this share of the information."""
+
+SOME_DEPENDENCE = 1.0
+"""One column whose test is blurred separates only if the log Bayes factor of dependence given it is below this."""
 
 
 class RemovalOrder(enum.Enum):
@@ -294,10 +301,10 @@ def _find_separations(
     for (x, y, _), p in zip(candidates, p_value.tolist(), strict=True):
         skeleton.p_values[x, y] = max(skeleton.p_values.get((x, y), 0.0), p)
     chosen = [i for i, p in enumerate(p_value.tolist()) if p > settings.conditional_level]
-    if order > 1 and chosen:
+    if chosen:
         # a test that could not have seen a dependence separates nothing
-        odds = evidence.odds(Questions.of([candidates[i] for i in chosen]))
-        chosen = [i for i, value in zip(chosen, odds.tolist(), strict=True) if value < NO_DEPENDENCE]
+        convincing = _are_convincing(evidence, Questions.of([candidates[i] for i in chosen]))
+        chosen = [i for i, is_so in zip(chosen, convincing.tolist(), strict=True) if is_so]
     association, names = evidence.association(), evidence.columns
     weakest = order == 1 and settings.removal_order is RemovalOrder.WEAKEST_EDGE
     determined = find_determined(evidence)
@@ -319,6 +326,17 @@ def _find_separations(
         late = 0 if any(name < names[end] for name in copies) else 1 if copies else 2
         found.append(((1, late, association[x, y], *tie), _Separation(p, x, y, given, partner)))
     return [separation for _, separation in sorted(found, key=lambda item: item[0])]
+
+
+def _are_convincing(evidence: Independence, questions: Questions) -> Bools:
+    """Tell which questions the evidence answers against a dependence, not only without showing one."""
+    if questions.order > 1:
+        return np.asarray(evidence.odds(questions) < NO_DEPENDENCE)
+    convincing = np.ones(len(questions), dtype=bool)
+    if isinstance(evidence, PairEvidence):
+        blurred = evidence.efficiency(questions) < BLURRED
+        convincing[blurred] = evidence.odds(questions.select(blurred)) < SOME_DEPENDENCE
+    return convincing
 
 
 def find_explanations(

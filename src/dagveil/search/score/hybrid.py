@@ -20,7 +20,7 @@ from dagveil.evidence.questions import Independence, Questions
 from dagveil.evidence.scores import EvidenceScore, lenient_score, noise_aware_score
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.search.constraint.skeleton import Skeleton
+from dagveil.search.constraint.skeleton import BLURRED, Skeleton
 from dagveil.search.score.ges import GesSettings, greedy_equivalence_search
 from dagveil.search.score.operators import Kind
 
@@ -80,8 +80,6 @@ def search_by_score(
 
 DOUBTED = 0.05
 """A separation with a smaller p-value is in doubt if noise blurs its test: the score may put the edge back."""
-
-BLURRED = 0.5  # noise blurs a test if it leaves less than this share of the information
 
 
 def restore_edges(evidence: PairEvidence, knowledge: Knowledge, skeleton: Skeleton, tested: Cpdag) -> Skeleton:
