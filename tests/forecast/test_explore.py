@@ -108,7 +108,7 @@ class TestExploring:
         assert explore(known, [1], **QUICK).curves != explore(SCHEMA, [1], **QUICK).curves
 
     def test_a_run_that_fails_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from dagveil.forecast import trial_runs as trial
+        from dagveil.forecast import choose as trial
 
         real = trial.measure_source
 
