@@ -25,7 +25,7 @@ from dagveil.audit.replay import RepeatableRun, Replay, replay_method
 from dagveil.curator import Curator
 from dagveil.curator.kernel_questions import Ridge
 from dagveil.data.memory import MemoryTable
-from dagveil.data.residuals import AdditiveFunction
+from dagveil.data.moments import AdditiveFunction
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked
 from dagveil.methods.catalogue import METHODS, method_named

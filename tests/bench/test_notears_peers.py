@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dagveil.cli.main import group
 from dagveil.errors import MissingExtraError
-from dagveil.search.score.acyclicity import Acyclicity
+from dagveil.search.score.notears import Acyclicity
 from dagveil_bench import notears_peers
 from dagveil_bench.notears_peers import (
     DEMO,

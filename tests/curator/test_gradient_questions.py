@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spies import SpyNoise, SpyRun, spy_on
 
 from dagveil.curator import Curator
-from dagveil.curator.gradients import GradientQuestions
+from dagveil.curator.questions import GradientQuestions
 from dagveil.data.column import Numeric
 from dagveil.data.gradients import GradientPlan
 from dagveil.data.memory import MemoryTable

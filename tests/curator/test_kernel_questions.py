@@ -21,7 +21,7 @@ from dagveil.curator.kernel_questions import HsicTest, KernelQuestions, Ridge
 from dagveil.curator.questions import RECORD
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
-from dagveil.data.residuals import AdditiveFunction
+from dagveil.data.moments import AdditiveFunction
 from dagveil.data.schema import Schema
 from dagveil.errors import BudgetExceededError, LedgerError, MethodError
 from dagveil.privacy.budget import Budget

@@ -14,7 +14,7 @@ from spies import open_curator
 
 from dagveil.data.column import Numeric
 from dagveil.data.memory import MemoryTable
-from dagveil.data.residuals import RESIDUAL_SPREAD, AdditiveFunction, ResidualPlan, expand_residuals
+from dagveil.data.moments import RESIDUAL_SPREAD, AdditiveFunction, ResidualPlan, expand_residuals
 from dagveil.data.schema import Schema
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian

@@ -13,8 +13,7 @@ from table_contract import ROW, ROWS, SCHEMA, TableContract, as_source, as_table
 
 from dagveil.data.gradients import GradientPlan
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import Basis, FeaturePlan, MomentPlan
-from dagveil.data.residuals import AdditiveFunction, ResidualPlan
+from dagveil.data.moments import AdditiveFunction, Basis, FeaturePlan, MomentPlan, ResidualPlan
 from dagveil.data.table import Table
 
 NUMBERS = ("score", "age")

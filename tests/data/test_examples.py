@@ -20,10 +20,9 @@ from dagveil.data.file_layout import FileLayout
 from dagveil.data.files import file_form
 from dagveil.data.machine import available_memory, peak_memory, read_bytes
 from dagveil.data.memory import MemoryTable
-from dagveil.data.moments import Basis, FeaturePlan, MomentPlan, choose_bits, expand_features
+from dagveil.data.moments import AdditiveFunction, Basis, FeaturePlan, MomentPlan, choose_bits, expand_features
 from dagveil.data.products import bundle_columns, pays, widest_table
 from dagveil.data.reading import read_source
-from dagveil.data.residuals import AdditiveFunction
 from dagveil.data.schema import Schema, parse_toml, schema_from_toml, tidy_dataset
 from dagveil.data.selection import fill_slots, scale_to_unit, unit_scale
 from dagveil.data.streams import ArrowRows, StreamedTable, batch_rows

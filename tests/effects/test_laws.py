@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dagveil.effects.additive import estimate_additive_law
 from dagveil.effects.components import Components
+from dagveil.effects.estimate import estimate_additive_law
 from dagveil.effects.linear import estimate_slope, find_unshrunk
 from dagveil.effects.tables import Law, estimate_law, project
 from dagveil.examples.networks import LinearGaussian, gaussian_schema, sample_linear_gaussian

@@ -13,8 +13,7 @@ from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import Choice
 from dagveil.forecast import choose as room
-from dagveil.forecast.choose import AUTO_MODELS, TIE, choose_method
-from dagveil.forecast.trial_runs import TrialOutcome
+from dagveil.forecast.choose import AUTO_MODELS, TIE, TrialOutcome, choose_method
 
 SCHEMA = Schema(
     dataset="clinic",

@@ -8,11 +8,10 @@ import numpy as np
 
 from dagveil.data.column import Boolean
 from dagveil.data.schema import Schema
-from dagveil.forecast.choose import fitting_methods, scale_budget
+from dagveil.forecast.choose import fitting_methods, most_common_order, scale_budget
 from dagveil.forecast.detection import Weakest, _round_up, find_weakest
 from dagveil.forecast.recommendation import Curve, Point, reach
 from dagveil.forecast.synthetic import SyntheticLaw, make_synthetic
-from dagveil.forecast.trial_runs import most_common_order
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.privacy.budget import Budget
 

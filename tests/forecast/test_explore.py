@@ -18,10 +18,10 @@ from dagveil.data import memory
 from dagveil.data.column import Boolean, Numeric
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, MethodError, SchemaError, UnreviewedSchemaError
+from dagveil.forecast.choose import FEWEST_ROWS, fit_time_limit
 from dagveil.forecast.detection import Weakest
 from dagveil.forecast.explore import Exploration, explore, load_exploration
 from dagveil.forecast.recommendation import Curve, Point, reach, read_curve, recommend
-from dagveil.forecast.trial_runs import FEWEST_ROWS, fit_time_limit
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import METHODS
 from dagveil.privacy.budget import Budget
@@ -108,7 +108,7 @@ class TestExploring:
         assert explore(known, [1], **QUICK).curves != explore(SCHEMA, [1], **QUICK).curves
 
     def test_a_run_that_fails_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from dagveil.forecast import trial_runs as trial
+        from dagveil.forecast import choose as trial
 
         real = trial.measure_source
 

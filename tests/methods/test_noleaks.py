@@ -40,8 +40,7 @@ from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent
 from dagveil.runs.discovery import discover
 from dagveil.runs.result import load_result
-from dagveil.search.score.acyclicity import measure_by_exponential
-from dagveil.search.score.notears import NotearsSettings, find_weights, measure_loss
+from dagveil.search.score.notears import NotearsSettings, find_weights, measure_by_exponential, measure_loss
 
 Ask = Callable[..., tuple[Asked, Curator]]
 GRADIENT_METHODS = ("noleaks", "curate-score")

@@ -13,9 +13,7 @@ import pytest
 
 import dagveil as dv
 from dagveil.errors import DataError
-from dagveil.report.bill_of_materials import build_bill
-from dagveil.report.certification import MANIFEST, SIGNATURE, build_pack
-from dagveil.report.hazards import answer_hazards
+from dagveil.report.certification import MANIFEST, SIGNATURE, answer_hazards, build_bill, build_pack
 from dagveil.report.model import build_model
 from dagveil.report.registry import build_entry, find_problems, read_registry_schema, write_yaml
 

@@ -9,6 +9,10 @@ from dagveil.forecast.detection import Weakest
 from dagveil.report.card import encode_card
 from dagveil.report.exploration import write_point
 from dagveil.report.formatting import (
+    break_lines,
+    measure,
+    shorten,
+    split_words,
     write_count,
     write_date,
     write_delta,
@@ -20,7 +24,6 @@ from dagveil.report.formatting import (
     write_share,
 )
 from dagveil.report.guarantee import judge
-from dagveil.report.labels import break_lines, measure, shorten, split_words
 from dagveil.report.layout import Grid, count_crossings, keep_apart, order_nodes, place_graph, rank_nodes
 from dagveil.report.model import _describe_change
 from dagveil.report.snippets import write_dot

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sample_result import model_of, write_sealed
 
 from dagveil.errors import DagveilError
+from dagveil.report.formatting import WIDEST_WORD, break_lines, measure, shorten
 from dagveil.report.html import render_svg
-from dagveil.report.labels import WIDEST_WORD, break_lines, measure, shorten
 from dagveil.report.svg import Legend, draw_graph, draw_samples
 from dagveil.runs.result import ResultEdge, ResultGraph, result_from_json
 from dagveil.text import clean_text

@@ -22,13 +22,15 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace
 from dagveil.privacy.ledger import Ledger
 from dagveil.privacy.noise.kind import NoiseKind
-from dagveil.runs.bounds import FoundBounds, find_bounds, load_open_schema
-from dagveil.runs.discovery import discover
-from dagveil.runs.magnitude_cells import (
+from dagveil.runs.bounds import (
     EXPONENTS,
     UNKNOWN_BOUNDS,
+    FoundBounds,
+    find_bounds,
+    load_open_schema,
     part_line,
 )
+from dagveil.runs.discovery import discover
 
 LOUD = 50
 """An epsilon at which noise almost surely changes nothing, for runs with noise that no test can repeat."""

@@ -9,11 +9,10 @@ from dagveil.data.schema import Schema
 from dagveil.graphs.cpdag import Cpdag
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.release import NoisyCounts
-from dagveil.runs.bounds import BoundsSettings, choose_accounting
+from dagveil.runs.bounds import BoundsSettings, choose_accounting, part_line, read_counts
 from dagveil.runs.cost import Search, Work, describe_bytes, describe_seconds, estimate_cost
 from dagveil.runs.local import level_scores
 from dagveil.runs.machine_speed import Speed
-from dagveil.runs.magnitude_cells import part_line, read_counts
 from dagveil.runs.run import knowledge_from_toml
 from dagveil.runs.search import compare_graphs
 

@@ -18,11 +18,12 @@ from dagveil.data.schema import Schema
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.filter import GaussianFilter, PureFilter
 from dagveil.privacy.release import NoisyCounts
-from dagveil.runs.bounds import BoundsSettings, choose_accounting
-from dagveil.runs.magnitude_cells import (
+from dagveil.runs.bounds import (
     EXPONENTS,
     FALSE_CELLS,
     FARTHEST_START,
+    BoundsSettings,
+    choose_accounting,
     find_threshold,
     part_line,
     read_counts,

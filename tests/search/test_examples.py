@@ -10,13 +10,15 @@ from dagveil.evidence.moments import NoisyCovariance
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.search.constraint.pc import prune
 from dagveil.search.constraint.skeleton import count_discoveries, list_bits, list_neighbours
-from dagveil.search.score.acyclicity import exponentiate, measure_by_exponential, measure_by_log_determinant
-from dagveil.search.score.family_gains import mask_of, places_of
+from dagveil.search.score.ges import mask_of, places_of
 from dagveil.search.score.linear import LinearScore, parents_of, polish, reachable
 from dagveil.search.score.notears import (
     NotearsSettings,
+    exponentiate,
     find_weights,
     forbidden_entries,
+    measure_by_exponential,
+    measure_by_log_determinant,
     measure_loss,
     minimise,
     raise_eigenvalues,

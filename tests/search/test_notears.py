@@ -19,16 +19,14 @@ from dagveil.errors import GraphError, MethodError
 from dagveil.evidence.moments import NoisyCovariance, covariance_from_moments
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.privacy.release import NoisyMoments
-from dagveil.search.score.acyclicity import (
-    Acyclicity,
-    exponentiate,
-    measure_by_exponential,
-    measure_by_log_determinant,
-)
 from dagveil.search.score.notears import (
+    Acyclicity,
     NotearsSettings,
+    exponentiate,
     find_weights,
     forbidden_entries,
+    measure_by_exponential,
+    measure_by_log_determinant,
     measure_loss,
     minimise,
     raise_eigenvalues,

@@ -75,7 +75,6 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
         "income": {"up-to-50k": ("<=50K",), "above-50k": (">50K",)},
     }
 )
-ELSEWHERE: Final = "elsewhere"
 
 _NAMES_THERE: Final = {"income": "salary"}
 

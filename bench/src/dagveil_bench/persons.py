@@ -36,7 +36,6 @@ MOST_RECORDS = 50
 ALIKE = 0.7  # probability that a record repeats the first one of its person
 TRUNCATED = 5  # records that truncation keeps of each person
 DELTA = Fraction(1, 10**6)
-_TARGET = "target"
 
 
 @dataclass(frozen=True, slots=True)

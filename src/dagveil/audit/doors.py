@@ -18,9 +18,8 @@ import numpy as np
 from dagveil.audit.recording import Exact, NoiseLaw, Recording, Rule
 from dagveil.audit.search import Floats
 from dagveil.curator import Answer, Curator, Question, QuestionSession, ThresholdRounds, kernel_questions
-from dagveil.curator.gradients import GradientQuestions
 from dagveil.curator.pair_choices import Expectation, PairChoices
-from dagveil.curator.questions import RECORD, Sample
+from dagveil.curator.questions import RECORD, GradientQuestions, Sample
 from dagveil.data.table import Table
 from dagveil.privacy.events import DiscreteLaplace
 from dagveil.privacy.filter import Filter

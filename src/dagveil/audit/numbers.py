@@ -20,7 +20,7 @@ from dagveil.data.column import Numeric
 from dagveil.data.gradients import GradientPlan, _clip_products, _products, sum_curvatures, sum_gradients
 from dagveil.data.memory import MemoryTable
 from dagveil.data.mixed import MixedPairs, MixedPlan
-from dagveil.data.residuals import AdditiveFunction, ResidualPlan
+from dagveil.data.moments import AdditiveFunction, ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.privacy.relation import Relation
 from dagveil.statistics import residuals as regression

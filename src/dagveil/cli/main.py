@@ -94,7 +94,7 @@ TABLE: Final = {
     "export": ("dagveil.cli.export", "Write the graph of a result for another program."),
     "studio": ("dagveil.cli.studio", "Open a web application on this machine: budgets, schemas, plans, runs, results."),
     "audit": ("dagveil.cli.audit", "Try to break a method's guarantee."),
-    "sample": ("dagveil.cli.sample", "Generate public example data from a known network."),
+    "sample": ("dagveil.cli.synthesize", "Generate public example data from a known network."),
     "doctor": ("dagveil.cli.doctor", "Tell what is installed, and what answers."),
     "completion": ("dagveil.cli.completion", "Print a script that completes commands in a shell."),
 }

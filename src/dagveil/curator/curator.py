@@ -19,8 +19,7 @@ from dagveil.curator.journal import Journal
 from dagveil.curator.pair_choices import PairChoices
 from dagveil.curator.questions import QuestionSession
 from dagveil.data.mixed import MixedPairs, MixedPlan
-from dagveil.data.moments import FeaturePlan, MomentPlan, OuterProducts
-from dagveil.data.residuals import ResidualPlan
+from dagveil.data.moments import FeaturePlan, MomentPlan, OuterProducts, ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.data.table import Table, table_shapes
 from dagveil.data.weighed import ONLY_LINEAR, refine
@@ -46,8 +45,8 @@ from dagveil.statistics.moments import moments_squared_sensitivity, pair_moments
 from dagveil.statistics.statistic import Statistic
 
 if TYPE_CHECKING:
-    from dagveil.curator.gradients import GradientQuestions
     from dagveil.curator.kernel_questions import KernelQuestions
+    from dagveil.curator.questions import GradientQuestions
 
 # cells that one question may release; more would take minutes of noise and gigabytes of JSON
 MAX_RELEASED_CELLS = 20_000_000
@@ -196,7 +195,7 @@ class Curator:
 
     def ask_gradients(self, rows: MomentPlan) -> GradientQuestions:
         """Return gradient questions: adaptive gradients, each charged to this curator's filter."""
-        from dagveil.curator.gradients import GradientQuestions  # few methods ask for them
+        from dagveil.curator.questions import GradientQuestions  # few methods ask for them
 
         self._check_rows()
         return GradientQuestions(self._table, self.relation, rows, self._gate)

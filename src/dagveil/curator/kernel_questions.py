@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dagveil.curator.gate import Gate
 from dagveil.curator.questions import RECORD, Question
-from dagveil.data.residuals import AdditiveFunction
+from dagveil.data.moments import AdditiveFunction
 from dagveil.data.selection import check_slots
 from dagveil.data.table import Table
 from dagveil.errors import MethodError

@@ -116,7 +116,7 @@ class Rows:
     def _open_persons(self, schema: Schema, key: bytes) -> Table:
         """Open the table of persons: their records are read once, and grouped in memory or on disk."""
         if self.engine is Engine.SPARK:
-            from dagveil.data.spark_persons import open_spark_persons
+            from dagveil.data.spark import open_spark_persons
 
             return open_spark_persons(_open_cluster(self.source, schema), schema, key)
         limit = self.memory_limit or int(_SHARE * (available_memory() or _UNKNOWN_MEMORY))

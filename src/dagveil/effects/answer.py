@@ -59,11 +59,8 @@ class Contrast(msgspec.Struct, frozen=True):
 class PossibleEffect(msgspec.Struct, frozen=True):
     """The effect in one reading of the graph: the cause has these parents.
 
-    - `adjust`: columns that were adjusted for.
     - `form`: from the joint `table` of all of them; `additive`, from pairs as if they added up; `linear`, from moments;
       `nothing`, if the graph says that there is no effect; `unanswered`, if the evidence cannot tell.
-    - `why`: why there is nothing, or no answer.
-    - `notes`: what a reader should know about this estimate.
     """
 
     parents: tuple[str, ...]

@@ -64,8 +64,6 @@ class Candidate(msgspec.Struct, frozen=True):
 class Choice(msgspec.Struct, frozen=True):
     """The method that public facts chose.
 
-    - `method`: name of the chosen one.
-    - `why`: in words.
     - `candidates`: what was tried, best first; empty if nothing was.
     - `left_out`: methods that fit the schema but would have taken too long to run_trial.
     - `rows`, `models`, `seed`: rows of each synthetic table, how many there were, and their public seed.
@@ -170,9 +168,6 @@ class Stage(msgspec.Struct, frozen=True):
 class Study(msgspec.Struct, frozen=True):
     """The public plan that several custodians agreed on.
 
-    - `name`: of the study.
-    - `plan`: digest of the plan.
-    - `sites`: all sites of the plan.
     - `after`: digest of the plan of the first round, if this is the second one alone.
     """
 
@@ -185,10 +180,7 @@ class Study(msgspec.Struct, frozen=True):
 class Part(msgspec.Struct, frozen=True):
     """What one site put into evidence.
 
-    - `site`: name of the site in the plan.
     - `release`: digest of what the site released.
-    - `nominal_rows`: public number of rows of the site.
-    - `receipt`: the site's own receipt.
     """
 
     site: str
@@ -290,8 +282,6 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
 def check_receipts(receipt: Receipt, parts: tuple[Part, ...], *, asked: bool = True) -> None:
     """Refuse a receipt that does not follow from its events; that of a sum must follow from the sites' own.
 
-    - `receipt`: of evidence, or of a result.
-    - `parts`: what each site put into it.
     - `asked`: whether anything was asked of the rows.
     """
     if len(parts) > 1:

@@ -70,10 +70,8 @@ def import_frames(name: str) -> Any:
 class TableEstimate(Frame):
     """Estimated counts of one or several columns.
 
-    - `columns`: names, one per axis of `counts`.
     - `labels`: names of the levels, one tuple per axis.
     - `counts`: unbiased estimates; noise can make one negative.
-    - `standard_error`: of each count.
     - `total_error`: of the sum of the counts.
     """
 
@@ -120,10 +118,8 @@ class TableEstimate(Frame):
 class TableOne(Frame):
     """What is known of each column by itself.
 
-    - `tables`: estimated counts by column.
     - `moments`: by column, mean, its standard error, deviation, its standard error, all of rows that were clipped to
       their bounds and shrunk to a ball: deviations of the rows themselves are larger.
-    - `unknown`: columns about which nothing was released.
     """
 
     tables: dict[str, TableEstimate]

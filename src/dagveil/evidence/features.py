@@ -111,8 +111,6 @@ class FeatureEvidence:
     Features are whitened column by column, the first one first: tests of all entries do not change, strengths of
     different columns compare, and the first coordinate stays the first feature.
 
-    - `covariance`: from released moments of features.
-    - `compared`: which entries tests look at.
     - `slack`: dependence that tests let pass, by the size of the set: none, one column, more. `SLACK` is for graphs.
     """
 

@@ -97,7 +97,6 @@ class EvidenceScore:
 def noise_aware_score(evidence: Independence, level: float = 1.0) -> EvidenceScore:
     """Return the score that fits the evidence.
 
-    - `evidence`: from tables of counts or from moments.
     - `level`: no penalty is below what a marginal test at this level asks for: noise makes penalties small, and chance
       is not.
     """
@@ -110,11 +109,7 @@ def noise_aware_score(evidence: Independence, level: float = 1.0) -> EvidenceSco
 
 
 def lenient_score(score: EvidenceScore, level: float) -> EvidenceScore:
-    """Return the score that accepts an edge, where that is less, at a level of the test.
-
-    - `score`: the stricter score.
-    - `level`: level of a test of χ².
-    """
+    """Return the score that accepts an edge, where that is less, at a level of the test."""
     quantiles = _quantiles(_covariance(score.evidence), level)
     return EvidenceScore(score.evidence, np.minimum(score.penalties, quantiles), score.left_behind)
 

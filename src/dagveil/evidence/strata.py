@@ -278,8 +278,6 @@ def pool_strata(counts: Floats, layout: Layout, cell_variance: float, n_rows: fl
     """Return the weighted mean of U over strata, without the last levels of x and y, and its covariance.
 
     - `counts`: noisy counts in the shape of `layout.place`.
-    - `cell_variance`: variance of the noise of one declared cell.
-    - `n_rows`: number of rows, the unit of the mean.
     """
     variance = cell_variance * layout.summed
     deviation = np.sqrt(variance)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,6 @@ from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 class NoisyTable:
     """Counts with independent noise of one variance in every cell.
 
-    - `columns`: names, one per axis of `counts`.
-    - `counts`: noisy counts.
     - `variance`: variance of the noise in each direction that sums to nothing along every axis; of every cell if
       `flatness` is 1.
     - `flatness`: per axis, how much larger the variance is in the direction in which all levels move together: 1 for a
@@ -111,24 +109,9 @@ def combine_each(releases: Sequence[Sequence[NoisyTable]]) -> list[NoisyTable]:
     return combined
 
 
-def two_way_margins(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
+def two_way_margins(tables: Iterable[NoisyTable]) -> list[NoisyTable]:
     """Return the margin of every pair of columns of these tables of two or three columns, table after table."""
-    margins = [[table] if len(table.columns) == 2 else [] for table in tables]
-    by_shape: dict[tuple[int, ...], list[int]] = {}
-    for place, table in enumerate(tables):
-        if len(table.columns) == 3:
-            by_shape.setdefault(table.counts.shape, []).append(place)
-    for places in by_shape.values():
-        stack = stack_counts([tables[place] for place in places])
-        for first, second, gone in ((0, 1, 2), (0, 2, 1), (1, 2, 0)):
-            for place, counts in zip(places, stack.sum(axis=gone + 1), strict=True):
-                table = tables[place]
-                names, flat = table.columns, table.flatness
-                # summing an axis follows the direction in which its levels move together
-                variance = table.variance * (table.counts.shape[gone] * flat[gone])
-                margin = NoisyTable((names[first], names[second]), counts, variance, (flat[first], flat[second]))
-                margins[place].append(margin)
-    return list(chain.from_iterable(margins))
+    return [table.margin(pair) for table in tables if len(table.columns) < 4 for pair in combinations(table.columns, 2)]
 
 
 def stack_counts(tables: Sequence[NoisyTable]) -> NDArray[np.float64]:
@@ -141,7 +124,6 @@ def add_total(contrasts: Sequence[NoisyTable], total: NoisyTable) -> dict[str, N
     """Put one-way tables together from centred ones and the number of rows, which all of them then share.
 
     - `contrasts`: centred counts of single columns; noise may lie outside of their subspace.
-    - `total`: the number of rows: a table without columns.
     """
     singles = {}
     for table in contrasts:
@@ -157,7 +139,6 @@ def join_margins(interactions: Sequence[NoisyTable], singles: Mapping[str, Noisy
     """Put pair tables together from interactions and the noisy margins of their columns.
 
     - `interactions`: doubly centred counts of pairs; noise may lie outside of their subspace.
-    - `singles`: one-way tables by column, which share one total.
     """
     by_shape: dict[tuple[int, ...], list[NoisyTable]] = {}
     for table in interactions:

@@ -40,7 +40,6 @@ class _JointColumns:
 
     - `merge`: 1 for the level of each cell of the pair's padded table, shape (g, cells, s + 1).
     - `project`: whitened projection of the counts of the levels, shape (g, s, s + 1).
-    - `sets`: the pairs as conditioning sets of one block.
     """
 
     merge: Floats
@@ -51,7 +50,6 @@ class _JointColumns:
 class _Stack:
     """Three-way tables in one flat array, found by the positions of their columns.
 
-    - `tables`: counts.
     - `places`: positions of the columns of each, shape (tables, 3).
     - `n_columns`: positions are below this.
     """
@@ -79,8 +77,6 @@ class _Stack:
     def counts(self, x: NDArray[np.intp], pairs: NDArray[np.intp], levels: NDArray[np.intp], width: int) -> Floats:
         """Return tables of columns of one size with ascending pairs, in the shape (tables, levels of x, width²).
 
-        - `x`, `pairs`: the columns of each table.
-        - `levels`: of every column.
         - `width`: levels to which both columns of a pair are padded, with zeros.
         """
         rows, _ = self.find(x, pairs)
@@ -100,7 +96,6 @@ class TripleEvidence(PairEvidence):
     """Pair evidence that answers order-2 questions jointly wherever the two triples were measured.
 
     - `covariance`: from all releases, the triples' margins included.
-    - `triples`: three-way tables by set of names.
     - `pairs`: pair tables by set of names, for the joint margins.
     """
 
@@ -148,10 +143,6 @@ class TripleEvidence(PairEvidence):
             yield rows_main[rows], wald
         for rows, wald in self._joint_walds(questions.select(rows_joint)):
             yield rows_joint[rows], wald
-
-    def joint_wald(self, questions: Questions) -> Wald:
-        """Return u and C of joint tests whose columns x have one size, and likewise y."""
-        return next(self._joint_walds(questions))[1]
 
     def _joint_walds(self, questions: Questions) -> Iterator[tuple[NDArray[np.intp], Wald]]:
         """Yield rows of the batch and what is known about them, for columns of one size each."""

@@ -241,7 +241,6 @@ def regress(
 ) -> Regressions:
     """Regress columns of one size on conditioning sets.
 
-    - `sets`, `place`: the sets, and the set of each column.
     - `covariance`: K_xS, shape (r, a, ks).
     - `spread`, `pair_spread`: R of x in tables with the blocks of S, and in tables with another column: (r, a, a).
     - `shift`: l of x, shape (r, a).
@@ -290,12 +289,9 @@ def weigh(
 ) -> Weights:
     """Weigh the parts of questions.
 
-    - `sets`, `place`: the sets, and the set of each question.
     - `pair_noise`: V of the table (x, y), shape (q,).
     - `x_noise`, `y_noise`: V of the tables with the blocks of S, shape (q, k).
     - `shared_noise`: variances of the noise of the margins of x and of y, divided by n², shape (q,) each.
-    - `n_rows`: number of rows.
-    - `strata`: whether regressions hold strata.
     """
     q, k = x_noise.shape
     noise = np.zeros((q, k + 3, k + 3))
@@ -315,7 +311,6 @@ def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weigh
 
     - `covariance`: K_xy, shape (q, a, b).
     - `x`, `y`: the columns of each question, regressed on the same set.
-    - `weights`: of each question.
     """
     q, a, b = covariance.shape
     u = covariance - x.slopes @ y.covariance.transpose(0, 2, 1)
@@ -338,7 +333,6 @@ def marginal_wald(covariance: Floats, noise: Floats, n_rows: float) -> Wald:
 
     - `covariance`, `noise`: K_xy and what noise adds to the covariance of its entries, shapes (q, a, b) and (q, ab,
       ab).
-    - `n_rows`: number of rows.
     """
     q, a, b = covariance.shape
     sampling = np.broadcast_to(np.eye(a * b) / n_rows, (q, a * b, a * b))

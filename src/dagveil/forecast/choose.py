@@ -1,22 +1,200 @@
-"""The method `auto`: a trial on synthetic tables chooses, from schema, nominal rows and budget alone."""
+"""The method `auto`: trial runs on synthetic tables, whose graphs are known, choose from public facts alone."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
+from typing import Any
+
+import msgspec
+import numpy as np
 
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DagveilError, MethodError
+from dagveil.evaluation.comparison import skeleton_f1
 from dagveil.evidence.bundle import Candidate, Choice
-from dagveil.forecast.synthetic import SyntheticLaw
-from dagveil.forecast.trial_runs import TrialRun, fit_time_limit, run_trials
+from dagveil.forecast.synthetic import SyntheticLaw, SyntheticTable, make_synthetic
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import METHODS
+from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.method import Method
 from dagveil.privacy.budget import Amount, Budget
+from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions, Release
 from dagveil.progress import Progress, silent
+from dagveil.runs.cost import estimate_cost, work_of_run
+from dagveil.runs.discovery import discover, measure_source
+from dagveil.runs.machine_speed import Speed
 from dagveil.runs.run import schema_knowledge
+from dagveil.runs.search import search_evidence
+from dagveil.search.settings import SearchSettings
+
+MADE_CELL = 1.5e-7  # seconds to make one synthetic cell
+FEWEST_ROWS = 10_000  # rows below which synthetic tables are not cut
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """What is tried. `seconds` are processor seconds that are foreseen; what is `left_out` would take too long."""
+
+    rows: int
+    methods: tuple[str, ...]
+    left_out: tuple[str, ...]
+    seconds: float
+
+
+def fit_time_limit(
+    schema: Schema,
+    knowledge: Knowledge,
+    methods: Sequence[Method],
+    budgets: Sequence[Budget],
+    models: int,
+    rows: int,
+    limit: float,
+    *,
+    may_leave_out: bool,
+) -> TimeLimit:
+    """Leave out the slowest methods, then cut rows, until the forecast is within the limit.
+
+    The first method is never left out, and none is that was asked for by name.
+    """
+
+    def forecast(names: Sequence[Method], n_rows: int) -> float:
+        runs = sum(forecast_run(schema, knowledge, method, budget, n_rows) for method in names for budget in budgets)
+        return models * (runs + MADE_CELL * n_rows * len(schema.columns))
+
+    kept = list(methods)
+    fewest = min(rows, FEWEST_ROWS)
+    while may_leave_out and len(kept) > 1 and forecast(kept, rows) > limit:
+        slowest = max(kept[1:], key=lambda method: forecast([method], rows))
+        if forecast([slowest], fewest) <= limit / len(kept):
+            break  # it is the rows that take long
+        kept.remove(slowest)
+    while rows > fewest and forecast(kept, rows) > limit:
+        rows = max(fewest, rows // 2)
+    names = {method.name for method in kept}
+    left_out = tuple(method.name for method in methods if method.name not in names)
+    return TimeLimit(rows, tuple(method.name for method in kept), left_out, forecast(kept, rows))
+
+
+def forecast_run(schema: Schema, knowledge: Knowledge, method: Method, budget: Budget, rows: int) -> float:
+    """Return the processor seconds of one run on a table in memory, without redraws."""
+    weight = 1.0
+    if method.release is None or method.name not in METHODS:
+        weight = method.relative_time
+        method = METHODS["measure"]
+    settings = method.read_settings(None)
+    accounting = method.accounting(budget, schema, settings, knowledge)
+    sized = msgspec.structs.replace(schema, nominal_rows=rows)
+    work = work_of_run(sized, method, accounting, settings, knowledge, noise=NoiseKind.EXACT, held=True)
+    cost = estimate_cost(work, Speed())
+    # the program has started already
+    return weight * (cost.seconds - cost.steps[0].seconds)
+
+
+STAGE = "trial runs on synthetic tables"  # what progress is told
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRun:
+    """All runs on one synthetic table. Every method runs at every budget, with the same seed of its noise."""
+
+    schema: Schema
+    knowledge: Knowledge
+    law: SyntheticLaw
+    rows: int
+    seed: int
+    model: int
+    methods: tuple[str, ...]
+    budgets: tuple[Budget, ...]
+
+
+class TrialOutcome(msgspec.Struct, frozen=True):
+    """What came of one run: its skeleton's F1, the largest order of released tables, or why it failed."""
+
+    method: str
+    place: int
+    f1: float | None = None
+    order: int | None = None
+    failure: str | None = None
+
+
+def run_trials(trials: Sequence[TrialRun], workers: int, progress: Progress) -> list[TrialOutcome]:
+    """Run all of them, in one process or in several; the outcomes are the same."""
+    total = sum(len(one.methods) * len(one.budgets) for one in trials)
+    done: list[TrialOutcome] = []
+
+    def tell(further: int) -> None:
+        progress(STAGE, len(done) + further, total)
+
+    tell(0)
+    for outcomes in _work(trials, workers, tell):
+        done.extend(outcomes)
+        tell(0)
+    return done
+
+
+def run_trial(trial: TrialRun, told: Callable[[int], None] | None = None) -> list[TrialOutcome]:
+    """Run every method at every budget on one synthetic table."""
+    key = (trial.seed, trial.model)
+    rng = np.random.default_rng(key)
+    made = make_synthetic(trial.schema, trial.knowledge, trial.law, trial.rows, rng)
+    # the same draws at every budget: what differs along a curve is the budget alone
+    seed = int(np.random.SeedSequence((*key, 1)).generate_state(1)[0])
+    outcomes: list[TrialOutcome] = []
+    for method in trial.methods:
+        for place, budget in enumerate(trial.budgets):
+            outcomes.append(_run(made, trial.knowledge, method, place, budget, seed))
+            if told is not None:
+                told(len(outcomes))
+    return outcomes
+
+
+def most_common_order(orders: Sequence[int]) -> int | None:
+    """Return the order that most runs had; the smaller one if two are as common."""
+    counts = Counter(orders)
+    return min(counts, key=lambda order: (-counts[order], order)) if counts else None
+
+
+def _run(
+    made: SyntheticTable, knowledge: Knowledge, method: str, place: int, budget: Budget, seed: int
+) -> TrialOutcome:
+    table = made.table
+    asked = (table, table.schema, budget.epsilon, budget.delta)
+    run: Any = {"method": method, "knowledge": knowledge, "noise": NoiseKind.SEEDED, "seed": seed, "ledger": None}
+    order = None
+    try:
+        if method_named(method).release is None:
+            result = discover(*asked, **run)
+        else:
+            evidence = measure_source(*asked, **run)
+            order = max((_order(release) for release in evidence.releases), default=None)
+            result = search_evidence(evidence, SearchSettings(redraws=0), knowledge=knowledge)
+    except DagveilError as error:
+        return TrialOutcome(method, place, failure=str(error))
+    return TrialOutcome(method, place, skeleton_f1(result.graph.cpdag, made.dag), order)
+
+
+def _order(release: Release) -> int:
+    """Return how many columns a released table joins; a matrix of moments joins pairs."""
+    return len(release.columns) if isinstance(release, NoisyCounts | NoisyInteractions) else 2
+
+
+def _work(trials: Sequence[TrialRun], workers: int, told: Callable[[int], None]) -> Iterator[list[TrialOutcome]]:
+    if workers <= 1 or len(trials) <= 1:
+        for one in trials:
+            yield run_trial(one, told)
+        return
+    # spawned, not forked: a fork would copy the state of threads and generators
+    with ProcessPoolExecutor(min(workers, len(trials)), mp_context=get_context("spawn")) as pool:
+        for future in [pool.submit(run_trial, one) for one in trials]:
+            yield future.result()
+
 
 AUTO_SEED = 1  # the seed of every choice: public, so that anyone can repeat it
 AUTO_MODELS = 5  # synthetic tables by which a method is chosen

@@ -19,11 +19,20 @@ from dagveil._version import __version__
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import DataError, MethodError, SchemaError, UnreviewedSchemaError
 from dagveil.files import Document, encode_json
-from dagveil.forecast.choose import check_method, fitting_methods, scale_budget
+from dagveil.forecast.choose import (
+    TimeLimit,
+    TrialOutcome,
+    TrialRun,
+    check_method,
+    fit_time_limit,
+    fitting_methods,
+    most_common_order,
+    run_trials,
+    scale_budget,
+)
 from dagveil.forecast.detection import find_weakest
 from dagveil.forecast.recommendation import Curve, Point, Recommendation, recommend
 from dagveil.forecast.synthetic import STRENGTH, SyntheticLaw
-from dagveil.forecast.trial_runs import TimeLimit, TrialOutcome, TrialRun, fit_time_limit, most_common_order, run_trials
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.budget import Amount, Budget

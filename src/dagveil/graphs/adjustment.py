@@ -31,7 +31,6 @@ class Adjustment:
     """How the effect of a cause is found.
 
     - `columns`: to adjust for; None if no adjustment finds the effect.
-    - `reason`: why, in a sentence.
     - `zero`: whether the graph says that there is no effect.
     """
 

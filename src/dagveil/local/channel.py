@@ -216,7 +216,6 @@ def find_rate(distances: Floats, counts: Floats, truth: float) -> float:
 
     - `distances`: from the true value; the truth itself has distance 0 and is counted once.
     - `counts`: how many values lie at each distance.
-    - `truth`: probability that the truth is reported.
     """
     wanted = 1.0 / truth
     if float(counts.sum()) <= wanted:

@@ -34,7 +34,6 @@ class Device:
 
     A column that a record lacks counts as missing, and every value goes where the schema says, as in all of dagveil.
 
-    - `protocol`: of the collection
     - `noise`: where randomness comes from; the system's secure generator unless given
     """
 

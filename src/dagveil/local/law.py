@@ -45,10 +45,8 @@ def update_by_bayes(
     Each round asks with which share each true value is behind the reports, given the law so far. It never lowers the
     likelihood, and shares never leave [0, 1].
 
-    - `counts`: reports by the codes of the columns.
     - `matrices`: channel of each column, in the shape (values, reports).
     - `tolerance`: the update ends when a round gains less than this per report in log-likelihood.
-    - `most_rounds`: it also ends after so many.
     - `kept`: probability that a report has to do with the record; otherwise it is any, all equally likely.
     """
     observed = counts / counts.sum()
@@ -142,7 +140,6 @@ def recover_law(
     """Recover the joint law of some columns. Nothing is spent: it is computed from reports.
 
     - `source`: reports, as for `dagveil.local.collected.read_reports`.
-    - `protocol`: of the reports.
     - `rule`: how it is recovered. Combined geometric noise needs IBU, and a product of columns small enough to be
       written out.
     - `redraws`, `seed`: IBU takes standard errors from reports that are drawn again; with no redraws there are none.

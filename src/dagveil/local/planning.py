@@ -34,7 +34,6 @@ def load_priors(path: str | Path, protocol: Protocol) -> tuple[Floats, ...]:
     """Read shares by column and label; labels that are left out have none, columns that are left out are even.
 
     - `path`: a TOML file with one table for each column, such as `[smokes]` with `true = 0.2` and `false = 0.8`.
-    - `protocol`: has the columns and labels.
     """
     hint = "give the path of a file with one table of shares for each column"
     document = load_toml(path, DataError, "the file of priors", hint)
@@ -83,8 +82,6 @@ def plan_protocol(
 ) -> Protocol:
     """Plan a collection.
 
-    - `schema`: what is public about the records.
-    - `mechanism`, `form`: how records are randomised.
     - `epsilon`: the largest ε of local privacy of a record; give this or `truth`.
     - `truth`: probability that the true record is reported, as the publication fixes it.
     - `split`: how columns share the ε of a record; for the component-wise form.

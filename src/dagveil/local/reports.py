@@ -65,7 +65,6 @@ def read_records(
     """Read records, one by one as lines come.
 
     - `lines`: of text; each is one record, but for a CSV's first line of names.
-    - `form`: how they are written.
     - `columns`: names that the first line of a CSV must have; of a JSON object, missing ones are missing values.
     - `extra`: names that are read if they are there.
     """

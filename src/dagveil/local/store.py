@@ -222,7 +222,6 @@ def read_reports(source: str | Path | pa.Table, protocol: Protocol) -> Collected
 
     - `source`: a collector's store (.db, .sqlite), a file of labels (.parquet, .csv and the others that tables come
       in), or a table of labels.
-    - `protocol`: of the reports.
     """
     if isinstance(source, str | Path) and Path(source).suffix.lower() in STORE_ENDINGS:
         with ReportStore.open(source) as store:

@@ -16,9 +16,7 @@ Kind = TypeVar("Kind")
 class Plugins(Generic[Kind]):
     """Entry points of one group; each is imported when it is asked for.
 
-    - `group`: name of the group
     - `check`: returns what was found if it is of the right kind, or raises MethodError with the reason
-    - `found`: the entry points
     """
 
     def __init__(self, group: str, check: Callable[[str, object], Kind], found: tuple[EntryPoint, ...]) -> None:

@@ -230,9 +230,7 @@ def measure(
 ) -> Measured:
     """Release the evidence for one table.
 
-    - `curator`: the door to the rows.
     - `knowledge`: pairs that it excludes are never asked about, if tables of counts are released.
-    - `progress`: told about each round.
     - `plan`: any but auto counts all columns, numbers in their bins.
     - `counted`: whether that is done in any case.
     """

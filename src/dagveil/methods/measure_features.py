@@ -141,10 +141,8 @@ def plan_features(
 ) -> FeaturePlan:
     """Return how rows become features, from public facts alone.
 
-    - `schema`: of numeric columns.
     - `centers`, `spreads`: public, by column.
     - `degree`: features per column.
-    - `settings`: of the method.
     - `rows`, `mu_squared`: as in `choose_degree`.
     """
     columns = tuple(schema.columns)
@@ -172,7 +170,6 @@ def plan_features(
 def choose_degree(columns: int, rows: int, mu_squared: float) -> int:
     """Return the number of features per column, from public facts alone.
 
-    - `columns`: how many columns.
     - `rows`: nominal or estimated number of rows.
     - `mu_squared`: what the moments may cost.
     """
@@ -190,7 +187,6 @@ def choose_degree(columns: int, rows: int, mu_squared: float) -> int:
 def choose_radius(features: int, rows: int, mu_squared: float) -> float:
     """Return the squared radius of the ball per feature: as `measure` does for its rows, between other limits.
 
-    - `features`: features of all columns together.
     - `rows`, `mu_squared`: as in `choose_degree`.
     """
     quiet = QUIET * math.sqrt(2.0 * mu_squared * rows) / (1.0 + CONSTANT_SHARE) / features

@@ -147,7 +147,6 @@ def run_loop(rounds: Rounds, pairs: Sequence[Pair], share: Fraction, picks: int)
 
     - `rounds`: with the margins measured.
     - `pairs`: those that knowledge leaves open.
-    - `share`: of the budget that is left.
     - `picks`: pairs to choose at most.
 
     Returns findings.

@@ -192,7 +192,6 @@ def declared_scales(schema: Schema) -> tuple[dict[str, float], dict[str, float]]
 def choose_radius(columns: int, rows: int, mu_squared: float) -> float:
     """Return the squared radius of the ball, from public facts alone.
 
-    - `columns`: how many columns.
     - `rows`: nominal or estimated number of rows.
     - `mu_squared`: what the moments may cost.
     """

@@ -107,10 +107,8 @@ def measure_tables(
 ) -> Measured:
     """Release tables of pairs, all or chosen ones, and what helps most beyond them.
 
-    - `curator`: the door to the rows.
     - `knowledge`: pairs that it excludes are never asked about.
     - `settings`: search constants, used to decide what to measure next.
-    - `progress`: told about each round.
     """
     rounds = Rounds(curator, knowledge, settings, progress)
     pairs = [(a, b) for a, b in combinations(rounds.columns, 2) if not knowledge.excludes(a, b)]
@@ -210,10 +208,7 @@ def pays_for_triples(
 ) -> bool:
     """Tell from public facts whether all three-way tables together, margins and all, would be told apart from noise.
 
-    - `schema`: levels and relation.
-    - `triples`: sets of three columns.
     - `share`: share of each site's budget that they would get.
-    - `sites`: budget and nominal rows of each.
     """
     if not triples:
         return False

@@ -36,8 +36,7 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, tightest_filter
 from dagveil.progress import Progress
-from dagveil.search.score.acyclicity import measure_by_exponential
-from dagveil.search.score.notears import forbidden_entries
+from dagveil.search.score.notears import forbidden_entries, measure_by_exponential
 from dagveil.search.score.threshold import weights_to_dag
 
 

@@ -16,7 +16,7 @@ from scipy import special
 from dagveil.curator import Curator, Question
 from dagveil.curator.kernel_questions import HsicTest, KernelQuestions, Regression, Ridge, check_permutations
 from dagveil.data.column import Numeric
-from dagveil.data.residuals import RESIDUAL_SPREAD, ResidualPlan
+from dagveil.data.moments import RESIDUAL_SPREAD, ResidualPlan
 from dagveil.data.schema import Schema
 from dagveil.data.selection import MOST_SLOTS, unit_scale
 from dagveil.errors import MethodError

@@ -14,8 +14,7 @@ from numpy.polynomial import legendre
 from numpy.typing import NDArray
 
 from dagveil.curator import Curator
-from dagveil.data.moments import Basis, FeaturePlan
-from dagveil.data.residuals import AdditiveFunction
+from dagveil.data.moments import AdditiveFunction, Basis, FeaturePlan
 from dagveil.data.selection import unit_scale
 from dagveil.evidence.bundle import Stage
 from dagveil.evidence.features import covariance_from_features
@@ -39,7 +38,6 @@ BITS = 10  # fixed-point bits of features
 class ReleasedFunctions:
     """Least squares from noisy moments of Legendre features, with a ridge as large as the noise.
 
-    - `columns`: names
     - `means`, `covariance`: of the features √3 P_1, √5 P_2, … of the first column, then of the second, and so on
     - `deviation`: deviation of the noise in an entry of the covariance
     """

@@ -26,8 +26,7 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import mu_squared_of
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
-from dagveil.search.score.acyclicity import measure_by_exponential
-from dagveil.search.score.notears import forbidden_entries
+from dagveil.search.score.notears import forbidden_entries, measure_by_exponential
 
 COLUMN_SCALE: Final = 20.0  # bnlearn.py, read_tsv: what λ = 0.1 belongs to
 PROGRAM_FACTOR: Final = 2.0  # noleaks.py, l2_sensitivity, beside CURATE's √(d(d − 1)) s/n (section II)

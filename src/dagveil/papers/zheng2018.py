@@ -17,9 +17,8 @@ from dagveil.papers.publication import Publication, PublishedAccess, Reading
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
-from dagveil.search.score.acyclicity import Acyclicity
 from dagveil.search.score.linear import find_linear_dag
-from dagveil.search.score.notears import NotearsSettings, find_weights, forbidden_entries
+from dagveil.search.score.notears import Acyclicity, NotearsSettings, find_weights, forbidden_entries
 
 SMALLEST_VARIANCE = 1e-9  # added to the variances of exact columns: one that never changes has none
 

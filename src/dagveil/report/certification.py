@@ -6,29 +6,216 @@ The signature is OpenSSH's (docs/decisions/0022-signatures-by-openssh.md).
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
+import platform
+import re
 import shutil
 import subprocess
 import tempfile
+import tomllib
+import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from dagveil._version import __version__
 from dagveil.errors import DagveilError, DataError, MissingExtraError
-from dagveil.report.bill_of_materials import build_bill
+from dagveil.privacy.guessing import PER_PERSON
+from dagveil.privacy.receipt import PLUGIN, Receipt, Trust
+from dagveil.privacy.relation import Relation
 from dagveil.report.card import build_card, encode_card
-from dagveil.report.guarantee import Standing
-from dagveil.report.hazards import answer_hazards
+from dagveil.report.formatting import write_delta, write_epsilon, write_plural
+from dagveil.report.guarantee import Attempts, Standing
 from dagveil.report.html import open_templates, render_report
-from dagveil.report.model import build_model
+from dagveil.report.model import ReportModel, build_model
 from dagveil.report.registry import DeploymentFacts, build_entry, write_yaml
+from dagveil.runs.installation import DISTRIBUTION, installed_version, required_packages
 from dagveil.runs.result import Result, now, result_from_json
 
 if TYPE_CHECKING:
     from dagveil.audit.certificate import Certificate
+
+NOT_ANSWERED: Final = "not answered by the program"
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """One hazard, answered.
+
+    - `number`: ours.
+    - `about`: the level of the publication's pyramid.
+    - `question`: what may go wrong.
+    - `answer`: a sentence, or "not answered by the program: …", with who must answer.
+    - `place`: where in result.json the fact stands; empty if nowhere.
+    - `proof`: a page of the documentation; empty if there is none.
+    """
+
+    number: int
+    about: str
+    question: str
+    answer: str
+    place: str = ""
+    proof: str = ""
+
+    @property
+    def answered(self) -> bool:
+        """Whether the program, or the custodian's facts, answer all of it."""
+        return NOT_ANSWERED not in self.answer
+
+
+def answer_hazards(page: ReportModel, facts: DeploymentFacts) -> tuple[Hazard, ...]:
+    """Answer every hazard for one result."""
+    words = _fill_in(page, facts)
+    listed = tomllib.loads((files("dagveil.report") / "hazards.toml").read_text(encoding="utf-8"))["hazards"]
+    return tuple(
+        Hazard(number, **{name: text.format_map(words).strip() for name, text in hazard.items()})
+        for number, hazard in enumerate(listed, start=1)
+    )
+
+
+def _fill_in(page: ReportModel, facts: DeploymentFacts) -> dict[str, str]:
+    """Return what the answers leave open."""
+    result, receipt = page.result, page.result.receipt
+    epsilon, delta = Fraction(receipt.epsilon), Fraction(receipt.delta)
+    local = receipt.trust is Trust.NOBODY
+    guessing = receipt.describe_guessing()
+    access = _from_people(facts.access_controls, "say who has access under access_controls")
+    certainty = "Tests know their noise." if result.confidence.redraws else "This method gives no confidence of edges."
+    if result.confidence.redraws:
+        certainty += " Each edge has a confidence."
+    if result.false_edges is not None:
+        certainty += f" About {result.false_edges:.1f} edges are expected where nothing depends on anything."
+    return {
+        "epsilon": write_epsilon(epsilon),
+        "guessing": f"{guessing[0].upper()}{guessing[1:]}",
+        "delta": _describe_delta(receipt),
+        "kind": "approximate" if delta else "pure",
+        "relation": receipt.relation.value,
+        "neighbours": receipt.neighbours,
+        "model": "local" if local else "central",
+        "accounting": receipt.accounting,
+        "accounting_proof": _name_proof(receipt.accounting),
+        "renewal": _from_people(facts.release_type_details, "the ledger never renews a budget; say whether people do"),
+        "unit": f"The unit is {receipt.protected}."
+        if receipt.per_person
+        else f"The unit is one record, which the schema calls: {receipt.unit}; {PER_PERSON}.",
+        "bounded": "It does not matter: all records that share an id count together, as one record or by weights of "
+        "sum one."
+        if receipt.per_person
+        else f"{NOT_ANSWERED}: rows are taken as records, and the custodian must know how many one person has.",
+        "rows": "Yes, it is public: neighbours have the same number of rows."
+        if receipt.relation is Relation.REPLACE_ONE
+        else "No: neighbours differ in it, and only a noisy number is released. The nominal number is declared.",
+        "plugin": f"The method comes from {receipt.plugin}: {PLUGIN}." if receipt.plugin else "",
+        "reviewed": "A person has reviewed them." if result.schema.reviewed else "NOBODY HAS REVIEWED THEM.",
+        "tuning": facts.preprocessing_and_hyperparameter_tuning
+        or f"{NOT_ANSWERED}: say it under preprocessing_and_hyperparameter_tuning.",
+        "noise": receipt.noise,
+        "audit": _describe_audit(page.attempts, result.method.name),
+        "releases": write_plural(len(receipt.events), "release"),
+        "certainty": certainty,
+        "trust": "Nobody: records were randomised before they left the person."
+        if local
+        else f"The custodian of the table, and whoever runs the program. {access}",
+    }
+
+
+def _describe_delta(receipt: Receipt) -> str:
+    delta, rows = Fraction(receipt.delta), receipt.nominal_rows
+    if not delta:
+        return "Delta is 0: it cannot."
+    if not rows:
+        return f"Delta is {write_delta(delta)}; no number of rows was declared to compare it with."
+    judged = "below" if delta * rows < 1 else "NOT BELOW"
+    return f"Delta is {write_delta(delta)}, {judged} one in the {rows:,} nominal rows."
+
+
+def _describe_audit(attempts: Attempts | None, method: str) -> str:
+    if attempts is None:
+        return f"{NOT_ANSWERED}: no certificate of an audit was given; `dagveil audit {method}` writes one."
+    broken = "; ".join(attempts.violations) or "nothing broke the claim"
+    differs = f" It differs from this run: {'; '.join(attempts.mismatches)}." if attempts.mismatches else ""
+    return f"An audit ({attempts.effort}, {attempts.created}) tried to: {broken}.{differs}"
+
+
+def _from_people(said: str, request: str) -> str:
+    return f"The custodian states: {said}" if said else f"{NOT_ANSWERED}: {request}."
+
+
+def _name_proof(accounting: str) -> str:
+    for word, page in (("zCDP", "zcdp-filter"), ("pure", "pure-filter"), ("Renyi", "renyi-filter")):
+        if word in accounting:
+            return f"proofs/{page}.md"
+    return "proofs/gaussian-filter.md"
+
+
+def build_bill(created: str) -> dict[str, Any]:
+    """Return the bill, in CycloneDX 1.5.
+
+    - `created`: a time in ISO 8601.
+    """
+    needs = _follow_needs(DISTRIBUTION)
+    components = [_describe(name) for name in sorted(needs) if name != DISTRIBUTION]
+    components.append({"type": "platform", "bom-ref": "python", "name": "python", "version": platform.python_version()})
+    listed = "\n".join(f"{part['name']} {part['version']}" for part in components)
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'dagveil {__version__} {created} {listed}')}",
+        "version": 1,
+        "metadata": {
+            "timestamp": created,
+            "component": {
+                "type": "application",
+                "bom-ref": DISTRIBUTION,
+                "name": DISTRIBUTION,
+                "version": __version__,
+                "purl": f"pkg:pypi/{DISTRIBUTION}@{__version__}",
+            },
+        },
+        "components": components,
+        "dependencies": [{"ref": name, "dependsOn": sorted(needs[name])} for name in sorted(needs)],
+    }
+
+
+def _follow_needs(distribution: str) -> dict[str, set[str]]:
+    """Return what each package needs, from one on; what is not installed here is not in use, and left out."""
+    needs: dict[str, set[str]] = {}
+    waiting = [_tidy(distribution)]
+    while waiting:
+        name = waiting.pop()
+        if name not in needs:
+            found = {_tidy(other) for other in required_packages(name)}
+            needs[name] = {other for other in found if installed_version(other) is not None}
+            waiting += needs[name]
+    return needs
+
+
+def _describe(name: str) -> dict[str, Any]:
+    version = installed_version(name) or "unknown"
+    part: dict[str, Any] = {
+        "type": "library",
+        "bom-ref": name,
+        "name": name,
+        "version": version,
+        "purl": f"pkg:pypi/{name}@{version}",
+    }
+    facts = importlib.metadata.metadata(name).json
+    licence = str(facts.get("license_expression") or facts.get("license") or "").split("\n")[0]
+    if licence:
+        part["licenses"] = [{"license": {"name": licence[:100]}}]
+    return part
+
+
+def _tidy(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
 
 MANIFEST: Final = "manifest.json"
 SIGNATURE: Final = "manifest.json.sig"
@@ -42,7 +229,6 @@ def build_pack(
 ) -> dict[str, bytes]:
     """Return the files of the pack by name, without a signature. A result that promises nothing is refused.
 
-    - `facts`: what only people know.
     - `certificate`, `certificate_json`: of an audit of the method, and its file, if there is one.
     """
     page = build_model(result, certificate)

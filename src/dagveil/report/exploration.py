@@ -13,9 +13,8 @@ from markupsafe import Markup
 from dagveil.forecast import recommendation
 from dagveil.forecast.explore import Exploration
 from dagveil.forecast.recommendation import Curve
-from dagveil.report.formatting import write_epsilon, write_number
+from dagveil.report.formatting import measure, shorten, write_epsilon, write_number
 from dagveil.report.html import open_templates, read_template
-from dagveil.report.labels import measure, shorten
 from dagveil.report.layout import Point
 from dagveil.report.svg import PAPER, RIM, open_drawing, write_length, write_text
 from dagveil.text import clean_text

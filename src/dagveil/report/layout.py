@@ -13,7 +13,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from dagveil.report.labels import break_lines, measure
+from dagveil.report.formatting import break_lines, measure
 
 Arc: TypeAlias = tuple[str, str]
 Spot: TypeAlias = int  # a place in a layer: the box of a node, or the point where a long edge passes

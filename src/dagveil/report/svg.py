@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from dagveil.report.formatting import write_percent, write_plural, write_share
-from dagveil.report.labels import FONT_SIZE, break_lines, measure
+from dagveil.report.formatting import FONT_SIZE, break_lines, measure, write_percent, write_plural, write_share
 from dagveil.report.layout import LINE_HEIGHT, Layout, Point, place_graph
 from dagveil.runs.result import Kind, ResultEdge, ResultGraph
 from dagveil.text import clean_text

@@ -24,7 +24,6 @@ def gcm_sums(u: Floats, v: Floats, bound: float) -> tuple[float, float]:
 def gcm_sensitivities(slots: int, bound: float, residual: float = 0.0) -> tuple[float, float]:
     """Return how far one changed slot moves ΣR and ΣR².
 
-    - `slots`: the public number of slots.
     - `bound`: at which u and v are clipped.
     - `residual`: how far u and v of the *other* slots may move along.
     """

@@ -16,7 +16,6 @@ BLOCK: Final = 1 << 17  # numbers that a block of permuted features may hold: 1 
 def root_hsic(features_u: Floats, features_v: Floats, permutations: NDArray[np.intp]) -> Floats:
     """Return ‖cross-covariance of the features‖ for the pairs as they are, then for each permutation of u.
 
-    - `features_u`, `features_v`: one row per slot.
     - `permutations`: one per row; slot i of v meets slot permutation[i] of u.
     """
     slots = len(features_u)
@@ -39,7 +38,6 @@ def root_hsic_sensitivity(
 ) -> float:
     """Return how far one changed slot moves the root, whatever the permutation (theorems 1 and 3).
 
-    - `slots`: the public number of slots.
     - `residual_u`, `residual_v`: how far the values of the *other* slots may move along, as residuals of a regression
       do.
     """

@@ -40,7 +40,6 @@ def part_p_values(tables_by_part: NDArray[np.int64], test: PartTest) -> NDArray[
     freedom, at least 0. A part without any has the p-value 1: it does not speak against independence.
 
     - `tables_by_part`: counts of shape (parts, strata, levels of x, levels of y).
-    - `test`: the test of each part.
     """
     observed = _checked(tables_by_part).astype(np.float64)
     across, down = observed.sum(axis=3, keepdims=True), observed.sum(axis=2, keepdims=True)

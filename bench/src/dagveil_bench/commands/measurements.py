@@ -16,7 +16,7 @@ from dagveil.data.machine import read_bytes
 from dagveil.data.schema import load_schema
 from dagveil.examples.networks import load_network
 from dagveil.runs.machine_speed import measure_speed
-from dagveil.search.score.acyclicity import Acyclicity
+from dagveil.search.score.notears import Acyclicity
 from dagveil_bench import hidden_causes as hiding
 from dagveil_bench import mixed as mixed_tables
 from dagveil_bench import wide as wide_tables

@@ -64,7 +64,6 @@ def orient_ancestral(
     """Return the PAG that agrees best with the evidence on colliders.
 
     - `skeleton`: what tests have found; edges that hidden causes put between two columns go.
-    - `levels`: constants of the tests.
     - `knowledge`: who cannot cause whom, and who must.
     """
     ends = _find_marks(evidence, skeleton, settings, knowledge)

@@ -29,7 +29,6 @@ def orient_by_separating_sets(columns: tuple[str, ...], skeleton: Skeleton, know
 
     - `columns`: names, in the order of the skeleton's positions.
     - `skeleton`: with the set that removed each pair.
-    - `knowledge`: wins over the data.
     """
     neighbours = [set(np.flatnonzero(row).tolist()) for row in skeleton.adjacency]
     colliders = [

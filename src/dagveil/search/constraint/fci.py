@@ -19,7 +19,6 @@ from dagveil.search.constraint.skeleton import Skeleton, SkeletonSettings, find_
 def find_pag(evidence: Independence, settings: SkeletonSettings) -> MixedGraph:
     """Find the partial ancestral graph that tests leave.
 
-    - `evidence`: answers questions for free.
     - `settings`: constants of the search; the size of sets also bounds those among possibly d-separating nodes.
     """
     first = find_skeleton(evidence, settings, NO_KNOWLEDGE)

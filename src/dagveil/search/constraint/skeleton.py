@@ -114,7 +114,6 @@ def list_bits(mask: int) -> list[int]:
 def find_skeleton(evidence: Independence, settings: SkeletonSettings, knowledge: Knowledge) -> Skeleton:
     """Find the skeleton.
 
-    - `evidence`: answers questions for free.
     - `knowledge`: excluded pairs are never asked about; required ones are kept without asking.
     """
     skeleton = screen_pairs(evidence, settings, knowledge)

@@ -138,7 +138,6 @@ def polish(start: Bools, score: LinearScore, room: Bools, fixed: Bools) -> Bools
     - `start`: adjacency of a DAG; ``start[i, j]`` tells whether i is a parent of j.
     - `score`: what graphs are worth; it never falls.
     - `room`: where edges may be added; an edge is turned only into this room.
-    - `fixed`: edges that stay as they are.
     """
     d = len(start)
     graph = start.copy()
@@ -206,7 +205,6 @@ def find_linear_dag(
     - `unitless`: columns that are scores of levels. Edges between two columns with units are left as NOTEARS finds
       them: there the loss itself tells directions.
     - `forbidden`: where no edge may come; `forbidden_entries` makes it from knowledge.
-    - `required`: edges that stay.
     """
     required = list(required)
     problem = pose(noisy, scales)
