@@ -41,7 +41,7 @@ class Agreement:
     """How well sites agree, in p-values.
 
     - `columns`: of the hypothesis that a column has one distribution at all sites.
-    - `pairs`: of the hypothesis that at least one of two columns, given the other, has one distribution at all sites.
+    - `pairs`: of the hypothesis that at least one of two columns moves with the other alike at all sites.
     """
 
     columns: Mapping[str, float]
@@ -91,7 +91,7 @@ class _Laws:
 
 
 def compare_releases(columns: Sequence[str], sites: Sequence[Sequence[Release]]) -> Agreement:
-    """Test whether releases of several sites come from one law: all columns and pairs whose counts follow from them."""
+    """Test whether what sites released comes from one law, for all columns and pairs whose counts follow from it."""
     released = [ReleasedTables(releases) for releases in sites]
     merges: dict[str, Floats] = {}
     alone: dict[str, _Laws] = {}
@@ -113,8 +113,9 @@ def compare_releases(columns: Sequence[str], sites: Sequence[Sequence[Release]])
         known = [table for table in tables if table is not None]
         if len(known) == len(sites):
             together[pair] = _merge(known, merges[pair[0]], merges[pair[1]], totals)
-    one_way, other = _judge(together), _judge({pair: laws.turned() for pair, laws in together.items()})
-    return Agreement(_judge(alone), {pair: max(one_way[pair], other[pair]) for pair in together})
+    one_way = _judge(together, shifts=True)
+    other = _judge({pair: laws.turned() for pair, laws in together.items()}, shifts=True)
+    return Agreement(_judge(alone, shifts=False), {pair: max(one_way[pair], other[pair]) for pair in together})
 
 
 def _merge(
@@ -142,8 +143,11 @@ def _merge(
     )
 
 
-def _judge(laws: Mapping[Name, _Laws]) -> dict[Name, float]:
-    """Return the p-value of one law of the second column given the first, for each pair."""
+def _judge(laws: Mapping[Name, _Laws], *, shifts: bool) -> dict[Name, float]:
+    """Return p-values of the hypothesis that all sites have the same law of the second column given the first.
+
+    - `shifts`: whether each site may have a shift of its own.
+    """
     by_shape: dict[tuple[int, ...], list[Name]] = {}
     for name, each in laws.items():
         by_shape.setdefault(each.counts.shape, []).append(name)
@@ -152,12 +156,12 @@ def _judge(laws: Mapping[Name, _Laws]) -> dict[Name, float]:
         step = max(1, CELLS_PER_BATCH // (sites * (rows * levels) ** 2))
         for start in range(0, len(names) if levels > 1 else 0, step):
             part = names[start : start + step]
-            found |= dict(zip(part, _compare([laws[name] for name in part]).tolist(), strict=True))
+            found |= dict(zip(part, _compare([laws[name] for name in part], shifts).tolist(), strict=True))
     return found
 
 
-def _compare(laws: Sequence[_Laws]) -> Floats:
-    """Return p-values for pairs of one shape."""
+def _compare(laws: Sequence[_Laws], shifts: bool) -> Floats:
+    """Return p-values for pairs of one shape; parameters are those of `_judge`."""
     counts, variance, first, second, beyond, a, b = (
         np.stack([getattr(each, field) for each in laws])
         for field in ("counts", "variance", "first", "second", "beyond", "a", "b")
@@ -187,10 +191,22 @@ def _compare(laws: Sequence[_Laws]) -> Floats:
     spread = np.where(both[:, None], spread, 0.0).reshape(q, sites, size, size)
     spread += np.where(seen, 0.0, 1.0).repeat(levels - 1, axis=1)[:, None, :, None] * np.eye(size)
     weight = np.linalg.inv(spread)
+    strata = seen.sum(axis=1)
+    free = np.zeros((q, size, size))
+    if shifts:
+        strata = np.maximum(strata - 1, 0)
+        moves = (seen[:, :, None, None] * np.eye(levels - 1)).reshape(q, 1, size, levels - 1)
+        lost = weight @ moves
+        inner = lost.transpose(0, 1, 3, 2) @ moves + np.where(seen.any(axis=1), 0.0, 1.0)[:, None, None, None] * np.eye(
+            levels - 1
+        )
+        weight = weight - lost @ np.linalg.solve(inner, lost.transpose(0, 1, 3, 2))
+        free = (moves @ moves.transpose(0, 1, 3, 2))[:, 0]  # no site says anything in the direction of a shift
     weighed = np.einsum("qkab,qkb->qka", weight, share)
     sum_, whole = weighed.sum(axis=1), weight.sum(axis=1)
+    whole += free * np.trace(whole, axis1=1, axis2=2)[:, None, None] / size
     statistic = np.einsum("qka,qka->q", weighed, share)
     statistic -= np.einsum("qa,qa->q", sum_, np.linalg.solve(whole, sum_[..., None])[..., 0])
-    freedom = ((sites - 1) * (levels - 1) * seen.sum(axis=1)).astype(np.float64)
+    freedom = ((sites - 1) * (levels - 1) * strata).astype(np.float64)
     p_value: Floats = np.where(freedom > 0, special.chdtrc(np.maximum(freedom, 1.0), np.maximum(statistic, 0.0)), 1.0)
     return p_value

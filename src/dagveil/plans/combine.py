@@ -410,7 +410,7 @@ def _describe_agreement(agreement: Agreement, columns: Sequence[str]) -> list[st
         told.append(f"Distributed differently at the sites: {_list(apart)}.")
     if pairs := agreement.differing_pairs:
         named = [f"{x} – {y}" for x, y in pairs]
-        told.append(f"Depending on each other differently, whichever of the two is held fixed: {_list(named)}.")
+        told.append(f"Depending on each other otherwise, not only more or less frequent: {_list(named)}.")
     left_out = "" if tested == len(columns) else f" {len(columns) - tested} columns without counts were not compared."
     if told:
         return [f"The sites differ beyond noise and chance (5 %, by Holm's procedure). {' '.join(told)}{left_out}"]
