@@ -59,13 +59,13 @@ class Agreement:
 
 
 def reject_holm(p_values: Mapping[Name, float]) -> tuple[Name, ...]:
-    """Return what is rejected; a true hypothesis is among it with a chance of AGREEMENT_LEVEL at most."""
-    rejected = set()
+    """Return what is rejected, the surest first; a true hypothesis is among it with a chance of AGREEMENT_LEVEL."""
+    rejected = []
     for before, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
         if p_values[name] * (len(p_values) - before) > AGREEMENT_LEVEL:
             break
-        rejected.add(name)
-    return tuple(name for name in p_values if name in rejected)
+        rejected.append(name)
+    return tuple(rejected)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
