@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dagveil.evidence.homogeneity import Agreement, compare_releases, reject_holm
-from dagveil.privacy.release import NoisyCounts, Release
+from dagveil.privacy.release import NoisyCounts, NoisyMoments, Release
 
 Floats = NDArray[np.float64]
 LATTICE = 64
@@ -61,11 +61,11 @@ def test_a_test_that_does_not_know_the_noise_claims_differences() -> None:
 
 
 def test_another_margin_alone_is_no_other_dependence() -> None:
-    shifted = SAME * [[1.5], [0.5]]
-    for seed in range(20):
-        found = draw_sites([SAME, shifted / shifted.sum()], 10.0, seed)
-        assert set(found.differing_columns) == {"x", "y"}
-        assert found.pairs[("x", "y")] > 0.001
+    """The law of x given y differs, so that the p-value is that of y given x, which does not."""
+    shifted = SAME * [[1.8], [0.2]]
+    found = [draw_sites([SAME, shifted / shifted.sum()], 10.0, seed) for seed in range(200)]
+    assert all(set(one.differing_columns) == {"x", "y"} for one in found)
+    assert 0.02 < np.mean([one.pairs[("x", "y")] < 0.05 for one in found]) < 0.09
 
 
 def test_columns_that_do_not_depend_on_each_other_do_so_nowhere() -> None:
@@ -93,3 +93,39 @@ def test_holm_rejects_step_by_step() -> None:
     assert reject_holm({"a": 0.02, "b": 0.6, "c": 0.001, "d": 0.04}) == ("c",)
     assert reject_holm({"a": 0.012, "b": 0.6, "c": 0.001, "d": 0.02}) == ("c", "a", "d")
     assert reject_holm({}) == ()
+
+
+def draw_moments(law: Floats, rows: int, deviation: float, rng: np.random.Generator) -> list[Release]:
+    """Release the moments of x, with a mean and a deviation, and of y, which hangs on x by a slope."""
+    mean, spread, slope = law
+    x = mean + spread * rng.standard_normal(rows)
+    data = np.column_stack([np.full(rows, 1.5), x, slope * x + 0.4 * rng.standard_normal(rows)])
+    noise = np.sqrt(2.0) * deviation * rng.standard_normal((3, 3))
+    upper = 4.0**6 * (data.T @ data + (noise + noise.T) / 2)[np.triu_indices(3)]
+    variance = Fraction((4.0**6 * deviation) ** 2).limit_denominator(10**6)
+    values = tuple(np.rint(upper).astype(int).tolist())
+    return [NoisyMoments(("x", "y"), (0.0, 0.0), (1.0, 1.0), 99.0, 1.5, 6, variance, 2 * variance, values)]
+
+
+def compare_moments(laws: list[list[float]], deviation: float, seed: int) -> Agreement:
+    rng = np.random.default_rng(seed)
+    return compare_releases(
+        ("x", "y"), [draw_moments(np.array(law), 2000 + 3000 * k, deviation, rng) for k, law in enumerate(laws)]
+    )
+
+
+@pytest.mark.parametrize("deviation", [1.0, 60.0])
+def test_moments_of_one_law_are_told_apart_as_often_as_the_level_says(deviation: float) -> None:
+    found = [compare_moments([[0.3, 0.7, 0.6]] * 3, deviation, seed) for seed in range(1500)]
+    for name in ("x", "y"):
+        assert 0.025 < np.mean([one.columns[name] < 0.05 for one in found]) < 0.08
+    # the slope of x on y differs, so that the p-value is that of y on x, which does not
+    wider = [compare_moments([[0.3, 0.7, 0.6], [0.3, 1.4, 0.6]], deviation, seed) for seed in range(1500)]
+    assert 0.025 < np.mean([one.pairs[("x", "y")] < 0.05 for one in wider]) < 0.08
+
+
+def test_moments_tell_another_mean_from_another_slope() -> None:
+    shifted = [compare_moments([[0.0, 0.7, 0.6], [0.3, 0.7, 0.6]], 10.0, seed) for seed in range(50)]
+    assert all("x" in one.differing_columns for one in shifted)
+    assert np.mean([bool(one.differing_pairs) for one in shifted]) < 0.15
+    assert compare_moments([[0.0, 0.7, 0.6], [0.0, 0.7, 0.3]], 10.0, 1).differing_pairs == (("x", "y"),)

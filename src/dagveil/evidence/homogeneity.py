@@ -19,10 +19,11 @@ from scipy import special
 
 from dagveil.evidence.covariance import HIDDEN, group_levels, merge_matrix
 from dagveil.evidence.estimates import ReleasedTables
+from dagveil.evidence.moments import SMALLEST_VARIANCE, NoisyCovariance, covariance_from_moments
 from dagveil.evidence.pairs import CELLS_PER_BATCH
 from dagveil.evidence.strata import BARELY_SEEN
 from dagveil.evidence.tables import NoisyTable
-from dagveil.privacy.release import Release
+from dagveil.privacy.release import NoisyMoments, Release
 
 Floats = NDArray[np.float64]
 Pair = tuple[str, str]
@@ -40,8 +41,9 @@ another column is compared."""
 class Agreement:
     """How well sites agree, in p-values.
 
-    - `columns`: of the hypothesis that a column has one distribution at all sites.
-    - `pairs`: of the hypothesis that at least one of two columns moves with the other alike at all sites.
+    - `columns`: of the hypothesis that a column has one distribution, or one mean, at all sites.
+    - `pairs`: of the hypothesis that at least one of two columns moves with the other alike at all sites; for moments,
+      that its slope is the same.
     """
 
     columns: Mapping[str, float]
@@ -91,7 +93,10 @@ class _Laws:
 
 
 def compare_releases(columns: Sequence[str], sites: Sequence[Sequence[Release]]) -> Agreement:
-    """Test whether what sites released comes from one law, for all columns and pairs whose counts follow from it."""
+    """Test whether what sites released comes from one law, by all counts that follow from it, or by moments."""
+    moments = [release for releases in sites for release in releases if isinstance(release, NoisyMoments)]
+    if len(moments) == len(sites):
+        return _compare_moments([covariance_from_moments(release) for release in moments], moments[0].constant)
     released = [ReleasedTables(releases) for releases in sites]
     merges: dict[str, Floats] = {}
     alone: dict[str, _Laws] = {}
@@ -116,6 +121,38 @@ def compare_releases(columns: Sequence[str], sites: Sequence[Sequence[Release]])
     one_way = _judge(together, shifts=True)
     other = _judge({pair: laws.turned() for pair, laws in together.items()}, shifts=True)
     return Agreement(_judge(alone, shifts=False), {pair: max(one_way[pair], other[pair]) for pair in together})
+
+
+def _compare_moments(sites: Sequence[NoisyCovariance], constant: float) -> Agreement:
+    """Compare means, and slopes of each column on each other one; moments of all sites are in the same units."""
+    columns = sites[0].columns
+    means, mean_variance, slopes, slope_variance = [], [], [], []
+    for site in sites:
+        matrix, mu = site.matrix, site.means
+        own, noise = np.diag(matrix), site.deviation**2
+        means.append(mu * constant)
+        mean_variance.append(own / site.n_rows + noise * (1.0 + 2.0 * mu**2) / constant**2)
+        # [x, y]: y on x, whose residual direction has the mean `left`
+        slope = matrix / own[:, None]
+        left = mu - slope * mu[:, None]
+        spread = (1.0 + mu[:, None] ** 2) * (1.0 + slope**2 + left**2) + (mu[:, None] * left - slope) ** 2
+        residual = np.maximum(own - slope * matrix, SMALLEST_VARIANCE * own)
+        slopes.append(slope)
+        slope_variance.append(residual / (site.n_rows * own[:, None]) + noise * spread / own[:, None] ** 2)
+    of_means = _compare_numbers(np.stack(means), np.stack(mean_variance))
+    of_slopes = _compare_numbers(np.stack(slopes), np.stack(slope_variance))
+    both = np.maximum(of_slopes, of_slopes.T)
+    return Agreement(
+        dict(zip(columns, of_means.tolist(), strict=True)),
+        {(columns[x], columns[y]): float(both[x, y]) for x, y in combinations(range(len(columns)), 2)},
+    )
+
+
+def _compare_numbers(found: Floats, variance: Floats) -> Floats:
+    """Return p-values of the hypothesis that all sites, along the first axis, estimate one number."""
+    mean = (found / variance).sum(axis=0) / (1.0 / variance).sum(axis=0)
+    p_value: Floats = special.chdtrc(float(len(found) - 1), ((found - mean) ** 2 / variance).sum(axis=0))
+    return p_value
 
 
 def _merge(

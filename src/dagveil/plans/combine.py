@@ -404,7 +404,7 @@ def _describe_agreement(agreement: Agreement, columns: Sequence[str]) -> list[st
     """Say where sites differ."""
     tested = len(agreement.columns)
     if not tested:
-        return ["Whether sites agree was not tested: they released moments, not counts."]
+        return ["Whether sites agree was not tested: they released moments of features, or of levels beside numbers."]
     told = []
     if apart := agreement.differing_columns:
         told.append(f"Distributed differently at the sites: {_list(apart)}.")
@@ -414,7 +414,7 @@ def _describe_agreement(agreement: Agreement, columns: Sequence[str]) -> list[st
     left_out = "" if tested == len(columns) else f" {len(columns) - tested} columns without counts were not compared."
     if told:
         return [f"The sites differ beyond noise and chance (5 %, by Holm's procedure). {' '.join(told)}{left_out}"]
-    return [f"The tables of columns and pairs show no difference between sites beyond noise and chance.{left_out}"]
+    return [f"What was released shows no difference between sites beyond noise and chance.{left_out}"]
 
 
 def _list(names: Sequence[str]) -> str:
