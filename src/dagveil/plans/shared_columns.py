@@ -33,6 +33,8 @@ def share_columns(loaded: Sequence[Evidence]) -> tuple[list[Evidence], list[str]
     - `loaded`: evidence that follows agreed plans, which may differ.
     """
     studies = [item.study for item in loaded if item.study is not None]
+    if len(set(studies)) == 1:
+        return list(loaded), []
     if any(study.after is not None for study in studies):
         raise EvidenceError(
             "a second round goes with the first of its own plan; add the rounds of each plan first, and then the sums"

@@ -300,7 +300,7 @@ def persons(network: str, persons: str, runs: int, trials: int, epsilon: float, 
 @bench.command(short_help="Add the evidence of sites that differ, with and without a column for the site.")
 @click.option("--networks", metavar="NAMES", default="asia,sachs,child", help="Known networks that rows follow.")
 @click.option("--rows", type=click.IntRange(100), default=10_000, help="Rows of each of the four sites.")
-@click.option("--runs", type=click.IntRange(1), default=20, help="Runs of each network and number of changed nodes.")
+@click.option("--runs", type=click.IntRange(1), default=50, help="Runs of each network and number of changed nodes.")
 @_epsilon_option
 @output_option
 def sites(networks: str, rows: int, runs: int, epsilon: float, output: str | None) -> None:
