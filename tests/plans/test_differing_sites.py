@@ -211,7 +211,9 @@ class TestSharedColumns:
             combine_evidence([*first, *second], shared_columns=True)
         with pytest.raises(EvidenceError, match="no margins to compare"):
             compare_sites(second)
-        both = combine_evidence([*first, *second], site_column="site")
+        with pytest.raises(SchemaError, match="only one of the two has site"):
+            plan_second_round(made, combine_evidence(first, site_column="site"))
+        both = combine_evidence([*first[::-1], *second], site_column="site")
         assert evidence_from_json(both.to_json()) == both
         assert both.schema.columns.keys() == {"site", *CHAIN}
         graph = search_evidence(both, SearchSettings(redraws=0)).graph.cpdag

@@ -202,6 +202,10 @@ def _add_sites(loaded: Sequence[Evidence], site_column: str | None = None, told:
         )
     if len(loaded) == 1:
         return loaded[0]
+    if site_column is not None:
+        # levels of the site are in the order of the plan, so that two rounds have the same
+        parts = tuple(sorted(parts, key=lambda part: study.sites.index(part.site)))
+        loaded = sorted(loaded, key=lambda item: study.sites.index(item.parts[0].site))
     first = loaded[0]
     rows = sum(part.nominal_rows for part in parts)
     releases = add_releases([item.releases for item in loaded], site_column)
