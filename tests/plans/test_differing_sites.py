@@ -195,11 +195,13 @@ class TestSharedColumns:
             combine_evidence([north, changed], shared_columns=True)
 
     def test_features_cannot_be_restricted(self) -> None:
-        made = plan_measurement(numbers_schema(("x", "y")), 10, method="measure-features", sites={"north": ROWS})
         rng = np.random.default_rng(1)
-        found = follow(made, "north", {name: rng.normal(size=ROWS) for name in ("x", "y")}, 1)
+        sites = []
+        for site, names in {"north": ("x", "y"), "south": ("x", "y", "z")}.items():
+            made = plan_measurement(numbers_schema(names), 10, method="measure-features", sites={site: ROWS})
+            sites.append(follow(made, site, {name: rng.normal(size=ROWS) for name in names}, 1))
         with pytest.raises(EvidenceError, match="cannot be restricted"):
-            combine_evidence([found, replace(found, parts=found.parts)], shared_columns=True)
+            combine_evidence(sites, shared_columns=True)
 
     def test_a_second_round_goes_with_its_first(self) -> None:
         sites = {"north": ROWS, "south": ROWS}
