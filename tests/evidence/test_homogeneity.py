@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dagveil.evidence.homogeneity import Agreement, compare_releases, reject_holm
-from dagveil.privacy.release import NoisyCounts, NoisyMoments, Release
+from dagveil.evidence.estimates import ReleasedTables
+from dagveil.evidence.homogeneity import Agreement, _merge, compare_releases, reject_holm
+from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMoments, Release
 
 Floats = NDArray[np.float64]
 LATTICE = 64
@@ -43,6 +45,31 @@ def test_without_much_noise_margins_are_compared_as_the_classical_test_does() ->
         tables = np.stack([site[0].counts.sum(axis=axis) for site in sites])  # type: ignore[union-attr]
         classical = stats.chi2_contingency(tables, correction=False)
         assert np.log(found.columns[name]) == pytest.approx(np.log(classical.pvalue), abs=0.05, rel=0.02)
+
+
+def test_the_noise_of_a_table_put_together_from_margins_has_this_covariance() -> None:
+    rng = np.random.default_rng(3)
+    deviations = {(): 40.0, ("x",): 9.0, ("y",): 15.0, ("x", "y"): 4.0}
+    laws, drawn = [], []
+    for _ in range(2000):
+        releases: list[Release] = []
+        for columns, deviation in deviations.items():
+            levels = tuple({"x": 2, "y": 3}[name] for name in columns)
+            scale = LATTICE * math.prod(levels)
+            values = tuple(np.rint(scale * deviation * rng.standard_normal(math.prod(levels))).astype(int).tolist())
+            kind = NoisyInteractions if columns else NoisyCounts
+            releases.append(kind(columns, levels, LATTICE, Fraction(scale * deviation) ** 2, values))
+        of = ReleasedTables(releases)
+        table = of.find(("x", "y"))
+        assert table is not None
+        laws = [_merge([table], np.eye(2), np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), [of.total])]
+        drawn.append(laws[0].counts.ravel())
+    (law,) = laws
+    without = law.variance[0] * np.kron(law.first[0], law.second[0])
+    stated = without + law.beyond[0] * np.kron(np.outer(law.a, law.a), np.outer(law.b, law.b))
+    close = {"rel": 0.15, "abs": 0.08 * stated.max()}
+    assert np.cov(np.array(drawn).T) == pytest.approx(stated, **close)
+    assert np.cov(np.array(drawn).T) != pytest.approx(without, **close)
 
 
 @pytest.mark.parametrize("deviation", [0.5, 20.0])
