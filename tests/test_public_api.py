@@ -15,6 +15,7 @@ from dagveil.graphs.exchange.causal_learn import to_causal_learn
 from dagveil.runs.result import ResultEdge, ResultGraph
 
 NAMES = [
+    "Agreement",
     "ArrowRule",
     "Asked",
     "AskingSettings",
@@ -60,6 +61,7 @@ NAMES = [
     "check_source",
     "choose_engine",
     "combine_evidence",
+    "compare_sites",
     "default_ledger",
     "discover",
     "discover_reports",

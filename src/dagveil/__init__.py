@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dagveil.errors import DagveilError
     from dagveil.evidence.bundle import Evidence, load_evidence
     from dagveil.evidence.estimates import TableEstimate, TableOne
+    from dagveil.evidence.homogeneity import Agreement
     from dagveil.evidence.questions import Questions
     from dagveil.forecast.explore import Exploration, explore
     from dagveil.forecast.project import write_project
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
         check_countable,
     )
     from dagveil.methods.method import Measured, Method, SharpCase
-    from dagveil.plans.combine import combine_evidence
+    from dagveil.plans.combine import combine_evidence, compare_sites
     from dagveil.plans.planning import plan_measurement
     from dagveil.plans.second_round import plan_second_round
     from dagveil.plans.site_run import measure_planned
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
 __all__ = [
+    "Agreement",
     "ArrowRule",
     "Asked",
     "AskingSettings",
@@ -112,6 +114,7 @@ __all__ = [
     "check_source",
     "choose_engine",
     "combine_evidence",
+    "compare_sites",
     "default_ledger",
     "discover",
     "discover_reports",
@@ -139,6 +142,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
+    "Agreement": "dagveil.evidence.homogeneity",
     "ArrowRule": "dagveil.search.settings",
     "Asked": "dagveil.methods.asking",
     "AskingSettings": "dagveil.methods.asking",
@@ -183,6 +187,7 @@ _MODULES: Final = {
     "check_source": "dagveil.data.check",
     "choose_engine": "dagveil.data.engine",
     "combine_evidence": "dagveil.plans.combine",
+    "compare_sites": "dagveil.plans.combine",
     "default_ledger": "dagveil.runs.run",
     "discover": "dagveil.runs.discovery",
     "discover_reports": "dagveil.runs.local",

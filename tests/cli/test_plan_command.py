@@ -219,3 +219,30 @@ class TestCombine:
         same = desk.run("combine", north, south, "-o", north)
         assert same.exit_code == 2
         assert "choose another place" in same.stderr
+
+    def test_sites_that_differ_share_what_they_have(self, desk: Desk, schema: str) -> None:
+        one = make_plan(desk, schema)
+        text = Path(schema).read_text(encoding="utf-8")
+        wider = desk.write("wider.toml", text + '[columns.ward]\nkind = "boolean"\noutside = "false"\n')
+        other = make_plan(desk, wider, name="other.json")
+        table = desk.write(
+            "wide.csv", "\n".join(f"{line},{'ward' if not k else 'true'}" for k, line in enumerate(ROWS.split()))
+        )
+        south = desk.path("south.json")
+        words = ("--dataset", "table south", "--noise", "exact", "-o", south)
+        done = desk.run("measure", table, "--plan", other, "--site", "south", *words)
+        assert done.exit_code == 0, done.output
+        files, combined = (measure(desk, one, "north"), south), desk.path("combined.json")
+        refused = desk.run("combine", *files, "-o", combined)
+        assert refused.exit_code == 2
+        assert "--shared-columns" in refused.stderr
+        done = desk.run("combine", *files, "--shared-columns", "--site-column", "place", "-o", combined)
+        assert done.exit_code == 0, done.output
+        assert "left out: ward (not at north)" in done.stdout
+        assert "place is the site that a row belongs to" in done.stdout
+        desk.check_no_secret(done)
+        found = desk.run("discover", combined, "--redraws", 2, "-o", desk.out)
+        assert found.exit_code == 0, found.output
+        result = json.loads((desk.out / "result.json").read_text(encoding="utf-8"))
+        assert "place" in result["graph"]["nodes"]
+        assert all(edge["target"] != "place" for edge in result["graph"]["edges"])

@@ -57,15 +57,26 @@ def _check_budget(context: click.Context, site: PlannedSite, epsilon: str | None
 @click.command(short_help="Add the evidence of several custodians who followed one plan.")
 @click.argument("files", nargs=-1, required=True, metavar="EVIDENCE.json...")
 @click.option("-o", "--output", metavar="FILE", default="combined.json", help="Output file for the combined evidence.")
-def combine(files: tuple[str, ...], output: str) -> None:
+@click.option(
+    "--shared-columns",
+    is_flag=True,
+    help="Allow different plans: add what they have in common, and name the columns that are left out.",
+)
+@click.option(
+    "--site-column",
+    metavar="NAME",
+    help="Add a column of this name for the site: its children in the graph are what differs between sites.",
+)
+def combine(files: tuple[str, ...], output: str, shared_columns: bool, site_column: str | None) -> None:
     """Add evidence that several sites released by the same plan, at no cost and without any rows.
 
     Counts, moments and the variances of their noise add up. Every site's receipt stands for itself and is kept. Files
-    of other plans, and a second file of the same site, are refused.
+    of other plans, and a second file of the same site, are refused. Where sites differ beyond noise and chance, the
+    columns are named.
     """
     path = Path(output)
     check_writable(path, reads=files)
-    combined = combine_evidence(files)
+    combined = combine_evidence(files, shared_columns=shared_columns, site_column=site_column)
     write_output(path, combined.save)
     print_findings(combined.findings, combined.receipt)
     print_written([path], f"Next: `dagveil discover {shlex.quote(str(path))}` finds one graph from all of it.")

@@ -186,8 +186,8 @@ class ReleasedTables:
         self._tables = [table for table in counts if table.columns]
         contrasts = [table for table in self._centred if len(table.columns) == 1]
         totals = [table for table in counts if not table.columns]
-        self._total = combine(totals) if contrasts else None
-        self._singles = None if self._total is None else add_total(contrasts, self._total)
+        self.total = combine(totals) if contrasts else None
+        self._singles = None if self.total is None else add_total(contrasts, self.total)
 
     def find(self, columns: tuple[str, ...]) -> NoisyTable | None:
         """Return the table of some columns, axes in this order, or None if nothing tells their counts."""
@@ -211,7 +211,7 @@ class ReleasedTables:
             return None
         labels = tuple(schema.columns[name].labels for name in columns)
         # tables put together from interactions and margins share one number of rows
-        total = table.margin(()) if self._total is None else self._total
+        total = table.margin(()) if self.total is None else self.total
         return TableEstimate(
             columns, labels, table.counts, math.sqrt(table.cell_variance), math.sqrt(total.cell_variance)
         )

@@ -18,7 +18,11 @@ from msgspec.structs import asdict, replace
 from dagveil._version import __version__
 from dagveil.errors import EvidenceError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Study, digest_releases, load_evidence
+from dagveil.evidence.estimates import MOST_NAMED
+from dagveil.evidence.homogeneity import Agreement, compare_releases
 from dagveil.plans.plan_file import check_same_questions
+from dagveil.plans.shared_columns import share_columns
+from dagveil.plans.site_column import declare_site, stack_releases
 from dagveil.plans.site_run import describe_noise
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.conversion import epsilon_of_mu_squared, mu_squared_of
@@ -44,14 +48,23 @@ EPSILON_DIGITS = 5  # digits of an epsilon that two rounds compose to, rounded u
 _NOISE = ("lattice", "variance", "diagonal_variance", "values")
 
 
-def add_releases(sites: Sequence[Sequence[Release]]) -> tuple[Release, ...]:
+def add_releases(sites: Sequence[Sequence[Release]], site_column: str | None = None) -> tuple[Release, ...]:
     """Add the releases of several sites, question by question.
 
-    The questions and their order are the same at all sites; noise may differ from site to site.
+    - `sites`: the questions and their order are the same at all of them; noise may differ from site to site.
+    - `site_column`: name of a column for the site, if there is to be one.
     """
     if not sites or len({len(releases) for releases in sites}) > 1:
         raise EvidenceError("the sites released different numbers of tables; all must follow the same plan")
-    return tuple(_add(group) for group in zip(*sites, strict=True))
+    added: list[Release] = []
+    for group in zip(*sites, strict=True):
+        sum_ = _add(group)
+        stacked = [] if site_column is None else stack_releases(site_column, group)
+        # side by side, tables with noise in every cell hold their sum
+        if not any(isinstance(release, NoisyCounts) for release in stacked):
+            added.append(sum_)
+        added += stacked
+    return tuple(added)
 
 
 def _add(group: tuple[Release, ...]) -> Release:
@@ -108,37 +121,94 @@ def _add_values(group: Sequence[Release], factors: Sequence[int]) -> tuple[int, 
     return tuple(total)
 
 
-def combine_evidence(evidence: Sequence[Evidence | str | Path]) -> Evidence:
+def combine_evidence(
+    evidence: Sequence[Evidence | str | Path], *, shared_columns: bool = False, site_column: str | None = None
+) -> Evidence:
     """Add the evidence of several sites.
 
     Parameters
     ----------
     evidence
         What each site released by the same plan, or the paths of these files; sums of some sites may be among them.
+    shared_columns
+        Whether plans may differ: then columns and questions that not all sites share are left out.
+    site_column
+        Name of a column for the site that is added, with arrows out of it alone: its children are what differs between
+        sites. It needs each site's own evidence, and counts.
 
     Returns
     -------
     Evidence
         That of all rows together; noise variances are added. Each site's receipt is in `parts`.
     """
+    loaded = _load(evidence)
+    second = [item for item in loaded if item.study is not None and item.study.after is not None]
+    if second and len(second) < len(loaded) and not shared_columns:
+        first = _add_sites([item for item in loaded if item not in second], site_column)
+        return _join_rounds(first, _add_sites(second, site_column))
+    shared, told = share_columns(loaded) if shared_columns else (loaded, [])
+    return _add_sites(shared, site_column, told)
+
+
+def compare_sites(evidence: Sequence[Evidence | str | Path], *, shared_columns: bool = False) -> Agreement:
+    """Test whether sites agree, from what they released, at no cost.
+
+    Parameters
+    ----------
+    evidence, shared_columns
+        As in `combine_evidence`.
+
+    Returns
+    -------
+    Agreement
+        P-values of one distribution at all sites, of each column, and of the dependence of each pair; and what differs
+        by Holm's procedure.
+    """
+    loaded = _load(evidence)
+    if any(item.study is not None and item.study.after is not None for item in loaded):
+        raise EvidenceError("a second round alone has no margins to compare; give the first round of each site")
+    compared = share_columns(loaded)[0] if shared_columns else loaded
+    _check_plans(compared)
+    _check_parts(compared)
+    return compare_releases(tuple(compared[0].schema.columns), [item.releases for item in compared])
+
+
+def _load(evidence: Sequence[Evidence | str | Path]) -> list[Evidence]:
+    """Read evidence, and refuse what is not what its site released or follows no plan."""
     loaded = [item if isinstance(item, Evidence) else load_evidence(item) for item in evidence]
     if len(loaded) < 2:
         raise EvidenceError(f"{len(loaded)} file is nothing to combine; give the evidence of at least two sites")
-    second = [item for item in loaded if item.study is not None and item.study.after is not None]
-    if second and len(second) < len(loaded):
-        return _join_rounds(_add_sites([item for item in loaded if item not in second]), _add_sites(second))
-    return _add_sites(loaded)
+    for item in loaded:
+        if item.study is None or not item.parts:
+            raise EvidenceError(
+                f"the evidence of {item.schema.dataset!r} follows no agreed plan, so its questions need not be those "
+                "of the others; let every site run `dagveil measure --plan plan.json`"
+            )
+        if len(item.parts) == 1 and digest_releases(item.releases) != item.parts[0].release:
+            raise EvidenceError(
+                f"the evidence of site {item.parts[0].site!r} was changed after its release; ask the site for it again"
+            )
+    return loaded
 
 
-def _add_sites(loaded: Sequence[Evidence]) -> Evidence:
+def _add_sites(loaded: Sequence[Evidence], site_column: str | None = None, told: Sequence[str] = ()) -> Evidence:
+    """Add evidence of one round; `told` is said of what was left out before."""
     study = _check_plans(loaded)
-    if len(loaded) == 1:
-        _check_parts(loaded)
-        return loaded[0]
     parts = _check_parts(loaded)
+    if site_column is not None and (len(loaded) == 1 or len(parts) > len(loaded)):
+        raise EvidenceError(
+            "a column for the site needs each site's own evidence, and a sum no longer tells its sites apart; give the "
+            "files as the sites released them, two or more"
+        )
+    if len(loaded) == 1:
+        return loaded[0]
+    if site_column is not None:
+        # levels of the site are in the order of the plan, so that two rounds have the same
+        parts = tuple(sorted(parts, key=lambda part: study.sites.index(part.site)))
+        loaded = sorted(loaded, key=lambda item: study.sites.index(item.parts[0].site))
     first = loaded[0]
     rows = sum(part.nominal_rows for part in parts)
-    releases = add_releases([item.releases for item in loaded])
+    releases = add_releases([item.releases for item in loaded], site_column)
     stages = tuple(
         replace(group[0], noise_sd=math.sqrt(sum(stage.noise_sd**2 for stage in group)))
         for group in zip(*(item.plan for item in loaded), strict=True)
@@ -150,6 +220,23 @@ def _add_sites(loaded: Sequence[Evidence]) -> Evidence:
         reviewed=all(item.schema.reviewed for item in loaded),
         public=all(item.schema.public for item in loaded),
     )
+    findings = [
+        *_describe_sites(study, parts),
+        *told,
+        *_common_findings(loaded),
+        *describe_noise(releases, stages, rows),
+    ]
+    if len(parts) > len(loaded):
+        findings.append("Sites were not compared: some were added before. Give their own files together for that.")
+    elif study.after is None:
+        columns = tuple(schema.columns)
+        findings += _describe_agreement(compare_releases(columns, [item.releases for item in loaded]), columns)
+    if site_column is not None:
+        schema = declare_site(schema, site_column, [part.site for part in parts])
+        findings.append(
+            f"{site_column} is the site that a row belongs to, and no arrow may point into it. Its children are the "
+            "columns that other columns do not explain alike at all sites."
+        )
     return Evidence(
         format="dagveil-evidence",
         version=EVIDENCE_VERSION,
@@ -158,7 +245,7 @@ def _add_sites(loaded: Sequence[Evidence]) -> Evidence:
         method=first.method,
         schema=schema,
         plan=stages,
-        findings=(*_describe_sites(study, parts), *_common_findings(loaded), *describe_noise(releases, stages, rows)),
+        findings=tuple(findings),
         receipt=combine_receipts(study.name, parts),
         releases=releases,
         study=study,
@@ -263,33 +350,23 @@ def combine_receipts(name: str, parts: Sequence[Part]) -> Receipt:
 
 
 def _check_plans(loaded: Sequence[Evidence]) -> Study:
-    for item in loaded:
-        if item.study is None or not item.parts:
-            raise EvidenceError(
-                f"the evidence of {item.schema.dataset!r} follows no agreed plan, so its questions need not be those "
-                "of the others; let every site run `dagveil measure --plan plan.json`"
-            )
     study = loaded[0].study
     assert study is not None
     for item in loaded[1:]:
         if item.study is not None and item.study != study:
             raise EvidenceError(
                 f"the evidence of {item.schema.dataset!r} follows another plan than that of "
-                f"{loaded[0].schema.dataset!r}: {item.study.plan[:12]} and {study.plan[:12]}; all sites must follow "
-                "the same one"
+                f"{loaded[0].schema.dataset!r}: {item.study.plan[:12]} and {study.plan[:12]}; let all sites "
+                "follow the same one, or add what their plans share (--shared-columns)"
             )
         check_same_questions(item.schema, loaded[0].schema)
     return study
 
 
 def _check_parts(loaded: Sequence[Evidence]) -> tuple[Part, ...]:
-    """Refuse rows that would count twice, and evidence that is not what its site released."""
+    """Refuse rows that would count twice."""
     seen: dict[str, Part] = {}
     for item in loaded:
-        if len(item.parts) == 1 and digest_releases(item.releases) != item.parts[0].release:
-            raise EvidenceError(
-                f"the evidence of site {item.parts[0].site!r} was changed after its release; ask the site for it again"
-            )
         for part in item.parts:
             if part.site not in seen:
                 seen[part.site] = part
@@ -325,6 +402,29 @@ def _describe_sites(study: Study, parts: Sequence[Part]) -> list[str]:
             f"{part.nominal_rows} nominal rows, release {part.release[:12]}."
         )
     return told
+
+
+def _describe_agreement(agreement: Agreement, columns: Sequence[str]) -> list[str]:
+    """Say where sites differ."""
+    tested = len(agreement.columns)
+    if not tested:
+        return ["Whether sites agree was not tested: they released moments of features, or of levels beside numbers."]
+    told = []
+    if apart := agreement.differing_columns:
+        told.append(f"Distributed differently at the sites: {_list(apart)}.")
+    if pairs := agreement.differing_pairs:
+        named = [f"{x} – {y}" for x, y in pairs]
+        told.append(f"Depending on each other otherwise, not only more or less frequent: {_list(named)}.")
+    left_out = "" if tested == len(columns) else f" {len(columns) - tested} columns without counts were not compared."
+    if told:
+        return [f"The sites differ beyond noise and chance (5 %, by Holm's procedure). {' '.join(told)}{left_out}"]
+    return [f"What was released shows no difference between sites beyond noise and chance.{left_out}"]
+
+
+def _list(names: Sequence[str]) -> str:
+    """Name the first ones, and say how many more there are."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _common_findings(loaded: Sequence[Evidence]) -> list[str]:

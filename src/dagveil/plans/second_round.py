@@ -19,7 +19,14 @@ from dagveil.evidence.pairs import PairEvidence
 from dagveil.methods.measure import ROUND_SEARCH
 from dagveil.methods.measure_loop import first_skeleton, promising_triples, worthwhile_pairs
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE
-from dagveil.plans.plan_file import AskInteractions, MeasurementPlan, PlannedSite, check_plan, load_plan
+from dagveil.plans.plan_file import (
+    AskInteractions,
+    MeasurementPlan,
+    PlannedSite,
+    check_plan,
+    check_same_questions,
+    load_plan,
+)
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.conversion import epsilon_of_mu_squared, mu_squared_of
 from dagveil.privacy.relation import Relation
@@ -74,6 +81,7 @@ def plan_second_round(plan: MeasurementPlan | str | Path, combined: Evidence | s
         raise EvidenceError(
             "this evidence does not follow this plan, so it is no first round of it; give the plan's own"
         )
+    check_same_questions(combined.schema, plan.schema)
     taking_part = {part.site for part in combined.parts}
     tests = combined.independence()
     assert isinstance(tests, PairEvidence)  # a first round has margins and pairs

@@ -33,6 +33,7 @@ from dagveil_bench.persons import persons_page, run_persons
 from dagveil_bench.plan_cost import NETWORKS, Case, compare_costs, cost_page
 from dagveil_bench.scale import run_scale, scale_page
 from dagveil_bench.score_speed import Peer, score_speed_page, time_scores
+from dagveil_bench.shifted_sites import run_shifted, shifted_section
 from dagveil_bench.speed import CASES, methods_speed_page, speed_page, time_loading, time_methods, time_runs
 from dagveil_bench.speed_history import append_entry, describe_changes, list_ratios, make_entry, read_history
 from dagveil_bench.trust import CONTENDERS, EPSILONS, read_contender, run_trust
@@ -294,6 +295,25 @@ def persons(network: str, persons: str, runs: int, trials: int, epsilon: float, 
     with show_progress() as progress:
         study = run_persons(load_network(network), _read_sizes(persons, 1), epsilon, runs, trials, progress)
     publish(persons_page(study, command_line()), output)
+
+
+@bench.command(short_help="Add the evidence of sites that differ, with and without a column for the site.")
+@click.option("--networks", metavar="NAMES", default="asia,sachs,child", help="Known networks that rows follow.")
+@click.option("--rows", type=click.IntRange(100), default=10_000, help="Rows of each of the four sites.")
+@click.option("--runs", type=click.IntRange(1), default=50, help="Runs of each network and number of changed nodes.")
+@_epsilon_option
+@output_option
+def sites(networks: str, rows: int, runs: int, epsilon: float, output: str | None) -> None:
+    """Change the laws of some nodes at one of four sites, and find them as children of the site.
+
+    What is printed is a section of bench/results/custodians.md.
+    """
+    names = [name.strip() for name in networks.split(",")]
+    for name in names:
+        load_network(name)  # an unknown one is refused before the hours are spent
+    with show_progress() as progress:
+        found = run_shifted(names, rows, epsilon, runs, progress)
+    publish(shifted_section(found, command_line()), output)
 
 
 @bench.command(short_help="Time, memory and utility as a table gets wider.")
