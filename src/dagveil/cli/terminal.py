@@ -110,7 +110,8 @@ def print_result(result: Result) -> None:
         )
     hidden = result.near_misses[SHOWN_MISSES:]
     if hidden:
-        console.print(f"and {len(hidden)} more in the report, {sum(miss.found for miss in hidden)} of them doubtful")
+        found = sum(miss.found for miss in hidden) or "none"
+        console.print(f"and {len(hidden)} more in the report, {found} of them doubtful")
     print_findings(result.findings, result.receipt)
 
 
