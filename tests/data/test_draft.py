@@ -178,6 +178,9 @@ def test_a_table_of_numbers_has_no_bins_and_missing_numbers_take_the_centre() ->
         column = draft.columns[name]
         assert isinstance(column, Numeric)
         assert (column.bins, column.missing) == (None, missing)
+    doubts = find_doubts({"full": full, "holed": holed}, draft)
+    assert set(doubts) == {"holed"}
+    assert "count as the center" in doubts["holed"]
     mixed = draft_schema({"full": full, "holed": holed, "sex": ["f", "m"] * 250})
     assert all(column.bins is not None for column in mixed.columns.values() if isinstance(column, Numeric))
 

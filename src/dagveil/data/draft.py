@@ -435,8 +435,7 @@ def _doubt(found: ReadColumn, column: Column) -> str | None:
         distinct = np.unique(found.numbers[np.isfinite(found.numbers)]).size
         if distinct <= 1:
             return _about_constants(distinct)
-        missing = isinstance(column, Numeric) and column.missing == OWN_LEVEL
-        return _about_missing(column) if missing and isinstance(column, Numeric) else None
+        return _about_missing(column) if isinstance(column, Numeric) and column.missing is not None else None
     texts = found.texts
     if len(texts) <= 1:
         return _about_constants(len(texts))
@@ -456,6 +455,8 @@ def _doubt(found: ReadColumn, column: Column) -> str | None:
 
 
 def _about_missing(column: Numeric) -> str:
+    if column.missing != OWN_LEVEL:
+        return f"has missing values, which count as the center, {column.missing_value:g}: is that right?"
     return (
         f'has missing values: a bin of their own (missing = "{OWN_LEVEL}"); methods that add numbers up put the center '
         f"there, {column.missing_value:g}: is that right?"
