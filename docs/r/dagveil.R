@@ -24,6 +24,9 @@ read_dagveil_result <- function(path) {
 # Arcs of a result: an undirected edge is two arcs, one each way.
 dagveil_arcs <- function(result) {
   edges <- result$edges
+  if (any(!edges$kind %in% c("directed", "undirected"))) {
+    stop("this graph is a PAG, whose marks are no arcs; `dagveil export result.json --to amat` writes pcalg's matrix")
+  }
   back <- edges[edges$kind == "undirected", , drop = FALSE]
   data.frame(
     from = c(edges$source, back$target), to = c(edges$target, back$source),

@@ -69,7 +69,7 @@ class TestExport:
     def test_undirected_edges_stay(self, desk: Desk, saved: Path, form: str) -> None:
         done = desk.run("export", saved, "--to", form)
         if form == "causal-learn":
-            desk.check_refused(done, "cannot hold the name", "rename it")
+            desk.check_refused(done, "cannot hold the name", "rename the column")
         else:
             assert done.exit_code == 0, done.output
 

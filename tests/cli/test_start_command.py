@@ -31,12 +31,12 @@ def run(desk: Desk, said: str, *words: str) -> str:
     return done.output
 
 
-COLUMNS = ("yes-no", "n", "ordered", "low,mid,high", "y", "number", "0,120", "40,60")
+COLUMNS = ("yes-no", "n", "ordered", "low,mid,high", "y", "number", "0,120", "45,15", "40,60")
 
 
 def test_from_names_alone(desk: Desk) -> None:
     folder = desk.path("study")
-    said = answer("lungs", "one patient", "3", "2000", "n", *COLUMNS, "skip", "y", "0.5")
+    said = answer("lungs", "one patient", "3", "", "2000", "n", *COLUMNS, "skip", "y", "0.5")
     told = run(desk, said, "--columns", "smokes,level,age,id", "-o", str(folder))
     assert "has 3 times the epsilon" in told
     assert "A first look" in told
@@ -44,13 +44,36 @@ def test_from_names_alone(desk: Desk) -> None:
     assert schema.reviewed
     assert (schema.unit, schema.relation, schema.nominal_rows) == ("one patient", "add-remove", 2000)
     assert schema.columns["level"] == dv.Ordinal(("low", "mid", "high"))
-    assert schema.columns["age"] == dv.Numeric(bounds=(0, 120), bins=(40, 60))
+    assert schema.columns["age"] == dv.Numeric(bounds=(0, 120), bins=(40, 60), center=45, spread=15)
     assert schema.ignore == ("id",)
     assert {path.name for path in folder.iterdir()} == {
         *("schema.toml", "plan.json", "exploration.html", "discover.py", "discover.ipynb", "Makefile")
     }
     assert not desk.ledger.exists()
     assert 'epsilon="0.5"' in (folder / "discover.py").read_text()
+
+
+def test_persons_are_the_unit_where_a_column_names_them(desk: Desk) -> None:
+    folder = desk.path("study")
+    said = answer("lungs", "one visit", "3", "nobody", "id", "patient", "2000", "n", *COLUMNS, "y", "1")
+    told = run(desk, said, "--columns", "smokes,id,level,age", "-o", str(folder), "--no-explore")
+    assert "protected with all their records" in told
+    assert "About how many persons" in told
+    schema = dv.load_schema(folder / "schema.toml")
+    assert (schema.person, schema.unit, schema.nominal_rows, schema.ignore) == ("id", "patient", 2000, ())
+    assert "id" not in schema.columns
+
+
+def test_numbers_are_cut_where_they_stand_beside_levels(desk: Desk) -> None:
+    number = ("number", "0,100", "50,10", "")
+    beside = answer("d", "", "1", "100", "n", *number, "yes-no", "n", "y", "1")
+    run(desk, beside, "--columns", "a,b", "-o", str(desk.path("beside")), "--no-explore")
+    first = dv.load_schema(desk.path("beside") / "schema.toml").columns["a"]
+    assert isinstance(first, dv.Numeric)
+    assert first.bins == first.cuts
+    alone = answer("e", "", "1", "100", "n", *number, *number, "y", "1")
+    run(desk, alone, "--columns", "a,b", "-o", str(desk.path("alone")), "--no-explore")
+    assert dv.load_schema(desk.path("alone") / "schema.toml").columns["a"] == dv.Numeric((0, 100), center=50, spread=10)
 
 
 def test_no_row_is_read_unless_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +100,8 @@ def test_what_was_read_from_rows_is_marked(desk: Desk) -> None:
 
 
 def test_answers_that_cannot_be_are_asked_again(desk: Desk) -> None:
-    said = answer("x", "", "1", "100", "y", "number", "5,1", "", "number?", "0;1", "0,1,2", "0,1", "", "skip")
-    said += answer("number", "0,1", "", "yes-no", "n", "y", "-1", "2")
+    said = answer("x", "", "1", "100", "y", "number", "5,1", "", "", "number?", "0;1", "0,1,2", "0,1", "", "", "skip")
+    said += answer("number", "0,1", "", "", "yes-no", "n", "y", "-1", "2")
     told = run(desk, said, "--columns", "a,b", "-o", str(desk.path("study")), "--no-explore")
     assert "needs at least two columns" in told
     assert "do not increase" in told

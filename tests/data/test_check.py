@@ -61,3 +61,8 @@ def test_words_warn_and_show_no_cell() -> None:
     assert lines[1:-1] == ("3 rows", "x: 1 outside, 1 missing, counted as (missing), 2 levels without a record")
     assert lines[-1].startswith("1 column holds values")
     assert "secret" not in repr(report)
+
+
+def test_texts_in_a_column_of_numbers_are_called_so() -> None:
+    report = check_source({"x": ["1.5", "2,5"]}, Schema(dataset="d", columns={"x": Numeric((0, 10), center=3)}))
+    assert report.words()[2] == "x: 1 no numbers, counted as 3, 2 levels without a record"

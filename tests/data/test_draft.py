@@ -178,5 +178,19 @@ def test_a_table_of_numbers_has_no_bins_and_missing_numbers_take_the_centre() ->
         column = draft.columns[name]
         assert isinstance(column, Numeric)
         assert (column.bins, column.missing) == (None, missing)
+    doubts = find_doubts({"full": full, "holed": holed}, draft)
+    assert set(doubts) == {"holed"}
+    assert "count as the center" in doubts["holed"]
     mixed = draft_schema({"full": full, "holed": holed, "sex": ["f", "m"] * 250})
     assert all(column.bins is not None for column in mixed.columns.values() if isinstance(column, Numeric))
+
+
+def test_numbers_with_the_other_decimal_mark_are_no_persons(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    lines = [f"{place % 7},5;{place % 400}.25;{'x' if place % 2 else 'y'}" for place in range(1200)]
+    file.write_text("\n".join(["years;income;kind", *lines]), encoding="utf-8")
+    draft = draft_schema(file, decimal=",")
+    assert (draft.file.decimal, draft.ignore) == (",", ("income",))
+    doubt = find_doubts(file, draft)["income"]
+    assert "another decimal mark" in doubt
+    assert "persons" not in doubt

@@ -6,10 +6,13 @@ import enum
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from fractions import Fraction
+from io import StringIO
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -59,8 +62,10 @@ def anchors(page: Path) -> set[str]:
 PYTHON_PAGES = [
     page
     for page in (*PAGES, *ROOT_PAGES)
-    # how-tos run with their commands, below
-    if page.parent.name != "howto" and any(language == "python" for language, _ in blocks(page))
+    # how-tos and examples run with their commands, below
+    if page.parent.name != "howto"
+    and page.name != "examples.md"
+    and any(language == "python" for language, _ in blocks(page))
 ]
 
 
@@ -292,6 +297,37 @@ def test_blocks_of_methods_and_jobs_run_from_top_to_bottom(
             assert done.exit_code == 0, f"{line}\n{done.output}"
             ran += 1
     assert ran >= 2
+
+
+def test_the_worked_examples_run_and_print_what_they_quote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+
+    from dagveil.cli.main import group
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGVEIL_LEDGER", str(tmp_path / "ledger.sqlite"))
+    for schema in (DOCS / "examples").glob("*.toml"):
+        shutil.copy(schema, tmp_path)
+    printed: list[str] = []
+    namespace: dict[str, object] = {"__name__": "documentation"}
+    for language, block in blocks(DOCS / "examples.md"):
+        if language == "python":
+            with redirect_stdout(StringIO()) as told:
+                exec(compile(block, "examples.md", "exec"), namespace)
+            printed += told.getvalue().splitlines()
+        if language == "toml":
+            write_settings(block, tmp_path)
+        for line in block.splitlines() if language == "console" else ():
+            done = CliRunner().invoke(group, shlex.split(line.removeprefix("$ dagveil ")))
+            assert done.exit_code == 0, f"{line}\n{done.output}"
+            printed += done.output.splitlines()
+        if language == "text":
+            said = "\n".join(printed)
+            missing = [part for part in re.split(r"\s*…\s*|\n", block) if part not in said]
+            assert not missing, "\n".join(["quoted, but not printed:", *missing, "printed:", said])
+            printed.clear()
+    used = set(re.findall(r"--schema (\w+)\.toml", (DOCS / "examples.md").read_text(encoding="utf-8")))
+    assert used == {schema.stem for schema in (DOCS / "examples").glob("*.toml")}
 
 
 def settings_table(method: str, section: str) -> list[tuple[str, str]]:

@@ -7,10 +7,11 @@ import pytest
 from independence_contract import IndependenceContract
 from simulated_tables import EXACT, all_pairs, draw_codes, release
 
+from dagveil.errors import EvidenceError
 from dagveil.evidence.bundle import marginal_evidence
 from dagveil.evidence.moments import MomentEvidence, NoisyCovariance
 from dagveil.evidence.pairs import PairEvidence
-from dagveil.evidence.questions import Independence
+from dagveil.evidence.questions import Independence, Questions
 from dagveil.evidence.triples import TripleEvidence
 from dagveil.graphs.dag import Dag
 
@@ -92,3 +93,8 @@ class TestOracle(IndependenceContract):
     def make(self) -> Independence:
         edges = frozenset({("a", "b"), ("b", "c"), ("d", "c"), ("d", "e")})
         return self.kind(Dag(tuple("abcde"), edges))
+
+
+def test_a_batch_with_sets_of_two_sizes_is_refused() -> None:
+    with pytest.raises(EvidenceError, match="sets of 0 and of 1 columns"):
+        Questions.of([(0, 1, ()), (0, 1, (2,))])

@@ -247,6 +247,15 @@ class TestRecommendation:
         assert advice.epsilon <= left
         assert "is left of the lifetime budget" in advice.words[0]
 
+    def test_what_is_left_between_two_points_counts(self) -> None:
+        curves = (curve_of([0.1, 1.0, 10.0], [0.1, 0.85, 0.95]),)
+        advice = recommend(curves, 0.89, SCHEMA, Fraction(0), 3000, Fraction("2.73651"))
+        assert advice.reached
+        assert (advice.epsilon, advice.method) == (Fraction("2.6"), "measure")
+        assert "More than epsilon 2.736 is not recommended" in advice.words[0]
+        short = recommend(curves, 0.94, SCHEMA, Fraction(0), 3000, Fraction("2.73651"))
+        assert "up to epsilon 2.7; the best is measure with 0.89 there" in short.words[0]
+
     def test_what_is_left_is_read_from_the_ledger(self) -> None:
         books = MemoryLedger()
         assert "lifetime" not in explore(SCHEMA, [1], ledger=books, **QUICK).recommendation.words[0]

@@ -49,5 +49,8 @@ def test_matrix_and_tables(tmp_path: Path) -> None:
         if edge.kind == "undirected":
             expected[place[edge.target], place[edge.source]] = 1
     np.testing.assert_array_equal(matrix.reshape(expected.shape, order="F"), expected)
+    dv.search_evidence(evidence, dv.SearchSettings(hidden_causes=True, redraws=2)).save(tmp_path / "pag.json")
+    refused = run_r(f'cat(inherits(try(dagveil_arcs(read_dagveil_result("{tmp_path}/pag.json"))), "try-error"))')
+    assert refused == "TRUE"
     third = evidence.table(tuple(evidence.schema.columns)[2])
     np.testing.assert_allclose(margin[:2], third.counts)

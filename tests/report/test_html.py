@@ -284,7 +284,9 @@ def test_where_noise_drowned_everything_words_come_first(result: dict[str, Any])
 
 def test_what_would_help_is_told(result: dict[str, Any]) -> None:
     result["summary"].append("4 of 7 edges have no arrow: search again with --knowledge FILE.toml.")
+    result["summary"].append("a and b depend on each other, but c could explain it alone.")
     source = render(result)
+    assert "Note a and b depend on each other, but c could explain it alone." in Page(source).text
     assert "What would help 4 of 7 edges have no arrow: search again with --knowledge FILE.toml." in Page(source).text
     assert "<code>--knowledge</code> FILE.toml" in source
 

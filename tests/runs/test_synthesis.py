@@ -167,3 +167,18 @@ def test_refusals() -> None:
     )
     with pytest.raises(EvidenceError, match="300 levels, and rows are drawn for at most 256"):
         dv.synthesize(measure({name: [0.5] * 100 for name in "ab"}, wide), 10)
+
+
+def test_levels_beside_numbers_tell_graphs_only_and_every_reader_says_so() -> None:
+    rng = np.random.default_rng(1)
+    columns = {"a": dv.Boolean("false"), "b": dv.Boolean("false"), "x": dv.Numeric((-4, 4), center=0, spread=1)}
+    schema = dv.Schema(dataset="d", reviewed=True, nominal_rows=2000, columns=columns)
+    rows = {"a": rng.random(2000) < 0.5, "b": rng.random(2000) < 0.5, "x": rng.standard_normal(2000)}
+    evidence = dv.measure_source(rows, schema, 1, ledger=None, noise=dv.NoiseKind.SEEDED, seed=1)
+    with pytest.raises(EvidenceError, match=r"levels beside numbers.*bins for every number"):
+        dv.synthesize(evidence, 10)
+    with pytest.raises(EvidenceError, match=r"levels beside numbers.*read for graphs only"):
+        evidence.table("a", "b")
+    known = dv.Knowledge(required=frozenset({("a", "b")}))
+    result = dv.search_evidence(evidence, dv.SearchSettings(redraws=0), knowledge=known)
+    assert "no table of a was released" in dv.effect(result, "a", "b", evidence=evidence).sentence

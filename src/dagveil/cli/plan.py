@@ -340,8 +340,9 @@ def _print_plan(plan: MeasurementPlan) -> None:
         cells = [stage.stage, f"{float(stage.share):.4g}", str(stage.tables), str(stage.cells), own]
         table.add_row(*cells, *([f"{stage.noise:.4g}"] if several else []))
     console.print(table)
+    counted = "rows" if plan.schema.person is None else "persons"
     for site in plan.sites:
-        console.print(clean_text(f"site {site.name}: {site.budget.words}, {site.nominal_rows} nominal rows"))
+        console.print(clean_text(f"site {site.name}: {site.budget.words}, {site.nominal_rows} nominal {counted}"))
     for site in plan.second:
         console.print(clean_text(f"site {site.name}, second round: {site.budget.words}"))
     sums = any(isinstance(ask, AskMatrix) for ask in plan.asks)

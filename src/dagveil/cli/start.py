@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from dagveil.cli.plan import print_exploration
 from dagveil.cli.terminal import show_progress
@@ -26,6 +27,7 @@ SECONDS = 20.0  # processor seconds of the exploration, by the forecast
 MODELS = 5
 EPSILONS = ("0.1", "0.3", "1", "3", "10")
 DELTA = "1e-6"
+BY_RULE = "by rule"
 KINDS = ("yes-no", "categories", "ordered", "number", "skip")
 
 
@@ -51,26 +53,29 @@ def start(file: str | None, columns: str | None, output: str | None, no_explore:
     check_empty(folder)
     unit = click.prompt("What is one record, in words", default="one row")
     most = click.prompt("How many records may one person have, at most", type=click.IntRange(1), default=1)
-    if most > 1:
-        _tell("What that means", f"The promise is about records. A person with {most} records has {most} times the "
-              "epsilon: take one record per person if you can, or divide epsilon.")  # fmt: skip
-    rows = click.prompt("About how many records are there (a public guess)", type=click.IntRange(1, MOST_ROWS))
-    fixed = click.confirm("Does everyone know exactly how many there are", default=False)
-    _tell("What that means", "Neighbours replace one record: the number of rows is public." if fixed else
-          "Neighbours add or remove one record: that someone is in the table at all is protected, too.")  # fmt: skip
-    declared = _ask_columns(names, draft)
+    person = _ask_person(names, most) if most > 1 else None
+    if person is not None:
+        unit = click.prompt("What is a person, in words", default="person")
+    counted = "records" if person is None else "persons"
+    rows = click.prompt(f"About how many {counted} are there (a public guess)", type=click.IntRange(1, MOST_ROWS))
+    fixed = click.confirm("Does everyone know exactly how many there are?", default=False)
+    _tell("What that means", f"Neighbours replace one of the {counted}: their number is public." if fixed else
+          f"Neighbours add or remove one of the {counted}: that someone is in the table at all is protected, "
+          "too.")  # fmt: skip
+    declared = _ask_columns([name for name in names if name != person], draft)
     reviewed = click.confirm(
-        "Are all levels and bounds above public knowledge, and none taken from these rows", default=draft is None
+        "Are all levels and bounds above public knowledge, and none taken from these rows?", default=draft is None
     )
     schema = Schema(
         dataset=dataset,
-        columns=declared,
+        columns=_cut_beside_levels(declared),
         reviewed=reviewed,
         unit=unit,
         relation="replace-one" if fixed else "add-remove",
         nominal_rows=rows,
         file=layout,
-        ignore=tuple(name for name in names if name not in declared),
+        ignore=tuple(name for name in names if name not in declared and name != person),
+        person=person,
     )
     if not reviewed:
         _tell("What that means", "The schema is marked as unreviewed, and a run refuses it. Replace what was read from "
@@ -91,11 +96,11 @@ def _look(file: str | None, columns: str | None) -> tuple[tuple[str, ...], FileL
         return names, PLAIN_LAYOUT, None
     names, layout = read_header(file)
     click.echo(f"Read the {len(names)} names of columns in {file}, and no row.")
-    if click.confirm("May the rows be read, on this machine, to propose levels and bounds", default=False):
+    if click.confirm("May the rows be read, on this machine, to propose levels and bounds?", default=False):
         draft = draft_schema(file)
         click.echo("READ ALL ROWS. What is proposed below comes from them: replace it by what is public.")
         return (*draft.columns, *draft.ignore), draft.file, draft
-    if layout.separator == ";" and click.confirm("Do numbers in it have a comma, such as 3,5", default=False):
+    if layout.separator == ";" and click.confirm("Do numbers in it have a comma, such as 3,5?", default=False):
         layout = FileLayout(separator=";", decimal=",")
     return names, layout, None
 
@@ -104,7 +109,21 @@ def _tell(lead: str, text: str) -> None:
     click.echo(f"  {lead}: {text}")
 
 
-def _ask_columns(names: tuple[str, ...], draft: Schema | None) -> dict[str, Column]:
+def _ask_person(names: Sequence[str], most: int) -> str | None:
+    """Ask which column names persons, where one may have several records."""
+    nobody = "none"
+    person: str = click.prompt("Which column says whose record it is", type=click.Choice([*names, nobody]),
+                               default=nobody, show_choices=False)  # fmt: skip
+    if person == nobody:
+        _tell("What that means", f"The promise is about records. A person with {most} records has {most} times the "
+              "epsilon: take one record per person if you can, or divide epsilon.")  # fmt: skip
+        return None
+    _tell("What that means", "Persons are protected with all their records. One record of each counts, any of them; "
+          "`which` and `order` in schema.toml can make it the first or the last.")  # fmt: skip
+    return person
+
+
+def _ask_columns(names: Sequence[str], draft: Schema | None) -> dict[str, Column]:
     declared: dict[str, Column] = {}
     proposed: Mapping[str, Column] = {} if draft is None else draft.columns
     while len(declared) < 2:
@@ -119,13 +138,23 @@ def _ask_columns(names: tuple[str, ...], draft: Schema | None) -> dict[str, Colu
     return declared
 
 
+def _cut_beside_levels(declared: dict[str, Column]) -> dict[str, Column]:
+    """Cut numbers beside levels into groups: then tables are released, and not one matrix that tells a graph only."""
+    if all(isinstance(column, Numeric) for column in declared.values()):
+        return declared
+    return {
+        name: replace(column, bins=column.cuts) if isinstance(column, Numeric) and column.bins is None else column
+        for name, column in declared.items()
+    }
+
+
 def _ask_column(name: str, proposed: Column | None, drafted: bool) -> Column | None:
     default = "skip" if drafted and proposed is None else None if proposed is None else _name_kind(proposed)
     kind = click.prompt(f"{name}: what is it", type=click.Choice(KINDS), default=default)
     if kind == "skip":
         return None
     same = proposed is not None and kind == _name_kind(proposed)
-    if proposed is not None and same and click.confirm(f"{name}: {_show(proposed)}. Is that public", default=False):
+    if proposed is not None and same and click.confirm(f"{name}: {_show(proposed)}. Is that public?", default=False):
         return proposed
     while True:
         try:
@@ -138,15 +167,17 @@ def _ask_details(name: str, kind: str) -> Column:
     if kind == "number":
         bounds = click.prompt(f"{name}: lowest and highest value that can be, with a comma between them")
         lowest, highest = _read_numbers(bounds, 2)
-        cuts = click.prompt(f"{name}: where to cut it into groups, with commas", default="four equal parts")
-        bins = None if cuts == "four equal parts" else tuple(_read_numbers(cuts))
-        return Numeric(bounds=(lowest, highest), bins=bins)
+        usual = click.prompt(f"{name}: its usual mean and standard deviation, with a comma, if public", default="no")
+        center, spread = (None, None) if usual == "no" else _read_numbers(usual, 2)
+        cuts = click.prompt(f"{name}: where to cut it into groups, with commas", default=BY_RULE)
+        bins = None if cuts == BY_RULE else tuple(_read_numbers(cuts))
+        return Numeric(bounds=(lowest, highest), bins=bins, center=center, spread=spread)
     if kind == "yes-no":
-        other = click.confirm(f"{name}: can it be missing, or neither", default=False)
+        other = click.confirm(f"{name}: can it be missing, or neither?", default=False)
         return Boolean(outside=OWN_LEVEL if other else "false")
     levels = click.prompt(f"{name}: all levels that can be, with commas" + (", lowest first" * (kind == "ordered")))
     named = tuple(level.strip() for level in levels.split(",") if level.strip())
-    other = click.confirm(f"{name}: can it be missing, or none of these", default=False)
+    other = click.confirm(f"{name}: can it be missing, or none of these?", default=False)
     make = Ordinal if kind == "ordered" else Categorical
     return make(levels=named, outside=OWN_LEVEL if other else named[0] if named else OWN_LEVEL)
 

@@ -108,9 +108,10 @@ def print_result(result: Result) -> None:
                 f"{'' if miss.explained_by is None else f'; {miss.explained_by} alone could explain it'}"
             )
         )
-    hidden = len(result.near_misses) - SHOWN_MISSES
-    if hidden > 0:
-        console.print(f"and {count(hidden, 'more near miss', 'more near misses')} in the report")
+    hidden = result.near_misses[SHOWN_MISSES:]
+    if hidden:
+        found = sum(miss.found for miss in hidden) or "none"
+        console.print(f"and {len(hidden)} more in the report, {found} of them doubtful")
     print_findings(result.findings, result.receipt)
 
 

@@ -33,6 +33,7 @@ class ColumnCheck:
     clipped: int  # numbers beyond the bounds
     unused: tuple[str, ...]  # labels that no record has
     place_for_missing: str | None  # None if the declaration does not say
+    numeric: bool = False
 
     @property
     def fits(self) -> bool:
@@ -45,7 +46,7 @@ class ColumnCheck:
         facts = [
             f"{count} {word}"
             for count, word in (
-                (self.outside, "outside"),
+                (self.outside, f"no numbers, {goes}" if self.numeric else "outside"),
                 (self.missing, f"missing, {goes}"),
                 (self.clipped, "clipped"),
             )
@@ -177,6 +178,7 @@ def _check_numbers(cells: pa.ChunkedArray, name: str, column: Numeric) -> Column
         clipped=int(((numbers < column.bounds[0]) | (numbers > column.bounds[1])).sum()),
         unused=tuple(label for label, count in zip(column.labels, used, strict=True) if count == 0),
         place_for_missing=_place_missing(column),
+        numeric=True,
     )
 
 

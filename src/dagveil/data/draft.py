@@ -41,6 +41,10 @@ from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 
 DATES: Final = "looks like dates or times: left out; make it a number such as a year or an age if you need it"
+OTHER_MARK: Final = (
+    "numbers with another decimal mark than `decimal` under [file] says: left out; write all numbers of the file with "
+    "one mark, or name the right one with --decimal"
+)
 MANY_VALUES: Final = 100  # a name of persons has more distinct values than this
 # distinct values of such names are at least this share of the rows: fewer are groups, such as wards or postcodes
 _SHARE_OF_ROWS: Final = 0.05
@@ -50,18 +54,26 @@ _LARGEST_GAP: Final = 0.1
 _DATE: Final = re.compile(
     r"\s*(\d{4}([-./])\d{1,2}\2\d{1,2}|\d{1,2}([-./])\d{1,2}\3(\d{4}|\d{2}))([T ]+\d{1,2}:\d{2}.*)?\s*", re.ASCII
 )
+_MARKED: Final = re.compile(r"\s*[-+]?\d*[.,]\d+\s*", re.ASCII)
 
 
 def tell_unfit_texts(texts: Mapping[str, int]) -> str | None:
     """Say why a column of texts is no variable, from how often each occurs; None if nothing speaks against it."""
     if texts and sum(_DATE.fullmatch(text) is not None for text in texts) >= _SHARE_OF_DATES * len(texts):
         return DATES
+    # they are texts, so it is not the file's own mark
+    if len(texts) > FEW_NUMBERS and _count_marked(texts) >= _SHARE_OF_NUMBERS * len(texts):
+        return OTHER_MARK
     rows = sum(texts.values())
     if len(texts) == rows > _FEW_RECORDS:
         return _tell_names(rows)
     if len(texts) > MANY_VALUES and len(texts) >= _SHARE_OF_ROWS * rows:
         return _tell_persons(len(texts), sum(count > 1 for count in texts.values()), "texts")
     return None
+
+
+def _count_marked(texts: Mapping[str, int]) -> int:
+    return sum(_MARKED.fullmatch(text) is not None for text in texts)
 
 
 def tell_unfit_numbers(numbers: NDArray[np.float64]) -> str | None:
@@ -423,8 +435,7 @@ def _doubt(found: ReadColumn, column: Column) -> str | None:
         distinct = np.unique(found.numbers[np.isfinite(found.numbers)]).size
         if distinct <= 1:
             return _about_constants(distinct)
-        missing = isinstance(column, Numeric) and column.missing == OWN_LEVEL
-        return _about_missing(column) if missing and isinstance(column, Numeric) else None
+        return _about_missing(column) if isinstance(column, Numeric) and column.missing is not None else None
     texts = found.texts
     if len(texts) <= 1:
         return _about_constants(len(texts))
@@ -444,6 +455,8 @@ def _doubt(found: ReadColumn, column: Column) -> str | None:
 
 
 def _about_missing(column: Numeric) -> str:
+    if column.missing != OWN_LEVEL:
+        return f"has missing values, which count as the center, {column.missing_value:g}: is that right?"
     return (
         f'has missing values: a bin of their own (missing = "{OWN_LEVEL}"); methods that add numbers up put the center '
         f"there, {column.missing_value:g}: is that right?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -128,6 +129,11 @@ class Effect(msgspec.Struct, frozen=True):
     redrawn: Redrawn | None = None
     release: Release | None = None
     receipt: Receipt | None = None
+
+    def _repr_html_(self) -> str:
+        """Show the answer and what it rests on in a notebook."""
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        return f"<p>{html.escape(self.sentence)}</p><ul>{notes}</ul>"
 
     def to_json(self) -> str:
         """Write the answer as JSON."""

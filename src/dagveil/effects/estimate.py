@@ -18,7 +18,7 @@ from dagveil.effects.components import Components
 from dagveil.effects.linear import estimate_slope
 from dagveil.effects.parents import Reading
 from dagveil.effects.tables import HIDDEN, Law, estimate_law
-from dagveil.privacy.release import NoisyMoments, Release
+from dagveil.privacy.release import NoisyMixedMoments, NoisyMoments, Release
 
 Floats = NDArray[np.float64]
 
@@ -149,6 +149,7 @@ class EffectEstimator:
         self.parts = Components({name: column.n_levels for name, column in schema.columns.items()}, released)
         moments = [release for release in released if isinstance(release, NoisyMoments)]
         self.moments = moments[-1] if moments else None
+        self.mixed = any(isinstance(release, NoisyMixedMoments) for release in released)
         self.answer_set = lru_cache(maxsize=4096)(self._answer_set)
 
     def main_contrast(self, cause: str, effect: str) -> Contrast:
@@ -221,7 +222,10 @@ class EffectEstimator:
         table = " × ".join((cause, effect, *adjust))
         if not missing:
             return f"the table of {table} has more than {MOST_CELLS} cells"
-        return f"no table or moments of {' × '.join(missing[-1] if len(missing[0]) > 1 else missing[0])} were released"
+        wanted = " × ".join(missing[-1] if len(missing[0]) > 1 else missing[0])
+        if self.mixed:
+            return f"no table of {wanted} was released, and second moments of levels beside numbers tell graphs only"
+        return f"no table or moments of {wanted} were released"
 
     def _write(self, law: Law, cause: str, effect: str, adjust: tuple[str, ...], form: Form) -> PossibleEffect:
         causes, effects = self.schema.columns[cause].labels, self.schema.columns[effect].labels

@@ -23,7 +23,14 @@ from dagveil.errors import EvidenceError, MissingExtraError
 from dagveil.evidence.bundle import join_released, triple_tables
 from dagveil.evidence.moments import covariance_from_moments
 from dagveil.evidence.tables import NoisyTable, add_total, combine, join_pairs, read_tables
-from dagveil.privacy.release import NoisyCounts, NoisyFeatureMoments, NoisyInteractions, NoisyMoments, Release
+from dagveil.privacy.release import (
+    NoisyCounts,
+    NoisyFeatureMoments,
+    NoisyInteractions,
+    NoisyMixedMoments,
+    NoisyMoments,
+    Release,
+)
 
 Floats = NDArray[np.float64]
 
@@ -269,6 +276,11 @@ def _tell_released(releases: Iterable[Release]) -> str:
             return (
                 f"second moments of {', '.join(release.columns)} were released, which tell means, deviations and "
                 "correlations, not counts"
+            )
+        if isinstance(release, NoisyMixedMoments):
+            return (
+                "second moments of levels beside numbers were released, which are read for graphs only; with bins for "
+                "every number tables are released instead"
             )
         if isinstance(release, NoisyCounts | NoisyInteractions) and release.columns:
             sets.setdefault(release.columns)

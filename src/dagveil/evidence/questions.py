@@ -12,6 +12,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dagveil.errors import EvidenceError
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Questions:
@@ -33,6 +35,12 @@ class Questions:
         (2, 1)
         """
         size = len(questions[0][2]) if questions else 0
+        other = next((len(question[2]) for question in questions if len(question[2]) != size), size)
+        if other != size:
+            raise EvidenceError(
+                f"questions of one batch condition on sets of one size, but there are sets of {size} and of {other} "
+                "columns; ask a batch for each size"
+            )
         return cls(
             np.array([q[0] for q in questions], dtype=np.intp),
             np.array([q[1] for q in questions], dtype=np.intp),

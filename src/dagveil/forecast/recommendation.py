@@ -13,7 +13,7 @@ from scipy.optimize import isotonic_regression
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.forecast.detection import POWER, Weakest, find_weakest
-from dagveil.privacy.budget import Budget, round_up
+from dagveil.privacy.budget import Budget, round_down, round_up
 from dagveil.privacy.guessing import PER_PERSON, bound_advantage, describe_guessing, name_unit
 from dagveil.privacy.relation import Relation
 
@@ -73,7 +73,7 @@ def recommend(
     The first curve wins ties. Not more is recommended than is `left` of the lifetime budget.
     """
     if left is not None:
-        curves = [Curve(curve.method, tuple(p for p in curve.points if p.epsilon <= left)) for curve in curves]
+        curves = [_cut(curve, left) for curve in curves]
     reached = [(epsilon, place) for place, curve in enumerate(curves) if (epsilon := reach(curve, wanted_f1))]
     if reached:
         exact, place = min(reached)
@@ -110,7 +110,7 @@ def recommend(
             "synthetic tables (degree, strength)."
         )
     if left is not None:
-        first += f" More than epsilon {float(left):.4g} is not recommended: that is left of the lifetime budget."
+        first += f" More than epsilon {round_down(left, 4)} is not recommended: that is left of the lifetime budget."
     order = _find_order(chosen, curves, epsilon)
     weakest = find_weakest(schema, Budget(epsilon, delta), rows)
     advantage = bound_advantage(float(epsilon), float(delta))
@@ -163,8 +163,18 @@ def describe_attacker(epsilon: Fraction, delta: Fraction, schema: Schema) -> str
     return (
         f"What an attacker gains at most at {Budget(epsilon, delta).words}: {guessing} Their membership advantage, "
         f"true positives less false ones, is at most {math.ceil(advantage * 1000 - 1e-9) / 1000:g}. That is for "
-        + (f"one record: {PER_PERSON}." if schema.person is None else f"{schema.protected}.")
+        + (f"one record: {PER_PERSON}." if schema.person is None else f"{unit}, with all records.")
     )
+
+
+def _cut(curve: Curve, left: Fraction) -> Curve:
+    """Return a curve up to what is left, with a last point there between two that were explored."""
+    kept = tuple(point for point in curve.points if point.epsilon <= left)
+    after = next((point for point in curve.points if point.epsilon > left and point.f1 is not None), None)
+    end = Fraction(round_down(left, SHOWN_DIGITS))
+    if after is not None and any(point.f1 is not None for point in kept) and end > kept[-1].epsilon:
+        kept += (msgspec.structs.replace(after, epsilon=end, f1=read_curve(curve, end), low=None, high=None),)
+    return Curve(curve.method, kept)
 
 
 def _steps(curve: Curve) -> tuple[list[float], list[float], list[Fraction]]:

@@ -133,7 +133,8 @@ def _describe_delta(receipt: Receipt) -> str:
     if not rows:
         return f"Delta is {write_delta(delta)}; no number of rows was declared to compare it with."
     judged = "below" if delta * rows < 1 else "NOT BELOW"
-    return f"Delta is {write_delta(delta)}, {judged} one in the {rows:,} nominal rows."
+    counted = "persons" if receipt.per_person else "rows"
+    return f"Delta is {write_delta(delta)}, {judged} one in the {rows:,} nominal {counted}."
 
 
 def _describe_audit(attempts: Attempts | None, method: str) -> str:

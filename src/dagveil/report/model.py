@@ -233,7 +233,8 @@ def _describe_first(
         ("Solid", solid),
         ("Doubtful", _describe_doubts(graph, doubtful)),
         ("Private for", _describe_whom(promise, standing, receipt)),
-        *(("What would help", sentence) for sentence in more),
+        # whatever proposes something names what to type; other sentences tell of pairs that were left open
+        *(("What would help" if "--" in sentence else "Note", sentence) for sentence in more),
     )
 
 

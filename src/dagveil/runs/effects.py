@@ -108,8 +108,9 @@ def effect(
     if evidence is None:
         raise EvidenceError(
             f"this result has no evidence beside it ({result.method.name} may have left none), so no effect can be "
-            "told from it for free; keep evidence.json beside result.json, or measure what the effect needs: `dagveil "
-            f"effect FILE --schema SCHEMA.toml --from RESULT --cause {cause} --effect {effect} --epsilon 0.5`"
+            "told from it for free; copy the evidence.json that was searched beside it, or ask the result of the run "
+            "itself, with the same --knowledge, or measure what the effect needs: `dagveil effect FILE --schema "
+            f"SCHEMA.toml --from RESULT --cause {cause} --effect {effect} --epsilon 0.5`"
         )
     question = _Question(result, evidence.schema, cause, effect, adjust, graph, knowledge)
     found = question.answer(evidence.releases)

@@ -54,13 +54,22 @@ def describe_solidity(
     ]
     if graph.family == "pag":
         return (*sentences, *_describe_hidden(edges))
+    return (*sentences, *_describe_arrows(edges))
+
+
+def _describe_arrows(edges: tuple[ResultEdge, ...]) -> list[str]:
+    """Propose background knowledge where most edges have no arrow, or one that redraws disagree about."""
     lines = sum(edge.kind == "undirected" for edge in edges)
-    if edges and 2 * lines > len(edges):
-        sentences.append(
-            f"{lines} of {len(edges)} edges have no arrow: nothing that is drawn tells cause from effect there. If you "
-            "know which columns come first, search again, for free, with --knowledge FILE.toml that lists tiers."
-        )
-    return tuple(sentences)
+    weak = sum(edge.kind == "directed" and edge.forward is not None and edge.forward < SOLID for edge in edges)
+    if 2 * (lines + weak) <= len(edges):
+        return []
+    said = [f"{lines} of {len(edges)} edges have no arrow"] if lines else []
+    if weak:
+        said.append(f"{weak} of {len(edges)} have an arrow that fewer than {SOLID:.0%} of the redraws show")
+    return [
+        f"{', and '.join(said)}: little that is drawn tells cause from effect there. If you know which columns come "
+        "first, search again, for free, with --knowledge FILE.toml that lists tiers."
+    ]
 
 
 def _describe_hidden(edges: tuple[ResultEdge, ...]) -> list[str]:

@@ -21,7 +21,7 @@ from dagveil.evidence.graphical_model import fill_values, fit_linear, fit_networ
 from dagveil.examples.networks import sample_codes, sample_linear_gaussian
 from dagveil.graphs.cpdag import nearest_extension
 from dagveil.graphs.dag import Dag
-from dagveil.privacy.release import NoisyFeatureMoments, NoisyMoments
+from dagveil.privacy.release import NoisyFeatureMoments, NoisyMixedMoments, NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
@@ -103,6 +103,11 @@ def synthesize(
         raise EvidenceError(
             "this evidence holds moments of nonlinear features, from which no rows are drawn; release tables or second "
             "moments with --method measure"
+        )
+    if any(isinstance(release, NoisyMixedMoments) for release in evidence.releases):
+        raise EvidenceError(
+            "this evidence holds second moments of levels beside numbers, from which no rows are drawn; with bins for "
+            "every number `measure` releases tables instead"
         )
     # redraws tell how certain edges are, which a model does not ask
     found = search_evidence(evidence, SearchSettings(redraws=0), progress=progress).graph.cpdag

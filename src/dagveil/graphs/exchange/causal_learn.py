@@ -23,7 +23,10 @@ def to_tetrad(graph: Dag | Cpdag | MixedGraph) -> str:
     """Return the graph as Tetrad's text."""
     for name in graph.nodes:
         if _UNFIT.search(name):
-            raise GraphError(f"Tetrad's text cannot hold the name {name!r}: no blanks, commas, semicolons; rename it")
+            raise GraphError(
+                f"Tetrad's text cannot hold the name {name!r}: no blanks, commas, semicolons; rename the column in the "
+                "data and the schema, or export to graphml, which holds any name"
+            )
     lines = ["Graph Nodes:", ";".join(graph.nodes), "", "Graph Edges:"]
     for number, edge in enumerate(list_edges(MixedGraph.of(graph)), start=1):
         # arrows point to the right, as everywhere
