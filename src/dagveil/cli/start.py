@@ -10,23 +10,19 @@ import click
 
 from dagveil.cli.plan import print_exploration
 from dagveil.cli.terminal import show_progress
-from dagveil.data.column import OWN_LEVEL, Boolean, Categorical, Column, Numeric, Ordinal
+from dagveil.data.column import Boolean, Column, Numeric, Ordinal
 from dagveil.data.draft import draft_schema, name_dataset
 from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.header import read_header
 from dagveil.data.schema import MOST_ROWS, Schema
 from dagveil.errors import DagveilError, InvalidBudgetError, SchemaError
-from dagveil.forecast.explore import Exploration, explore
+from dagveil.forecast import answers
+from dagveil.forecast.answers import DELTA, KINDS, ColumnAnswer, Kind
+from dagveil.forecast.explore import Exploration
 from dagveil.forecast.project import check_empty, write_project
 from dagveil.privacy.budget import Budget
 from dagveil.report.formatting import write_epsilon
 from dagveil.text import clean_text
-
-SECONDS = 20.0  # processor seconds of the exploration, by the forecast
-MODELS = 5
-EPSILONS = ("0.1", "0.3", "1", "3", "10")
-DELTA = "1e-6"
-KINDS = ("yes-no", "categories", "ordered", "number", "skip")
 
 
 @click.command(short_help="Answer some plain questions, and get a folder to begin with.")
@@ -44,37 +40,22 @@ def start(file: str | None, columns: str | None, output: str | None, no_explore:
     if (file is None) == (columns is None):
         raise click.UsageError("give a FILE, or --columns NAMES where there is none yet")
     names, layout, draft = _look(file, columns)
-    _tell("What is public", "Answers go into the schema, which is published with every result. Write only what anyone "
-          "may know without seeing these rows.")  # fmt: skip
-    dataset = click.prompt("Name of the data set", default=name_dataset(file) if file else None)
+    _tell("What is public", answers.PUBLIC)
+    dataset = click.prompt(answers.ASK_DATASET, default=name_dataset(file) if file else None)
     folder = Path(output or "".join(sign if sign.isalnum() or sign in "-_" else "-" for sign in dataset))
     check_empty(folder)
-    unit = click.prompt("What is one record, in words", default="one row")
-    most = click.prompt("How many records may one person have, at most", type=click.IntRange(1), default=1)
+    unit = click.prompt(answers.ASK_UNIT, default="one row")
+    most = click.prompt(answers.ASK_MOST, type=click.IntRange(1), default=1)
     if most > 1:
-        _tell("What that means", f"The promise is about records. A person with {most} records has {most} times the "
-              "epsilon: take one record per person if you can, or divide epsilon.")  # fmt: skip
-    rows = click.prompt("About how many records are there (a public guess)", type=click.IntRange(1, MOST_ROWS))
-    fixed = click.confirm("Does everyone know exactly how many there are", default=False)
-    _tell("What that means", "Neighbours replace one record: the number of rows is public." if fixed else
-          "Neighbours add or remove one record: that someone is in the table at all is protected, too.")  # fmt: skip
+        _tell("What that means", answers.tell_most(most))
+    rows = click.prompt(answers.ASK_ROWS, type=click.IntRange(1, MOST_ROWS))
+    fixed = click.confirm(answers.ASK_FIXED, default=False)
+    _tell("What that means", answers.FIXED[fixed])
     declared = _ask_columns(names, draft)
-    reviewed = click.confirm(
-        "Are all levels and bounds above public knowledge, and none taken from these rows", default=draft is None
-    )
-    schema = Schema(
-        dataset=dataset,
-        columns=declared,
-        reviewed=reviewed,
-        unit=unit,
-        relation="replace-one" if fixed else "add-remove",
-        nominal_rows=rows,
-        file=layout,
-        ignore=tuple(name for name in names if name not in declared),
-    )
+    reviewed = click.confirm(answers.ASK_REVIEWED, default=draft is None)
+    schema = answers.make_schema(dataset, declared, unit=unit, rows=rows, fixed=fixed, reviewed=reviewed, layout=layout)
     if not reviewed:
-        _tell("What that means", "The schema is marked as unreviewed, and a run refuses it. Replace what was read from "
-              "rows, set reviewed = true, and explore then: `dagveil plan schema.toml --explore`.")  # fmt: skip
+        _tell("What that means", answers.UNREVIEWED)
     found = None if no_explore or not reviewed else _explore(schema)
     epsilon = _ask_epsilon(found)
     written = write_project(folder, schema, epsilon, DELTA, source=file, exploration=found)
@@ -95,7 +76,7 @@ def _look(file: str | None, columns: str | None) -> tuple[tuple[str, ...], FileL
         draft = draft_schema(file)
         click.echo("READ ALL ROWS. What is proposed below comes from them: replace it by what is public.")
         return (*draft.columns, *draft.ignore), draft.file, draft
-    if layout.separator == ";" and click.confirm("Do numbers in it have a comma, such as 3,5", default=False):
+    if layout.separator == ";" and click.confirm(answers.ASK_COMMA, default=False):
         layout = FileLayout(separator=";", decimal=",")
     return names, layout, None
 
@@ -104,24 +85,20 @@ def _tell(lead: str, text: str) -> None:
     click.echo(f"  {lead}: {text}")
 
 
-def _ask_columns(names: tuple[str, ...], draft: Schema | None) -> dict[str, Column]:
-    declared: dict[str, Column] = {}
+def _ask_columns(names: tuple[str, ...], draft: Schema | None) -> dict[str, Column | None]:
     proposed: Mapping[str, Column] = {} if draft is None else draft.columns
-    while len(declared) < 2:
-        _tell("Columns", "yes-no, categories, ordered (categories, lowest first), number, or skip. Fewer columns and "
-              "levels leave more budget for each.")  # fmt: skip
-        for name in names:
-            column = _ask_column(clean_text(name), proposed.get(name), draft is not None)
-            if column is not None:
-                declared[name] = column
-        if len(declared) < 2:
-            click.echo("A graph needs at least two columns.")
-    return declared
+    while True:
+        kinds = ", ".join(f"{kind} ({words})" if kind != words else kind for kind, words in KINDS.items())
+        _tell("Columns", f"{kinds}. {answers.COLUMNS}")
+        declared = {name: _ask_column(clean_text(name), proposed.get(name), draft is not None) for name in names}
+        if sum(column is not None for column in declared.values()) > 1:
+            return declared
+        click.echo("A graph needs at least two columns.")
 
 
 def _ask_column(name: str, proposed: Column | None, drafted: bool) -> Column | None:
     default = "skip" if drafted and proposed is None else None if proposed is None else _name_kind(proposed)
-    kind = click.prompt(f"{name}: what is it", type=click.Choice(KINDS), default=default)
+    kind: Kind = click.prompt(f"{name}: what is it", type=click.Choice(list(KINDS)), default=default)
     if kind == "skip":
         return None
     same = proposed is not None and kind == _name_kind(proposed)
@@ -129,36 +106,31 @@ def _ask_column(name: str, proposed: Column | None, drafted: bool) -> Column | N
         return proposed
     while True:
         try:
-            return _ask_details(name, kind)
+            return _ask_details(name, kind).declare()
         except (SchemaError, ValueError) as error:
             click.echo(f"That cannot be: {error}")
 
 
-def _ask_details(name: str, kind: str) -> Column:
+def _ask_details(name: str, kind: Kind) -> ColumnAnswer:
     if kind == "number":
-        bounds = click.prompt(f"{name}: lowest and highest value that can be, with a comma between them")
-        lowest, highest = _read_numbers(bounds, 2)
-        cuts = click.prompt(f"{name}: where to cut it into groups, with commas", default="four equal parts")
-        bins = None if cuts == "four equal parts" else tuple(_read_numbers(cuts))
-        return Numeric(bounds=(lowest, highest), bins=bins)
-    if kind == "yes-no":
-        other = click.confirm(f"{name}: can it be missing, or neither", default=False)
-        return Boolean(outside=OWN_LEVEL if other else "false")
-    levels = click.prompt(f"{name}: all levels that can be, with commas" + (", lowest first" * (kind == "ordered")))
-    named = tuple(level.strip() for level in levels.split(",") if level.strip())
-    other = click.confirm(f"{name}: can it be missing, or none of these", default=False)
-    make = Ordinal if kind == "ordered" else Categorical
-    return make(levels=named, outside=OWN_LEVEL if other else named[0] if named else OWN_LEVEL)
+        bounds = tuple(_read_numbers(click.prompt(f"{name}: {answers.ASK_BOUNDS}")))
+        said = click.prompt(f"{name}: {answers.ASK_CUTS}", default="four equal parts")
+        cuts = () if said == "four equal parts" else tuple(_read_numbers(said))
+        return ColumnAnswer(
+            kind, bounds=bounds, cuts=cuts, other=click.confirm(f"{name}: {answers.ASK_MISSING}", default=False)
+        )
+    levels: tuple[str, ...] = ()
+    if kind != "yes-no":
+        asked = answers.ASK_LEVELS + (", lowest first" * (kind == "ordered"))
+        levels = tuple(click.prompt(f"{name}: {asked}").split(","))
+    return ColumnAnswer(kind, levels, other=click.confirm(f"{name}: {answers.ASK_OTHER}", default=False))
 
 
-def _read_numbers(text: str, count: int | None = None) -> list[float]:
+def _read_numbers(text: str) -> list[float]:
     try:
-        numbers = [float(part) for part in text.split(",")]
+        return [float(part) for part in text.split(",")]
     except ValueError:
         raise SchemaError("write numbers with a point, and commas between them") from None
-    if count is not None and len(numbers) != count:
-        raise SchemaError(f"{count} numbers are needed, not {len(numbers)}")
-    return numbers
 
 
 def _name_kind(column: Column) -> str:
@@ -174,24 +146,9 @@ def _show(column: Column) -> str:
 def _explore(schema: Schema) -> Exploration | None:
     """Show what budgets would find on synthetic tables: a first answer at once, and a better one within a minute."""
     click.echo("Trying budgets on synthetic tables of this schema; no row is read, and nothing is spent.")
-    workers = os.cpu_count() or 1
     try:
-        first = explore(schema, ("1",), DELTA, methods=["measure"], models=2, seconds=SECONDS / 10, ledger=None)
-        f1 = first.curves[0].points[0].f1
-        if f1 is not None:
-            click.echo(f"A first look, from two tables: at epsilon 1 an F1 of about {f1:.2f}, 1 being the whole graph.")
         with show_progress() as progress:
-            found = explore(
-                schema,
-                EPSILONS,
-                DELTA,
-                methods=["measure"],
-                models=MODELS,
-                seconds=SECONDS,
-                workers=workers,
-                ledger=None,
-                progress=progress,
-            )
+            found = answers.try_budgets(schema, click.echo, progress, workers=os.cpu_count() or 1)
     except DagveilError as error:
         click.echo(f"This cannot be explored: {error}")
         return None
@@ -200,11 +157,10 @@ def _explore(schema: Schema) -> Exploration | None:
 
 
 def _ask_epsilon(found: Exploration | None) -> str:
-    _tell("Epsilon", "the smaller, the stronger: at 0.1 nobody can tell much about one record, at 1 the promise is "
-          "usual in research, and at 10 it is weak.")  # fmt: skip
+    _tell("Epsilon", answers.EPSILON_MEANS)
     # an epsilon that does not even reach what was wanted is no advice to follow blindly
     reached = found is not None and found.recommendation.reached
-    default = write_epsilon(found.recommendation.epsilon) if found is not None and reached else "1"
+    default = write_epsilon(found.recommendation.epsilon) if found is not None and reached else answers.EPSILON
     while True:
         said = str(click.prompt("Epsilon of the run", default=default))
         try:
