@@ -77,7 +77,9 @@ def test_what_was_read_from_rows_is_marked(desk: Desk) -> None:
 
 
 def test_answers_that_cannot_be_are_asked_again(desk: Desk) -> None:
-    said = answer("x", "", "1", "100", "y", "number", "5,1", "", "n", "number?", "0;1", "0,1,2", "", "n", "0,1", "", "n", "skip")
+    said = answer(
+        "x", "", "1", "100", "y", "number", "5,1", "", "n", "number?", "0;1", "0,1,2", "", "n", "0,1", "", "n", "skip"
+    )
     said += answer("number", "0,1", "", "y", "yes-no", "n", "y", "-1", "2")
     told = run(desk, said, "--columns", "a,b", "-o", str(desk.path("study")), "--no-explore")
     assert "needs at least two columns" in told

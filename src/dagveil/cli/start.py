@@ -21,7 +21,6 @@ from dagveil.forecast.answers import DELTA, KINDS, ColumnAnswer, Kind
 from dagveil.forecast.explore import Exploration
 from dagveil.forecast.project import check_empty, write_project
 from dagveil.privacy.budget import Budget
-from dagveil.report.formatting import write_epsilon
 from dagveil.text import clean_text
 
 
@@ -158,11 +157,8 @@ def _explore(schema: Schema) -> Exploration | None:
 
 def _ask_epsilon(found: Exploration | None) -> str:
     _tell("Epsilon", answers.EPSILON_MEANS)
-    # an epsilon that does not even reach what was wanted is no advice to follow blindly
-    reached = found is not None and found.recommendation.reached
-    default = write_epsilon(found.recommendation.epsilon) if found is not None and reached else answers.EPSILON
     while True:
-        said = str(click.prompt("Epsilon of the run", default=default))
+        said = str(click.prompt("Epsilon of the run", default=answers.advise_epsilon(found)))
         try:
             Budget.of(said, DELTA)
         except InvalidBudgetError as error:

@@ -12,6 +12,7 @@ from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.schema import Schema
 from dagveil.errors import SchemaError
 from dagveil.forecast.explore import EPSILONS, Exploration, explore
+from dagveil.privacy.budget import round_up
 from dagveil.progress import Progress, silent
 
 SECONDS: Final = 20.0  # processor seconds of the exploration, by the forecast
@@ -47,10 +48,13 @@ ASK_OTHER: Final = "can it be missing, or none of these"
 ASK_REVIEWED: Final = "Are all levels and bounds above public knowledge, and none taken from these rows"
 COLUMNS: Final = "Fewer columns and levels leave more budget for each."
 DATASET: Final = "The ledger adds up what is spent under this name."
+UNIT: Final = "Every result says that this is what is protected."
+ROWS: Final = "Noise is weighed against it before any row is read. It is published, so a round number will do."
 FIXED: Final = {
     True: "Neighbours replace one record: the number of rows is public.",
     False: "Neighbours add or remove one record: that someone is in the table at all is protected, too.",
 }
+UNREVIEWED_HERE: Final = "Otherwise the schema is marked as unreviewed, and no run takes it."
 UNREVIEWED: Final = (
     "The schema is marked as unreviewed, and a run refuses it. Replace what was read from rows, set reviewed = true, "
     "and explore then: `dagveil plan schema.toml --explore`."
@@ -59,6 +63,13 @@ EPSILON_MEANS: Final = (
     "the smaller, the stronger: at 0.1 nobody can tell much about one record, at 1 the promise is usual in research, "
     "and at 10 it is weak."
 )
+
+
+def advise_epsilon(found: Exploration | None) -> str:
+    """Return the epsilon to propose; one that does not even reach what was wanted is no advice to follow blindly."""
+    if found is None or not found.recommendation.reached:
+        return EPSILON
+    return round_up(found.recommendation.epsilon, 4)
 
 
 def tell_most(most: int | Literal["k"]) -> str:
