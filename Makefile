@@ -31,9 +31,12 @@ lint: $(VENV)/test.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/dagveil/_version.py)
+# each version has a folder of its own, and site/index.html leads to the one built last
 docs: $(VENV)/run.stamp
 	$(BIN)/python -m pip install --quiet --editable ".[docs]"
-	$(BIN)/mkdocs build --strict
+	DAGVEIL_DOCS="dagveil $(VERSION)" $(BIN)/mkdocs build --strict --site-dir site/$(VERSION)
+	echo '<!DOCTYPE html><meta http-equiv="refresh" content="0; url=$(VERSION)/index.html"><title>dagveil</title>' > site/index.html
 
 # wheels and sdists of both distributions, installed from the wheels and then the sdists into clean environments:
 # `make dist PYTHONS="python3.11 python3.13"`

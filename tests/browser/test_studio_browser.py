@@ -190,6 +190,7 @@ def test_evidence_is_searched_again_and_everything_is_downloaded(visitor: Visito
     )
     exported = visitor.run("return fetch(arguments[0]).then((answer) => answer.text())", visitor.run(address))
     assert exported.startswith(("dag", "pdag"))
+    visitor.click("details summary")
     fill(visitor, "[name='settings.marginal_level']", "0.2")
     fill(visitor, "[name='settings.conditional_level']", "0.1")
     fill(visitor, "[name='settings.redraws']", "2")

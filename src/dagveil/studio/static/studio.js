@@ -250,14 +250,15 @@ handle("form[data-schema]", async (form) => {
   return send("PUT", told(form, "schema"), JSON.stringify(body), "application/json");
 });
 
-// this page names the result already, so the report begins with its graph; an alarm above it stays in sight
+// this page names the result already, so the report begins with its graph
 const showGraph = (frame) => {
   const inner = frame.contentDocument;
   const drawing = inner?.querySelector("#graph .stage");
   if (!drawing) return;
   inner.querySelector("body > header").hidden = true;
   inner.body.style.paddingTop = ".8rem";
-  if (inner.querySelector("body > .banner")) return;
+  // where nothing was found the words come first, and an alarm always does
+  if (inner.querySelector("body > .banner") || !drawing.querySelector(".edge")) return;
   const place = drawing.getBoundingClientRect();
   // not by the address: that would scroll this page as well
   if (place.bottom > innerHeight - frame.getBoundingClientRect().top) frame.contentWindow.scrollBy(0, place.top - 8);
