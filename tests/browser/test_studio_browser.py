@@ -193,12 +193,12 @@ def test_evidence_is_searched_again_and_everything_is_downloaded(visitor: Visito
     visitor.click("details summary")
     fill(visitor, "[name='settings.marginal_level']", "0.2")
     fill(visitor, "[name='settings.conditional_level']", "0.1")
-    fill(visitor, "[name='settings.redraws']", "2")
+    fill(visitor, "form:has(#search) [name='settings.redraws']", "2")
     visitor.run("document.querySelector(\"[name='settings.search']\").value = 'score'")
     fill(visitor, "[name=knowledge]", 'tiers = [["nobody"]]')
     press(visitor, "#search")
     wait_for(visitor, lambda: visitor.all("form .refusal"))
-    assert "nobody" in visitor.find("form[data-send$=search] .refusal").text
+    assert "nobody" in visitor.find("form:has(#search) .refusal").text
     fill(visitor, "[name=knowledge]", 'forbidden = [["smoke", "lung"]]')
     press(visitor, "#search")
     wait_for(visitor, lambda: not visitor.driver.current_url.endswith(job) and visitor.all("iframe"))

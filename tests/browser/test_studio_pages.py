@@ -78,11 +78,14 @@ def pages(server: Server, chromium: Any, screenshots: Path) -> dict[str, str]:
     looked = server.ask("POST", f"/api/datasets/{KASSE}/exploration", {"seconds": 2, "epsilons": ["0.1", "3"]})["id"]
     ask = {"dataset": KASSE, "noise": "exact"}
     few, many = (
-        server.ask("POST", "/api/jobs", {**ask, "epsilon": epsilon, "redraws": 5})["id"] for epsilon in ("0.05", "5")
+        server.ask("POST", "/api/jobs", {**ask, "epsilon": epsilon, "redraws": 5})["id"] for epsilon in ("0.01", "5")
     )
     hidden = {"settings": {"hidden_causes": True, "redraws": 5}}
     again = server.ask("POST", f"/api/jobs/{finish(visitor, server, many)}/search", hidden)["id"]
-    for job in (looked, few, again):
+    # so strict that no noise passes
+    strict = {"settings": {"marginal_level": 1e-12, "search": "tests", "redraws": 0}}
+    none = server.ask("POST", f"/api/jobs/{finish(visitor, server, few)}/search", strict)["id"]
+    for job in (looked, again, none):
         finish(visitor, server, job)
     server.ask("POST", f"/api/datasets/{file_id('fragebogen.csv')}/draft", {})
     empty = server.folder / "leer.csv"
@@ -101,7 +104,7 @@ def pages(server: Server, chromium: Any, screenshots: Path) -> dict[str, str]:
         "plan": f"/datasets/{KASSE}/plan",
         "jobs": "/jobs",
         "job": f"/jobs/{many}",
-        "job-drowned": f"/jobs/{few}",
+        "job-without-edges": f"/jobs/{none}",
         "job-hidden-causes": f"/jobs/{again}",
         "exploration": f"/jobs/{looked}",
         "report": f"/jobs/{many}/report",
@@ -164,6 +167,21 @@ def test_a_page_that_cuts_is_found(visitor: Visitor) -> None:
     assert any(words.startswith("hidden: H1") for words in visitor.run(CUT))
     visitor.run("document.querySelector('h1').style.cssText = 'position: absolute; left: 2000px'")
     assert any(words.startswith("outside: H1") for words in visitor.run(CUT))
+
+
+def test_a_result_without_edges_says_so_before_it_draws_nothing(
+    visitor: Visitor, server: Server, pages: dict[str, str]
+) -> None:
+    visitor.open(server.home + pages["job-without-edges"], 390)
+    seen = """
+    const inner = document.querySelector("iframe").contentDocument;
+    if (inner.readyState !== "complete" || !inner.querySelector("body > header")?.hidden) return null;
+    const words = inner.querySelector("#summary");
+    return { words: words.textContent, top: words.getBoundingClientRect().top };
+    """
+    found = wait_for(visitor, lambda: visitor.run(seen))
+    assert "No edge" in found["words"] or "0 edges" in found["words"]
+    assert 0 <= found["top"] < 100
 
 
 def test_questions_lead_from_names_to_a_folder(visitor: Visitor, server: Server) -> None:

@@ -258,7 +258,8 @@ const showGraph = (frame) => {
   inner.querySelector("body > header").hidden = true;
   inner.body.style.paddingTop = ".8rem";
   // where nothing was found the words come first, and an alarm always does
-  if (inner.querySelector("body > .banner") || !drawing.querySelector(".edge")) return;
+  const wordsFirst = inner.querySelector("#summary").compareDocumentPosition(drawing) & Node.DOCUMENT_POSITION_FOLLOWING;
+  if (inner.querySelector("body > .banner") || wordsFirst) return;
   const place = drawing.getBoundingClientRect();
   // not by the address: that would scroll this page as well
   if (place.bottom > innerHeight - frame.getBoundingClientRect().top) frame.contentWindow.scrollBy(0, place.top - 8);
