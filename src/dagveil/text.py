@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import unicodedata
+from collections.abc import Iterable
 from typing import Final
 
 # Overrides and isolates can make a name read as another one, so they are shown instead of obeyed.
@@ -29,6 +31,22 @@ def clean_lines(text: str) -> str:
     'one\n�[2Jtwo\n'
     """
     return "\n".join(clean_text(line) for line in text.split("\n"))
+
+
+def write_html_table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Write a table for a notebook; every text is cleaned and escaped, and numbers are rounded."""
+    lines = ["".join(f"<th>{_escape(head)}</th>" for head in heads)]
+    lines += ["".join(f"<td>{_escape(cell)}</td>" for cell in row) for row in rows]
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+
+
+def write_html_lines(lines: Iterable[str]) -> str:
+    """Write sentences for a notebook, one below the other."""
+    return "".join(f'<p style="max-width: 60em">{_escape(line)}</p>' for line in lines)
+
+
+def _escape(cell: object) -> str:
+    return html.escape(clean_text("" if cell is None else f"{cell:.5g}" if isinstance(cell, float) else str(cell)))
 
 
 def _clean(character: str) -> str:

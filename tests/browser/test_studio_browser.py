@@ -6,14 +6,14 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 import pytest
-from visitor import Visitor
+from visitor import Visitor, fill, press, wait_for
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "studio"))
 
@@ -24,18 +24,6 @@ from schemas import SCHEMAS
 
 from dagveil.data.schema import load_schema
 from dagveil.studio.folder import file_id
-
-PATIENCE = 180
-"""Seconds; a process on a busy machine may take long to start."""
-
-
-def wait_for(visitor: Visitor, what: Callable[[], Any]) -> Any:
-    from selenium.common.exceptions import WebDriverException
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    # while a page is being replaced its elements are gone, stale, or unknown to the browser
-    ignored = (WebDriverException, ValueError)
-    return WebDriverWait(visitor.driver, PATIENCE, 0.2, ignored).until(lambda _: what())
 
 
 @pytest.fixture(scope="module")
@@ -56,18 +44,6 @@ def visitor(chromium: Any, screenshots: Path, server: Server) -> Visitor:
     visitor.open(f"{server.address}/?token={server.token}")
     server.home = str(visitor.driver.current_url).removesuffix("/")
     return visitor
-
-
-def press(visitor: Visitor, selector: str) -> None:
-    """Click a button once the page's script has woken it."""
-    wait_for(visitor, lambda: visitor.find(selector).is_enabled())
-    visitor.click(selector)
-
-
-def fill(visitor: Visitor, selector: str, text: str) -> None:
-    field = visitor.find(selector)
-    field.clear()
-    field.send_keys(text)
 
 
 def run_once(visitor: Visitor, server: Server, epsilon: str) -> str:
@@ -138,7 +114,7 @@ def test_from_the_token_to_two_results_side_by_side(visitor: Visitor, server: Se
     second = run_once(visitor, server, "0.25")
     visitor.open(f"{server.home}/jobs")
     visitor.shoot("studio-jobs-1280")
-    visitor.click("#compare")
+    visitor.click(".compare")
     wait_for(visitor, lambda: f"here={first}&there={second}" in visitor.driver.current_url)
     wait_for(visitor, lambda: visitor.run("return [...document.images].every((image) => image.naturalWidth > 100)"))
     assert len(visitor.all("#differences tbody tr")) >= 1
@@ -214,14 +190,15 @@ def test_evidence_is_searched_again_and_everything_is_downloaded(visitor: Visito
     )
     exported = visitor.run("return fetch(arguments[0]).then((answer) => answer.text())", visitor.run(address))
     assert exported.startswith(("dag", "pdag"))
+    visitor.click("details summary")
     fill(visitor, "[name='settings.marginal_level']", "0.2")
     fill(visitor, "[name='settings.conditional_level']", "0.1")
-    fill(visitor, "[name='settings.redraws']", "2")
+    fill(visitor, "form:has(#search) [name='settings.redraws']", "2")
     visitor.run("document.querySelector(\"[name='settings.search']\").value = 'score'")
     fill(visitor, "[name=knowledge]", 'tiers = [["nobody"]]')
     press(visitor, "#search")
     wait_for(visitor, lambda: visitor.all("form .refusal"))
-    assert "nobody" in visitor.find("form[data-send$=search] .refusal").text
+    assert "nobody" in visitor.find("form:has(#search) .refusal").text
     fill(visitor, "[name=knowledge]", 'forbidden = [["smoke", "lung"]]')
     press(visitor, "#search")
     wait_for(visitor, lambda: not visitor.driver.current_url.endswith(job) and visitor.all("iframe"))

@@ -5,8 +5,33 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+PATIENCE = 180
+"""Seconds; a process on a busy machine may take long to start."""
+
+
+def wait_for(visitor: Visitor, what: Callable[[], Any]) -> Any:
+    from selenium.common.exceptions import WebDriverException
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    # while a page is being replaced its elements are gone, stale, or unknown to the browser
+    ignored = (WebDriverException, ValueError)
+    return WebDriverWait(visitor.driver, PATIENCE, 0.2, ignored).until(lambda _: what())
+
+
+def press(visitor: Visitor, selector: str) -> None:
+    """Click a button once the page's script has woken it."""
+    wait_for(visitor, lambda: visitor.find(selector).is_enabled())
+    visitor.click(selector)
+
+
+def fill(visitor: Visitor, selector: str, text: str) -> None:
+    field = visitor.find(selector)
+    field.clear()
+    field.send_keys(text)
 
 
 def start_chromium() -> Any:

@@ -31,7 +31,7 @@ def run(desk: Desk, said: str, *words: str) -> str:
     return done.output
 
 
-COLUMNS = ("yes-no", "n", "ordered", "low,mid,high", "y", "number", "0,120", "45,15", "40,60")
+COLUMNS = ("yes-no", "n", "ordered", "low,mid,high", "y", "number", "0,120", "45,15", "40,60", "n")
 
 
 def test_from_names_alone(desk: Desk) -> None:
@@ -58,14 +58,13 @@ def test_persons_are_the_unit_where_a_column_names_them(desk: Desk) -> None:
     said = answer("lungs", "one visit", "3", "nobody", "id", "patient", "2000", "n", *COLUMNS, "y", "1")
     told = run(desk, said, "--columns", "smokes,id,level,age", "-o", str(folder), "--no-explore")
     assert "protected with all their records" in told
-    assert "About how many persons" in told
     schema = dv.load_schema(folder / "schema.toml")
     assert (schema.person, schema.unit, schema.nominal_rows, schema.ignore) == ("id", "patient", 2000, ())
     assert "id" not in schema.columns
 
 
 def test_numbers_are_cut_where_they_stand_beside_levels(desk: Desk) -> None:
-    number = ("number", "0,100", "50,10", "")
+    number = ("number", "0,100", "50,10", "", "n")
     beside = answer("d", "", "1", "100", "n", *number, "yes-no", "n", "y", "1")
     run(desk, beside, "--columns", "a,b", "-o", str(desk.path("beside")), "--no-explore")
     first = dv.load_schema(desk.path("beside") / "schema.toml").columns["a"]
@@ -100,14 +99,37 @@ def test_what_was_read_from_rows_is_marked(desk: Desk) -> None:
 
 
 def test_answers_that_cannot_be_are_asked_again(desk: Desk) -> None:
-    said = answer("x", "", "1", "100", "y", "number", "5,1", "", "", "number?", "0;1", "0,1,2", "0,1", "", "", "skip")
-    said += answer("number", "0,1", "", "", "yes-no", "n", "y", "-1", "2")
+    said = answer(
+        "x",
+        "",
+        "1",
+        "100",
+        "y",
+        "number",
+        "5,1",
+        "",
+        "",
+        "n",
+        "number?",
+        "0;1",
+        "0,1,2",
+        "",
+        "",
+        "n",
+        "0,1",
+        "",
+        "",
+        "n",
+        "skip",
+    )
+    said += answer("number", "0,1", "", "", "y", "yes-no", "n", "y", "-1", "2")
     told = run(desk, said, "--columns", "a,b", "-o", str(desk.path("study")), "--no-explore")
     assert "needs at least two columns" in told
     assert "do not increase" in told
     assert "2 numbers are needed, not 3" in told
     schema = dv.load_schema(desk.path("study") / "schema.toml")
     assert schema.relation == "replace-one"
+    assert schema.columns["a"] == dv.Numeric(bounds=(0, 1), bins=(0.25, 0.5, 0.75), missing="own-level")
 
 
 def test_a_full_folder_is_refused_before_the_questions(desk: Desk) -> None:

@@ -140,3 +140,7 @@ def test_a_column_that_is_called_count() -> None:
     assert table.to_arrow().column_names[:3] == ["count (level)", "<b>", "count"]
     assert table.to_pandas().shape == (4, 6)
     assert "<b>" not in table._repr_html_()
+    shown = evidence._repr_html_()
+    assert "<b>" not in shown
+    assert "&lt;b&gt;" in shown
+    assert evidence.receipt.words()[0].split(";")[0][:30] in shown

@@ -108,6 +108,11 @@ class TestPlan:
         assert again == plan
         assert again.digest() == plan.digest()
 
+    def test_it_shows_itself_in_a_notebook(self, plan: MeasurementPlan) -> None:
+        shown = plan._repr_html_()
+        assert shown.count("<tr>") == 1 + len(plan.asks)
+        assert all(site.name in shown for site in plan.sites)
+
     @pytest.mark.parametrize("schema", [number_schema(), few_schema()], ids=["numbers", "joint"])
     @pytest.mark.parametrize("method", ["measure", "measure-ges"])
     def test_every_kind_survives_json(self, schema: Schema, method: str) -> None:

@@ -40,7 +40,7 @@ class Reply:
 
     @property
     def text(self) -> str:
-        return self.body.decode()
+        return self.body.decode(errors="replace")  # a zip is no text
 
 
 @dataclass

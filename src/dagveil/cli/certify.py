@@ -15,7 +15,7 @@ from dagveil.data.schema import load_toml
 from dagveil.errors import DataError
 from dagveil.report.certification import certify as write_pack
 from dagveil.report.certification import verify_pack
-from dagveil.report.registry import LISTS, NEEDED, DeploymentFacts
+from dagveil.report.registry import NEEDED, DeploymentFacts, read_fact
 from dagveil.runs.result import load_result
 from dagveil.text import clean_lines
 
@@ -108,7 +108,7 @@ def _collect(place: Path, given: tuple[str, ...]) -> DeploymentFacts:
         name, equals, value = word.partition("=")
         if not equals:
             raise click.UsageError(f"--fact takes NAME=VALUE, not {word!r}")
-        kept[name.strip()] = _read(name.strip(), value)
+        kept[name.strip()] = read_fact(name.strip(), value)
     facts = _convert(kept, place)
     if facts.missing():
         if not sys.stdin.isatty():
@@ -117,17 +117,13 @@ def _collect(place: Path, given: tuple[str, ...]) -> DeploymentFacts:
                 f"into {place}"
             )
         for name in facts.missing():
-            kept[name] = _read(name, click.prompt(NEEDED[name]))
+            kept[name] = read_fact(name, click.prompt(NEEDED[name]))
         facts = _convert(kept, place)
     if kept != before:
         check_writable(place, option="--facts")
         write_output(place, tomli_w.dumps(msgspec.to_builtins(facts)).encode())
         click.echo(f"kept the facts in {place}", err=True)
     return facts
-
-
-def _read(name: str, value: str) -> str | list[str]:
-    return [part.strip() for part in value.split(";") if part.strip()] if name in LISTS else value.strip()
 
 
 def _convert(kept: dict[str, object], place: Path) -> DeploymentFacts:

@@ -46,6 +46,7 @@ from dagveil.privacy.release import (
     NoisyPairMoments,
     Release,
 )
+from dagveil.text import write_html_lines
 
 if TYPE_CHECKING:
     from dagveil.evidence.estimates import TableEstimate, TableOne
@@ -244,6 +245,14 @@ class Evidence(msgspec.Struct, frozen=True):
     def save(self, path: str | Path) -> None:
         """Write the evidence to a file."""
         Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        """Show in a notebook what was released about each column, and what is promised."""
+        one = self.table_one()
+        spent = f"epsilon {float(self.receipt.epsilon):.4g}, delta {float(self.receipt.delta):.4g}"
+        released = f"Evidence of {self.method} on {self.schema.dataset}, released under {spent}."
+        unknown = [f"Nothing was released about {', '.join(one.unknown)} by itself."] if one.unknown else []
+        return write_html_lines([released, *unknown, self.receipt.words()[0]]) + one._repr_html_()
 
 
 def digest_releases(releases: tuple[Release, ...]) -> str:

@@ -31,6 +31,7 @@ from dagveil.privacy.release import (
     NoisyMoments,
     Release,
 )
+from dagveil.text import write_html_table
 
 Floats = NDArray[np.float64]
 
@@ -55,12 +56,8 @@ class Frame:
         return import_frames("polars").from_arrow(self.to_arrow())
 
     def _repr_html_(self) -> str:
-        import html
-
         table = self.to_arrow()
-        heads = "".join(f"<th>{html.escape(name)}</th>" for name in table.column_names)
-        rows = ("".join(f"<td>{html.escape(_show(cell))}</td>" for cell in row.values()) for row in table.to_pylist())
-        return f"<table><tr>{heads}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        return write_html_table(table.column_names, (row.values() for row in table.to_pylist()))
 
 
 def import_frames(name: str) -> Any:
@@ -297,7 +294,3 @@ def _assemble(levels: dict[str, list[str]], **numbers: Floats) -> pa.Table:
         # Arrow allows two columns of one name, pandas and polars do not
         levels = {f"{name} (level)" if name in taken else name: cells for name, cells in levels.items()}
     return pa.table({**{name: pa.array(cells) for name, cells in levels.items()}, **numbers})
-
-
-def _show(cell: object) -> str:
-    return "" if cell is None else f"{cell:.5g}" if isinstance(cell, float) else str(cell)

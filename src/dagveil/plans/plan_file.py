@@ -24,6 +24,7 @@ from dagveil.files import Document, encode_json
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import DiscreteGaussian
 from dagveil.privacy.filter import Filter, PureFilter, tightest_filter
+from dagveil.text import write_html_lines, write_html_table
 
 PLAN_FORMAT = "dagveil-plan"
 PLAN_VERSION = 2  # version of the JSON; readers refuse others
@@ -173,6 +174,20 @@ class MeasurementPlan(msgspec.Struct, frozen=True):
     def save(self, path: str | Path) -> None:
         """Write the plan to a file."""
         Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        """Show in a notebook what is asked of each site, and how noisy the answers will be."""
+        from dagveil.plans.planning import forecast_plan  # it makes plans
+
+        each = (f"{site.name}: {site.budget.words}, {site.nominal_rows} nominal rows" for site in self.sites)
+        lines = (f"Plan of {self.name} for {self.method}, from public facts alone.", f"{'; '.join(each)}.")
+        stages = (
+            (stage.stage, f"{float(stage.share):.1%}", stage.tables, stage.cells, stage.noise, ask.why)
+            for stage, ask in zip(forecast_plan(self), self.asks, strict=True)
+        )
+        return write_html_lines(lines) + write_html_table(
+            ("Stage", "Share of epsilon", "Tables", "Numbers", "Noise (deviation)", "Why"), stages
+        )
 
 
 def digest_questions(schema: Schema) -> str:

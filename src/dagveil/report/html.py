@@ -85,12 +85,12 @@ def make_environment(package: str) -> Environment:
 def open_templates() -> Environment:
     """Return the templates of reports and explorations."""
     environment = make_environment("dagveil.report")
-    environment.filters |= {"breakable": _mark_breaks, "commands": _mark_commands, "count": write_count}
+    environment.filters |= {"breakable": mark_breaks, "commands": _mark_commands, "count": write_count}
     environment.filters |= {"date": write_date, "part": write_part, "number": write_number}
     return environment
 
 
-def _mark_breaks(name: str) -> Markup:
+def mark_breaks(name: str) -> Markup:
     """Let a browser break a name between its words, before it breaks it anywhere."""
     return Markup("<wbr>").join(split_words(name))
 

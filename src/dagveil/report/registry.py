@@ -65,6 +65,11 @@ NEEDED: Final = {
 LISTS: Final = ("data_curators", "registry_authors")
 
 
+def read_fact(name: str, value: str) -> str | list[str]:
+    """Return a fact as it is kept: some are lists, written with semicolons."""
+    return [part.strip() for part in value.split(";") if part.strip()] if name in LISTS else value.strip()
+
+
 def build_entry(page: ReportModel, facts: DeploymentFacts) -> dict[str, Any]:
     """Return the registry's entry of a result."""
     result, receipt = page.result, page.result.receipt

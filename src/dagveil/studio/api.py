@@ -100,6 +100,19 @@ _CALLS: Final = (
         "post", f"{_TABLE}/exploration", "Try methods on synthetic tables. Reads no row, and is free.",
         StudioService.explore, responses.JobFacts, 201, requests.NewExploration,
     ),
+    Call(
+        "put", f"{_TABLE}/facts", "Keep what only people know about releases; a certification pack needs it.",
+        StudioService.keep_facts, responses.Dataset, body=requests.NewFacts,
+    ),
+    Call(
+        "post", "/api/start", "Answer plain questions about a table; a schema and a look at budgets follow.",
+        StudioService.begin, responses.Started, 201, requests.NewStart,
+    ),
+    Call("post", "/api/sample", "Add sampled rows of a known network.", StudioService.add_sample, responses.Dataset),
+    Call(
+        "post", f"{_JOB}/project", "Write a folder to begin with, from an exploration.",
+        StudioService.leave_project, responses.Project, 201, requests.NewProject,
+    ),
     Call("get", "/api/methods", "The methods.", StudioService.methods, responses.Methods),
     Call("get", "/api/jobs", "All jobs, newest first.", StudioService.jobs, responses.Jobs),
     Call(

@@ -28,7 +28,10 @@ NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"  # of an uploaded table; it be
 DATASET_ID: Final = r"^[0-9a-f]{12}$"
 JOB_ID: Final = r"^[0-9a-f]{16}$"
 
+SCHEMA_ENDING: Final = ".toml"
+FACTS_ENDING: Final = ".deployment.toml"  # of what only people know about a data set's releases
 LARGEST_SCHEMA: Final = 4 * 2**20  # bytes of a schema.toml
+RESERVED: Final = ("studio", "ledger")
 _INCOMING: Final = ".incoming-"
 
 
@@ -43,7 +46,7 @@ class SchemaState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One table in the folder, with its schema as far as there is one."""
+    """One table in the folder, with its schema as far as there is one; or a schema whose table is still to come."""
 
     id: str
     path: Path
@@ -55,6 +58,11 @@ class DataFile:
     def file(self) -> str:
         """Name of the file."""
         return self.path.name
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is a table yet."""
+        return self.path != self.schema_path
 
     def schema_bytes(self) -> bytes:
         """Return what stands in the schema's file; nothing if there is none that can be read."""
@@ -114,24 +122,31 @@ class Folder:
 
     def tables(self) -> list[DataFile]:
         """List the data sets, by name."""
-        return [self._read(*named) for named in sorted(self._list())]
+        found = (self._read(*named) for named in sorted(self._list()))
+        return [table for table in found if table.has_rows or table.schema is not None]
 
     def table(self, wanted: str) -> DataFile:
         """Return one data set by its id."""
         for name, stem in self._list():
-            if file_id(name) == wanted:
-                return self._read(name, stem)
+            if file_id(name) == wanted and ((table := self._read(name, stem)).has_rows or table.schema is not None):
+                return table
         raise Refused(404, "no such data set", "there is no data set with this id")
 
     def _list(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of tables, and their stems; links and names that could not be shown are no tables."""
-        for name in os.listdir(self.root):
-            stem = _stem(name)
-            if stem is not None and _is_printable(name) and _is_plain(self.root / name):
+        """Yield the names of tables, and their stems; links and names that could not be shown are no tables.
+
+        A schema without a table stands for one.
+        """
+        found = [name for name in os.listdir(self.root) if _is_printable(name) and _is_plain(self.root / name)]
+        stems = {name: stem for name in found if (stem := _stem(name)) is not None}
+        yield from stems.items()
+        for name in found:
+            stem = name.removesuffix(SCHEMA_ENDING)
+            if stem != name and stem not in stems.values():
                 yield name, stem
 
     def _read(self, name: str, stem: str) -> DataFile:
-        schema_path = self.root / f"{stem}.toml"
+        schema_path = self.root / f"{stem}{SCHEMA_ENDING}"
         state, schema = SchemaState.NONE, None
         if os.path.lexists(schema_path):
             state = SchemaState.UNREADABLE
@@ -141,23 +156,41 @@ class Folder:
                     state = SchemaState.REVIEWED if schema.reviewed else SchemaState.DRAFT
         return DataFile(file_id(name), self.root / name, schema_path, state, schema)
 
+    def await_table(self, name: str) -> DataFile:
+        """Return a data set that has neither a schema nor rows yet."""
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:64]
+        if not re.fullmatch(NAME, stem) or stem.startswith(RESERVED):
+            raise Refused(422, "wrong name", "a data set's name begins with a letter or digit, and is not taken")
+        path = self.root / f"{stem}{SCHEMA_ENDING}"
+        if os.path.lexists(path) or any(stem == other for _, other in self._list()):
+            raise Refused(409, "name in use", f"there is a data set {stem}; choose another name")
+        return DataFile(file_id(path.name), path, path, SchemaState.NONE, None)
+
+    def facts_path(self, table: DataFile) -> Path:
+        """Return where the facts about a data set's releases are kept."""
+        return self.root / f"{table.schema_path.stem}{FACTS_ENDING}"
+
     def write_schema(self, table: DataFile, text: str) -> None:
         """Write the text of a schema in one step: whoever reads it sees the old one or the new one."""
+        self.write_text(table.schema_path, text)
+
+    def write_text(self, path: Path, text: str) -> None:
+        """Write a small file in one step."""
         draft = self.root / f"{_INCOMING}{secrets.token_hex(8)}"
         try:
             handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(handle, "wb") as file:
                 file.write(text.encode())
-            draft.replace(table.schema_path)
+            draft.replace(path)
         except OSError as error:
-            raise Refused(507, "not written", f"the schema could not be written ({error.strerror})") from None
+            raise Refused(507, "not written", f"{path.name} could not be written ({error.strerror})") from None
         finally:
             draft.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def incoming(self, name: str, ending: str) -> Iterator[int]:
         """Give a descriptor for an upload; it becomes a data set only when the block ends well."""
-        if not re.fullmatch(NAME, name) or name.startswith(("studio", "ledger")):
+        if not re.fullmatch(NAME, name) or name.startswith(RESERVED):
             raise Refused(422, "wrong name", "a name has letters, digits, _ and - only, at most 64, and is not taken")
         if ending not in ENDINGS:
             raise Refused(422, "wrong ending", f"a table ends in {', '.join(ENDINGS)}")

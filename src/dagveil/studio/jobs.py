@@ -218,6 +218,7 @@ def _read(row: tuple[Any, ...]) -> Job:
     return Job(**values)
 
 
+START: Final = "start"  # stands for a method: the exploration that plain answers lead to
 RECOVERY: Final = "recovery.jsonl"  # keeps what a run released until it is saved, as at the command line
 # what a run saves; once one of them is there, nothing is left to recover
 PAID: Final = ("evidence.json", "result.json")

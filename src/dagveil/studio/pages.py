@@ -10,16 +10,32 @@ from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 from jinja2 import Environment
 
 from dagveil._version import __version__
+from dagveil.data.draft import name_dataset
 from dagveil.errors import DagveilError
+from dagveil.evidence.bundle import load_evidence
+from dagveil.forecast import answers
 from dagveil.forecast.explore import EPSILONS
 from dagveil.graphs.exchange.formats import EXPORTERS, Extension, Format
-from dagveil.report.html import make_environment, render_report
+from dagveil.report.html import make_environment, mark_breaks, render_report
 from dagveil.report.model import build_model
+from dagveil.report.registry import NEEDED
 from dagveil.report.svg import draw_graph
 from dagveil.search.settings import SearchSettings
 from dagveil.studio import responses
+from dagveil.studio.files_to_take import list_facts
 from dagveil.studio.folder import ENDINGS
-from dagveil.studio.requests import ComparisonQuery, EffectQuery, ExportQuery, PlanQuery, read_query
+from dagveil.studio.requests import (
+    MOST_SYNTHETIC,
+    ComparisonQuery,
+    EffectQuery,
+    ExportQuery,
+    PlanQuery,
+    StartQuery,
+    SyntheticQuery,
+    TablesQuery,
+    read_query,
+    split_names,
+)
 from dagveil.studio.responses import Refused, refuse
 from dagveil.studio.service import StudioService
 
@@ -78,6 +94,21 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         jobs = [job for job in service.jobs().jobs if job.dataset == found.id]
         return show("dataset.html.j2", dataset=found, jobs=jobs)
 
+    def start(request: Request) -> Response:
+        query = read_query(request, StartQuery) if request.url.query else StartQuery()
+        table, names, semicolons = None, tuple(split_names(query.columns)), False
+        if query.dataset:
+            table, names, layout = service.header(query.dataset)
+            semicolons = layout.separator == ";"
+        if not query.dataset and not query.columns:
+            return show("start.html.j2", tables=[one for one in service.datasets().datasets if not one.columns])
+        if len(names) < 2:
+            raise Refused(422, "too few columns", "a graph needs at least two columns; name them with commas")
+        return show(
+            "start_questions.html.j2", table=table, names=names, semicolons=semicolons, say=answers,
+            proposed="" if table is None else name_dataset(table.file),
+        )  # fmt: skip
+
     def plan(request: Request) -> Response:
         found = asked(request)
         service.folder.table(found.id).reviewed_schema()
@@ -97,17 +128,48 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         done = None if last is None or not last.has_exploration else service.exploration(last.id)
         return {"exploring": last, "explored": done, "epsilons": EPSILONS}
 
+    def jobs(request: Request) -> Response:
+        return show("jobs.html.j2", jobs=service.jobs().jobs, groups=service.group_results())
+
     def job(request: Request) -> Response:
         found = service.job(request.path_params["job"])
-        others = [
-            one for one in service.jobs().jobs if one.has_result and one.id != found.id and one.name == found.name
-        ]
+        others = [one for one in service.comparable(found.id) if one.id != found.id]
         explored = service.exploration(found.id) if found.has_exploration else None
         return show(
             "job.html.j2", job=found, others=others, explored=explored, settings=_list_settings(found.redraws),
+            say=answers, most_synthetic=MOST_SYNTHETIC,
             formats=[form.value for form in Format], extensions=EXTENSIONS,
             columns=service.result(found.id).graph.nodes if found.has_result else (),
         )  # fmt: skip
+
+    def tables(request: Request) -> Response:
+        found, query = service.job(request.path_params["job"]), read_query(request, TablesQuery)
+        shown, told = None, None
+        try:
+            shown = service.tables(found.id, query.first, query.second)
+        except DagveilError as error:
+            told = refuse(error)
+        columns = load_evidence(service.evidence(found.id)).schema.columns
+        return show(
+            "tables.html.j2", 200 if told is None else told.status, job=found, query=query, shown=shown, told=told,
+            columns=list(columns),
+        )  # fmt: skip
+
+    def certify(request: Request) -> Response:
+        found = service.job(request.path_params["job"])
+        service.result_file(found.id)
+        return show("certify.html.j2", job=found, facts=list_facts(service.facts(found.id)), needed=list(NEEDED))
+
+    def send_zip(content: bytes, name: str) -> Response:
+        named = {"content-disposition": f'attachment; filename="{name}.zip"'}
+        return Response(content, media_type="application/zip", headers=named)
+
+    def synthetic(request: Request) -> Response:
+        query = read_query(request, SyntheticQuery)
+        return send_zip(service.synthetic(request.path_params["job"], query.rows, query.seed), "synthetic")
+
+    def certification(request: Request) -> Response:
+        return send_zip(service.certification(request.path_params["job"]), "certification")
 
     def export(request: Request) -> Response:
         query = read_query(request, ExportQuery)
@@ -156,9 +218,14 @@ def list_routes(service: StudioService, base: str) -> list[Route]:
         Route("/datasets/{dataset}", dataset),
         Route("/datasets/{dataset}/schema", lambda request: show("schema.html.j2", dataset=asked(request))),
         Route("/datasets/{dataset}/plan", plan),
-        Route("/jobs", lambda request: show("jobs.html.j2", jobs=service.jobs().jobs)),
+        Route("/jobs", jobs),
         Route("/jobs/{job}", job),
+        Route("/start", start),
         Route("/jobs/{job}/report", report),
+        Route("/jobs/{job}/tables", tables),
+        Route("/jobs/{job}/synthetic.zip", synthetic),
+        Route("/jobs/{job}/certify", certify),
+        Route("/jobs/{job}/certification.zip", certification),
         Route("/jobs/{job}/graph.svg", graph),
         Route("/jobs/{job}/export", export),
         Route("/jobs/{job}/effect", effect),
@@ -176,5 +243,6 @@ def _environment(base: str) -> Environment:
     environment = make_environment("dagveil.studio")
     # a time as it stands in the ledger or the jobs, for people: to the minute, in UTC
     environment.filters["moment"] = lambda text: f"{text[:16].replace('T', ' ')} UTC"
+    environment.filters["breakable"] = mark_breaks
     environment.globals["base"] = base
     return environment

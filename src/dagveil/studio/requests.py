@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
+from dagveil.forecast.answers import ColumnAnswer
 from dagveil.forecast.explore import EPSILONS
 from dagveil.graphs.exchange.formats import Extension, Format
 from dagveil.search.settings import SearchSettings
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # a decimal number or a fraction; short, so that nobody can ask for one with a billion digits
 AMOUNT = r"^(?:[0-9]{1,9}(?:\.[0-9]{1,30})?(?:[eE]-?[0-9]{1,2})?|[0-9]{1,9}/[1-9][0-9]{0,8})$"
 Amount = Annotated[str, Meta(pattern=AMOUNT, max_length=50, examples=["1", "0.5", "1e-6"])]
+MOST_SYNTHETIC: Final = 100_000  # rows that are drawn for one request
 DatasetId = Annotated[str, Meta(pattern=DATASET_ID)]
 JobId = Annotated[str, Meta(pattern=JOB_ID)]
 Line = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -105,6 +107,53 @@ class NewSchema(RequestData, frozen=True, kw_only=True):
     ignore: list[Line] | None = None
 
 
+class NewStart(RequestData, frozen=True, kw_only=True):
+    """Plain answers about a table: of the folder, or one that is still to come. `comma` says that numbers have one."""
+
+    table: DatasetId | None = None
+    dataset: Line
+    unit: Line = "one row"
+    rows: Annotated[int, Meta(ge=1, le=10**12)]
+    fixed: bool = False
+    reviewed: bool = False
+    comma: bool = False
+    columns: Annotated[dict[Line, ColumnAnswer], Meta(min_length=1)]
+    person: Line | None = None
+
+
+class NewProject(RequestData, frozen=True, kw_only=True):
+    """The budget of the run that a folder to begin with is for."""
+
+    epsilon: Amount
+
+
+class NewFacts(RequestData, frozen=True, kw_only=True):
+    """What only people know about the releases of a data set, by the names of the registry's fields."""
+
+    facts: dict[Line, Annotated[str, Meta(max_length=10_000)]]
+
+
+class StartQuery(RequestData, frozen=True, kw_only=True):
+    """What the questions are about: a data set of the folder, or names of columns with commas."""
+
+    dataset: Annotated[str, Meta(pattern=f"{DATASET_ID}|^$")] = ""
+    columns: Annotated[str, Meta(max_length=20_000)] = ""
+
+
+class TablesQuery(RequestData, frozen=True, kw_only=True):
+    """One or two columns whose counts are wanted; without any, each column by itself."""
+
+    first: Annotated[str, Meta(max_length=200)] = ""
+    second: Annotated[str, Meta(max_length=200)] = ""
+
+
+class SyntheticQuery(RequestData, frozen=True, kw_only=True):
+    """How many synthetic rows are drawn, and with which seed."""
+
+    rows: Annotated[int, Meta(ge=1, le=MOST_SYNTHETIC)] = 10_000
+    seed: Annotated[int, Meta(ge=0, le=10**9)] = 1
+
+
 class UploadQuery(RequestData, frozen=True, kw_only=True):
     """Name and ending of a table that is sent."""
 
@@ -141,6 +190,11 @@ class ComparisonQuery(RequestData, frozen=True, kw_only=True):
 
     here: JobId
     there: JobId
+
+
+def split_names(text: str) -> list[str]:
+    """Return names that stand in a line with commas, each once."""
+    return list(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
 
 
 MOST_BYTES: Final = 4 * 2**20  # of a body that is not an upload

@@ -10,7 +10,10 @@ from dagveil import errors
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What a data set has spent; amounts are rounded up, what is left is rounded down."""
+    """What a data set has spent; amounts are rounded up, what is left is rounded down.
+
+    What is left is what one more run may take; if runs are `composed`, that is no plain difference.
+    """
 
     budget_epsilon: str | None
     budget_delta: str | None
@@ -20,6 +23,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     reserved_delta: str
     left_epsilon: str | None
     left_delta: str | None
+    composed: bool
     spent_share: float | None
     runs: int
     unbounded: bool
@@ -39,6 +43,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     file: str
+    has_rows: bool
     schema_file: str
     schema_state: str
     name: str | None
@@ -59,6 +64,20 @@ class Datasets(msgspec.Struct, frozen=True, kw_only=True):
     ledger: str
     analyst: str
     datasets: list[Dataset]
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from plain answers: a schema, and a look at budgets if it is reviewed. `page` shows it."""
+
+    dataset: Dataset
+    page: str
+
+
+class Project(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder to begin with, on the studio's machine."""
+
+    folder: str
+    files: list[str]
 
 
 class MethodFacts(msgspec.Struct, frozen=True, kw_only=True):

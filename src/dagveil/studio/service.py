@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import tomli_w
+from pyarrow import csv
 
+from dagveil.data.column import Column
 from dagveil.data.draft import draft_schema, find_doubts
+from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
+from dagveil.data.header import read_header
 from dagveil.data.schema import PERSON_KEYS, Schema, schema_from_toml, schema_to_toml
 from dagveil.effects.answer import Effect
+from dagveil.errors import SchemaError
 from dagveil.evaluation.comparison import Comparison, compare_graphs
 from dagveil.evidence.bundle import load_evidence
-from dagveil.forecast.explore import Exploration, load_exploration
+from dagveil.evidence.estimates import TableEstimate, TableOne
+from dagveil.examples.networks import load_network, network_schema, sample_table
+from dagveil.forecast.answers import DELTA, make_schema
+from dagveil.forecast.explore import EPSILONS, Exploration, load_exploration
+from dagveil.forecast.project import write_project
 from dagveil.graphs.exchange.formats import Extension, Format
 from dagveil.methods.catalogue import METHODS, method_named, method_plugins
 from dagveil.privacy.budget import Budget
@@ -22,20 +34,36 @@ from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.ledger.composition import price_run
 from dagveil.privacy.ledger.ledger import Ledger
 from dagveil.privacy.relation import Relation
+from dagveil.report.registry import DeploymentFacts
 from dagveil.runs.effects import effect as find_effect
 from dagveil.runs.result import Result, load_result
 from dagveil.runs.run import knowledge_from_toml, schema_knowledge
 from dagveil.runs.search import check_search
 from dagveil.search.settings import SearchSettings
 from dagveil.studio import responses
+from dagveil.studio.files_to_take import read_facts, write_facts, zip_certification, zip_synthetic
 from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
 from dagveil.studio.job_runner import JobRunner
-from dagveil.studio.jobs import Job, JobKind, JobOrder, JobState, JobStore
-from dagveil.studio.requests import NewBudget, NewDraft, NewExploration, NewJob, NewSchema, NewSearch, Noise
+from dagveil.studio.jobs import START, Job, JobKind, JobOrder, JobState, JobStore
+from dagveil.studio.requests import (
+    NewBudget,
+    NewDraft,
+    NewExploration,
+    NewFacts,
+    NewJob,
+    NewProject,
+    NewSchema,
+    NewSearch,
+    NewStart,
+    Noise,
+    split_names,
+)
 from dagveil.studio.responses import Refused
 from dagveil.studio.schema_text import is_same_text, outline_draft, read_schema, write_draft
 from dagveil.studio.views import forecast_run, show_account, show_dataset, show_differences, show_job, show_run
 
+SAMPLE: Final = "asia"
+SAMPLE_ROWS: Final = 10_000
 # what a schema may say and its form does not ask for: it stays as it is, and the schema's text can change it
 KEPT: Final = ("file", "tiers", "forbidden", "required", *PERSON_KEYS, "reducers")
 
@@ -64,6 +92,7 @@ class StudioService:
         table = self.folder.table(table_id)
         if table.state is not SchemaState.NONE and not asked.replace:
             raise Refused(409, "schema exists", f"{table.schema_path.name} exists; say that it may be replaced")
+        self._check_rows(table)
         draft = draft_schema(table.path, asked.name or None)
         self.folder.write_schema(table, write_draft(draft, find_doubts(table.path, draft)))
         return self.dataset(table_id)
@@ -106,6 +135,66 @@ class StudioService:
             self.folder.write_schema(table, text)
         return self.dataset(table_id)
 
+    def begin(self, asked: NewStart) -> responses.Started:
+        """Write the schema that follows from plain answers, and look at budgets if it is reviewed. No row is read."""
+        if asked.table is None:
+            table, layout = self.folder.await_table(asked.dataset), PLAIN_LAYOUT
+        else:
+            table, names, layout = self.header(asked.table)
+            if set(names) != set(asked.columns):
+                raise Refused(409, "other columns", f"{table.file} has the columns {', '.join(names)}")
+        columns: dict[str, Column | None] = {}
+        for name, said in asked.columns.items():
+            try:
+                columns[name] = said.declare()
+            except SchemaError as error:
+                raise SchemaError(f"{name}: {error}") from None
+        if asked.comma:
+            layout = msgspec.structs.replace(layout, decimal=",")
+        schema = make_schema(
+            asked.dataset, columns, unit=asked.unit, rows=asked.rows, fixed=asked.fixed, reviewed=asked.reviewed,
+            person=asked.person, layout=layout,
+        )  # fmt: skip
+        self.folder.write_schema(table, schema_to_toml(schema))
+        if not schema.reviewed:
+            return responses.Started(dataset=self.dataset(table.id), page=f"datasets/{table.id}")
+        order = self._order(
+            table, schema, method=START, epsilon=f"{EPSILONS[0]} to {EPSILONS[-1]}", delta=DELTA, redraws=0,
+            noise=Noise.EXACT.value, kind=JobKind.EXPLORATION, epsilons=EPSILONS,
+        )  # fmt: skip
+        return responses.Started(dataset=self.dataset(table.id), page=f"jobs/{self.runner.queue(order).id}")
+
+    def header(self, table_id: str) -> tuple[DataFile, tuple[str, ...], FileLayout]:
+        """Return a data set without a schema, with the names of its columns; no row is read."""
+        table = self.folder.table(table_id)
+        if table.state is not SchemaState.NONE:
+            raise Refused(409, "schema exists", f"{table.file} has a schema already; change that one")
+        return table, *read_header(table.path)
+
+    def add_sample(self) -> responses.Dataset:
+        """Put sampled rows of a known network into the folder, with their schema: public, to try things on."""
+        network = load_network(SAMPLE)
+        table = f"{SAMPLE}-sample.csv"
+        if not (self.folder.root / table).exists():
+            with self.folder.incoming(f"{SAMPLE}-sample", ".csv") as handle, os.fdopen(os.dup(handle), "wb") as file:
+                csv.write_csv(sample_table(network, SAMPLE_ROWS, np.random.default_rng(1)), file)
+        found = self.folder.table(file_id(table))
+        if found.state is SchemaState.NONE:
+            self.folder.write_schema(found, schema_to_toml(network_schema(network, SAMPLE_ROWS)))
+        return self.dataset(found.id)
+
+    def leave_project(self, job_id: str, asked: NewProject) -> responses.Project:
+        """Write a folder to begin with, from an exploration and its schema."""
+        order = self._job(job_id).order
+        table = self.folder.table(order.table)
+        if (schema := table.reviewed_schema()).digest() != order.schema_digest:
+            raise Refused(409, "schema changed", "the schema was changed after this exploration; explore again")
+        place = self.folder.root / f"{table.schema_path.stem}-project"
+        source = table.path if table.has_rows else None
+        found = self.exploration(job_id)
+        written = write_project(place, schema, asked.epsilon, DELTA, source=source, exploration=found)
+        return responses.Project(folder=str(place), files=[path.name for path in written])
+
     def set_budget(self, table_id: str, asked: NewBudget) -> responses.Account:
         """Set the lifetime budget of a data set."""
         table = self.folder.table(table_id)
@@ -140,6 +229,7 @@ class StudioService:
         """Check what can be checked without rows, then queue a run."""
         table = self.folder.table(asked.dataset)
         schema = table.reviewed_schema()
+        self._check_rows(table)
         budget = Budget.of(asked.epsilon, asked.delta)
         method = method_named(asked.method)
         if method.release is None and method.ask is None:
@@ -216,7 +306,7 @@ class StudioService:
             job.order,
             redraws=asked.settings.redraws,
             kind=JobKind.SEARCH,
-            evidence=job.id,
+            evidence=job.order.evidence or job.id,
             settings=asked.settings,
             knowledge=asked.knowledge,
         )
@@ -224,7 +314,34 @@ class StudioService:
 
     def evidence(self, job_id: str) -> Path:
         """Return the file of a job's evidence."""
-        return self._find(job_id, "evidence.json", 409, "no evidence", "this job left no evidence")
+        job = self._job(job_id)
+        return self._find(
+            job.order.evidence or job.id, "evidence.json", 409, "no evidence", "this job left no evidence"
+        )
+
+    def tables(self, job_id: str, first: str = "", second: str = "") -> TableOne | TableEstimate:
+        """Return the counts of one or two columns as a job's evidence tells them, or each column by itself. Free."""
+        evidence = load_evidence(self.evidence(job_id))
+        named = [name for name in (first, second) if name]
+        return evidence.table(*named) if named else evidence.table_one()
+
+    def synthetic(self, job_id: str, rows: int, seed: int) -> bytes:
+        """Draw synthetic rows from a job's evidence, as a zip. Free."""
+        return zip_synthetic(load_evidence(self.evidence(job_id)), rows, seed)
+
+    def keep_facts(self, table_id: str, asked: NewFacts) -> responses.Dataset:
+        """Keep what only people know about a data set's releases."""
+        table = self.folder.table(table_id)
+        self.folder.write_text(self.folder.facts_path(table), write_facts(asked.facts))
+        return self.dataset(table_id)
+
+    def facts(self, job_id: str) -> DeploymentFacts:
+        """Return what is known about the releases of a job's data set."""
+        return read_facts(self.folder.facts_path(self.folder.table(self._job(job_id).order.table)))
+
+    def certification(self, job_id: str) -> bytes:
+        """Write the certification pack of a job's result, unsigned, as a zip. Free."""
+        return zip_certification(self.result(job_id), self.facts(job_id))
 
     def export(self, job_id: str, to: Format, extend: Extension) -> str:
         """Write the graph of a job for another program."""
@@ -264,11 +381,21 @@ class StudioService:
 
     def effect(self, job_id: str, cause: str, effect: str, adjust: str = "") -> Effect:
         """Say what changing one column does to another, from a job's result and evidence: it costs nothing."""
-        job = self._job(job_id)
-        result = self.result(job_id)
-        evidence = load_evidence(self.evidence(job_id if job.order.evidence is None else job.order.evidence))
-        names = [name.strip() for name in adjust.split(",") if name.strip()]
+        result, evidence = self.result(job_id), load_evidence(self.evidence(job_id))
+        names = split_names(adjust)
         return find_effect(result, cause, effect, evidence=evidence, adjust=names or None)
+
+    def group_results(self) -> list[list[responses.JobFacts]]:
+        """Return the results that can be compared, newest first, by their columns; each group has at least two."""
+        groups: dict[frozenset[str], list[responses.JobFacts]] = {}
+        for job in self.jobs().jobs:
+            if job.has_result:
+                groups.setdefault(_read_columns(self.result_file(job.id)), []).append(job)
+        return [group for group in groups.values() if group[1:]]
+
+    def comparable(self, job_id: str) -> list[responses.JobFacts]:
+        """Return the results of the same columns as a job's, itself included; of other data sets too."""
+        return next((group for group in self.group_results() if any(one.id == job_id for one in group)), [])
 
     def compare(self, here: str, there: str) -> responses.ComparisonFacts:
         """Put two results side by side."""
@@ -289,6 +416,11 @@ class StudioService:
         """List every run of the ledger, newest first, with the job that made it."""
         made = {job.run: job.id for job in self.store.all() if job.order.ledger == self.shown}
         return responses.History(runs=[show_run(run, made.get(run.id)) for run in reversed(self.books.history())])
+
+    def _check_rows(self, table: DataFile) -> None:
+        if not table.has_rows:
+            why = f"there are no rows yet; put a table {table.schema_path.stem}.csv beside {table.schema_path.name}"
+            raise Refused(409, "no rows", why)
 
     def _order(self, table: DataFile, schema: Schema, **asked: Any) -> JobOrder:
         public = {"dataset": schema.dataset, "schema_digest": schema.digest(), **asked}
@@ -317,3 +449,9 @@ class StudioService:
 
     def _show(self, table: DataFile) -> responses.Dataset:
         return show_dataset(table, None if table.schema is None else self.books.account(table.schema.dataset))
+
+
+@lru_cache(maxsize=1024)
+def _read_columns(result: Path) -> frozenset[str]:
+    """Return the columns of a result; what is written once stays."""
+    return frozenset(load_result(result).graph.nodes)

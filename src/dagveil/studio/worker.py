@@ -18,7 +18,8 @@ from typing import Any, Final
 from dagveil.data.schema import Schema
 from dagveil.errors import DagveilError, DataError, LedgerError
 from dagveil.evidence.bundle import Evidence, load_evidence
-from dagveil.forecast.explore import explore
+from dagveil.forecast.answers import try_budgets
+from dagveil.forecast.explore import Exploration, explore
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.catalogue import method_named
 from dagveil.privacy.ledger.ledger import Ledger
@@ -31,7 +32,7 @@ from dagveil.runs.run import knowledge_from_toml
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
 from dagveil.studio.folder import Folder
-from dagveil.studio.jobs import RECOVERY, Job, JobKind, JobState, JobStore, resolve_run
+from dagveil.studio.jobs import RECOVERY, START, Job, JobKind, JobState, JobStore, resolve_run
 from dagveil.studio.responses import WITHHELD
 
 LEDGER_VARIABLE: Final = "DAGVEIL_LEDGER"
@@ -80,8 +81,7 @@ class Worker:
         if schema.digest() != order.schema_digest:
             raise DataError(CHANGED)
         if order.kind is JobKind.EXPLORATION:
-            seconds = float(order.options["seconds"])
-            found = explore(schema, order.epsilons, order.delta, seconds=seconds, progress=self._report)
+            found = self._explore(schema)
             self._keep("exploration.json", found.save)
             return
         books = WatchedLedger(Ledger.open(os.environ[LEDGER_VARIABLE]), self.signal, self._note_run)
@@ -93,6 +93,19 @@ class Worker:
                 with self.signal.shield(), contextlib.suppress(LedgerError):
                     resolve_run(books, self._run, self._place)
             books.close()
+
+    def _explore(self, schema: Schema) -> Exploration:
+        order = self.job.order
+        if order.method != START:
+            seconds = float(order.options["seconds"])
+            return explore(schema, order.epsilons, order.delta, seconds=seconds, progress=self._report)
+        first: list[str] = []
+        self._report("a first look", 0, 1)
+
+        def report(stage: str, done: int, total: int) -> None:
+            self._report(" ".join([*first, stage]), done, total)
+
+        return try_budgets(schema, first.append, report)
 
     def _spend(self, path: Path, schema: Schema, books: Ledger, settings: SearchSettings) -> None:
         order = self.job.order

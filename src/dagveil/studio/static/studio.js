@@ -23,8 +23,15 @@ const send = async (method, address, body, type) => {
 const go = (form, content) => {
   const then = told(form, "then") || "reload";
   if (then === "stay") return;
+  if (then === "told") return tell(form, `Wrote ${content.files.join(", ")} to ${content.folder}`);
   if (then === "reload") location.reload();
   else location.assign(then.replace("{id}", content.id || ""));
+};
+
+const tell = (form, words) => {
+  const line = form.querySelector(".told");
+  line.textContent = words;
+  line.hidden = false;
 };
 
 const handle = (selector, act) => {
@@ -37,7 +44,10 @@ const handle = (selector, act) => {
       button.disabled = true;
       show(form, "");
       try {
-        go(form, await act(form));
+        const content = await act(form);
+        if (form.hasAttribute("data-tour")) tour.keep("0");
+        go(form, content);
+        if (told(form, "then")?.endsWith(".zip")) button.disabled = false; // a download leaves the page as it is
       } catch (error) {
         show(form, error.message);
         button.disabled = false;
@@ -72,7 +82,7 @@ handle("form[data-upload]", (form) => {
   const file = form.elements.file.files[0];
   const ending = (file.name.toLowerCase().match(/\.(?:csv|tsv)\.gz$|\.[a-z]+$/) || [""])[0];
   const query = new URLSearchParams({ name: form.elements.name.value, ending });
-    return send("POST", `${told(form, "upload")}?${query}`, file, "application/octet-stream");
+  return send("POST", `${told(form, "upload")}?${query}`, file, "application/octet-stream");
 });
 
 for (const form of document.querySelectorAll("form[data-upload]")) {
@@ -81,6 +91,74 @@ for (const form of document.querySelectorAll("form[data-upload]")) {
     const stem = (form.elements.file.files[0]?.name || "").split(".")[0].replace(/[^A-Za-z0-9_-]+/g, "-");
     if (!name.value) name.value = stem.slice(0, 64);
   });
+}
+
+const readNumbers = (field, what) =>
+  field.value.split(",").filter((part) => part.trim()).map((part) => readNumber(part, what));
+
+const readAnswer = (part, person) => {
+  const field = (name) => part.querySelector(`[name="${name}"]`);
+  const name = JSON.parse(part.dataset.column);
+  const kind = name === person ? "skip" : field("kind").value;
+  if (!kind) throw new Error(`say what ${name} is`);
+  const answer = { kind, other: field("other").checked };
+  if (kind === "categories" || kind === "ordered") {
+    answer.levels = field("levels").value.split(",").map((level) => level.trim()).filter((level) => level);
+  } else if (kind === "number") {
+    answer.bounds = ["lowest", "highest"].map((end) => readNumber(field(end).value, `the ${end} ${name}`));
+    answer.usual = readNumbers(field("usual"), `the mean and the standard deviation of ${name}`);
+    answer.cuts = readNumbers(field("cuts"), `each cut of ${name}`);
+  }
+  return [name, answer];
+};
+
+handle("form[data-begin]", async (form) => {
+  const [method, address] = told(form, "begin").split(" ");
+  const fields = form.elements;
+  const body = {
+    dataset: fields.dataset.value.trim(),
+    unit: fields.unit.value.trim(),
+    rows: readNumber(fields.rows.value, "the number of records"),
+    fixed: fields.fixed.value === "true",
+    comma: Boolean(fields.comma?.checked),
+    reviewed: fields.reviewed.checked,
+  };
+  if (Number(fields.most.value) > 1 && fields.person.value) body.person = fields.person.value;
+  const parts = [...form.querySelectorAll("fieldset[data-column]")];
+  body.columns = Object.fromEntries(parts.map((part) => readAnswer(part, body.person)));
+  if (fields.table) body.table = fields.table.value;
+  const { page } = await send(method, address, JSON.stringify(body), "application/json");
+  location.assign(`${document.documentElement.dataset.base}/${page}`);
+});
+
+for (const button of document.querySelectorAll("[data-same]")) {
+  button.addEventListener("click", () => {
+    const part = button.closest("fieldset");
+    for (const from of part.previousElementSibling.querySelectorAll("select, input")) {
+      const to = part.querySelector(`[name="${from.name}"]`);
+      [to.value, to.checked] = [from.value, from.checked];
+    }
+  });
+}
+
+for (const form of document.querySelectorAll("form[data-begin]")) {
+  const { most, person } = form.elements;
+  const words = form.querySelector("#m-most");
+  const say = () => {
+    const several = Number(most.value) > 1;
+    words.hidden = !several || Boolean(person.value);
+    form.querySelector("#m-person").hidden = !several || !person.value;
+    person.closest("label").hidden = !several;
+    for (const part of form.querySelectorAll("fieldset[data-column]")) {
+      const named = several && JSON.parse(part.dataset.column) === person.value;
+      part.hidden = named;
+      part.querySelector('[name="kind"]').required = !named;
+    }
+    words.textContent = words.dataset.words.replaceAll(/\bk\b/g, most.value);
+  };
+  most.addEventListener("input", say);
+  person.addEventListener("input", say);
+  say();
 }
 
 handle("form[data-text]", async (form) => {
@@ -186,14 +264,19 @@ handle("form[data-schema]", async (form) => {
   return send("PUT", told(form, "schema"), JSON.stringify(body), "application/json");
 });
 
-// not by the address: that would scroll this page as well
+// this page names the result already, so the report begins with its graph
 const showGraph = (frame) => {
-  const [part, drawing] = ["#graph", "#graph .stage"].map((name) => frame.contentDocument?.querySelector(name));
+  const inner = frame.contentDocument;
+  const drawing = inner?.querySelector("#graph .stage");
   if (!drawing) return;
-  const [from, to] = [part.getBoundingClientRect().top, drawing.getBoundingClientRect()];
-  const room = innerHeight - frame.getBoundingClientRect().top;
-  // its heading as well if there is room for both
-  frame.contentWindow.scrollBy(0, to.bottom - from <= room ? from : to.top);
+  inner.querySelector("body > header").hidden = true;
+  inner.body.style.paddingTop = ".8rem";
+  // where nothing was found the words come first, and an alarm always does
+  const wordsFirst = inner.querySelector("#summary").compareDocumentPosition(drawing) & Node.DOCUMENT_POSITION_FOLLOWING;
+  if (inner.querySelector("body > .banner") || wordsFirst) return;
+  const place = drawing.getBoundingClientRect();
+  // not by the address: that would scroll this page as well
+  if (place.bottom > innerHeight - frame.getBoundingClientRect().top) frame.contentWindow.scrollBy(0, place.top - 8);
 };
 
 for (const frame of document.querySelectorAll("iframe")) {
@@ -229,3 +312,79 @@ const watch = async (section) => {
 };
 
 for (const section of document.querySelectorAll("[data-job]")) watch(section);
+
+// on narrow screens a table's rows are blocks, and each cell says the heading of its column
+for (const table of document.querySelectorAll("table:not(.plain)")) {
+  const heads = [...table.querySelectorAll("thead th")].map((head) => head.textContent.replace(/[_-]/g, "$&\u200b"));
+  for (const [selector, role] of [["tbody", "rowgroup"], ["tr", "row"], ["td", "cell"], ["th", "columnheader"]]) {
+    for (const part of table.querySelectorAll(selector)) part.setAttribute("role", role);
+  }
+  table.setAttribute("role", "table");
+  for (const row of table.querySelectorAll("tbody tr")) {
+    [...row.cells].forEach((cell, place) => (cell.dataset.label = heads[place] || ""));
+  }
+}
+
+// a short tour of the sample: what to press next, on whichever page has it
+const tour = {
+  steps: [
+    ["form[data-send$=budget]", "A data set has a budget for its whole life. Set ε 3 here: no run can go beyond it."],
+    ["#plan", "The schema says what is public. The sample's is reviewed already, so a run can be planned."],
+    ["#start", "The page above says what will be asked, and how noisy the answers are; nothing is read yet. This reads the rows and spends ε 1."],
+    ["iframe", "The graph, how much of it is solid, and for whom it is private. Thick edges came back in nearly all redraws of the noise."],
+    ["#effect", "What was released may be asked for more, at no cost: what changing smoke does to lung, for example."],
+    ["#tables", "Counts with the standard error of their noise, also of two columns together."],
+    ["nav a[href$='/history']", "The ledger has every run and what it spent, for good. That is all: your own table begins at Start."],
+  ],
+  keep: (step) => sessionStorage.setItem("tour", step),
+  show() {
+    document.querySelector(".tour")?.remove();
+    document.querySelector(".toured")?.classList.remove("toured");
+    const kept = sessionStorage.getItem("tour");
+    if (kept === null) return;
+    const step = Number(kept);
+    const [selector, words] = this.steps[step];
+    const target = document.querySelector(selector);
+    const [box, say] = [document.createElement("section"), document.createElement("p")];
+    box.className = "tour";
+    box.setAttribute("aria-label", "Tour");
+    say.textContent = `${step + 1} of ${this.steps.length}. ${target ? words : "The next stop of the tour comes when this page is done, or on the one that it leads to."}`;
+    const row = document.createElement("div");
+    row.className = "row";
+    const add = (label, act, loud) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = label;
+      if (!loud) button.className = "quiet-button";
+      button.addEventListener("click", act);
+      row.append(button);
+      return button;
+    };
+    const turn = (next) => {
+      this.keep(String(next));
+      this.show();
+      document.querySelector(".tour button").focus();
+    };
+    if (target) {
+      target.classList.add("toured");
+      add("Show me", () => {
+        target.scrollIntoView({ block: "center" });
+        (target.matches("form") ? target.querySelector("input") : target).focus({ preventScroll: true });
+      }, true);
+    }
+    if (step > 0) add("Back", () => turn(step - 1));
+    if (step + 1 < this.steps.length) add("Next", () => turn(step + 1));
+    add("End the tour", () => {
+      sessionStorage.removeItem("tour");
+      this.show();
+    });
+    box.append(say, row);
+    document.querySelector("main").prepend(box);
+  },
+};
+tour.show();
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || sessionStorage.getItem("tour") === null) return;
+  sessionStorage.removeItem("tour");
+  tour.show();
+});
