@@ -34,7 +34,8 @@ def describe_solidity(
     if wrong_edges is not None and edges:
         known = sum(edge.probability is not None for edge in edges)
         whose = "them" if known == len(edges) else f"the {known} whose probability is known"
-        said.append(f"about {wrong_edges:.1f} of {whose} are expected to be false")
+        about = f"about {wrong_edges:.1f}" if wrong_edges >= 0.05 else "fewer than 0.1"
+        said.append(f"{about} of {whose} are expected to be false")
     if false_edges is not None:
         said.append(f"about {false_edges:.1f} would appear if nothing depended on anything")
     if weak:
