@@ -19,7 +19,6 @@ from dagveil.runs.machine_speed import measure_speed
 from dagveil.search.score.acyclicity import Acyclicity
 from dagveil_bench import hidden_causes as hiding
 from dagveil_bench import mixed as mixed_tables
-from dagveil_bench import probabilities as likely
 from dagveil_bench import wide as wide_tables
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, workers_option
 from dagveil_bench.effects import NETWORKS as EFFECT_NETWORKS
@@ -493,40 +492,6 @@ def _read_sizes(text: str, least: int) -> list[int]:
     if any(number != int(number) or number < least for number in numbers):
         raise click.UsageError(f"{text!r} is not a list of whole numbers of at least {least}")
     return [int(number) for number in numbers]
-
-
-@bench.command(short_help="Hold probabilities of edges and arrows against known graphs.")
-@click.option("--fit", is_flag=True, help="Fit the correction on its own networks instead, and print its constants.")
-@click.option("--rows", metavar="NUMBERS", default="2000,10000,100000", help="Rows of the tables.")
-@click.option("--epsilons", metavar="LIST", default="0.1,1,10", help="Budgets.")
-@click.option("--runs", type=click.IntRange(1), default=1, help="Tables of each network, rows and budget.")
-@click.option("--redraws", type=click.IntRange(20), default=50, help="Redraws of each search.")
-@click.option("--networks", metavar="NAMES", help="Networks to use instead.")
-@click.option("--figure", metavar="FILE.svg", help="Draw what is said and what is true into this file.")
-@output_option
-def probabilities(
-    fit: bool,
-    rows: str,
-    epsilons: str,
-    runs: int,
-    redraws: int,
-    networks: str | None,
-    figure: str | None,
-    output: str | None,
-) -> None:
-    """Hold probabilities of edges and arrows against known graphs that the correction was not fitted on."""
-    grid = [int(number) for number in read_numbers(rows)], read_numbers(epsilons), runs
-    kinds = networks.split(",") if networks else likely.FITTED_ON if fit else likely.HELD_OUT
-    with show_progress() as progress:
-        found = likely.run_cases(likely.list_cases([kind.strip() for kind in kinds], *grid), redraws, progress)
-        if fit:
-            click.echo(likely.fit_correction([claim for one in found for claim in one.claims]))
-            return
-        outside = [] if networks else likely.run_cases(likely.list_cases(likely.OUTSIDE, *grid), redraws, progress)
-    if figure:
-        likely.draw_reliability(found, figure)
-    shown = None if figure is None else Path(figure).name
-    publish(likely.probabilities_page(found, outside, redraws, command_line(), shown), output)
 
 
 @bench.command("effects", short_help="Compare effects from private evidence with exact do-laws.")
