@@ -206,10 +206,10 @@ def _search(
     if tests is None:
         skeleton_settings = settings.skeleton(SkeletonSettings())
         found = graph = _search_nothing(columns, settings, knowledge)
-        shares, false_edges, explained = Shares.none(), None, {}
+        shares, false_edges, visible, explained = Shares.none(), None, None, {}
     else:
         find, skeleton_settings, false_edges = prepare_search(evidence, settings, knowledge, tests, tested.append)
-        found = find(tests)
+        found, visible = find(tests), visible_strength(tests, skeleton_settings)
         findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
         if settings.hidden_causes:
             findings = (*findings, *_describe_unmeasured(tests, knowledge))
@@ -220,7 +220,6 @@ def _search(
         explained = find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
         if isinstance(found, Cpdag):
             if unknown is None:
-                visible = visible_strength(tests, skeleton_settings)
                 likely = state_probabilities(tests, found, shares, visible, explained, knowledge)
             wanted = None if settings.edges_at is None else likely.likely(settings.edges_at)
             graph = agree(found, shares, knowledge, explained, wanted)
@@ -273,10 +272,8 @@ def _search(
         wrong_edges=wrong_edges,
         parents=results.list_parents(likely),
         summary=describe_solidity(
-            *(drawn, misses, false_edges, visible_strength(tests, skeleton_settings)),
-            find_alternatives(graph, shares),
-            wrong_edges,
-            settings.edges_at,
+            *(drawn, misses, false_edges, visible),
+            *(find_alternatives(graph, shares), wrong_edges, settings.edges_at),
         ),
     )
 
@@ -319,10 +316,8 @@ def _describe_levels(tests: Independence) -> list[str]:
     ]
 
 
-def visible_strength(tests: Independence | None, settings: SkeletonSettings) -> float | None:
+def visible_strength(tests: Independence, settings: SkeletonSettings) -> float | None:
     """Return Cramér's V that a pair must exceed to pass the marginal test, for half of the pairs; at most 1."""
-    if tests is None:
-        return None
     x, y = np.triu_indices(len(tests.columns), 1)
     questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
     questions = questions.select(tests.answers(questions))
