@@ -163,6 +163,36 @@ class TestOptionsThatDoNotFit:
         assert result.exit_code == 0, result.output
         assert read(cancer.out / "result.json")["confidence"]["redraws"] == 2
 
+    def test_rows_and_evidence_give_the_same_graph_of_likely_edges(self, cancer: Desk) -> None:
+        from_rows = discover(cancer, "--edges-at", 0.5, *SEEDED)
+        assert from_rows.exit_code == 0, from_rows.output
+        assert "with a probability of at least 0.5" in from_rows.output
+        assert "expected to be false" in from_rows.output
+        first = read(cancer.out / "result.json")
+        assert first["graph"]["edges"]
+        again = cancer.run("discover", cancer.out / "evidence.json", "--edges-at", 0.5, "-o", cancer.path("again"))
+        assert again.exit_code == 0, again.output
+        second = read(cancer.path("again") / "result.json")
+        assert (second["graph"], second["wrong_edges"]) == (first["graph"], first["wrong_edges"])
+
+    @pytest.mark.parametrize(
+        ("words", "why"),
+        [
+            (("--method", "lap-mech"), "not for lap-mech; nothing was charged"),
+            (("--hidden-causes",), "not with hidden causes"),
+            (("--redraws", 10), "10 redraws are too few"),
+            (("--marginal-level", 0.1), "usual levels"),
+            (("--method", "svt-pc"), "leave out --edges-at"),
+        ],
+    )
+    def test_likely_edges_are_refused_where_nothing_says_how_likely(
+        self, cancer: Desk, words: tuple[object, ...], why: str
+    ) -> None:
+        result = discover(cancer, "--edges-at", 0.9, *words)
+        assert result.exit_code != 0
+        assert why in result.stderr
+        assert not cancer.history()
+
     @pytest.mark.parametrize(
         "words",
         [

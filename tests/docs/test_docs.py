@@ -234,6 +234,7 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
     import dagveil.methods.measure_tables
     import dagveil.privacy.mechanisms.gaussian as gaussian
     import dagveil.search.constraint.skeleton
+    import dagveil.search.probabilities
 
     rooms = (
         dagveil.curator.curator,
@@ -249,9 +250,20 @@ def test_values_of_constants_are_those_of_the_code(name: str, value: float) -> N
         dagveil.methods.measure_tables,
         gaussian,
         dagveil.search.constraint.skeleton,
+        dagveil.search.probabilities,
     )
     found = {float(getattr(room, name)) for room in rooms if hasattr(room, name)}
     assert found == {value}
+
+
+def test_the_correction_of_shares_is_that_of_the_code() -> None:
+    from dataclasses import asdict
+
+    from dagveil.search.probabilities import FITTED
+
+    text = (DOCS / "methods" / "measure.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| c[₀-₄] `(\w+)` \| (−?[\d.]+) \|$", text, flags=re.MULTILINE)
+    assert {name: float(value.replace("−", "-")) for name, value in rows} == asdict(FITTED)
 
 
 def test_values_of_settings_are_those_of_the_code() -> None:

@@ -68,7 +68,7 @@ def test_the_facts_of_the_result_are_on_the_page(result: dict[str, Any]) -> None
         "Every record in asia-demo; a person with k records has k times this epsilon",
         "Solid 7 edges among 8 columns; about 0.3 would appear if nothing depended on anything.",
         "Drawn on weak evidence: bronc → dysp (57 %); lung — smoke (62 %); lung → either (63 %); and 2 more.",
-        "so not drawn: dysp — smoke (44 %).",
+        "or another column could explain them: dysp — smoke (44 %).",
         "Doubtful The search found these pairs",
         "8 columns, 5 directed edges, 2 undirected edges.",
         "97 %",

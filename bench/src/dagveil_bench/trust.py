@@ -230,7 +230,7 @@ def _fits(contender: str, table: TrustTable, epsilons: Sequence[float]) -> bool:
         return False  # second moments of numbers, searched by tests: that is `measure` again
     try:
         method.check(table.schema, knowledge)
-        check_search(name, table.schema, rule)
+        check_search(name, table.schema, SearchSettings(search=rule))
         settings = method.read_settings(None)
         for epsilon in epsilons:
             method.accounting(Budget.of(epsilon, DELTA), table.schema, settings, knowledge)

@@ -26,7 +26,7 @@ from dagveil.report.model import build_model
 from dagveil.runs import discovery
 from dagveil.runs.run import load_knowledge
 from dagveil.runs.search import check_search, search_evidence
-from dagveil.search.settings import SearchRule
+from dagveil.search.settings import SearchSettings
 
 Done = TypeVar("Done")
 
@@ -162,7 +162,7 @@ def discover(
             written.append(folder / "evidence.json")
             order = partial(read_order, file, (*outputs, written[-1]), recovery, run, reads=(knowledge_path,))
             measure_source = partial(discovery.measure_source, redraws=settings.redraws)
-            measured, tell = _spend(measure_source, order, knowledge, chosen, choice, options, search=settings.search)
+            measured, tell = _spend(measure_source, order, knowledge, chosen, choice, options, search=settings)
             # saved before the search: whatever happens to that, what was paid for is kept
             write_paid(folder / "evidence.json", measured.save, recovery)
             evidence = measured
@@ -219,7 +219,7 @@ def _spend(
     choice: Choice | None,
     options: tuple[str, ...],
     calibration: Calibration = Calibration.SOUND,
-    search: SearchRule | None = None,
+    search: SearchSettings = SearchSettings(),  # noqa: B008
 ) -> tuple[Done, Callable[[], None]]:
     """Refuse what can be refused without the ledger, then measure or ask; return also what prints the account."""
     given = shared.read_options(options)

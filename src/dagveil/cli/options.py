@@ -126,7 +126,7 @@ method_options = option_group(
 )
 SEARCH_NAMES = (
     *("marginal_level", "conditional_level", "largest_order", "arrows", "search", "redraws", "false_edges"),
-    *("hidden_causes", "selection_bias"),
+    *("hidden_causes", "selection_bias", "edges_at"),
 )
 
 # what has no meaning for a search over evidence
@@ -200,6 +200,12 @@ search_options = option_group(
         "--selection-bias",
         is_flag=True,
         help="Allow also for rows that were selected by what is studied; only with --hidden-causes.",
+    ),
+    click.option(
+        "--edges-at",
+        type=float,
+        metavar="P",
+        help="Draw the edges with at least this probability.  [default: those that 70 % of the redraws have]",
     ),
     *_LEVEL_OPTIONS,
 )

@@ -105,6 +105,7 @@ def print_result(result: Result) -> None:
             clean_text(
                 f"{'doubtful' if miss.found else 'only in redraws'}: {miss.source} — {miss.target}, edge confidence "
                 f"{_percent(miss.confidence)}"
+                f"{'' if miss.probability is None else f', probability {_percent(miss.probability)}'}"
                 f"{'' if miss.explained_by is None else f'; {miss.explained_by} alone could explain it'}"
             )
         )
@@ -147,6 +148,9 @@ def _edge_table(edges: Sequence[ResultEdge], title: str) -> Table:
     redrawn = any(edge.confidence is not None for edge in edges)
     marked = any(edge.marks_at_source is not None for edge in edges)
     joins = ("at from: arrow/tail/o", "at to: arrow/tail/o") if marked else ("→", "←", "—")
+    likely = any(edge.probability is not None for edge in edges)
+    for heading in ("probability", "of the arrow") if likely else ():
+        table.add_column(heading, justify="right")
     for heading in ("edge confidence", *joins, "none") if redrawn else ():
         table.add_column(heading, justify="right")
     for edge in edges:
@@ -155,7 +159,9 @@ def _edge_table(edges: Sequence[ResultEdge], title: str) -> Table:
         if marked:
             shares = tuple(map(_write_marks, (edge.marks_at_source, edge.marks_at_target)))
         confidences = (_percent(edge.confidence), *shares, _percent(absent)) if redrawn else ()
-        table.add_row(clean_text(edge.source), edge.sign, clean_text(edge.target), *confidences)
+        arrow = edge.forward_probability if edge.kind == "directed" else None
+        probabilities = (_percent(edge.probability), _percent(arrow)) if likely else ()
+        table.add_row(clean_text(edge.source), edge.sign, clean_text(edge.target), *probabilities, *confidences)
     return table
 
 

@@ -14,7 +14,7 @@ from dagveil.privacy.events import Unbounded
 from dagveil.privacy.receipt import NO_GUARANTEE, PLUGIN, Calibration, Receipt
 from dagveil.privacy.recount import filter_named
 from dagveil.report.formatting import write_epsilon
-from dagveil.runs.result import Result, ResultGraph
+from dagveil.runs.result import Confidence, Result, ResultGraph
 
 if TYPE_CHECKING:
     from dagveil.audit.certificate import Certificate
@@ -191,7 +191,7 @@ def sort_promise(receipt: Receipt) -> Promise:
     return Promise(tuple(sentences), tuple(limits), accounting)
 
 
-def list_limits(standing: Standing, promise: Promise, graph: ResultGraph, meaning: str) -> tuple[str, ...]:
+def list_limits(standing: Standing, promise: Promise, graph: ResultGraph, confidence: Confidence) -> tuple[str, ...]:
     """Say what neither the receipt nor the graph itself promises."""
     broken = standing is Standing.NOT_PRIVATE
     limits = [
@@ -212,8 +212,10 @@ def list_limits(standing: Standing, promise: Promise, graph: ResultGraph, meanin
         limits.append("A direction for undirected edges. What was released fits either direction.")
     if graph.family == "mpdag":
         limits.append("That every arrow comes from data. Some follow from the background knowledge that was given.")
-    if meaning:
-        limits.append(f"That a confidence is the chance of being right. {_as_sentence(meaning)}")
+    if confidence.probabilities:
+        limits.append(f"Probabilities where what they assume does not hold. They are {confidence.probabilities}.")
+    if confidence.meaning:
+        limits.append(f"That a confidence is the chance of being right. {_as_sentence(confidence.meaning)}")
     return tuple(limits)
 
 

@@ -82,6 +82,7 @@ class EdgeRow:
     target: str
     edge: Bar
     ends: tuple[int, int]  # positions of the two columns in the graph
+    likely: tuple[Bar, ...]  # probabilities of the edge and, if it is drawn, of its arrow
     joins: tuple[Bar, ...] = ()  # shares of redraws with →, ←, — and no edge at all
 
 
@@ -135,8 +136,10 @@ class ReportModel:
     attempts: guarantee.Attempts | None
     counts: str
     sentences: tuple[tuple[str, str], ...]
+    left_out: str
     confidence: str
     redrawn: bool
+    probable: bool
     edges: tuple[EdgeRow, ...]
     doubtful: tuple[EdgeRow, ...]
     near_misses: tuple[EdgeRow, ...]
@@ -171,7 +174,7 @@ def build_model(
     alarms = guarantee.find_alarms(result, spending)
     standing, promise = guarantee.judge(alarms), guarantee.sort_promise(receipt)
     doubtful = [miss for miss in result.near_misses if miss.found]
-    counts = count_edges(graph)
+    counts, edges_at = count_edges(graph), result.method.settings.get("edges_at")
     return ReportModel(
         result=result,
         title=result.schema.dataset,
@@ -182,9 +185,13 @@ def build_model(
         effects=tuple(effects),
         attempts=None if certificate is None else guarantee.describe_attempts(certificate, result),
         counts=counts,
-        sentences=_describe_first(result.summary or (f"{counts}.",), graph, doubtful, promise, standing, receipt),
+        sentences=_describe_first(
+            result.summary or (f"{counts}.",), graph, doubtful, promise, standing, receipt, edges_at
+        ),
+        left_out=_describe_left_out(edges_at),
         confidence=_describe_confidence(result.confidence),
         redrawn=any(edge.confidence is not None for edge in graph.edges),
+        probable=bool(result.confidence.probabilities),
         edges=_list_edges(graph),
         joins=PAG_JOINS if graph.family == "pag" else JOINS,
         doubtful=tuple(_list_miss(miss, graph) for miss in doubtful),
@@ -192,7 +199,7 @@ def build_model(
         thresholds=_find_thresholds(result),
         snippets=write_snippets(graph),
         budget=_list_budget(spending),
-        limits=guarantee.list_limits(standing, promise, graph, result.confidence.meaning),
+        limits=guarantee.list_limits(standing, promise, graph, result.confidence),
         columns=_list_columns(result.schema.columns),
         receipt=_list_receipt(result),
         settings=tuple((name, _as_text(value)) for name, value in result.method.settings.items()),
@@ -225,20 +232,28 @@ def _describe_first(
     promise: guarantee.Promise,
     standing: guarantee.Standing,
     receipt: Receipt,
+    edges_at: float | None,
 ) -> tuple[tuple[str, str], ...]:
     """Tell below the graph what is solid, what is doubtful, for whom it is private, and what would help."""
     # a graph without edges says so and why in the first line
     solid, more = (summary[0], summary[1:]) if graph.edges else (f"Nothing: {' '.join(summary)}", ())
     return (
         ("Solid", solid),
-        ("Doubtful", _describe_doubts(graph, doubtful)),
+        ("Doubtful", _describe_doubts(graph, doubtful, edges_at)),
         ("Private for", _describe_whom(promise, standing, receipt)),
         # whatever proposes something names what to type; other sentences tell of pairs that were left open
         *(("What would help" if "--" in sentence else "Note", sentence) for sentence in more),
     )
 
 
-def _describe_doubts(graph: results.ResultGraph, doubtful: Sequence[results.NearMiss]) -> str:
+def _describe_left_out(edges_at: float | None) -> str:
+    """Say why edges that were found are not drawn."""
+    if edges_at is None:
+        return "fewer than 70 % of the redraws found them again, or another column could explain them"
+    return f"their probability is below {write_share(edges_at)} or not known"
+
+
+def _describe_doubts(graph: results.ResultGraph, doubtful: Sequence[results.NearMiss], edges_at: float | None) -> str:
     if graph.edges and all(edge.confidence is None for edge in graph.edges):
         return "Not known: nothing was redrawn, so no edge has a confidence."
     weak = [edge for edge in graph.edges if edge.confidence is not None and edge.confidence < results.SOLID]
@@ -246,8 +261,7 @@ def _describe_doubts(graph: results.ResultGraph, doubtful: Sequence[results.Near
     if weak:
         told.append(f"Drawn on weak evidence: {_name_with_shares(weak)}.")
     if doubtful:
-        why = "Found, but not again in 80 % of the redraws, or another column could explain it; so not drawn: "
-        told.append(f"{why}{_name_with_shares(doubtful)}.")
+        told.append(f"Found but not drawn, since {_describe_left_out(edges_at)}: {_name_with_shares(doubtful)}.")
     if told:
         return " ".join(told)
     if not graph.edges:
@@ -290,7 +304,9 @@ def _describe_confidence(confidence: results.Confidence) -> str:
     if not confidence.redraws:
         return "Nothing was redrawn, so no confidence is known."
     words = f"Confidence comes from {write_plural(confidence.redraws, 'redraw')}"
-    return f"{words}: {confidence.meaning}." if confidence.meaning else f"{words}."
+    told = [f"{words}: {confidence.meaning}." if confidence.meaning else f"{words}."]
+    told += [f"Probability: {confidence.probabilities}."] if confidence.probabilities else []
+    return " ".join(told)
 
 
 def _list_edges(graph: results.ResultGraph) -> tuple[EdgeRow, ...]:
@@ -303,7 +319,9 @@ def _list_edges(graph: results.ResultGraph) -> tuple[EdgeRow, ...]:
             at_ends = (edge.marks_at_source, edge.marks_at_target)
             joins = (*(_bar(share) for one in at_ends for share in _list_marks(one)), _bar(absent))
         ends = graph.nodes.index(edge.source), graph.nodes.index(edge.target)
-        rows.append(EdgeRow(edge.source, edge.sign, meaning, edge.target, _bar(edge.confidence), ends, joins))
+        arrow = edge.forward_probability if edge.kind == "directed" else None
+        likely = (_bar(edge.probability), _bar(arrow))
+        rows.append(EdgeRow(edge.source, edge.sign, meaning, edge.target, _bar(edge.confidence), ends, likely, joins))
     return tuple(rows)
 
 
@@ -314,7 +332,7 @@ def _list_marks(shares: results.MarkShares | None) -> tuple[float | None, float 
 def _list_miss(miss: results.NearMiss, graph: results.ResultGraph) -> EdgeRow:
     sign, meaning = ("—?", "doubtful edge with") if miss.found else ("···", "near miss with")
     ends = graph.nodes.index(miss.source), graph.nodes.index(miss.target)
-    return EdgeRow(miss.source, sign, meaning, miss.target, _bar(miss.confidence), ends)
+    return EdgeRow(miss.source, sign, meaning, miss.target, _bar(miss.confidence), ends, (_bar(miss.probability),))
 
 
 def _bar(share: float | None) -> Bar:

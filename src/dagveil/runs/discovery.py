@@ -22,10 +22,11 @@ from dagveil.privacy.budget import Amount, Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent
 from dagveil.runs import result as results
+from dagveil.runs.probabilities import describe_shares
 from dagveil.runs.run import RunOptions, check_reviewed, open_run
 from dagveil.runs.search import check_search, search_evidence
 from dagveil.runs.summary import describe_knowledge
-from dagveil.search.confidence import MEANING, Shares
+from dagveil.search.confidence import Shares
 from dagveil.search.settings import SearchSettings
 
 DEFAULT_DELTA = "1e-6"  # delta of a run that names none
@@ -145,7 +146,7 @@ def discover(
         *(method, schema, epsilon, delta, options, calibration, knowledge), releasing_only=settings is not None, run=run
     )
     if chosen.release is not None and calibration is Calibration.SOUND:
-        check_search(chosen.name, schema, None if settings is None else settings.search)
+        check_search(chosen.name, schema, settings or SearchSettings())
         evidence = measure_source(
             source,
             schema,
@@ -201,7 +202,7 @@ def _ask(
         method=results.MethodUsed(method.name, calibration.value, msgspec.json.decode(msgspec.json.encode(settings))),
         graph=results.assemble_graph(asked.graph, Shares.none(), prepared.knowledge),
         near_misses=(),
-        confidence=results.Confidence(0, MEANING),
+        confidence=results.Confidence(0, *describe_shares("nothing was released that could be drawn again")),
         schema=results.summarise(schema),
         plan=asked.plan,
         findings=(*_describe_choice(choice), *asked.findings, *describe_knowledge(prepared.knowledge)),

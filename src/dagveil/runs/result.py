@@ -23,6 +23,7 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 from dagveil.privacy.receipt import Receipt
 from dagveil.search.confidence import Shares
+from dagveil.search.probabilities import UNKNOWN, Probabilities
 
 RESULT_VERSION = 2  # version of the JSON; readers refuse newer ones
 
@@ -69,6 +70,10 @@ class ResultEdge(msgspec.Struct, frozen=True):
         Share of redraws in which the two columns were adjacent again; None if nothing was redrawn.
     arrow_confidence
         Share of the redraws with this adjacency in which the edge had this kind and direction.
+    probability
+        Of the edge, whatever its direction; None if none is known (`Confidence.probabilities`).
+    forward_probability
+        That source is a parent of target.
     marks_at_source, marks_at_target
         In a PAG, how often each mark stood at either end.
     forward, backward, line
@@ -86,6 +91,8 @@ class ResultEdge(msgspec.Struct, frozen=True):
     line: float | None = None
     marks_at_source: MarkShares | None = None
     marks_at_target: MarkShares | None = None
+    probability: float | None = None
+    forward_probability: float | None = None
 
     @property
     def sign(self) -> str:
@@ -189,13 +196,26 @@ class NearMiss(msgspec.Struct, frozen=True):
     confidence: float
     found: bool = False
     explained_by: str | None = None
+    probability: float | None = None
+
+
+class PossibleParent(msgspec.Struct, frozen=True):
+    """The probability that one column is a parent of another."""
+
+    cause: str
+    effect: str
+    probability: float
 
 
 class Confidence(msgspec.Struct, frozen=True):
-    """How confidence was computed, and what it means."""
+    """How confidence was computed, and what it means.
+
+    `probabilities` says what the probabilities of edges and arrows are and assume; empty if none are known.
+    """
 
     redraws: int
     meaning: str
+    probabilities: str = ""
 
 
 class MethodUsed(msgspec.Struct, frozen=True):
@@ -274,8 +294,10 @@ class Result(msgspec.Struct, frozen=True):
     `variations` are for searches over evidence by levels; empty if nothing was redrawn.
     `parts` are for evidence of several custodians: each one's own receipt.
     `choice` says why this method ran, where `auto` chose it.
-    `false_edges` is how many edges would appear on average if nothing depended on anything; `summary` says in a few
-    sentences how much of the graph is solid.
+    `false_edges` is how many edges would appear on average if nothing depended on anything. `wrong_edges` is how many
+    drawn ones are expected to be false: the sum of one less their probabilities, where these are known. `parents` has
+    the probabilities, most likely first, that one column is a parent of another, for pairs that the search or a redraw
+    joined. `summary` says in a few sentences how much of the graph is solid.
     """
 
     format: Literal["dagveil-result"]
@@ -297,6 +319,8 @@ class Result(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...] = ()
     choice: Choice | None = None
     false_edges: float | None = None
+    wrong_edges: float | None = None
+    parents: tuple[PossibleParent, ...] = ()
     summary: tuple[str, ...] = ()
 
     def to_json(self) -> str:
@@ -331,7 +355,10 @@ def _check_result(result: Result) -> None:
     shares = [
         share
         for edge in result.graph.edges
-        for share in (edge.confidence, edge.arrow_confidence, edge.forward, edge.backward, edge.line)
+        for share in (
+            *(edge.confidence, edge.arrow_confidence, edge.forward, edge.backward, edge.line),
+            *(edge.probability, edge.forward_probability),
+        )
     ]
     marks = [shares for edge in result.graph.edges for shares in (edge.marks_at_source, edge.marks_at_target) if shares]
     shares += [share for one in marks for share in (one.arrow, one.tail, one.circle)]
@@ -340,9 +367,11 @@ def _check_result(result: Result) -> None:
             f"the graph of this result is a {result.graph.family}, which has no circles and no two arrowheads, "
             "so it is damaged; write it again"
         )
-    shares += [miss.confidence for miss in result.near_misses]
+    shares += [share for miss in result.near_misses for share in (miss.confidence, miss.probability)]
+    shares += [one.probability for one in result.parents]
     told = [(miss.source, miss.target) for miss in result.near_misses]
     told += [(edge.source, edge.target) for edge in result.unanswered]
+    told += [(one.cause, one.effect) for one in result.parents]
     told += [(change.source, change.target) for variation in result.variations for change in variation.changes]
     nodes = set(result.graph.nodes)
     fits = len(set(pairs)) == len(pairs) and all(share is None or 0.0 <= share <= 1.0 for share in shares)
@@ -384,15 +413,17 @@ SOLID = 0.9  # edges below this share of redraws rest on weak evidence
 NEAR_MISS = 0.2  # pairs outside the graph that came up in at least this share of redraws are reported
 
 
-def assemble_graph(graph: Cpdag, shares: Shares, knowledge: Knowledge) -> ResultGraph:
-    """Write a graph with the shares of redraws that had its edges."""
+def assemble_graph(graph: Cpdag, shares: Shares, knowledge: Knowledge, likely: Probabilities = UNKNOWN) -> ResultGraph:
+    """Write a graph with the shares of redraws that had its edges, and their probabilities if they are known."""
     edges = []
     for a, b in [*graph.directed, *(sorted(pair) for pair in graph.undirected)]:
         pair, directed = frozenset((a, b)), (a, b) in graph.directed
         own = shares.of_arrow(a, b) if directed else shares.of_line(pair)
         edges.append(
             ResultEdge(
-                a, b, "directed" if directed else "undirected", shares.of_pair(pair), own, *shares.of_joins(a, b)
+                *(a, b, "directed" if directed else "undirected", shares.of_pair(pair), own, *shares.of_joins(a, b)),
+                probability=likely.of_pair(pair),
+                forward_probability=likely.of_arrow(a, b),
             )
         )
     edges.sort(key=lambda edge: (edge.source, edge.target))
@@ -430,6 +461,7 @@ def near_misses(
     shares: Shares,
     found: Cpdag | MixedGraph,
     explained: Mapping[frozenset[str], str] | None = None,
+    likely: Probabilities = UNKNOWN,
 ) -> tuple[NearMiss, ...]:
     """List the pairs outside the graph that came up in some redraws or in the first search, most often first."""
     drawn, doubtful = graph.skeleton(), found.skeleton()
@@ -438,8 +470,21 @@ def near_misses(
         share = shares.of_pair(pair)
         if share is not None and (share >= NEAR_MISS or pair in doubtful):
             a, b = sorted(pair)
-            misses.append(NearMiss(a, b, share, pair in doubtful, (explained or {}).get(pair)))
+            why = (explained or {}).get(pair)
+            misses.append(NearMiss(a, b, share, pair in doubtful, why, likely.of_pair(pair)))
     return tuple(sorted(misses, key=lambda miss: (-miss.confidence, miss.source, miss.target)))
+
+
+def list_parents(likely: Probabilities) -> tuple[PossibleParent, ...]:
+    """List who may be a parent of whom, most likely first."""
+    listed = sorted(likely.parents.items(), key=lambda one: (-one[1], one[0]))
+    return tuple(PossibleParent(*arc, probability) for arc, probability in listed if probability > 0.0)
+
+
+def expect_wrong(graph: ResultGraph) -> float | None:
+    """Return how many of the edges whose probability is known are expected to be false; None if none is known."""
+    known = [edge.probability for edge in graph.edges if edge.probability is not None]
+    return sum(1.0 - probability for probability in known) if known or not graph.edges else None
 
 
 def summarise(schema: Schema) -> SchemaSummary:

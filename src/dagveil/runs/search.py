@@ -34,9 +34,10 @@ from dagveil.methods.measure_mixed import is_mixed
 from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs import result as results
+from dagveil.runs.probabilities import check_edges_at, describe_shares, state_probabilities, why_no_probabilities
 from dagveil.runs.run import schema_knowledge
 from dagveil.runs.summary import describe_knowledge, describe_solidity
-from dagveil.search.confidence import MEANING, Shares, agree, agree_on_marks, find_alternatives, redraw_graphs
+from dagveil.search.confidence import Shares, agree, agree_on_marks, find_alternatives, redraw_graphs
 from dagveil.search.constraint.ancestral import AncestralSettings, orient_ancestral
 from dagveil.search.constraint.arrows import ArrowSettings, orient_by_evidence, orient_by_separating_sets
 from dagveil.search.constraint.skeleton import (
@@ -49,6 +50,7 @@ from dagveil.search.constraint.skeleton import (
     marginal_level,
     screening_level,
 )
+from dagveil.search.probabilities import UNKNOWN
 from dagveil.search.score.hybrid import ScoreSearchSettings, restore_edges, search_by_score
 from dagveil.search.settings import ArrowRule, SearchRule, SearchSettings
 
@@ -125,6 +127,7 @@ def search_evidence(
     knowledge = schema_knowledge(schema) if knowledge is None else knowledge
     findings = (*findings, *describe_knowledge(knowledge))
     knowledge.check(tuple(schema.columns))
+    check_edges_at(evidence.method, schema, settings)
     with _computing():
         return _search(evidence, settings, knowledge, findings, progress)
 
@@ -137,7 +140,7 @@ def redraw_found_graphs(
     if tests is None:
         return
     with _computing():
-        find, _, _ = _prepare(evidence, settings, knowledge, tests)
+        find, _, _ = prepare_search(evidence, settings, knowledge, tests)
         for done in range(settings.redraws):
             graph = find(tests.redraw(rng))
             if isinstance(graph, Cpdag):
@@ -145,7 +148,7 @@ def redraw_found_graphs(
             progress("redrawing graph and effect", done + 1, settings.redraws)
 
 
-def _prepare(
+def prepare_search(
     evidence: Evidence,
     settings: SearchSettings,
     knowledge: Knowledge,
@@ -199,13 +202,14 @@ def _search(
     progress("searching", 0, 1)
     variations: tuple[results.Variation, ...] = ()
     tested: list[Cpdag] = []
+    likely, unknown = UNKNOWN, why_no_probabilities(evidence.method, schema, settings)
     if tests is None:
         skeleton_settings = settings.skeleton(SkeletonSettings())
         found = graph = _search_nothing(columns, settings, knowledge)
-        shares, false_edges, explained = Shares.none(), None, {}
+        shares, false_edges, visible, explained = Shares.none(), None, None, {}
     else:
-        find, skeleton_settings, false_edges = _prepare(evidence, settings, knowledge, tests, tested.append)
-        found = find(tests)
+        find, skeleton_settings, false_edges = prepare_search(evidence, settings, knowledge, tests, tested.append)
+        found, visible = find(tests), visible_strength(tests, skeleton_settings)
         findings = (*findings, *_describe_copies(tests), *_describe_levels(tests))
         if settings.hidden_causes:
             findings = (*findings, *_describe_unmeasured(tests, knowledge))
@@ -215,7 +219,10 @@ def _search(
         joined = [pair for pair in found.skeleton() if not knowledge.requires(*sorted(pair))]
         explained = find_explanations(tests, skeleton_settings, joined) if settings.redraws else {}
         if isinstance(found, Cpdag):
-            graph = agree(found, shares, knowledge, explained)
+            if unknown is None:
+                likely = state_probabilities(tests, found, shares, visible, explained, knowledge)
+            wanted = None if settings.edges_at is None else likely.likely(settings.edges_at)
+            graph = agree(found, shares, knowledge, explained, wanted)
         else:
             graph = agree_on_marks(found, shares, knowledge, explained)
         if settings.redraws and rule is not SearchRule.NOTEARS:  # NOTEARS has no levels
@@ -228,10 +235,11 @@ def _search(
             variations = vary_levels(found, skeleton_settings, search_at, progress)
     progress("searching", 1, 1)
     if isinstance(graph, Cpdag):
-        drawn = results.assemble_graph(graph, shares, knowledge)
+        drawn = results.assemble_graph(graph, shares, knowledge, likely)
     else:
         drawn = results.assemble_pag(graph, shares)
-    misses = results.near_misses(graph, shares, found, explained)
+    misses = results.near_misses(graph, shares, found, explained, likely)
+    wrong_edges = None if unknown else results.expect_wrong(drawn)
     return results.Result(
         format="dagveil-result",
         version=results.RESULT_VERSION,
@@ -247,11 +255,12 @@ def _search(
                 "redraws": settings.redraws,
                 "hidden_causes": settings.hidden_causes,
                 "selection_bias": settings.selection_bias,
+                "edges_at": settings.edges_at,
             },
         ),
         graph=drawn,
         near_misses=misses,
-        confidence=results.Confidence(shares.redraws, MEANING),
+        confidence=results.Confidence(shares.redraws, *describe_shares(unknown)),
         schema=results.summarise(schema),
         plan=evidence.plan,
         findings=findings,
@@ -260,8 +269,11 @@ def _search(
         parts=evidence.parts if len(evidence.parts) > 1 else (),
         choice=evidence.choice,
         false_edges=false_edges,
+        wrong_edges=wrong_edges,
+        parents=results.list_parents(likely),
         summary=describe_solidity(
-            drawn, misses, false_edges, _visible(tests, skeleton_settings), find_alternatives(graph, shares)
+            *(drawn, misses, false_edges, visible),
+            *(find_alternatives(graph, shares), wrong_edges, settings.edges_at),
         ),
     )
 
@@ -304,10 +316,8 @@ def _describe_levels(tests: Independence) -> list[str]:
     ]
 
 
-def _visible(tests: Independence | None, settings: SkeletonSettings) -> float | None:
+def visible_strength(tests: Independence, settings: SkeletonSettings) -> float | None:
     """Return Cramér's V that a pair must exceed to pass the marginal test, for half of the pairs; at most 1."""
-    if tests is None:
-        return None
     x, y = np.triu_indices(len(tests.columns), 1)
     questions = Questions(x, y, np.empty((len(x), 0), dtype=np.intp))
     questions = questions.select(tests.answers(questions))
@@ -326,8 +336,10 @@ def _visible(tests: Independence | None, settings: SkeletonSettings) -> float | 
     return min(1.0, float(np.sqrt(np.median(variance * needed / np.sqrt(freedom)))))
 
 
-def check_search(method: str, schema: Schema, rule: SearchRule | None) -> None:
+def check_search(method: str, schema: Schema, settings: SearchSettings) -> None:
     """Refuse, before anything is charged, a search that cannot read what the method releases."""
+    rule = settings.search
+    check_edges_at(method, schema, settings)
     moments = method in ("measure-notears", "priv-pc-star") or (
         method in ("measure", "measure-ges") and is_numeric(schema)
     )

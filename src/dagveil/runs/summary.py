@@ -19,15 +19,24 @@ def describe_solidity(
     false_edges: float | None,
     visible: float | None,
     alternatives: Sequence[tuple[str, str, str, float]] = (),
+    wrong_edges: float | None = None,
+    edges_at: float | None = None,
 ) -> tuple[str, ...]:
     """Say in a few sentences how much of a graph is solid.
 
     Half of the pairs must exceed a Cramér's V of `visible` to be seen; `alternatives` are those of `find_alternatives`.
+    Edges were drawn at the probability `edges_at`, if at any.
     """
     edges = graph.edges
     weak = sum(edge.confidence is not None and edge.confidence < SOLID for edge in edges)
     doubtful = sum(miss.found for miss in misses)
-    said = [f"{len(edges)} edge{'' if len(edges) == 1 else 's'} among {len(graph.nodes)} columns"]
+    at = "" if edges_at is None else f" with a probability of at least {edges_at:g}"
+    said = [f"{len(edges)} edge{'' if len(edges) == 1 else 's'}{at} among {len(graph.nodes)} columns"]
+    if wrong_edges is not None and edges:
+        known = sum(edge.probability is not None for edge in edges)
+        whose = "them" if known == len(edges) else f"the {known} whose probability is known"
+        about = f"about {wrong_edges:.1f}" if wrong_edges >= 0.05 else "fewer than 0.1"
+        said.append(f"{about} of {whose} are expected to be false")
     if false_edges is not None:
         said.append(f"about {false_edges:.1f} would appear if nothing depended on anything")
     if weak:

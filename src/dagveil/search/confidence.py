@@ -1,8 +1,8 @@
 """How often each edge returns when the published noise and the sampling are drawn again.
 
 Redraws centre on what was estimated: on released evidence without what its noise alone adds on average. So shares
-estimate how often fresh runs on the same rows would find an edge. They are not probabilities that an edge is true. All
-of it is post-processing: no row is touched and nothing is charged.
+estimate how often fresh runs on the same rows would find an edge; `probabilities` makes of them how likely it is true.
+All of it is post-processing: no row is touched and nothing is charged.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from dagveil.graphs.pag import ARROW, CIRCLE, NONE, Ends, OrientationRules, name
 from dagveil.search.constraint.ancestral import mark_knowledge
 
 MEANING = (
-    "share of redraws of the published noise and of sampling, around what was estimated, in which the edge returned; "
-    "not a probability that the edge is true"
+    "share of redraws of the published noise and of sampling, around what was estimated, in which the edge returned"
 )
 
 DRAWN = 0.8
@@ -134,6 +133,7 @@ def agree(
     shares: Shares,
     knowledge: Knowledge = NO_KNOWLEDGE,
     explained: Collection[frozenset[str]] = (),
+    drawn: frozenset[frozenset[str]] | None = None,
 ) -> Cpdag:
     """Return what redraws support of a graph: its edges, unless another column could explain them, and arrows.
 
@@ -142,12 +142,12 @@ def agree(
 
     - `found`: the graph of the released evidence; it is returned as it is if nothing was redrawn.
     - `knowledge`: background knowledge, which every redraw obeys.
+    - `drawn`: draw these pairs instead, chosen otherwise.
     """
     if not shares.redraws:
         return found
-    pairs = frozenset(
-        pair for pair in found.skeleton() if (shares.of_pair(pair) or 0.0) >= DRAWN and pair not in explained
-    )
+    agreed = (pair for pair in found.skeleton() if (shares.of_pair(pair) or 0.0) >= DRAWN and pair not in explained)
+    pairs = frozenset(agreed) if drawn is None else drawn
     arrows = {
         (cause, effect): shares.directed[cause, effect]
         for pair in pairs

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from dagveil.errors import MethodError
 from dagveil.search.constraint.skeleton import FALSE_EDGES, SkeletonSettings
+from dagveil.search.probabilities import FEWEST_REDRAWS
 
 
 class ArrowRule(enum.Enum):
@@ -57,6 +58,8 @@ class SearchSettings:
         Whether columns may share causes that were not measured: the graph is a PAG, found by tests.
     selection_bias
         Whether rows may also have been selected by what is studied; only with `hidden_causes`.
+    edges_at
+        Draw the edges with at least this probability; None draws those that redraws agree on.
     """
 
     marginal_level: float | None = None
@@ -68,6 +71,7 @@ class SearchSettings:
     false_edges: float = FALSE_EDGES
     hidden_causes: bool = False
     selection_bias: bool = False
+    edges_at: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("marginal_level", "conditional_level"):
@@ -92,6 +96,23 @@ class SearchSettings:
                 f"marks of hidden causes are weighed by evidence, not by {self.arrows.value}; leave arrows out, or "
                 "leave hidden causes out"
             )
+
+        if self.edges_at is not None:
+            if not 0.0 < self.edges_at < 1.0:
+                raise MethodError(f"edges_at is {self.edges_at:g}; choose a probability between 0 and 1, such as 0.9")
+            if reason := self.why_no_probabilities():
+                raise MethodError(f"edges_at needs probabilities, and {reason}; leave one of the two out")
+
+    def why_no_probabilities(self) -> str | None:
+        """Say why a search by these settings has no probabilities of edges; None if it may have them."""
+        if self.hidden_causes:
+            return "calibration was shown only where every common cause is a column, not with hidden causes"
+        if self.redraws < FEWEST_REDRAWS:
+            return f"{self.redraws} redraws are too few, take at least {FEWEST_REDRAWS}"
+        free = replace(self, search=None, edges_at=None)
+        if self.search not in (None, SearchRule.AUTO) or free != SearchSettings(redraws=self.redraws):
+            return "calibration was shown for the usual levels and rules of the search, not for others"
+        return None
 
     def skeleton(self, defaults: SkeletonSettings) -> SkeletonSettings:
         """Return the skeleton's settings with these changes."""

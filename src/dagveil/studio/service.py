@@ -299,7 +299,7 @@ class StudioService:
         """Queue another search over a job's evidence: it costs nothing."""
         job = self._job(job_id)
         evidence = load_evidence(self.evidence(job_id))
-        check_search(evidence.method, evidence.schema, asked.settings.search)
+        check_search(evidence.method, evidence.schema, asked.settings)
         if asked.knowledge is not None:
             knowledge_from_toml(asked.knowledge).check(tuple(evidence.schema.columns))
         order = msgspec.structs.replace(
