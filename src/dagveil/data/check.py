@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dagveil.data.cells import place_codes, read_numbers
-from dagveil.data.column import MISSING_LABEL, OWN_LEVEL, Column, Numeric
+from dagveil.data.column import MISSING_LABEL, Column, Numeric, marks_missing
 from dagveil.data.encoding import bin_numbers, clip_numbers, find_levels, is_text, read_declared_numbers
 from dagveil.data.ids import KEY_BYTES, NO_ORDER, hash_ids, read_order
 from dagveil.data.reading import read_declared
@@ -160,7 +160,7 @@ def _check_column(cells: pa.ChunkedArray, name: str, column: Column) -> ColumnCh
         missing=int(cases[n_declared + 1]),
         clipped=0,
         unused=tuple(level for code, level in enumerate(column.levels) if code not in used),
-        place_for_missing=MISSING_LABEL if column.missing == OWN_LEVEL else column.missing,
+        place_for_missing=MISSING_LABEL if marks_missing(column) else column.missing,
     )
 
 
@@ -182,7 +182,7 @@ def _check_numbers(cells: pa.ChunkedArray, name: str, column: Numeric) -> Column
 
 def _place_missing(column: Numeric) -> str | None:
     """Say where missing numbers go; None if the declaration does not say."""
-    if column.missing == OWN_LEVEL:
+    if marks_missing(column):
         return MISSING_LABEL
     return None if column.missing is None and column.center is None else f"{column.missing_value:g}"
 

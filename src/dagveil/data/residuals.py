@@ -89,6 +89,11 @@ class ResidualPlan:
         """All columns are read as numbers."""
         return ()
 
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """Missing values come as the declared number."""
+        return ()
+
     def read(self, numbers: Floats, column: Column) -> Floats:
         """Scale the numbers of a column to [−1, 1] by its bounds or scores."""
         return scale_to_unit(numbers, column)

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 
 from dagveil.curator import Curator
-from dagveil.data.column import Column, Numeric, Ordinal
+from dagveil.data.column import Column, Numeric, Ordinal, marks_missing
 from dagveil.data.mixed import MixedPairs, MixedPlan
 from dagveil.data.moments import choose_bits
 from dagveil.data.schema import Schema
@@ -63,9 +63,13 @@ CONSTANT_SHARE = 0.1
 
 
 def is_mixed(schema: Schema) -> bool:
-    """Tell whether a table has numeric columns without bins, and others beside them; weighed records are counted."""
-    plain = [isinstance(column, Numeric) and column.bins is None for column in schema.columns.values()]
-    return any(plain) and not all(plain) and schema.records != "weigh"
+    """Tell whether a table has numeric columns without bins, and others beside them or missing values marked.
+
+    Weighed records are counted.
+    """
+    plain = plain_numbers(schema)
+    others = len(plain) < len(schema.columns)
+    return bool(plain) and (others or bool(_marked(schema))) and schema.records != "weigh"
 
 
 def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progress) -> Measured:
@@ -85,7 +89,8 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
     releases: list[Release] = [*scaled.releases, released]
     if heavy:
         progress("measuring second moments", 1, 2)
-        pairs = screen_pairs(MixedEvidence(covariance_from_mixed(released, tuple(schema.columns))))
+        first_look = covariance_from_mixed(released, tuple(schema.columns), (), schema.pairwise)
+        pairs = screen_pairs(MixedEvidence(first_look))
         again = curator.pair_moments(MixedPairs(plan, pairs), scaled.left - first, "pairs that look dependent")
         why = f"noise is heavy, so {len(pairs)} pairs that the matrix does not rule out were measured again"
         share_left, cells = float(scaled.left - first), len(again.values)
@@ -111,6 +116,11 @@ def screen_pairs(evidence: MixedEvidence) -> tuple[tuple[str, str], ...]:
 def plain_numbers(schema: Schema) -> tuple[str, ...]:
     """Return the numeric columns without bins."""
     return tuple(name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.bins is None)
+
+
+def _marked(schema: Schema) -> tuple[str, ...]:
+    """Return those whose missing values have an indicator beside the number."""
+    return tuple(name for name in plain_numbers(schema) if marks_missing(schema.columns[name]))
 
 
 def plan_mixed(
@@ -144,6 +154,7 @@ def plan_mixed(
         radius_squared=radius_squared,
         constant=constant,
         bits=choose_bits(radius_squared + fixed, constant, rows, BITS),
+        marked=_marked(schema),
     )
 
 
