@@ -34,6 +34,10 @@ LEAST_REMAINDER = 7.0
 """Dependence below this many deviations of a correlation, as sampling alone gives them, is as good as none where other
 columns are held fixed: bins, and columns that are not in the table, leave as much behind."""
 
+LEFT_BEHIND = 0.02
+"""What values that are not missing completely at random may leave of a dependence where they are left out, in units of
+a correlation: blocks of u then speak of different rows."""
+
 SMALLEST_RESIDUAL = 0.001
 """Floor for residual variances, as a share of the column's own: noise must not make a column look determined."""
 
@@ -351,6 +355,8 @@ def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weigh
             for end, size in ((x, a), (y, b))
         )
         c += fewer_rows(first, second, weights.lost, weights.n_rows)
+        apart = (weights.lost > 0).any(axis=1)
+        c += (apart * LEFT_BEHIND**2 / (a * b))[:, None, None] * np.eye(a * b)
     return Wald(u.reshape(q, a * b), c, sampling)
 
 

@@ -145,7 +145,8 @@ def discover(
         *(method, schema, epsilon, delta, options, calibration, knowledge), releasing_only=settings is not None, run=run
     )
     if chosen.release is not None and calibration is Calibration.SOUND:
-        check_search(chosen.name, schema, None if settings is None else settings.search)
+        rule = None if settings is None else settings.search
+        check_search(chosen.name, schema, rule, Budget.of(epsilon, delta))
         evidence = measure_source(
             source,
             schema,
