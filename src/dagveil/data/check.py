@@ -33,6 +33,7 @@ class ColumnCheck:
     clipped: int  # numbers beyond the bounds
     unused: tuple[str, ...]  # labels that no record has
     place_for_missing: str | None  # None if the declaration does not say
+    cells: int = 0
 
     @property
     def fits(self) -> bool:
@@ -46,11 +47,13 @@ class ColumnCheck:
             f"{count} {word}"
             for count, word in (
                 (self.outside, "outside"),
-                (self.missing, f"missing, {goes}"),
+                (self.missing, f"missing ({self.missing / max(self.cells, 1):.1%}), {goes}"),
                 (self.clipped, "clipped"),
             )
             if count
         ]
+        if self.cells and self.missing == self.cells:
+            facts.append("no cell holds a value, so leave the column out")
         if self.unused:
             facts.append(f"{len(self.unused)} levels without a record")
         return f"{self.name}: {', '.join(facts) or 'fits'}"
@@ -161,6 +164,7 @@ def _check_column(cells: pa.ChunkedArray, name: str, column: Column) -> ColumnCh
         clipped=0,
         unused=tuple(level for code, level in enumerate(column.levels) if code not in used),
         place_for_missing=MISSING_LABEL if marks_missing(column) else column.missing,
+        cells=len(cells),
     )
 
 
@@ -177,6 +181,7 @@ def _check_numbers(cells: pa.ChunkedArray, name: str, column: Numeric) -> Column
         clipped=int(((numbers < column.bounds[0]) | (numbers > column.bounds[1])).sum()),
         unused=tuple(label for label, count in zip(column.labels, used, strict=True) if count == 0),
         place_for_missing=_place_missing(column),
+        cells=len(cells),
     )
 
 
