@@ -171,6 +171,22 @@ class TableContract:
         assert answer.dtype == np.int64
         np.testing.assert_array_equal(answer, wanted)
 
+    @given(rows=ROWS)
+    @shared(30)
+    def test_missing_numbers_are_marked(self, rows: list[tuple[Any, ...]]) -> None:
+        """A number that is missing, and none that is the declared one for it, comes as not-a-number."""
+        source = as_source(rows)
+        plan = MixedPlan((), (), ("age",), (45.0,), (20.0,), (1,), 9.0, 1.0, 8, ("age",))
+        answer = self.make(as_table(source), SCHEMA).outer_products(plan)
+        wanted = np.zeros_like(answer)
+        for cell in source["age"]:
+            missing = slow_counts({"age": [cell]}, SCHEMA, ("age",)).argmax() == SCHEMA.columns["age"].n_levels - 1
+            number = math.nan if missing else slow_value(cell, SCHEMA.columns["age"])  # type: ignore[arg-type]
+            vector = quantise_rows(plan.expand([np.array([number])]).T, plan.rows)[0]
+            assert (vector[2] > 0) == missing == (vector[1] == 0 and vector[2] > 0)
+            wanted += np.outer(vector, vector)
+        np.testing.assert_array_equal(answer, wanted)
+
     @given(rows=ROWS, center=st.sampled_from([0.0, 0.5, -3.0]), start=st.integers(-5, 3), size=st.integers(1, 8))
     @shared(30)
     def test_magnitudes_equal_brute_force(

@@ -137,7 +137,6 @@ def test_bad_levels_are_refused(kind: Any, fields: dict[str, Any], words: str) -
         ({"bins": (math.nan,)}, "outside the bounds"),
         ({"bins": (0.5, 0.5)}, "do not increase"),
         ({"bins": (0.7, 0.5)}, "do not increase"),
-        ({"missing": "own-level"}, "needs declared bins"),
         ({"missing": "other"}, "must be a number"),
         ({"missing": 2.0}, "missing is 2, outside the bounds"),
         ({"missing": math.nan}, "outside the bounds"),
@@ -149,3 +148,20 @@ def test_bad_levels_are_refused(kind: Any, fields: dict[str, Any], words: str) -
 def test_bad_numeric_columns_are_refused(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(SchemaError, match=words):
         Numeric(**({"bounds": (0, 1)} | fields))
+
+
+@pytest.mark.parametrize("missing", ["own-level", "pairwise"])
+def test_missing_values_have_a_code_of_their_own(missing: Any) -> None:
+    assert Categorical(("a", "b"), "a", missing).labels == ("a", "b", "(missing)")
+    assert Numeric(bounds=(0, 4), bins=2, missing=missing).labels == ("[0, 2)", "[2, 4]", "(missing)")
+    assert Numeric(bounds=(0, 4), missing=missing).n_levels == 5
+    assert Numeric(bounds=(0, 4), missing=missing).missing_value == 2.0
+
+
+def test_pairwise_is_no_level() -> None:
+    with pytest.raises(SchemaError, match="meaning of its own"):
+        Categorical(("a", "pairwise"), "a", "pairwise")
+    with pytest.raises(SchemaError, match="already declared"):
+        Categorical(("a", "(missing)"), "a", "pairwise")
+    with pytest.raises(SchemaError, match="no level"):
+        Categorical(("a", "b"), "pairwise")

@@ -32,7 +32,7 @@ def release(
     values = tuple(round(value) for value in exact[np.triu_indices(size)])
     fields = plan.levels, plan.sizes, plan.steps, plan.numbers, plan.centers, plan.widths, plan.degrees
     ball = plan.radius_squared, plan.constant, plan.bits
-    return NoisyMixedMoments(*fields, *ball, variance, 2 * variance, values)
+    return NoisyMixedMoments(*fields, *ball, variance, 2 * variance, values, plan.marked)
 
 
 def draw(n: int, rng: np.random.Generator, *, joined: bool = True) -> list[np.ndarray]:

@@ -17,12 +17,13 @@ from dagveil.evidence.mixed import MixedEvidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.files import seal
 from dagveil.forecast.detection import find_weakest
-from dagveil.methods.measure_mixed import choose_degree, choose_radius, is_mixed, plan_mixed
+from dagveil.methods.measure_mixed import choose_degree, choose_radius, is_mixed, plan_mixed, trends_pay
 from dagveil.plans.combine import combine_evidence
 from dagveil.plans.plan_file import AskMixed, plan_from_json
 from dagveil.plans.planning import plan_measurement
 from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.budget import Budget
+from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMixedMoments, NoisyPairMoments
 from dagveil.runs.discovery import discover, measure_source
@@ -217,3 +218,78 @@ def test_the_forecast_falls_with_budget_and_rows() -> None:
     seen = [find_weakest(schema, Budget.of(epsilon, "1e-6"), ROWS).typical or 2.0 for epsilon in ("0.01", "0.1", "1")]
     assert seen == sorted(seen, reverse=True)
     assert find_weakest(schema, Budget.of(1, "1e-6"), 100 * ROWS).typical < seen[-1]
+
+
+def ordered(n_rows: int, kind: type[Ordinal] | type[Categorical] = Ordinal) -> tuple[dict[str, Any], Schema]:
+    """Return a chain a → b → c of six ordered levels each, d alone, and their schema."""
+    rng = np.random.default_rng(4)
+    drawn = {"a": rng.standard_normal(n_rows), "d": rng.standard_normal(n_rows)}
+    drawn["b"] = drawn["a"] + 0.7 * rng.standard_normal(n_rows)
+    drawn["c"] = drawn["b"] + 0.7 * rng.standard_normal(n_rows)
+    rows = {
+        name: np.digitize(drawn[name], np.quantile(drawn[name], np.arange(1, 6) / 6)).astype(str) for name in "abcd"
+    }
+    # a column of names keeps the joint table away
+    rows["e"] = rng.integers(0, 20, n_rows).astype(str)
+    columns: dict[str, Any] = {name: kind(levels=tuple("012345"), outside="0") for name in "abcd"}
+    columns["e"] = Categorical(levels=tuple(map(str, range(20))), outside="0")
+    return rows, Schema(dataset="steps", columns=columns, reviewed=True, nominal_rows=n_rows)
+
+
+def test_ordered_levels_without_numbers_enter_by_trends_where_contrasts_would_not_be_seen() -> None:
+    rows, schema = ordered(5000)
+    evidence = measure_source(rows, schema, 0.2, "1e-6", **SEEDED)
+    (matrix,) = [release for release in evidence.releases if isinstance(release, NoisyMixedMoments)]
+    assert (matrix.numbers, matrix.levels) == (("a", "b", "c", "d"), ("e",))
+    assert any("entered by their trend: a, b, c, d" in finding for finding in evidence.findings)
+    assert not any("Numeric columns" in finding for finding in evidence.findings)
+    result = search_evidence(evidence, SearchSettings(redraws=0))
+    assert result.graph.cpdag.skeleton() >= {frozenset("ab"), frozenset("bc")}
+    assert result.method.settings["conditional_level"] == 0.001
+
+
+def test_trends_need_order_and_rows_and_heavy_noise() -> None:
+    _, schema = ordered(5000)
+    assert trends_pay(schema, 0.001)
+    assert not trends_pay(schema, 10.0)
+    assert not trends_pay(ordered(5000, Categorical)[1], 0.001)
+    assert not trends_pay(replace(schema, nominal_rows=None), 0.001)
+    assert not trends_pay(replace(schema, columns={**schema.columns, "n": NUMBER}), 0.001)
+    assert not trends_pay(replace(schema, nominal_rows=10**8), 0.001)
+
+
+def test_a_score_of_trends_is_refused_before_anything_is_charged() -> None:
+    rows, schema = ordered(500)
+    books = MemoryLedger()
+    with pytest.raises(MethodError, match="nothing was charged"):
+        discover(rows, schema, 0.2, "1e-6", settings=SearchSettings(search=SearchRule.SCORE), ledger=books)
+    assert books.account("steps").spent_epsilon == 0
+
+
+def test_missing_numbers_that_tests_leave_out_do_not_join_columns() -> None:
+    """Whether x is known hangs on a, of which x is independent: a level or an indicator joins the two."""
+    rng = np.random.default_rng(6)
+    a, x = rng.integers(0, 2, ROWS), rng.standard_normal(ROWS)
+    y = x + rng.standard_normal(ROWS)
+    rows = {"a": a.astype(str), "x": np.where(rng.random(ROWS) < 0.05 + 0.4 * a, np.nan, x), "y": y}
+    found = {}
+    for missing in ("own-level", "pairwise"):
+        columns: dict[str, Any] = {
+            "a": Categorical(("0", "1"), "0"),
+            "x": replace(NUMBER, missing=missing),
+            "y": NUMBER,
+        }
+        schema = Schema(dataset="gaps", columns=columns, reviewed=True, nominal_rows=ROWS)
+        evidence = measure_source(rows, schema, 2, "1e-6", **SEEDED)
+        (matrix,) = [release for release in evidence.releases if isinstance(release, NoisyMixedMoments)]
+        assert matrix.marked == ("x",)
+        found[missing] = matrix, search_evidence(evidence, SearchSettings(redraws=0)).graph.cpdag.skeleton()
+    assert found["own-level"][0] == found["pairwise"][0]
+    assert found["pairwise"][1] == {frozenset("xy")}
+    assert frozenset("ax") in found["own-level"][1]
+
+
+def test_numbers_alone_have_one_matrix_if_missing_ones_are_marked() -> None:
+    columns: dict[str, Any] = {"x": replace(NUMBER, missing="pairwise"), "y": NUMBER}
+    assert is_mixed(Schema(dataset="d", columns=columns))
+    assert not is_mixed(Schema(dataset="d", columns={**columns, "x": NUMBER}))

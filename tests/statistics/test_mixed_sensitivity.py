@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -33,6 +34,7 @@ PLANS = [
     make_plan((4,), (2, 2), 1.0, 10),
     make_plan((2, 5, 1), (3,), 2.0, 8),
     make_plan((40,), (1, 3), 0.75, 4),
+    replace(make_plan((3,), (1, 2), 0.75, 10), marked=("x0", "x1")),
 ]
 
 
@@ -41,7 +43,8 @@ def candidate_rows(plan: MixedPlan, rng: np.random.Generator) -> np.ndarray:
     width = len(plan.numbers)
     ends = np.array(list(product((-1.0, 0.0, 1.0), repeat=width)))
     numbers = np.vstack([ends * factor for factor in (1.0, 1 - 1e-12, 1 + 1e-12, 0.999, 1.5, 1e3, 1e300)])
-    broken = np.array([[np.nan] * width, [np.inf] * width, [-np.inf] * width])
+    some = np.where(rng.random((20, width)) < 0.5, np.nan, rng.uniform(-1.0, 1.0, (20, width)))
+    broken = np.vstack([some, [np.nan] * width, [np.inf] * width, [-np.inf] * width])
     numbers = np.vstack([numbers, rng.uniform(-1.0, 1.0, (200, width)), broken]) * 2.0 + 0.5
     codes = np.stack([rng.integers(0, size, len(numbers)) for size in plan.sizes], axis=1).astype(float)
     # codes that no engine gives must not matter either

@@ -62,8 +62,8 @@ def _sums_of_rows() -> list[AuditedStatistic]:
     features = plans.FeaturePlan(
         _NAMES, (0.0,) * COLUMNS, (3.0,) * COLUMNS, plans.Basis.LEGENDRE, 2, RADIUS_SQUARED, 1.0, BITS
     )
-    # the first column counts by its code, the second enters as it is, the third by two features
-    mixed = MixedPlan(("a",), (3,), ("b", "c"), (0.0, 0.0), (1.0, 3.0), (1, 2), RADIUS_SQUARED, 1.0, BITS)
+    # the first column counts by its code, the second enters as it is, the third by two features and an indicator
+    mixed = MixedPlan(("a",), (3,), ("b", "c"), (0.0, 0.0), (1.0, 3.0), (1, 2), RADIUS_SQUARED, 1.0, BITS, ("c",))
     functions = AdditiveFunction(0.1, ((0.5, -0.2),)), AdditiveFunction(-0.3, ((0.9,),))
     residuals = ResidualPlan(("b", "c"), ("a",), functions, (0.0, 0.1), (0.5, 0.4))
     moments, of_features = _look_at_products(_ROWS, RADIUS), _look_at_products(features, 3.0)

@@ -205,7 +205,7 @@ search_options = option_group(
         "--edges-at",
         type=float,
         metavar="P",
-        help="Draw the edges with at least this probability.  [default: those that 70 % of the redraws have]",
+        help="Draw the edges with at least this probability.  [default: those that 80 % of the redraws have]",
     ),
     *_LEVEL_OPTIONS,
 )

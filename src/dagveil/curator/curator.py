@@ -164,7 +164,7 @@ class Curator:
             return NoisyFeatureMoments(*scales, query.basis.value, query.degree, *ball, *noisy)
         if isinstance(query, MixedPlan):
             names = query.levels, query.sizes, query.steps, query.numbers
-            return NoisyMixedMoments(*names, query.centers, query.widths, query.degrees, *ball, *noisy)
+            return NoisyMixedMoments(*names, query.centers, query.widths, query.degrees, *ball, *noisy, query.marked)
         return NoisyMoments(rows.columns, rows.centers, rows.spreads, *ball, *noisy)
 
     def pair_moments(self, query: MixedPairs, share: Fraction, label: str) -> NoisyPairMoments:

@@ -26,6 +26,7 @@ from dagveil.data.column import (
     TRUE_WORDS,
     Boolean,
     LevelColumn,
+    marks_missing,
 )
 from dagveil.errors import DataError
 
@@ -178,7 +179,7 @@ def place_codes(column: LevelColumn) -> tuple[int, ...]:
     if column.missing is None:
         missing = outside
     else:
-        missing = labels.index(MISSING_LABEL if column.missing == OWN_LEVEL else column.missing)
+        missing = labels.index(MISSING_LABEL if marks_missing(column) else column.missing)
     return (*range(len(column.levels)), outside, missing)
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dagveil.data.cells import place_codes, read_numbers
-from dagveil.data.column import MISSING_LABEL, OWN_LEVEL, Column, Numeric
+from dagveil.data.column import MISSING_LABEL, Column, Numeric, marks_missing
 from dagveil.data.encoding import bin_numbers, clip_numbers, find_levels, is_text, read_declared_numbers
 from dagveil.data.ids import KEY_BYTES, NO_ORDER, hash_ids, read_order
 from dagveil.data.reading import read_declared
@@ -33,6 +33,7 @@ class ColumnCheck:
     clipped: int  # numbers beyond the bounds
     unused: tuple[str, ...]  # labels that no record has
     place_for_missing: str | None  # None if the declaration does not say
+    cells: int = 0
     numeric: bool = False
 
     @property
@@ -47,11 +48,13 @@ class ColumnCheck:
             f"{count} {word}"
             for count, word in (
                 (self.outside, f"no numbers, {goes}" if self.numeric else "outside"),
-                (self.missing, f"missing, {goes}"),
+                (self.missing, f"missing ({self.missing / max(self.cells, 1):.1%}), {goes}"),
                 (self.clipped, "clipped"),
             )
             if count
         ]
+        if self.cells and self.missing == self.cells:
+            facts.append("no cell holds a value, so leave the column out")
         if self.unused:
             facts.append(f"{len(self.unused)} levels without a record")
         return f"{self.name}: {', '.join(facts) or 'fits'}"
@@ -161,7 +164,8 @@ def _check_column(cells: pa.ChunkedArray, name: str, column: Column) -> ColumnCh
         missing=int(cases[n_declared + 1]),
         clipped=0,
         unused=tuple(level for code, level in enumerate(column.levels) if code not in used),
-        place_for_missing=MISSING_LABEL if column.missing == OWN_LEVEL else column.missing,
+        place_for_missing=MISSING_LABEL if marks_missing(column) else column.missing,
+        cells=len(cells),
     )
 
 
@@ -178,13 +182,14 @@ def _check_numbers(cells: pa.ChunkedArray, name: str, column: Numeric) -> Column
         clipped=int(((numbers < column.bounds[0]) | (numbers > column.bounds[1])).sum()),
         unused=tuple(label for label, count in zip(column.labels, used, strict=True) if count == 0),
         place_for_missing=_place_missing(column),
+        cells=len(cells),
         numeric=True,
     )
 
 
 def _place_missing(column: Numeric) -> str | None:
     """Say where missing numbers go; None if the declaration does not say."""
-    if column.missing == OWN_LEVEL:
+    if marks_missing(column):
         return MISSING_LABEL
     return None if column.missing is None and column.center is None else f"{column.missing_value:g}"
 

@@ -16,6 +16,10 @@ import msgspec
 from dagveil.errors import SchemaError
 
 OWN_LEVEL: Final = "own-level"  # written for `outside` or `missing`: such values get a level of their own
+PAIRWISE: Final = "pairwise"
+"""Written for `missing`: counted as with "own-level", but tests leave such records out of what they say of the column.
+"""
+
 OTHER_LABEL: Final = "(other)"
 MISSING_LABEL: Final = "(missing)"
 MAX_LEVELS: Final = 1000  # the largest number of levels or bins that a column may declare
@@ -70,8 +74,8 @@ class Categorical(_Labelled, frozen=True, tag="categorical"):
     outside
         Where a value that is no declared level goes: the name of a level, or "own-level" for a level "(other)".
     missing
-        Where a missing value goes: the name of a level, "own-level" for a level "(missing)", or None to treat it as
-        an outside value.
+        Where a missing value goes: the name of a level, "own-level" for a level "(missing)", "pairwise" for a level
+        "(missing)" that tests leave out, or None to treat it as an outside value.
     scores
         A number for each level, for linear methods; None takes 0, 1, 2, … in the order of the levels.
     spellings
@@ -148,7 +152,8 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
         four bins of equal width. A bin holds its lower edge, the last one both edges.
     missing
         The number that stands for a missing value (not a number, or text that is no number), or "own-level" for a
-        level "(missing)" when counted (needs `bins`). None means the center, or else the middle of the bounds.
+        level "(missing)" when counted, and the center with an indicator beside it otherwise, or "pairwise" for the
+        same, which tests leave out. None means the center, or else the middle of the bounds.
     center, spread
         Optional public guesses of the mean and the standard deviation.
     missing_words
@@ -162,7 +167,7 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 
     bounds: tuple[float, float]
     bins: int | tuple[float, ...] | None = None
-    missing: float | Literal["own-level"] | None = None
+    missing: float | Literal["own-level", "pairwise"] | None = None
     center: float | None = None
     spread: float | None = None
     missing_words: tuple[str, ...] | None = None
@@ -173,8 +178,8 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
         lower, upper = self.bounds
         if isinstance(self.missing, int | float):
             msgspec.structs.force_setattr(self, "missing", _checked_inside("missing", self.missing, self.bounds))
-        elif self.missing not in (None, OWN_LEVEL):
-            raise SchemaError('missing must be a number inside the bounds, or "own-level"')
+        elif self.missing is not None and not marks_missing(self):
+            raise SchemaError('missing must be a number inside the bounds, "own-level" or "pairwise"')
         if self.center is not None:
             msgspec.structs.force_setattr(self, "center", _checked_inside("center", self.center, self.bounds))
         if self.spread is not None:
@@ -182,8 +187,6 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
             if not (math.isfinite(spread) and spread > 0):
                 raise SchemaError(f"spread is {spread:g}; declare a positive finite number")
             msgspec.structs.force_setattr(self, "spread", spread)
-        if self.missing == OWN_LEVEL and self.bins is None:
-            raise SchemaError('missing = "own-level" needs declared bins; add bins, or give a number for missing')
         if self.bins is None:
             return
         if isinstance(self.bins, int):
@@ -224,12 +227,12 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
             texts = [repr(edge) for edge in edges]
         bins = [f"[{left}, {right})" for left, right in itertools.pairwise(texts)]
         bins[-1] = bins[-1][:-1] + "]"
-        return (*bins, MISSING_LABEL) if self.missing == OWN_LEVEL else tuple(bins)
+        return (*bins, MISSING_LABEL) if marks_missing(self) else tuple(bins)
 
     @property
     def n_levels(self) -> int:
         """The number of codes."""
-        return len(self.cuts) + 1 + (self.missing == OWN_LEVEL)
+        return len(self.cuts) + 1 + marks_missing(self)
 
     @property
     def missing_numbers(self) -> tuple[float, ...]:
@@ -248,6 +251,11 @@ class Numeric(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 
 Column = Categorical | Ordinal | Boolean | Numeric
 LevelColumn = Categorical | Ordinal | Boolean
+
+
+def marks_missing(column: Column | _Labelled) -> bool:
+    """Tell whether missing values have a code of their own, the last one."""
+    return column.missing in (OWN_LEVEL, PAIRWISE)
 
 
 def _checked_levels(levels: Sequence[str]) -> tuple[str, ...]:
@@ -278,11 +286,11 @@ def _check_places(levels: tuple[str, ...], outside: str, missing: str | None) ->
         if place is None:
             if key == "outside":
                 raise SchemaError(f'outside is empty; name a level or write "{OWN_LEVEL}"')
-        elif place == OWN_LEVEL:
+        elif place == OWN_LEVEL or (place == PAIRWISE and key == "missing"):
             if label in levels:
-                raise SchemaError(
-                    f'{key} = "{OWN_LEVEL}" adds a level {label!r} that is already declared; write it out'
-                )
+                raise SchemaError(f'{key} = "{place}" adds a level {label!r} that is already declared; write it out')
+            if place == PAIRWISE and place in levels:
+                raise SchemaError(f'missing = "{PAIRWISE}" has a meaning of its own; give that level another name')
         elif place not in levels:
             raise SchemaError(f'{key} is {place!r}, which is no level; name a declared level or write "{OWN_LEVEL}"')
 
@@ -332,7 +340,7 @@ def _extend(levels: tuple[str, ...], outside: str, missing: str | None) -> tuple
     labels = levels
     if outside == OWN_LEVEL:
         labels = (*labels, OTHER_LABEL)
-    if missing == OWN_LEVEL:
+    if missing in (OWN_LEVEL, PAIRWISE):
         labels = (*labels, MISSING_LABEL)
     return labels
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagveil.data.cells import is_integer_text, place_codes, spell_levels
-from dagveil.data.column import OWN_LEVEL, Column, LevelColumn, Numeric
+from dagveil.data.column import Column, LevelColumn, Numeric, marks_missing
 from dagveil.data.distinct import WeightedRows, shrink_rows
 from dagveil.data.encoding import Codes, code_type, is_text
 from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
@@ -87,7 +87,7 @@ def _bin(cell: str, kind: pa.DataType, column: Numeric) -> _Branches | None:
     else:
         return None
     cuts = column.cuts
-    missing = len(cuts) + 1 if column.missing == OWN_LEVEL else sum(cut <= column.missing_value for cut in cuts)
+    missing = len(cuts) + 1 if marks_missing(column) else sum(cut <= column.missing_value for cut in cuts)
     coded = "".join(f" OR {number} = CAST('{code!r}' AS DOUBLE)" for code in column.missing_numbers)
     branches = [(f"{cell} IS NULL OR isnan({number}){coded}", missing)]
     for position in range(len(cuts), 0, -1):

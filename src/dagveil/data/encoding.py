@@ -28,7 +28,7 @@ from dagveil.data.cells import (
     spell_levels,
     take_cells,
 )
-from dagveil.data.column import OWN_LEVEL, Column, LevelColumn, Numeric
+from dagveil.data.column import Column, LevelColumn, Numeric, marks_missing
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError
 
@@ -280,6 +280,6 @@ def bin_numbers(numbers: NDArray[np.float64], clipped: NDArray[np.float64], colu
             codes += clipped >= cut
     else:
         codes = np.searchsorted(np.array(cuts), clipped, side="right").astype(code_type(column))
-    if column.missing == OWN_LEVEL:
+    if marks_missing(column):
         codes[np.isnan(numbers)] = len(cuts) + 1
     return codes

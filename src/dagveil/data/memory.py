@@ -136,13 +136,13 @@ class MemoryTable:
         """Sum the outer products of the vectors that a query makes of rows, exactly, the constant first."""
         check_columns(self.schema, query.columns)
         coded = frozenset(query.coded)
-        columns = [
-            query.read(
-                self._row_codes(name).astype(np.float64) if name in coded else self._encoded_numbers(name),
-                self.schema.columns[name],
-            )
-            for name in query.columns
-        ]
+        columns = []
+        for name in query.columns:
+            declared = self.schema.columns[name]
+            numbers = self._row_codes(name).astype(np.float64) if name in coded else self._encoded_numbers(name)
+            if name in query.marked:
+                numbers = np.where(self._row_codes(name) == declared.n_levels - 1, np.nan, numbers)
+            columns.append(query.read(numbers, declared))
         return sum_outer_products(columns, query, n_rows=self.n_rows)
 
     def gradients(self, plan: GradientPlan) -> NDArray[np.int64]:

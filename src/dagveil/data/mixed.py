@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,10 @@ from dagveil.data.moments import MOST_FEATURES, MomentPlan, expand_legendre, qua
 from dagveil.errors import SchemaError
 
 Floats = NDArray[np.float64]
+
+INDICATOR: Final = math.sqrt(0.5)
+"""What says that a number is missing, in the place of its features, which are 0 then; it is shorter than they mostly
+are, so it costs no noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,8 @@ class MixedPlan:
 
     - `levels`, `sizes`: columns with levels, and how many levels each has.
     - `numbers`, `centers`, `widths`, `degrees`: columns of numbers, and how many features each has.
+    - `marked`: those in which missing values, which come as not-a-number, have features 0 and a coordinate of their
+      own behind them, `INDICATOR`.
     """
 
     levels: tuple[str, ...]
@@ -55,6 +63,7 @@ class MixedPlan:
     radius_squared: float
     constant: float
     bits: int
+    marked: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.levels) != len(self.sizes):
@@ -72,6 +81,8 @@ class MixedPlan:
             raise SchemaError("a mixed plan names a column twice; name each column once")
         if not all(1 <= degree <= MOST_FEATURES for degree in self.degrees):
             raise SchemaError(f"a column of a mixed plan has too many or no features; choose 1 to {MOST_FEATURES}")
+        if not set(self.marked) <= set(self.numbers):
+            raise SchemaError("a mixed plan marks missing values of a column that is none of its numbers")
         # checks the rest: centers, widths, radius, constant, bits
         _ = self.rows
         _ = MomentPlan(self.numbers, self.centers, self.widths, 0.0, 0.0, 0)
@@ -85,6 +96,11 @@ class MixedPlan:
     def coded(self) -> tuple[str, ...]:
         """Columns with levels are read by their codes."""
         return self.levels
+
+    @property
+    def features(self) -> tuple[int, ...]:
+        """The number of coordinates of each column of numbers."""
+        return count_features(self.numbers, self.degrees, self.marked)
 
     @property
     def levels_by_name(self) -> dict[str, int]:
@@ -101,8 +117,8 @@ class MixedPlan:
         """The plan for the second moments of the coordinates, which need no further scaling."""
         names = tuple(
             f"{name}^{power}"
-            for name, degree in zip(self.numbers, self.degrees, strict=True)
-            for power in range(1, degree + 1)
+            for name, count in zip(self.numbers, self.features, strict=True)
+            for power in range(1, count + 1)
         )
         zeros, ones = (0.0,) * len(names), (1.0,) * len(names)
         squared = sum(step**2 * size * (size - 1) for step, size in zip(self.steps, self.sizes, strict=True))
@@ -116,7 +132,7 @@ class MixedPlan:
     def expand(self, block: Sequence[Floats]) -> Floats:
         """Turn codes and numbers into coordinates, each record by itself, whatever the numbers are."""
         n_rows = len(block[0]) if block else 0
-        room = np.empty((sum(self.sizes) + sum(self.degrees), n_rows))
+        room = np.empty((sum(self.sizes) + sum(self.features), n_rows))
         start = 0
         for codes, size, step in zip(block, self.sizes, self.steps, strict=False):
             # engines give codes in range; whatever else came would still stand at one level
@@ -125,8 +141,8 @@ class MixedPlan:
             for code in range(size):
                 room[start + code] = np.where(level == code, float(step * (size - 1)), float(-step))
             start += size
-        scales = zip(block[len(self.levels) :], self.centers, self.widths, self.degrees, strict=True)
-        for column, center, width, degree in scales:
+        scales = zip(self.numbers, block[len(self.levels) :], self.centers, self.widths, self.degrees, strict=True)
+        for name, column, center, width, degree in scales:
             with np.errstate(over="ignore", invalid="ignore"):
                 scaled = (column - center) / width
             if degree == 1:
@@ -135,6 +151,11 @@ class MixedPlan:
                 scaled = np.where(np.isnan(scaled), 0.0, np.clip(scaled, -1.0, 1.0))
                 expand_legendre(scaled, room[start : start + degree])
             start += degree
+            if name in self.marked:
+                missing = np.isnan(column)
+                room[start - degree : start, missing] = 0.0
+                room[start] = np.where(missing, INDICATOR, 0.0)
+                start += 1
         return room
 
     def norm_squared_bound(self) -> int:
@@ -172,6 +193,11 @@ class MixedPairs:
         return self.plan.coded
 
     @property
+    def marked(self) -> tuple[str, ...]:
+        """Missing values of these come as not-a-number."""
+        return self.plan.marked
+
+    @property
     def rows(self) -> MixedRows:
         """Coordinates are integers already, of the norm that the plan allows."""
         inner = self.plan.rows
@@ -184,7 +210,7 @@ class MixedPairs:
 
     def places(self) -> dict[str, slice]:
         """Return where the coordinates of each column stand, the constant being the first of all."""
-        ends = np.cumsum([1, *self.plan.sizes, *self.plan.degrees]).tolist()
+        ends = np.cumsum([1, *self.plan.sizes, *self.plan.features]).tolist()
         return dict(zip(self.plan.columns, map(slice, ends, ends[1:]), strict=False))
 
     def _norms(self) -> dict[str, int]:
@@ -242,6 +268,11 @@ class MixedPairs:
             else:
                 squares += own[x] * own[y]
         return squares, linear, float(self.squared_bound() - fixed)
+
+
+def count_features(numbers: Sequence[str], degrees: Sequence[int], marked: Sequence[str]) -> tuple[int, ...]:
+    """Return the number of coordinates of each column of numbers: its features, and one that says it is missing."""
+    return tuple(degree + (name in marked) for name, degree in zip(numbers, degrees, strict=True))
 
 
 def level_step(size: int, bits: int) -> int:

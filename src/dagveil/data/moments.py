@@ -81,6 +81,11 @@ class MomentPlan:
         return ()
 
     @property
+    def marked(self) -> tuple[str, ...]:
+        """Missing values come as the declared number."""
+        return ()
+
+    @property
     def leading(self) -> int:
         """The number of coordinates between the constant and the ball, integers already; here there are none."""
         return 0
@@ -251,6 +256,10 @@ class OuterProducts(Protocol):
     def coded(self) -> tuple[str, ...]:
         """Columns of which codes of levels are read, not numbers."""
 
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """Columns of numbers in which missing values come as not-a-number."""
+
     def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
         """Scale the numbers of a column, each by itself."""
 
@@ -335,6 +344,11 @@ class FeaturePlan:
     @property
     def coded(self) -> tuple[str, ...]:
         """All columns are read as numbers."""
+        return ()
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """Missing values come as the declared number."""
         return ()
 
     def read(self, numbers: NDArray[np.float64], column: Column) -> NDArray[np.float64]:
@@ -441,6 +455,11 @@ class ResidualPlan:
     @property
     def coded(self) -> tuple[str, ...]:
         """All columns are read as numbers."""
+        return ()
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """Missing values come as the declared number."""
         return ()
 
     def read(self, numbers: Floats, column: Column) -> Floats:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import tomli_w
 
-from dagveil.data.column import Column, Numeric
+from dagveil.data.column import PAIRWISE, Column, Numeric
 from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.records import Reducer, check_records, complete_records, list_sources, narrow_records
 from dagveil.errors import DagveilError, SchemaError
@@ -196,6 +196,11 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     def person_word(self) -> str:
         """What a person is, in words."""
         return "one person" if self.unit == DEFAULT_UNIT else self.unit
+
+    @property
+    def pairwise(self) -> frozenset[str]:
+        """Columns whose missing values tests leave out: the last level of each."""
+        return frozenset(name for name, column in self.columns.items() if column.missing == PAIRWISE)
 
     @property
     def numbers(self) -> tuple[str, ...]:

@@ -116,6 +116,7 @@ def marginal_evidence(
     tables: Sequence[NoisyTable],
     interactions: Sequence[NoisyTable] = (),
     singles: Mapping[str, NoisyTable] | None = None,
+    pairwise: frozenset[str] = frozenset(),
 ) -> PairEvidence:
     """Build the evidence that these tables carry.
 
@@ -124,13 +125,14 @@ def marginal_evidence(
     - `interactions`, `singles`: centred counts of pairs and triples, and the margins that they share, if these were
       measured on their own. Then tables, too, tell about pairs by their interactions only: margins have one noise,
       which is not averaged away twice.
+    - `pairwise`: columns whose last level, missing values, is left out of every table.
     """
     pairs = pair_tables(tables) if singles is None else join_released(tables, interactions, singles)
     covered = {name for pair in pairs for name in pair}
     if missing := [name for name in columns if name not in covered]:
         raise EvidenceError(f"no released table holds the columns {', '.join(missing)}; measure them first")
     ordered = {(table.columns[0], table.columns[1]): table for table in pairs.values()}
-    covariance = covariance_from_tables(columns, ordered, singles)
+    covariance = covariance_from_tables(columns, ordered, singles, pairwise)
     if not covariance.measured.all():
         covariance = covariance.filled(implied_blocks(PairEvidence(covariance)))
     of_three = [table for table in interactions if len(table.columns) == 3]
@@ -221,7 +223,7 @@ class Evidence(msgspec.Struct, frozen=True):
                 "this evidence is the second round of a study alone, and its margins are in the first; add the two "
                 "with `dagveil combine` and search the sum"
             )
-        return independence_from(tuple(self.schema.columns), self.releases)
+        return independence_from(tuple(self.schema.columns), self.releases, self.schema.pairwise)
 
     def table(self, *columns: str) -> TableEstimate:
         """Return the estimated counts of one or several columns, with standard errors.
@@ -260,15 +262,20 @@ def digest_releases(releases: tuple[Release, ...]) -> str:
     return hashlib.sha256(encode_json(releases)).hexdigest()
 
 
-def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -> Independence | None:
-    """Return tests on releases, or None if nothing about pairs was released."""
+def independence_from(
+    columns: tuple[str, ...], releases: tuple[Release, ...], pairwise: frozenset[str] = frozenset()
+) -> Independence | None:
+    """Return tests on releases, or None if nothing about pairs was released.
+
+    Of `pairwise` columns missing values, the last level or the indicator, are left out of whatever they stand in.
+    """
     features = [release for release in releases if isinstance(release, NoisyFeatureMoments)]
     if features:
         return FeatureEvidence(covariance_from_features(features[-1]))
     mixed = [release for release in releases if isinstance(release, NoisyMixedMoments)]
     if mixed:
         again = [release for release in releases if isinstance(release, NoisyPairMoments)]
-        return MixedEvidence(covariance_from_mixed(mixed[-1], columns, again))
+        return MixedEvidence(covariance_from_mixed(mixed[-1], columns, again, pairwise))
     moments = [release for release in releases if isinstance(release, NoisyMoments)]
     if moments:
         return MomentEvidence(covariance_from_moments(moments[-1]))
@@ -277,7 +284,7 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
     totals = [table for table in counts if not table.columns]
     centred = read_tables([release for release in releases if isinstance(release, NoisyInteractions)])
     if len(tables) == 1 and not centred and set(tables[0].columns) == set(columns):
-        return JointEvidence(tables[0].margin(columns), combine(totals) if totals else None)
+        return JointEvidence(tables[0].margin(columns), combine(totals) if totals else None, pairwise)
     contrasts = [table for table in centred if len(table.columns) == 1]
     singles = add_total(contrasts, combine(totals)) if contrasts else {}
     interactions = [table for table in centred if len(table.columns) > 1]
@@ -285,7 +292,7 @@ def independence_from(columns: tuple[str, ...], releases: tuple[Release, ...]) -
     if not covered:
         return None
     kept = [name for name in columns if name in covered]
-    return marginal_evidence(kept, tables, interactions, singles or None)
+    return marginal_evidence(kept, tables, interactions, singles or None, pairwise)
 
 
 def check_receipts(receipt: Receipt, parts: tuple[Part, ...], *, asked: bool = True) -> None:
@@ -325,7 +332,7 @@ def _check_pairs(again: NoisyPairMoments, releases: Sequence[Release]) -> None:
     sizes: dict[str, int] = {}
     for release in releases:
         if isinstance(release, NoisyMixedMoments):
-            sizes = dict(zip(release.columns, (*release.sizes, *release.degrees), strict=True))
+            sizes = dict(zip(release.columns, (*release.sizes, *release.features), strict=True))
     shapes = tuple((sizes.get(x, 0), sizes.get(y, 0)) for x, y in again.pairs)
     if shapes != again.shapes or any(x == y for x, y in again.pairs):
         raise EvidenceError("this evidence is damaged: pairs do not fit their matrix; release it again")
@@ -366,6 +373,7 @@ def _check_release(release: Release, schema: Schema) -> None:
         )
         fits = fits and len(release.numbers) == len(release.centers) == len(release.widths) == len(release.degrees)
         fits = fits and min(release.widths, default=1.0) > 0 and min(release.degrees, default=1) > 0
+        fits = fits and set(release.marked) <= set(release.numbers)
         fits = fits and 0 <= release.bits <= _MOST_BITS and release.radius_squared > 0
         variances.append(release.diagonal_variance)
     elif isinstance(release, NoisyPairMoments):

@@ -10,6 +10,9 @@ R_i = L_i L_iᵀ. Where N_ij is put together from an interaction and two margins
 form with R_i = L_i (I − 11ᵀ/r_i) L_iᵀ, and the noise of margin i reaches all blocks of column i: as e_i l_jᵀ, where e_i
 has the covariance (m_i/n)² R_i and l_j = L_j 1 / r_j is how far levels are from equally frequent. The number of rows,
 which all margins share, moves every block along l_i l_jᵀ.
+
+Where missing values are left out pair by pair, their level is in no L, each block has the margins and the number of
+rows of its own table, and what fewer rows add to the variance of sampling is kept apart.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ class OneHotCovariance:
     - `probabilities`: shape (d, m + 1), dropped level last, zero in the padding.
     - `whitener`, `root`: shape (d, m, m): the matrix that whitened each column, and its inverse, a root of the column's
       own covariance.
-    - `groups`: for each column the kept level of each declared level.
+    - `groups`: for each column the kept level of each declared level; −1 for missing values that are left out.
+    - `lost`: 1/n_ij − 1/n, n_ij being the rows in which both columns are known, shape (d, d); None if all are known.
     """
 
     columns: tuple[str, ...]
@@ -72,6 +76,7 @@ class OneHotCovariance:
     root: Floats
     groups: tuple[NDArray[np.intp], ...]
     n_rows: float
+    lost: Floats | None = None
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -163,7 +168,10 @@ class OneHotCovariance:
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         gauss = rng.standard_normal((d * m, d * m))
         moved = full + root @ ((gauss + gauss.T) / np.sqrt(2.0 * self.n_rows)) @ root.T
-        return self._with_upper(moved.reshape(d, m, d, m).transpose(0, 2, 1, 3))
+        drawn = moved.reshape(d, m, d, m).transpose(0, 2, 1, 3)
+        if self.lost is not None:
+            drawn = drawn + np.sqrt(self.lost)[:, :, None, None] * rng.standard_normal((d, d, m, m))
+        return self._with_upper(drawn)
 
     def _with_upper(self, blocks: Floats) -> OneHotCovariance:
         """Copy with these blocks above the diagonal, their transposes below, nothing in the padding."""
@@ -195,6 +203,7 @@ def covariance_from_tables(
     columns: Sequence[str],
     tables: Mapping[tuple[str, str], NoisyTable],
     singles: Mapping[str, NoisyTable] | None = None,
+    pairwise: frozenset[str] = frozenset(),
 ) -> OneHotCovariance:
     """Estimate the one-hot covariance from pair tables.
 
@@ -203,6 +212,7 @@ def covariance_from_tables(
     - `singles`: one-way tables, if margins were measured on their own: then all pair tables have these margins, and the
       noise of a pair is that of its interaction. Otherwise pair tables have noise in every cell, and their margins are
       averaged.
+    - `pairwise`: columns whose last level, missing values, is left out of every table.
     """
     position = {name: i for i, name in enumerate(columns)}
     d = len(columns)
@@ -219,7 +229,8 @@ def covariance_from_tables(
         margin_variance = np.array([table.variance for table in own])
         total_variance = own[0].variance * own[0].flatness[0] * own[0].counts.size
     groups = tuple(
-        group_levels(margin, variance, hide=True) for margin, variance in zip(margins, margin_variance, strict=True)
+        group_known(margin, variance, hide=True, pairwise=name in pairwise)
+        for name, margin, variance in zip(columns, margins, margin_variance, strict=True)
     )
     kept = [int(of.max()) + 1 for of in groups]
     widest = max(*kept, 2)
@@ -266,6 +277,7 @@ def assemble_covariance(
     whitener = np.zeros((d, m, m))
     root = np.zeros((d, m, m))
     projections = np.zeros((d, m, m + 1))
+    known = np.empty(d)  # rows in which a column is known
     by_shape: dict[tuple[int, int], list[int]] = {}
     for i, group in enumerate(groups):
         by_shape.setdefault((kept[i], len(group)), []).append(i)
@@ -291,21 +303,36 @@ def assemble_covariance(
         shift[of] = together / declared
         whitener[of, : r - 1, : r - 1] = white
         root[of, : r - 1, : r - 1] = cholesky
-        per_level = adds.sum(axis=2) * variance / n_rows**2
+        known[of] = np.where(adds.sum(axis=(1, 2)) < declared, merged.sum(axis=1), n_rows)
+        per_level = adds.sum(axis=2) * variance / known[of, None] ** 2
         for padded, level in ((probabilities, p), (margin_noise, per_level)):
             padded[of, : r - 1] = level[:, : r - 1]
             padded[of, m] = level[:, r - 1]
 
     left, right = pairs.left, pairs.right
-    between = projections[left] @ pairs.counts @ projections[right].transpose(0, 2, 1) / n_rows
+    counts, rows = pairs.counts, np.full(len(left), n_rows)
+    partly = np.flatnonzero((known < n_rows)[left] | (known < n_rows)[right])
+    if len(partly):
+        rows[partly] = np.clip(counts[partly].sum(axis=(1, 2)), np.sqrt(pairs.variance[partly]) + 1.0, n_rows)
+        counts = counts.copy()
+        # of the rows in which both are known, less what their own margins make of them
+        own = counts[partly].sum(axis=2, keepdims=True) * counts[partly].sum(axis=1, keepdims=True)
+        counts[partly] -= own / rows[partly, None, None]
+    between = projections[left] @ counts @ projections[right].transpose(0, 2, 1) / rows[:, None, None]
     blocks = np.zeros((d, d, m, m))
     blocks[left, right] = between
     blocks[right, left] = between.transpose(0, 2, 1)
     blocks[np.arange(d), np.arange(d)] = np.eye(m)
     noise = np.full((d, d), np.inf)
-    noise[left, right] = noise[right, left] = pairs.variance / n_rows**2
+    noise[left, right] = noise[right, left] = pairs.variance / rows**2
     noise[np.arange(d), np.arange(d)] = 0.0
     shares = total_variance is not None
+    lost, fewest = None, np.full(d, n_rows)
+    if len(partly):
+        both = np.outer(known, known) / n_rows
+        both[left, right] = both[right, left] = rows
+        both[np.arange(d), np.arange(d)] = known
+        lost, fewest = 1.0 / both - 1.0 / n_rows, both.min(axis=1)
     return OneHotCovariance(
         columns=tuple(columns),
         size=np.array([r - 1 for r in kept], dtype=np.intp),
@@ -315,14 +342,15 @@ def assemble_covariance(
         shift=shift if shares else np.zeros((d, m)),
         noise=noise,
         measured=np.isfinite(noise),
-        shared_noise=margin_variance / n_rows**2 if shares else np.zeros(d),
-        total_noise=(total_variance or 0.0) / n_rows**2,
+        shared_noise=margin_variance / fewest**2 if shares else np.zeros(d),
+        total_noise=(total_variance or 0.0) / fewest.min() ** 2,
         margin_noise=margin_noise,
         probabilities=probabilities,
         whitener=whitener,
         root=root,
         groups=groups,
         n_rows=n_rows,
+        lost=lost,
     )
 
 
@@ -371,11 +399,16 @@ def group_levels(margin: Floats, variance: float, hide: bool = False) -> NDArray
     return np.where(groups == len(keep), groups[keep[-1]], groups) if hide and lost else groups
 
 
+def group_known(margin: Floats, variance: float, *, hide: bool = False, pairwise: bool = False) -> NDArray[np.intp]:
+    """Return `group_levels`, of all levels but the last if missing values are left out: these get −1."""
+    if not pairwise:
+        return group_levels(margin, variance, hide)
+    return np.append(group_levels(margin[:-1], variance, hide), -1)
+
+
 def merge_matrix(groups: NDArray[np.intp]) -> Floats:
-    """Return the 0/1 matrix that adds up the levels of each group."""
-    merge = np.zeros((int(groups.max()) + 1, len(groups)))
-    merge[groups, np.arange(len(groups))] = 1.0
-    return merge
+    """Return the 0/1 matrix that adds up the levels of each group, those of no group left out."""
+    return np.asarray(np.arange(int(groups.max()) + 1)[:, None] == groups, dtype=np.float64)
 
 
 def symmetric_root(matrices: Floats) -> Floats:

@@ -20,7 +20,7 @@ from dagveil.evidence.covariance import (
     OneHotCovariance,
     PairCounts,
     assemble_covariance,
-    group_levels,
+    group_known,
     merge_matrix,
 )
 from dagveil.evidence.pairs import CELLS_PER_BATCH, PairEvidence
@@ -51,9 +51,12 @@ class JointEvidence:
     Every question is answered, and jointly.
 
     - `rows`: the number of rows, if it was measured on its own: a table without columns.
+    - `pairwise`: columns whose last level, missing values, is left out of questions that they stand in.
     """
 
-    def __init__(self, table: NoisyTable, rows: NoisyTable | None = None) -> None:
+    def __init__(
+        self, table: NoisyTable, rows: NoisyTable | None = None, pairwise: frozenset[str] = frozenset()
+    ) -> None:
         if len(table.columns) < 2:
             raise EvidenceError(f"a joint table needs at least 2 columns, this one has {len(table.columns)}")
         self._table = table
@@ -62,14 +65,20 @@ class JointEvidence:
         ends = [margins.of((k,)) for k in range(table.counts.ndim)]
         declared = np.array(table.counts.shape, dtype=np.intp)
         end_variance = table.variance * (table.counts.size / declared)
-        groups = tuple(group_levels(end, variance) for end, variance in zip(ends, end_variance, strict=True))
+        groups = tuple(
+            group_known(end, variance, pairwise=name in pairwise)
+            for name, end, variance in zip(table.columns, ends, end_variance, strict=True)
+        )
+        self._whole = not pairwise & set(table.columns)
         kept = np.array([int(of.max()) + 1 for of in groups], dtype=np.intp)
         merged = np.zeros((len(groups), max(2, *kept.tolist())))
         counts = table.counts
         for axis, of in enumerate(groups):
-            merged[axis] = np.bincount(of, minlength=merged.shape[1])
-            if kept[axis] < len(of):
-                counts = np.moveaxis(np.tensordot(merge_matrix(of), counts, axes=(1, axis)), 0, axis)
+            merged[axis] = np.bincount(of[of >= 0], minlength=merged.shape[1])
+            # what is left out stands behind the kept levels: other questions sum over it
+            merge = merge_matrix(np.where(of < 0, kept[axis], of))
+            if len(merge) < len(of):
+                counts = np.moveaxis(np.tensordot(merge, counts, axes=(1, axis)), 0, axis)
         self._levels = Levels(kept, declared, merged)
         self._margins = margins if counts is table.counts else margins_of(counts)
         n_rows = max(float(ends[0].sum()), 1.0)
@@ -204,7 +213,9 @@ class JointEvidence:
         return np.stack([statistic, p_value, np.einsum("qab,qab->q", white, white)])
 
     def _pool(self, cells: Floats, layout: Layout) -> Wald:
-        return pool_strata(cells[layout.place], layout, self._table.variance, self.covariance.n_rows)
+        return pool_strata(
+            cells[layout.place], layout, self._table.variance, self.covariance.n_rows if self._whole else None
+        )
 
     def _batches(self, questions: Questions) -> Iterator[tuple[Positions, Questions]]:
         """Yield rows of the batch and their questions, x having no more levels than y, in groups of one shape.

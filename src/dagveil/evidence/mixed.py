@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dagveil.evidence.covariance import group_levels, merge_matrix
+from dagveil.data.mixed import INDICATOR
+from dagveil.evidence.covariance import group_known, merge_matrix
 from dagveil.evidence.features import CELLS_PER_BATCH, SLACK, invert_blocks, residual_covariance
 from dagveil.evidence.moments import draw_symmetric
 from dagveil.evidence.pairs import keep_excess
 from dagveil.evidence.questions import Answers, Questions
-from dagveil.evidence.wald import SMALLEST_RESIDUAL, Wald
+from dagveil.evidence.wald import SMALLEST_RESIDUAL, Wald, fewer_rows
 from dagveil.privacy.release import NoisyMixedMoments, NoisyPairMoments
 
 Floats = NDArray[np.float64]
@@ -42,7 +43,8 @@ class MixedCovariance:
     - `share_noise`: variance that noise gives each of these shares; None for numbers.
     - `deviation`: deviation of the noise off the diagonal of the released matrix, divided by the number of rows.
     - `noise`: variance of the noise in the block of two columns before centring, divided by n², shape (d, d).
-    - `groups`: the kept level of each declared level; None for numbers.
+    - `groups`: the kept level of each declared level, −1 for missing values that are left out; None for numbers.
+    - `lost`: 1/n_ij − 1/n, n_ij being the rows in which both columns are known, shape (d, d); None if all are known.
     """
 
     columns: tuple[str, ...]
@@ -57,6 +59,7 @@ class MixedCovariance:
     constant: float
     n_rows: float
     groups: tuple[NDArray[np.intp] | None, ...]
+    lost: Floats | None = None
 
     @property
     def places(self) -> list[slice]:
@@ -78,6 +81,8 @@ class MixedCovariance:
         centred += noise[0, 0] * np.outer(self.means, self.means)
         moved = self.matrix + root @ draw_symmetric(rng, size) @ root.T / np.sqrt(self.n_rows)
         moved += self.deviation * centred
+        if self.lost is not None:
+            moved += np.sqrt(self.lost)[of[:, None], of] * self._whole(draw_symmetric(rng, size))
         drawn = root @ rng.standard_normal(size) / np.sqrt(self.n_rows) + self.deviation / self.constant * ahead
         shares: list[Floats | None] = []
         for place, old, variance in zip(self.places, self.shares, self.share_noise, strict=True):
@@ -90,6 +95,14 @@ class MixedCovariance:
             shares.append(new)
         return replace(self, matrix=moved, shares=tuple(shares))
 
+    def _whole(self, white: Floats) -> Floats:
+        """Give whitened blocks the scale of their columns."""
+        root = np.zeros_like(white)
+        for place in self.places:
+            values, vectors = np.linalg.eigh(self.matrix[place, place])
+            root[place, place] = vectors * np.sqrt(np.maximum(values, 0.0))
+        return np.asarray(root @ white @ root.T)
+
     def shrunk(self, kept: Floats) -> MixedCovariance:
         """Return a copy whose blocks between columns are multiplied by these numbers, shape (d, d)."""
         whole = np.where(np.eye(len(self.sizes), dtype=bool), 1.0, kept)
@@ -98,63 +111,90 @@ class MixedCovariance:
 
 
 def covariance_from_mixed(
-    release: NoisyMixedMoments, columns: Sequence[str], again: Sequence[NoisyPairMoments] = ()
+    release: NoisyMixedMoments,
+    columns: Sequence[str],
+    again: Sequence[NoisyPairMoments] = (),
+    pairwise: frozenset[str] = frozenset(),
 ) -> MixedCovariance:
     """Centre a released matrix by its own noisy means and divide it by its own noisy number of rows.
 
     Levels that noise hides, and the rarest of many, are merged. `columns` is the order wanted; blocks of pairs that
-    were measured `again` are averaged with those of the matrix by inverse variance.
+    were measured `again` are averaged with those of the matrix by inverse variance. Of `pairwise` columns missing
+    values are left out: a block has the means and the number of the rows in which both of its columns are known.
     """
     matrix, variance_of = _average(release, again)
     scale = 2.0**release.bits
     constant = np.floor(release.constant * scale) / scale
     n_rows = max(matrix[0, 0] / constant**2, 1.0)
+    moments = matrix / n_rows
     means = matrix[0, 1:] / (constant * n_rows)
     deviation = release.deviation / n_rows
-    starts = np.cumsum([0, *release.sizes, *release.degrees]).tolist()
+    starts = np.cumsum([1, *release.sizes, *release.features]).tolist()
     wanted = [release.columns.index(name) for name in columns if name in release.columns]
-    lifts, shares, noises, groups = [], [], [], []
-    for column in wanted:
-        inside = slice(starts[column], starts[column + 1])
+    # by coordinates of the matrix: those of each column, 0 where it is missing, and whether it is known
+    lifts, knowns, shares, noises, groups = [], np.zeros((len(wanted), len(matrix))), [], [], []
+    knowns[:, 0] = 1.0 / constant
+    for place, column in enumerate(wanted):
+        name, inside = release.columns[column], slice(starts[column], starts[column + 1])
+        left_out = name in pairwise
+        share, noise, group = None, None, None
         if column >= len(release.levels):
-            own, share, noise, group = np.eye(release.degrees[column - len(release.levels)]), None, None, None
+            width = inside.stop - inside.start
+            lift = np.zeros((width - (left_out and name in release.marked), len(matrix)))
+            lift[:, inside] = np.eye(len(lift), width)
+            if len(lift) < width:
+                knowns[place, inside.stop - 1] = -scale / np.trunc(INDICATOR * scale)
         else:
             size = release.sizes[column]
             # what all levels have in common is noise: a record's coordinates add up to 0
             contrasts = (np.eye(size) - 1.0 / size) / (release.steps[column] * size / scale)
-            margin = contrasts @ means[inside] + 1.0 / size
+            margin = contrasts @ means[inside.start - 1 : inside.stop - 1] + 1.0 / size
             variance = (deviation / constant) ** 2 * (contrasts**2).sum(axis=1)
-            group = group_levels(margin * n_rows, float(variance[0]) * n_rows**2, hide=True)
+            group = group_known(margin * n_rows, float(variance[0]) * n_rows**2, hide=True, pairwise=left_out)
             merged = merge_matrix(group)
             raised = merged @ np.maximum(margin, np.sqrt(variance))
-            noise = (deviation / constant) ** 2 * ((merged @ contrasts) ** 2).sum(axis=1)
+            noise = (deviation / constant) ** 2 * ((merged @ contrasts) ** 2).sum(axis=1) / raised.sum() ** 2
             share = _floor_shares(raised, noise, n_rows)
-            own = (merged @ contrasts)[:-1]
-        lift = np.zeros((len(own), len(means)))
-        lift[:, inside] = own
+            lift = np.zeros((len(merged) - 1, len(matrix)))
+            lift[:, inside] = (merged @ contrasts)[:-1]
+            lift[:, 0] = merged.sum(axis=1)[:-1] / (size * constant)
+            if left_out:
+                knowns[place, inside] = -contrasts[-1]
+                knowns[place, 0] -= 1.0 / (size * constant)
         lifts.append(lift)
         shares.append(share)
         noises.append(noise)
         groups.append(group)
+    sizes = tuple(len(lift) for lift in lifts)
+    of = np.repeat(np.arange(len(sizes)), sizes)
     lifted = np.concatenate(lifts)
-    covariance = lifted @ (matrix[1:, 1:] / n_rows - np.outer(means, means)) @ lifted.T
+    both = knowns @ moments @ knowns.T
+    both[np.diag_indices(len(both))] = knowns @ moments[0] / constant
+    both = np.clip(both, min(deviation / constant + 1.0 / n_rows, 1.0), 1.0)
+    there = (lifted @ moments @ knowns.T) / both[of]
+    own = lifted @ moments[0] / constant / both[of, of]
+    there[np.arange(len(of)), of] = own
+    covariance = (lifted @ moments @ lifted.T) / both[of[:, None], of] - there[:, of] * there[:, of].T
+    # an error of the matrix reaches a block by these, the first by the constant's row
+    reach = lifted - own[:, None] * knowns[of]
     made = MixedCovariance(
         columns=tuple(release.columns[column] for column in wanted),
-        sizes=tuple(len(lift) for lift in lifts),
-        lift=lifted,
+        sizes=sizes,
+        lift=reach[:, 1:],
         matrix=covariance,
-        means=lifted @ means / constant,
+        means=-reach[:, 0],
         shares=tuple(shares),
         share_noise=tuple(noises),
-        deviation=deviation,
-        noise=variance_of[np.ix_(wanted, wanted)] / n_rows**2,
+        deviation=deviation / float(both.min()),
+        noise=variance_of[np.ix_(wanted, wanted)] / (n_rows * both) ** 2,
         constant=float(constant),
         n_rows=float(n_rows),
         groups=tuple(groups),
+        lost=(1.0 / both - 1.0) / n_rows if both.min() < 1.0 else None,
     )
-    for place, share in zip(made.places, shares, strict=True):
+    for block, share in zip(made.places, shares, strict=True):
         if share is not None:
-            covariance[place, place] = _share_covariance(share)
+            covariance[block, block] = _share_covariance(share)
     return made
 
 
@@ -162,7 +202,7 @@ def _average(release: NoisyMixedMoments, again: Sequence[NoisyPairMoments]) -> t
     """Return the matrix with pairs that were measured again, and the variance of the noise in each pair's block."""
     matrix = release.matrix
     names = release.columns
-    ends = np.cumsum([1, *release.sizes, *release.degrees]).tolist()
+    ends = np.cumsum([1, *release.sizes, *release.features]).tolist()
     variance = np.full((len(names), len(names)), release.deviation**2)
     for more in again:
         for (x, y), block in zip(more.pairs, more.blocks, strict=True):
@@ -267,8 +307,9 @@ class MixedEvidence:
         squares = np.einsum("ijab,ijab->ij", self._blocks, self._blocks)
         centring = np.outer(traces, means) + np.outer(means, traces) + np.outer(means, means)
         added = self.covariance.noise * np.outer(traces, traces) + self.covariance.deviation**2 * centring
-        association: Floats = squares - added - np.outer(self._sizes, self._sizes) / self.covariance.n_rows
-        return association
+        lost = 0.0 if self.covariance.lost is None else self.covariance.lost
+        sampling = np.outer(self._sizes, self._sizes) * (1.0 / self.covariance.n_rows + lost)
+        return np.asarray(squares - added - sampling)
 
     def strength(self, questions: Questions) -> Floats:
         """Return ‖u‖² of each question in whitened units."""
@@ -363,7 +404,13 @@ class MixedEvidence:
         xy[:, -1] = found.mean_x[:, :, None] * found.mean_y[:, None, :]
         weights = np.full((q, order + 2, order + 2), self.covariance.deviation**2)
         weights[:, order, order] = self._noise[x, y]
-        margins = None
+        margins, lost = None, self.covariance.lost
+        bx, by, fewer = np.empty((q, 0, a, 1)), np.empty((q, 0, b, 1)), np.zeros((q, 2))
+        if lost is not None and not order:
+            # of a pair alone it is known how many rows have both
+            fewer[:, 0] = lost[x, y]
+        elif lost is not None:
+            fewer = np.column_stack([lost[given, given], lost[x, x], lost[y, y]])
         if found.given is not None:
             s = found.given.width
             spread = self._spread[given, :s, :s]
@@ -395,6 +442,10 @@ class MixedEvidence:
             products = (margins[0][:, :, None] * margins[1][:, None]).reshape(q, a * b, -1)
             variance = self._level_noise[given].reshape(q, 1, -1)
             c = c + (products * variance) @ products.transpose(0, 2, 1)
+        if lost is not None:
+            n = self.covariance.n_rows
+            ends = (sx / n, bx.transpose(0, 2, 1, 3)), (sy / n, by.transpose(0, 2, 1, 3))
+            c = c + fewer_rows(*ends, fewer, n)
         return np.asarray(c)
 
     def _lift_levels(self, slopes: Floats, given: NDArray[np.intp], s: int) -> Floats:

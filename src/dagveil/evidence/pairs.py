@@ -98,7 +98,7 @@ class PairEvidence:
         noise = np.where(c.measured, c.noise, 0.0) + np.outer(c.shared_noise, c.shared_noise)
         margins = np.outer(c.shared_noise * traces, shifts)
         added = noise * np.outer(traces, traces) + margins + margins.T + c.total_noise * np.outer(shifts, shifts)
-        added += np.outer(c.size, c.size) / c.n_rows
+        added += np.outer(c.size, c.size) * (1.0 / c.n_rows + (0.0 if c.lost is None else c.lost))
         return np.where(c.measured, squares - added, np.where(c.known, squares, 0.0))
 
     def strength(self, questions: Questions) -> Floats:
@@ -259,6 +259,8 @@ class PairEvidence:
             left, right = c.shift[x, :a], c.shift[y, :b]
             # of C, what each pair has to itself
             own = wald.sampling + c.noise_between(x, y, a, b, shared=False)
+            if c.lost is not None:
+                own = own + c.lost[x, y, None, None] * np.eye(a * b)
             whiten = np.linalg.inv(np.linalg.cholesky(wald.covariance))
             mixing = whiten @ np.linalg.cholesky(own)
             step = max(1, CELLS_PER_BATCH // (len(rows) * a * b))
@@ -330,7 +332,8 @@ class PairEvidence:
                 x, y = chosen.x[rows], chosen.y[rows]
                 a, b = int(c.size[x[0]]), int(c.size[y[0]])
                 noise = c.noise_between(x, y, a, b)
-                yield part[rows], marginal_wald(c.blocks[x, y, :a, :b], noise, c.n_rows)
+                lost = None if c.lost is None else c.lost[x, y]
+                yield part[rows], marginal_wald(c.blocks[x, y, :a, :b], noise, c.n_rows, lost)
 
     def _condition(self, sets: Rows, variance: float | None) -> Conditioned:
         """Prepare conditioning sets; parameters are those of `_walds`."""
@@ -347,6 +350,7 @@ class PairEvidence:
             probabilities=c.probabilities[sets][:, :, levels],
             whitener=c.whitener[sets][:, :, :s, :s],
             shift=c.shift[sets][:, :, :s] if variance is None else np.zeros((*sets.shape, s)),
+            lost=None if c.lost is None else c.n_rows * np.diag(c.lost)[sets],
         )
 
         def find_noise(x: Rows, place: Rows) -> Floats:
@@ -387,7 +391,8 @@ class PairEvidence:
         left, right = position[ends[:q]], position[ends[q:]]
         noises = sets.noise(x, place), sets.noise(y, place)
         shared = c.shared_noise[x], c.shared_noise[y]
-        weights = weigh(sets.conditioning, place, c.noise[x, y], *noises, shared, c.n_rows, sets.strata)
+        lost = None if c.lost is None else (c.n_rows * c.lost[x, x], c.n_rows * c.lost[y, y])
+        weights = weigh(sets.conditioning, place, c.noise[x, y], *noises, shared, c.n_rows, sets.strata, lost)
         for rows in self._groups(questions):
             a, b = int(c.size[x[rows[0]]]), int(c.size[y[rows[0]]])
             pair = regressions[a].select(left[rows]), regressions[b].select(right[rows])

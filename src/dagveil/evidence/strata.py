@@ -274,10 +274,11 @@ def _alike(numbers: Positions) -> list[Positions]:
     return [np.flatnonzero(numbers == number) for number in sorted(set(numbers.tolist()))]
 
 
-def pool_strata(counts: Floats, layout: Layout, cell_variance: float, n_rows: float) -> Wald:
+def pool_strata(counts: Floats, layout: Layout, cell_variance: float, n_rows: float | None) -> Wald:
     """Return the weighted mean of U over strata, without the last levels of x and y, and its covariance.
 
     - `counts`: noisy counts in the shape of `layout.place`.
+    - `n_rows`: number of rows, the unit of the mean; None takes those of each question.
     """
     variance = cell_variance * layout.summed
     deviation = np.sqrt(variance)
@@ -286,7 +287,8 @@ def pool_strata(counts: Floats, layout: Layout, cell_variance: float, n_rows: fl
     x_total, y_total = layout.x_merged.sum(axis=0), layout.y_merged.sum(axis=0)
     p = _shares(x_margin, deviation * np.sqrt(layout.x_merged * y_total)[:, None])
     q = _shares(y_margin, deviation * np.sqrt(layout.y_merged * x_total)[:, None])
-    weights = _weigh(n, deviation * np.sqrt(x_total * y_total)) / n_rows
+    unit = np.maximum(n.sum(axis=0), 1.0) if n_rows is None else n_rows
+    weights = _weigh(n, deviation * np.sqrt(x_total * y_total)) / unit
     # (I − p1ᵀ) N (I − 1qᵀ), N1 and 1ᵀN being the margins
     centred = counts[:-1, :-1] - p[:, None] * y_margin[:-1] - (x_margin[:-1] - p * n)[:, None] * q
     partial = (weights * centred).sum(axis=2)

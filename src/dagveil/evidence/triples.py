@@ -160,13 +160,25 @@ class TripleEvidence(PairEvidence):
         joined = self._join_columns(pairs, width)
 
         def find_noise(x: Rows, place: Rows) -> Floats:
-            return self._variance[self._stack.find(x, pairs[place])[0], None] / c.n_rows**2
+            return find_variance(x, place) / find_rows(x, place) ** 2
+
+        def find_variance(x: Rows, place: Rows) -> Floats:
+            return np.asarray(self._variance[self._stack.find(x, pairs[place])[0], None])
+
+        def find_rows(x: Rows, place: Rows) -> Floats:
+            """Return the rows in which a column and a pair are known, if these go together by chance."""
+            if c.lost is None or joined.sets.lost is None:
+                return np.full((len(x), 1), c.n_rows)
+            return np.asarray(1.0 / (c.lost[x, x, None] + 1.0 / c.n_rows) / (1.0 + joined.sets.lost[place]))
 
         def regress_columns(x: Rows, place: Rows, a: int) -> Regressions:
             counts = self._stack.counts(x, pairs[place], self._levels, width) @ joined.merge[place]
-            towards = self._project[x, :a, : a + 1] @ counts @ joined.project[place].transpose(0, 2, 1) / c.n_rows
-            noise = find_noise(x, place)
-            floored = np.maximum(counts, np.maximum(np.sqrt(noise) * c.n_rows, 0.5)[:, :, None])
+            noise, rows, centred = find_noise(x, place), find_rows(x, place)[:, :, None], counts
+            if c.lost is not None:
+                rows = np.maximum(counts.sum(axis=(1, 2)), 0.5 * rows[:, 0, 0])[:, None, None]
+                centred = counts - counts.sum(axis=2, keepdims=True) * counts.sum(axis=1, keepdims=True) / rows
+            towards = self._project[x, :a, : a + 1] @ centred @ joined.project[place].transpose(0, 2, 1) / rows
+            floored = np.maximum(counts, np.maximum(np.sqrt(find_variance(x, place)), 0.5)[:, :, None])
             within = whiten_within(c.whitener[x, :a, :a], floored[:, :a] / floored.sum(axis=1, keepdims=True))
             spreads = c.table_spread[x, :a, :a], c.spread[x, :a, :a]
             return regress(joined.sets, place, towards, *spreads, c.shift[x, :a], noise, within)
@@ -222,6 +234,7 @@ class TripleEvidence(PairEvidence):
             whitener=whitener[:, None],
             shift=np.zeros((len(pairs), 1, s)),
             allowance=np.where(drowned, lost**2, 0.0),
+            lost=None if c.lost is None else np.maximum(c.n_rows / cells.sum(axis=1) - 1.0, 0.0)[:, None],
         )
         return _JointColumns(merge, project, sets)
 

@@ -34,6 +34,10 @@ LEAST_REMAINDER = 7.0
 """Dependence below this many deviations of a correlation, as sampling alone gives them, is as good as none where other
 columns are held fixed: bins, and columns that are not in the table, leave as much behind."""
 
+LEFT_BEHIND = 0.02
+"""What values that are not missing completely at random may leave of a dependence where they are left out, in units of
+a correlation: blocks of u then speak of different rows."""
+
 SMALLEST_RESIDUAL = 0.001
 """Floor for residual variances, as a share of the column's own: noise must not make a column look determined."""
 
@@ -51,6 +55,7 @@ class Conditioning:
     - `shift`: l of each block, by which noise of the other columns' margins shows in tables with it: (g, k, s).
     - `allowance`: variance of what rows outside of all strata may add to each entry of u, shape (g,); None if there are
       none.
+    - `lost`: n/n_a − 1, n_a being the rows in which a block is known, shape (g, k); None if no value is left out.
     """
 
     inverse: Floats
@@ -61,6 +66,7 @@ class Conditioning:
     whitener: Floats
     shift: Floats
     allowance: Floats | None = None
+    lost: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,6 +110,8 @@ class Weights:
     - `margins`: variance of each level of the conditioning blocks, shape (q, k(s + 1)).
     - `shared`: whether tables with S have the margins of S, so that their noise reaches u by more than one way.
     - `allowance`: added to the variance of each entry of u, shape (q,).
+    - `lost`: n/n_a − 1 of the blocks of S, of x and of y, divided by n, shape (q, k + 2); None if no value is left out.
+    - `n_rows`: number of rows.
     """
 
     strata: Floats
@@ -111,10 +119,14 @@ class Weights:
     margins: Floats
     shared: bool
     allowance: Floats
+    lost: Floats | None
+    n_rows: float
 
     def select(self, rows: Places) -> Weights:
         """Return the weights of these questions."""
-        return Weights(self.strata[rows], self.noise[rows], self.margins[rows], self.shared, self.allowance[rows])
+        lost = None if self.lost is None else self.lost[rows]
+        of_all = self.strata[rows], self.noise[rows], self.margins[rows], self.shared, self.allowance[rows]
+        return Weights(*of_all, lost, self.n_rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,12 +298,14 @@ def weigh(
     shared_noise: tuple[Floats, Floats],
     n_rows: float,
     strata: bool,
+    lost: tuple[Floats, Floats] | None = None,
 ) -> Weights:
     """Weigh the parts of questions.
 
     - `pair_noise`: V of the table (x, y), shape (q,).
     - `x_noise`, `y_noise`: V of the tables with the blocks of S, shape (q, k).
     - `shared_noise`: variances of the noise of the margins of x and of y, divided by n², shape (q,) each.
+    - `lost`: n/n_x − 1 and n/n_y − 1 if values are left out, shape (q,) each.
     """
     q, k = x_noise.shape
     noise = np.zeros((q, k + 3, k + 3))
@@ -303,7 +317,11 @@ def weigh(
     weights = sets.probabilities[place, 0] if strata else np.ones((q, 1))
     shared = bool(sets.shift.any())
     allowance = np.zeros(q) if sets.allowance is None else sets.allowance[place]
-    return Weights(weights / n_rows, noise, sets.margin_noise[place].reshape(q, -1), shared, allowance)
+    fewer = None
+    if lost is not None and sets.lost is not None:
+        fewer = np.column_stack([sets.lost[place], *lost]) / n_rows
+    margins = sets.margin_noise[place].reshape(q, -1)
+    return Weights(weights / n_rows, noise, margins, shared, allowance, fewer, n_rows)
 
 
 def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weights: Weights) -> Wald:
@@ -325,18 +343,55 @@ def partial_covariance(covariance: Floats, x: Regressions, y: Regressions, weigh
     margins = margins.reshape(q, a * b, -1)
     c += (margins * weights.margins[:, None]) @ margins.transpose(0, 2, 1)
     c += weights.allowance[:, None, None] * np.eye(a * b)
+    if weights.lost is not None:
+        k, of = weights.lost.shape[1] - 2, weights.strata[:, :, None]
+        first, second = (
+            ((of * end.sampling).sum(axis=1).reshape(q, size, size), end.slopes.reshape(q, size, k, -1))
+            for end, size in ((x, a), (y, b))
+        )
+        c += fewer_rows(first, second, weights.lost, weights.n_rows)
+        apart = (weights.lost > 0).any(axis=1)
+        c += (apart * LEFT_BEHIND**2 / (a * b))[:, None, None] * np.eye(a * b)
     return Wald(u.reshape(q, a * b), c, sampling)
 
 
-def marginal_wald(covariance: Floats, noise: Floats, n_rows: float) -> Wald:
+def marginal_wald(covariance: Floats, noise: Floats, n_rows: float, lost: Floats | None = None) -> Wald:
     """Return u and C without a conditioning set.
 
     - `covariance`, `noise`: K_xy and what noise adds to the covariance of its entries, shapes (q, a, b) and (q, ab,
       ab).
+    - `lost`: what it adds to the variance of sampling that values were left out, shape (q,).
     """
     q, a, b = covariance.shape
     sampling = np.broadcast_to(np.eye(a * b) / n_rows, (q, a * b, a * b))
+    if lost is not None:
+        noise = noise + lost[:, None, None] * np.eye(a * b)
     return Wald(covariance.reshape(q, a * b), sampling + noise, np.asarray(sampling))
+
+
+def fewer_rows(x: tuple[Floats, Floats], y: tuple[Floats, Floats], lost: Floats, n_rows: float) -> Floats:
+    """Return what it adds to C that each block has rows of its own, those in which both of its columns are known.
+
+    Errors of K_xy, K_xS and K_Sy then cancel in u only as far as their rows are the same. Which values are missing is
+    taken for independent between columns (docs/tests.md, 1.2).
+
+    - `x`, `y`: what S leaves of each end, divided by n, shape (q, a, a), and slopes by block, shape (q, a, k, s).
+    - `lost`: 1/n_a − 1/n of the blocks of S, of x and of y, shape (q, k + 2).
+    - `n_rows`: n.
+    """
+    k = lost.shape[1] - 2
+
+    def end(residual: Floats, slopes: Floats, other: Floats) -> Floats:
+        share = n_rows * other[:, None, None]
+        return np.asarray(
+            share * residual + np.einsum("qiks,qjks,qk->qij", slopes, slopes, lost[:, :k]) * (1.0 + share)
+        )
+
+    first, second = end(*x, lost[:, k + 1]), end(*y, lost[:, k])
+    a, b = first.shape[1], second.shape[1]
+    added = np.einsum("qij,kl->qikjl", first, np.eye(b)) + np.einsum("ij,qkl->qikjl", np.eye(a), second)
+    both = n_rows * lost[:, k] * lost[:, k + 1]
+    return np.asarray(added.reshape(-1, a * b, a * b) + both[:, None, None] * np.eye(a * b))
 
 
 def _sum_products(left: Floats, right: Floats, a: int, b: int) -> Floats:

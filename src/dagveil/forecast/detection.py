@@ -18,8 +18,16 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema
 from dagveil.evidence.features import SLACK
 from dagveil.forecast.synthetic import BOUNDS_IN_SPREADS
-from dagveil.methods.measure import FEATURE_SEARCH, MOMENT_SEARCH, TABLE_SEARCH, fit_levels, is_numeric, prefers_joint
-from dagveil.methods.measure_mixed import is_mixed
+from dagveil.methods.measure import (
+    FEATURE_SEARCH,
+    MOMENT_SEARCH,
+    TABLE_SEARCH,
+    MeasureSettings,
+    fit_levels,
+    is_numeric,
+    prefers_joint,
+    releases_mixed,
+)
 from dagveil.methods.measure_moments import SIZES_SHARE
 from dagveil.methods.measure_tables import count_picks
 from dagveil.plans.plan_file import Ask, AskInteractions, AskMixed, AskMoments, AskTables, MeasurementPlan, list_sets
@@ -82,7 +90,9 @@ def find_weakest(schema: Schema, budget: Budget, rows: int) -> Weakest:
 
 def count_chosen_pairs(schema: Schema, budget: Budget, rows: int) -> int:
     """Return how many pairs `measure` would choose privately and measure; 0 if it would measure another way."""
-    if is_numeric(schema) or is_mixed(schema) or budget.delta == 0 or prefers_joint(budget, schema):
+    if is_numeric(schema) or releases_mixed("measure", MeasureSettings(), schema, budget):
+        return 0
+    if budget.delta == 0 or prefers_joint(budget, schema):
         return 0
     pairs = math.comb(len(schema.columns), 2)
     picks, saves = count_picks(schema, tightest_filter(budget, [DiscreteGaussian]), pairs, rows)

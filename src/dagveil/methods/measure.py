@@ -22,7 +22,7 @@ from dagveil.evidence.mixed import MixedEvidence
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.evidence.questions import Independence
 from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
-from dagveil.methods.measure_mixed import is_mixed, measure_mixed
+from dagveil.methods.measure_mixed import is_mixed, measure_mixed, trends_pay
 from dagveil.methods.measure_moments import measure_moments
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, Plan, measure_tables, warn_of_noise
 from dagveil.methods.method import TWO_COLUMNS, TWO_NUMBERS, Measured, Method, SharpCase
@@ -75,6 +75,9 @@ MOMENT_SEARCH = SkeletonSettings(marginal_level=0.003, conditional_level=0.01, l
 FEATURE_SEARCH = SkeletonSettings(conditional_level=0.01, largest_order=3, removal_order=RemovalOrder.WEAKEST_EDGE)
 """Search constants for features of numeric columns, beside levels or not."""
 
+TREND_SEARCH = replace(FEATURE_SEARCH, conditional_level=0.001)
+"""The same for ordered levels under heavy noise: columns with few steps leave more behind than numbers do."""
+
 MOST_COLUMNS_AT_FULL_LEVEL = 40
 """Beyond this width the levels of the search fall in proportion to the columns."""
 
@@ -87,9 +90,12 @@ def is_numeric(schema: Schema) -> bool:
     return all(isinstance(column, Numeric) and column.bins is None for column in schema.columns.values())
 
 
-def search_defaults(tests: Independence) -> SkeletonSettings:
-    """Return the search constants that fit the evidence and its width."""
-    return fit_levels(search_constants(tests), len(tests.columns))
+def search_defaults(tests: Independence, schema: Schema | None = None) -> SkeletonSettings:
+    """Return the search constants that fit the evidence and its width; the schema tells trends alone from numbers."""
+    constants = search_constants(tests)
+    if isinstance(tests, MixedEvidence) and schema is not None and not is_mixed(schema):
+        constants = TREND_SEARCH
+    return fit_levels(constants, len(tests.columns))
 
 
 def search_constants(tests: Independence) -> SkeletonSettings:
@@ -123,10 +129,19 @@ class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan = Plan.AUTO
 
 
-def releases_mixed(method: str, settings: object, schema: Schema) -> bool:
-    """Tell whether a method puts levels and numbers into one matrix: `measure` does, unless its plan counts columns."""
+def releases_mixed(method: str, settings: object, schema: Schema, budget: Budget | None = None) -> bool:
+    """Tell whether a method puts all columns into one matrix: `measure` does, unless its plan counts columns.
+
+    Without a budget, only for numbers beside levels; with one, also for ordered levels under heavy noise.
+    """
     auto = isinstance(settings, MeasureSettings) and settings.plan is Plan.AUTO
-    return method == "measure" and auto and is_mixed(schema)
+    return method == "measure" and auto and (is_mixed(schema) or (budget is not None and _takes_trends(budget, schema)))
+
+
+def _takes_trends(budget: Budget, schema: Schema) -> bool:
+    if budget.delta == 0 or prefers_joint(budget, schema):
+        return False
+    return trends_pay(schema, float(tightest_filter(budget, [DiscreteGaussian]).total))
 
 
 def accounting(
@@ -237,7 +252,8 @@ def measure(
     schema = curator.schema
     if isinstance(curator.accounting, PureFilter):
         return measure_jointly(curator, progress)
-    mixed = plan is Plan.AUTO and is_mixed(schema) and not counted
+    price = float(curator.accounting.total)
+    mixed = plan is Plan.AUTO and not counted and (is_mixed(schema) or trends_pay(schema, price))
     if not is_numeric(schema) and not mixed:
         return measure_tables(curator, knowledge, ROUND_SEARCH, progress, plan)
     rows, releases, stages = release_rows(curator)

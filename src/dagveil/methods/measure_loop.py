@@ -104,7 +104,7 @@ class Rounds:
 
     def evidence(self) -> PairEvidence:
         """Return tests on everything released so far."""
-        evidence = independence_from(self.columns, tuple(self.releases))
+        evidence = independence_from(self.columns, tuple(self.releases), self.curator.schema.pairwise)
         assert isinstance(evidence, PairEvidence)
         return evidence
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from statistics import median
 
 import numpy as np
+from scipy import special
 
 from dagveil.curator import Curator
-from dagveil.data.column import Column, Numeric, Ordinal
+from dagveil.data.column import Column, Numeric, Ordinal, marks_missing
 from dagveil.data.mixed import MixedPairs, MixedPlan
 from dagveil.data.moments import choose_bits
 from dagveil.data.schema import Schema
 from dagveil.evidence.bundle import Stage
 from dagveil.evidence.mixed import MixedEvidence, covariance_from_mixed
 from dagveil.evidence.questions import Questions
+from dagveil.evidence.wald import EXPECTED_EFFECT
 from dagveil.methods.measure_moments import (
     BITS,
     RADIUS_PER_COLUMN,
@@ -48,6 +51,9 @@ QUIET_MIXED = 0.5
 HEAVY = 1.0
 """Ordered levels enter by one trend where the variance of the noise is above this multiple of what sampling makes."""
 
+SEEN = 0.001
+"""Level of the test by which r − 1 contrasts of ordered levels would show a dependence, or one trend takes over."""
+
 FIRST_SHARE = Fraction(3, 5)
 """Where noise is that heavy, this share of the budget goes to the matrix, and the rest to pairs that look dependent."""
 
@@ -63,9 +69,13 @@ CONSTANT_SHARE = 0.1
 
 
 def is_mixed(schema: Schema) -> bool:
-    """Tell whether a table has numeric columns without bins, and others beside them; weighed records are counted."""
-    plain = [isinstance(column, Numeric) and column.bins is None for column in schema.columns.values()]
-    return any(plain) and not all(plain) and schema.records != "weigh"
+    """Tell whether a table has numeric columns without bins, and others beside them or missing values marked.
+
+    Weighed records are counted.
+    """
+    plain = plain_numbers(schema)
+    others = len(plain) < len(schema.columns)
+    return bool(plain) and (others or bool(_marked(schema))) and schema.records != "weigh"
 
 
 def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progress) -> Measured:
@@ -85,7 +95,8 @@ def measure_mixed(curator: Curator, rows: int, share: Fraction, progress: Progre
     releases: list[Release] = [*scaled.releases, released]
     if heavy:
         progress("measuring second moments", 1, 2)
-        pairs = screen_pairs(MixedEvidence(covariance_from_mixed(released, tuple(schema.columns))))
+        first_look = covariance_from_mixed(released, tuple(schema.columns), (), schema.pairwise)
+        pairs = screen_pairs(MixedEvidence(first_look))
         again = curator.pair_moments(MixedPairs(plan, pairs), scaled.left - first, "pairs that look dependent")
         why = f"noise is heavy, so {len(pairs)} pairs that the matrix does not rule out were measured again"
         share_left, cells = float(scaled.left - first), len(again.values)
@@ -111,6 +122,11 @@ def screen_pairs(evidence: MixedEvidence) -> tuple[tuple[str, str], ...]:
 def plain_numbers(schema: Schema) -> tuple[str, ...]:
     """Return the numeric columns without bins."""
     return tuple(name for name, column in schema.columns.items() if isinstance(column, Numeric) and column.bins is None)
+
+
+def _marked(schema: Schema) -> tuple[str, ...]:
+    """Return those whose missing values have an indicator beside the number."""
+    return tuple(name for name in plain_numbers(schema) if marks_missing(schema.columns[name]))
 
 
 def plan_mixed(
@@ -144,23 +160,41 @@ def plan_mixed(
         radius_squared=radius_squared,
         constant=constant,
         bits=choose_bits(radius_squared + fixed, constant, rows, BITS),
+        marked=_marked(schema),
     )
 
 
 def choose_trends(schema: Schema, rows: int, mu_squared: float) -> tuple[str, ...]:
-    """Return the ordinal columns that enter by a trend: all of three levels or more if noise is heavy, or none.
+    """Return the ordinal columns that enter by a trend: all of three levels or more, or none.
 
-    Parameters are those of `plan_mixed`.
+    Beside numbers they do if noise is heavy. Without any they do if r − 1 contrasts of each would not show a dependence
+    of `EXPECTED_EFFECT` that one trend may show. Parameters are those of `plan_mixed`.
     """
+    ordered = tuple(
+        name for name, column in schema.columns.items() if isinstance(column, Ordinal) and len(column.levels) > 2
+    )
     numbers = plain_numbers(schema)
     sizes = [column.n_levels for name, column in schema.columns.items() if name not in numbers]
     fixed = _fixed_norm(sizes)
     degree = choose_degree(fixed, len(numbers), rows, mu_squared)
-    if noise_share(fixed, degree * len(numbers), rows, mu_squared) <= HEAVY:
-        return ()
-    return tuple(
-        name for name, column in schema.columns.items() if isinstance(column, Ordinal) and len(column.levels) > 2
-    )
+    noise = noise_share(fixed, degree * len(numbers), rows, mu_squared)
+    if numbers or not ordered:
+        return ordered if noise > HEAVY else ()
+    levels = median(schema.columns[name].n_levels for name in ordered)
+    freedom = (levels - 1) ** 2
+    # in whitened units noise is larger by the levels of both columns
+    shift = EXPECTED_EFFECT**2 * rows / (1.0 + levels**2 * noise)
+    return ordered if freedom + shift < special.chdtri(freedom, SEEN) else ()
+
+
+def trends_pay(schema: Schema, mu_squared: float) -> bool:
+    """Tell whether a table of levels, most of them ordered, is measured by trends in one matrix: where noise is heavy.
+
+    Public facts alone: the schema, with its nominal number of rows, and the price of all that is released.
+    """
+    if schema.nominal_rows is None or plain_numbers(schema) or schema.records == "weigh":
+        return False
+    return 2 * len(choose_trends(schema, schema.nominal_rows, mu_squared)) > len(schema.columns)
 
 
 def scale_scores(column: Column) -> tuple[float, float]:
@@ -222,8 +256,10 @@ def tell_mixed(plan: MixedPlan, schema: Schema) -> list[str]:
         f"Noise is heavy here, so ordered levels entered by their trend: {', '.join(trends)}. What rises and falls "
         "again along them is not seen."
     ]
-    degree = max(plan.degrees)
-    if degree == 1:
+    degree = 0 if set(trends) == set(plan.numbers) else max(plan.degrees)
+    if not degree:
+        numbers = "Trends entered with their scores"
+    elif degree == 1:
         numbers = "Numeric columns entered as they are, so dependence on them that is not linear is not seen"
     else:
         numbers = (

@@ -264,10 +264,11 @@ def _choose_asks(
             "the run; plan `measure` instead, or leave these columns out"
         )
     bins = any(isinstance(column, Numeric) and column.bins is not None for column in schema.columns.values())
-    if method.name == "measure-notears" or (all(numeric) and not bins):
+    mixed = releases_mixed(method.name, settings, schema)
+    if method.name == "measure-notears" or (all(numeric) and not bins and not mixed):
         return (_ask_numbers(settings, schema, sites),)
     # without declared spreads sites would have no common units: then numbers are counted in bins
-    if releases_mixed(method.name, settings, schema) and set(plain_numbers(schema)) <= set(declared_scales(schema)[1]):
+    if mixed and set(plain_numbers(schema)) <= set(declared_scales(schema)[1]):
         return (_ask_mixed(schema, sites),)
     return _ask_small_tables(schema, knowledge, sites, tables)
 

@@ -117,7 +117,8 @@ class NoisyMixedMoments(msgspec.Struct, frozen=True, tag="mixed-moments"):
 
     The constant comes first, then a coordinate for each level of each column with levels: `steps` times size − 1 at the
     record's level and minus `steps` elsewhere. Then come `degrees` features of each column of numbers: (x −
-    center)/width itself, or Legendre polynomials of it, cut to [−1, 1].
+    center)/width itself, or Legendre polynomials of it, cut to [−1, 1]. Those of a `marked` column are 0 where it is
+    missing, and a coordinate behind them says so.
     """
 
     levels: tuple[str, ...]
@@ -133,6 +134,12 @@ class NoisyMixedMoments(msgspec.Struct, frozen=True, tag="mixed-moments"):
     variance: Fraction
     diagonal_variance: Fraction
     values: tuple[int, ...]
+    marked: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> tuple[int, ...]:
+        """The number of coordinates of each column of numbers."""
+        return tuple(degree + (name in self.marked) for name, degree in zip(self.numbers, self.degrees, strict=True))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -142,7 +149,7 @@ class NoisyMixedMoments(msgspec.Struct, frozen=True, tag="mixed-moments"):
     @property
     def size(self) -> int:
         """The number of coordinates, the constant included."""
-        return 1 + sum(self.sizes) + sum(self.degrees)
+        return 1 + sum(self.sizes) + sum(self.features)
 
     @property
     def matrix(self) -> NDArray[np.float64]:

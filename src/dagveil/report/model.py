@@ -21,6 +21,7 @@ from dagveil.report.formatting import write_count, write_delta, write_epsilon, w
 from dagveil.report.snippets import Snippet, write_snippets
 from dagveil.report.svg import count_edges
 from dagveil.runs import result as results
+from dagveil.search.confidence import DRAWN
 
 if TYPE_CHECKING:
     from dagveil.audit.certificate import Certificate
@@ -249,7 +250,7 @@ def _describe_first(
 def _describe_left_out(edges_at: float | None) -> str:
     """Say why edges that were found are not drawn."""
     if edges_at is None:
-        return "fewer than 70 % of the redraws found them again, or another column could explain them"
+        return f"fewer than {DRAWN:.0%} of the redraws found them again, or another column could explain them"
     return f"their probability is below {write_share(edges_at)} or not known"
 
 

@@ -312,11 +312,12 @@ def work_of_run(
     if isinstance(accounting, PureFilter):
         cells = math.prod(column.n_levels for column in schema.columns.values())
         return Work(schema, rows, [names], 1, cells, 0, Search.JOINT, redraws, noise, held)
-    if numeric or method.name == "measure-notears":
+    mixed = releases_mixed(method.name, settings, schema, accounting.budget)
+    if (numeric and not mixed) or method.name == "measure-notears":
         degree = (settings.degree or 2) if isinstance(settings, MeasureFeaturesSettings) else 1
         size = len(names) * degree + 1
         return Work(schema, rows, [], 1, size * (size + 1) // 2, size, Search.MATRIX, redraws, noise, held)
-    if releases_mixed(method.name, settings, schema):
+    if mixed:
         numbers = plain_numbers(schema)
         levels = sum(column.n_levels for name, column in schema.columns.items() if name not in numbers)
         size = 1 + levels + 2 * len(numbers)  # two features of each number, about

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagveil._version import __version__
-from dagveil.data.column import OWN_LEVEL, Column, Numeric
+from dagveil.data.column import Column, Numeric, marks_missing
 from dagveil.errors import BudgetError, DataError, MethodError
 from dagveil.evidence.questions import Independence
 from dagveil.files import encode_json
@@ -402,7 +402,7 @@ def level_scores(column: Column) -> NDArray[np.float64]:
     if isinstance(column, Numeric):
         edges = np.array([column.bounds[0], *column.cuts, column.bounds[1]])
         numbers = edges[:-1] / 2 + edges[1:] / 2
-        if column.missing == OWN_LEVEL:
+        if marks_missing(column):
             numbers = np.append(numbers, column.missing_value)
     else:
         numbers = np.array(column.numbers)

@@ -29,8 +29,8 @@ from dagveil.graphs.dag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.graphs.mixed import Edge, Mark, MixedGraph
 from dagveil.methods.catalogue import METHODS
-from dagveil.methods.measure import is_numeric, search_defaults
-from dagveil.methods.measure_mixed import is_mixed
+from dagveil.methods.measure import MeasureSettings, is_numeric, releases_mixed, search_defaults
+from dagveil.privacy.budget import Budget
 from dagveil.privacy.release import NoisyMoments
 from dagveil.progress import Progress, silent
 from dagveil.runs import result as results
@@ -160,7 +160,9 @@ def prepare_search(
     `note` is told the graph of tests alone, where a score may add to it.
     """
     columns = tuple(evidence.schema.columns)
-    constants, false_edges = bound_false_edges(tests, settings.skeleton(search_defaults(tests)), settings.false_edges)
+    constants, false_edges = bound_false_edges(
+        tests, settings.skeleton(search_defaults(tests, evidence.schema)), settings.false_edges
+    )
     rule = _rule(evidence, settings)
     find: Callable[[Independence], Cpdag | MixedGraph]
     if settings.hidden_causes:
@@ -336,8 +338,11 @@ def visible_strength(tests: Independence, settings: SkeletonSettings) -> float |
     return min(1.0, float(np.sqrt(np.median(variance * needed / np.sqrt(freedom)))))
 
 
-def check_search(method: str, schema: Schema, settings: SearchSettings) -> None:
-    """Refuse, before anything is charged, a search that cannot read what the method releases."""
+def check_search(method: str, schema: Schema, settings: SearchSettings, budget: Budget | None = None) -> None:
+    """Refuse, before anything is charged, a search that cannot read what the method releases.
+
+    `budget`: what the run may spend; None if it has released already.
+    """
     rule = settings.search
     check_edges_at(method, schema, settings)
     moments = method in ("measure-notears", "priv-pc-star") or (
@@ -345,12 +350,13 @@ def check_search(method: str, schema: Schema, settings: SearchSettings) -> None:
     )
     if method not in METHODS or rule in (None, SearchRule.AUTO, SearchRule.TESTS):
         return
-    if method == "measure" and is_mixed(schema) and rule is SearchRule.SCORE:
+    mixed = releases_mixed(method, MeasureSettings(), schema, budget)
+    if mixed and rule is SearchRule.SCORE:
         raise MethodError(
-            "measure puts levels and numbers without bins into one matrix, for which there is no score; nothing was "
-            "charged. Search by tests, or take --method measure-ges, which counts numbers in bins"
+            "measure puts these columns into one matrix, for which there is no score; nothing was charged. Search by "
+            "tests, or take --method measure-ges, which counts levels, and numbers in bins"
         )
-    features = method == "measure-features" or (method == "measure" and is_mixed(schema))
+    features = method == "measure-features" or mixed
     if (rule is SearchRule.NOTEARS and not moments) or features:
         other = "by tests" if features else "by tests or by score"
         raise MethodError(

@@ -18,7 +18,9 @@ from dagveil.examples.networks import load_network
 from dagveil.runs.machine_speed import measure_speed
 from dagveil.search.score.notears import Acyclicity
 from dagveil_bench import hidden_causes as hiding
+from dagveil_bench import missing as missing_values
 from dagveil_bench import mixed as mixed_tables
+from dagveil_bench import ordinal as ordered_levels
 from dagveil_bench import wide as wide_tables
 from dagveil_bench.commands.group import bench, command_line, output_option, publish, read_numbers, workers_option
 from dagveil_bench.effects import NETWORKS as EFFECT_NETWORKS
@@ -534,3 +536,31 @@ def effects(
     with show_progress(lines=True) as progress:
         page = effects_page(EffectCase(names, pairs, runs, unknown, rows, epsilon, redraws), command_line(), progress)
     publish(page, output)
+
+
+@bench.command(short_help="Graphs of tables with missing values, by what the schema says of them.")
+@click.option("--runs", type=click.IntRange(1), default=3, help="Runs of each cell.")
+@click.option("--seed", type=click.IntRange(0), default=7000, help="Seed of the first run.")
+@click.option(
+    "--networks", metavar="NAMES", default=",".join(missing_values.NETWORKS), help="Known networks, and `mixed`."
+)
+@click.option("--rows", metavar="NUMBERS", default=",".join(map(str, missing_values.ROWS)), help="Rows of the tables.")
+@output_option
+def missing(runs: int, seed: int, networks: str, rows: str, output: str | None) -> None:
+    """Remove values from known networks and from random mixed ones, and score the graphs that are found."""
+    names = [name.strip() for name in networks.split(",")]
+    cases = list(missing_values.list_cases(names, list(map(int, read_numbers(rows))), runs, seed))
+    with show_progress(lines=True) as progress:
+        found = missing_values.run_missing(cases, progress)
+    publish(missing_values.missing_page(found, runs, command_line()), output)
+
+
+@bench.command(short_help="Graphs of ordered levels: by trends where noise is heavy, and without order.")
+@click.option("--graphs", type=click.IntRange(1), default=4, help="Networks in each cell.")
+@click.option("--seed", type=click.IntRange(0), default=8000, help="Seed of the first network.")
+@output_option
+def ordinal(graphs: int, seed: int, output: str | None) -> None:
+    """Find graphs of random networks of ordinal columns, declared with and without their order."""
+    with show_progress(lines=True) as progress:
+        found = ordered_levels.run_ordinal(list(ordered_levels.list_cases(graphs, seed)), progress)
+    publish(ordered_levels.ordinal_page(found, graphs, command_line()), output)

@@ -1,0 +1,233 @@
+"""Missing values: what graphs are left of a known network and of mixed ones, by what the schema says of missing cells.
+
+Three quarters of the columns lose values, each at a rate between half and one and a half times the nominal one; the
+others stay complete. Values go completely at random (MCAR), or by the logit of one complete column in spreads (MAR).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import replace
+from numpy.typing import NDArray
+from scipy import special
+
+from dagveil.data.column import OWN_LEVEL, PAIRWISE
+from dagveil.data.schema import Schema
+from dagveil.evaluation.comparison import marked_edge_f1, skeleton_f1
+from dagveil.examples.networks import load_network, network_schema, sample_codes
+from dagveil.graphs.cpdag import Cpdag
+from dagveil.graphs.dag import Dag
+from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.progress import Progress
+from dagveil.runs.discovery import measure_source
+from dagveil.runs.search import search_evidence
+from dagveil.search.settings import SearchSettings
+from dagveil_bench.mixed import DELTA, declare, draw_graph, draw_rows
+from dagveil_bench.peers import import_peer, keep_quiet
+
+Columns = dict[str, NDArray[Any]]
+
+NETWORKS: Final = ("child", "mixed")
+MIXED_COLUMNS: Final = 10
+ROWS: Final = (10_000, 100_000)
+EPSILONS: Final = (0.1, 1.0)
+RATES: Final = (0.1, 0.3)
+MECHANISMS: Final = ("MCAR", "MAR")
+LEVEL: Final = 0.001
+"""Level of the tests without privacy."""
+
+COMPLETE: Final = "complete"
+PEER: Final = "not private, deleted by test"
+WAYS: Final = (COMPLETE, OWN_LEVEL, PAIRWISE)
+"""All values kept; or missing ones become a level, or an indicator beside the centre of a number; or are left out."""
+
+PEER_ROWS: Final = 20_000
+"""The search without privacy reads at most so many rows: it takes minutes on more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run; a network and its rows follow from name, rows and seed."""
+
+    network: str
+    rows: int
+    mechanism: str
+    rate: float
+    epsilon: float
+    way: str
+    seed: int
+
+
+def draw_case(network: str, rows: int, seed: int) -> tuple[Dag, Columns, Schema]:
+    """Return graph, complete columns, and a schema for them: numbers as floats, levels as texts."""
+    rng = np.random.default_rng([seed, rows])
+    if network == "mixed":
+        dag = draw_graph(MIXED_COLUMNS, np.random.default_rng(seed))
+        drawn = draw_rows(dag, rows, False, rng)
+        levels = {name: column if column.dtype.kind == "f" else column.astype(str) for name, column in drawn.items()}
+        return dag, levels, declare(drawn, rows, None)
+    known = load_network(network)
+    codes = sample_codes(known, rows, rng)
+    texts = {name: np.array(known.levels[name])[column] for name, column in codes.items()}
+    return known.dag(), texts, replace(network_schema(known, rows), reviewed=True, public=True)
+
+
+def choose_missing(columns: Columns, mechanism: str, rate: float, seed: int) -> dict[str, NDArray[np.bool_]]:
+    """Return which values of each column go missing; complete columns are left out."""
+    rng = np.random.default_rng([seed, 7])
+    names = list(rng.permutation(list(columns)))
+    stay = names[: max(1, len(names) // 4)]
+    n_rows = len(columns[names[0]])
+    gone = {}
+    for name in names[len(stay) :]:
+        share = rate * rng.uniform(0.5, 1.5)
+        driver = columns[stay[int(rng.integers(len(stay)))]]
+        if mechanism == "MCAR":
+            gone[name] = rng.random(n_rows) < share
+            continue
+        numbers = driver if driver.dtype.kind == "f" else np.unique(driver, return_inverse=True)[1].astype(float)
+        odds = np.exp((numbers - numbers.mean()) / (numbers.std() or 1.0))
+        # the constant that gives the share wanted
+        low, high = 1e-6, 1e6
+        for _ in range(60):
+            middle = np.sqrt(low * high)
+            low, high = (middle, high) if (middle * odds / (1 + middle * odds)).mean() < share else (low, middle)
+        gone[name] = rng.random(n_rows) < low * odds / (1 + low * odds)
+    return gone
+
+
+def run_case(case: Case) -> tuple[float, float]:
+    """Remove values, release evidence and search it; return F1 of the skeleton and of marked edges."""
+    dag, columns, schema = draw_case(case.network, case.rows, case.seed)
+    gone = {} if case.way == COMPLETE else choose_missing(columns, case.mechanism, case.rate, case.seed)
+    table = pa.table({name: pa.array(column, mask=gone.get(name)) for name, column in columns.items()})
+    declared = dict(schema.columns)
+    for name in gone:
+        declared[name] = replace(declared[name], missing=case.way)
+    evidence = measure_source(
+        table,
+        replace(schema, columns=declared),
+        case.epsilon,
+        DELTA,
+        noise=NoiseKind.SEEDED,
+        seed=case.seed,
+        ledger=None,
+    )
+    found = search_evidence(evidence, SearchSettings(redraws=0)).graph.cpdag
+    truth = dag.cpdag()
+    return skeleton_f1(found, truth), marked_edge_f1(found, truth)
+
+
+def run_peer(case: Case) -> float:
+    """Return F1 of the skeleton that causal-learn's PC finds, each test on the rows that have all its values.
+
+    Levels alone are tested by χ². Beside numbers their codes count as numbers, and it is causal-learn's MVPC.
+    """
+    dag, columns, _ = draw_case(case.network, case.rows, case.seed)
+    gone = choose_missing(columns, case.mechanism, case.rate, case.seed)
+    coded = [
+        column if column.dtype.kind == "f" else np.unique(column, return_inverse=True)[1].astype(float)
+        for column in columns.values()
+    ]
+    rows = np.stack(coded, axis=1)
+    for place, name in enumerate(columns):
+        if name in gone:
+            rows[gone[name], place] = np.nan
+    rows = rows[:PEER_ROWS]
+    names = tuple(columns)
+    with keep_quiet(), redirect_stdout(StringIO()):
+        if case.network == "mixed":
+            pc = import_peer("causallearn.search.ConstraintBased.PC").pc
+            found = pc(rows, LEVEL, "mv_fisherz", mvpc=True, show_progress=False).G.graph
+        else:
+            cit, node = import_peer("causallearn.utils.cit"), import_peer("causallearn.graph.GraphNode").GraphNode
+            skeleton = import_peer("causallearn.utils.FAS").fas
+            test = _delete_by_test(cit, rows)
+            found = skeleton(rows, [node(name) for name in names], test, LEVEL, depth=2, show_progress=False)[0].graph
+    ends = zip(*np.nonzero(np.triu((found != 0) | (found.T != 0), 1)), strict=True)
+    edges = frozenset(frozenset((names[i], names[j])) for i, j in ends)
+    return skeleton_f1(Cpdag(names, frozenset(), edges), dag.cpdag())
+
+
+def _delete_by_test(cit: Any, rows: NDArray[np.float64]) -> Any:
+    """Return a χ² test for causal-learn's search, each time on the rows that have all values it needs."""
+    codes = np.where(np.isnan(rows), -1, rows).astype(np.int64)
+    sizes = codes.max(axis=0) + 1
+
+    class Deleted(cit.CIT_Base):  # type: ignore[misc]
+        method = "chisq"
+
+        def __init__(self) -> None:
+            self.data = rows
+
+        def __call__(self, x: int, y: int, given: Sequence[int] | None = None) -> float:
+            asked = [*(given or ()), x, y]
+            whole = codes[:, asked]
+            whole = whole[(whole >= 0).all(axis=1)]
+            shape = sizes[asked]
+            places = np.ravel_multi_index(tuple(whole.T), tuple(shape))
+            counts = np.bincount(places, minlength=shape.prod()).reshape(-1, sizes[x], sizes[y]).astype(np.float64)
+            first, second, total = counts.sum(axis=2), counts.sum(axis=1), counts.sum(axis=(1, 2))
+            expected = first[:, :, None] * second[:, None, :] / np.maximum(total, 1.0)[:, None, None]
+            statistic = ((counts - expected) ** 2 / np.maximum(expected, 1e-300))[expected > 0].sum()
+            freedom = np.maximum((first > 0).sum(axis=1) - 1, 0) * np.maximum((second > 0).sum(axis=1) - 1, 0)
+            return float(special.chdtrc(freedom.sum(), statistic)) if freedom.sum() else 1.0
+
+    return Deleted()
+
+
+def list_cases(networks: Sequence[str], rows: Sequence[int], runs: int, seed: int) -> Iterator[Case]:
+    """List all runs; those on complete data once for each number of rows and budget."""
+    for network, length, mechanism, rate in product(networks, rows, MECHANISMS, RATES):
+        for epsilon, way, run in product(EPSILONS, WAYS, range(runs)):
+            if way != COMPLETE or (mechanism, rate) == (MECHANISMS[0], RATES[0]):
+                yield Case(network, length, mechanism, rate, epsilon, way, seed + run)
+        yield Case(network, length, mechanism, rate, 0.0, PEER, seed)
+
+
+def run_missing(cases: Sequence[Case], told: Progress) -> dict[tuple[Any, ...], list[tuple[float, float]]]:
+    """Run all cases; scores are by network, rows, mechanism, rate, epsilon and way."""
+    found: dict[tuple[Any, ...], list[tuple[float, float]]] = {}
+    for done, case in enumerate(cases, start=1):
+        score = (run_peer(case), float("nan")) if case.way == PEER else run_case(case)
+        key = case.network, case.rows, case.mechanism, case.rate, case.epsilon, case.way
+        found.setdefault(key, []).append(score)
+        told("runs", done, len(cases))
+    return found
+
+
+def missing_page(found: Mapping[tuple[Any, ...], list[tuple[float, float]]], runs: int, command: str) -> str:
+    """Write what was found as a page."""
+    lines = [
+        "# Missing values",
+        "",
+        f"F1 of the skeleton / F1 of edges with their marks, means of {runs} runs. Three quarters of the columns lose",
+        "values, completely at random (MCAR) or by a column that stays complete (MAR); `mixed` are random networks,",
+        "half of whose columns are numbers. *own-level*: missing values are a level, or an indicator beside the centre",
+        "of a number; *pairwise*: tests leave them out. The last column is causal-learn's PC without privacy, at level",
+        f"{LEVEL:g}, once and on at most {PEER_ROWS} rows, each test on the rows that have all its values: χ² on",
+        "Child, with sets of up to two; on `mixed` MVPC, for which levels count as numbers. No constant was chosen on",
+        "these seeds.",
+        "",
+        f"    {command}",
+        "",
+        "| network | rows | ε | missing | " + " | ".join((*WAYS, PEER)) + " |",
+        "|---|---|---|---|" + "---|" * (len(WAYS) + 1),
+    ]
+    cells = dict.fromkeys((*key[:2], epsilon, *key[2:4]) for key in found for epsilon in EPSILONS)
+    for network, rows, epsilon, mechanism, rate in cells:
+        whole = network, rows, MECHANISMS[0], RATES[0], epsilon, COMPLETE
+        keys = [whole, *((network, rows, mechanism, rate, epsilon, way) for way in WAYS[1:])]
+        scores = [" / ".join(f"{mean:.2f}" for mean in np.mean(found[key], axis=0)) for key in keys]
+        peer = np.mean(found[network, rows, mechanism, rate, 0.0, PEER], axis=0)[0]
+        missing = f"{mechanism} {rate:.0%}"
+        lines.append(f"| {network} | {rows} | {epsilon:g} | {missing} | {' | '.join(scores)} | {peer:.2f} |")
+    return "\n".join(lines) + "\n"
