@@ -316,7 +316,7 @@ def draw_reliability(found: Sequence[Found], path: str | Path) -> None:
             places = [_bin(said) == place for place in range(BINS)]
             lines.append(Line(label, [float(true[here].mean()) if here.sum() >= BINS else None for here in places]))
         panels.append(Panel(name, lines))
-    ticks = [f"{place / BINS:g}–{(place + 1) / BINS:g}" for place in range(BINS)]
+    ticks = [f"{(place + 0.5) / BINS:g}" for place in range(BINS)]
     draw_panels(panels, ticks, "said", "true", path, columns=3)
 
 
