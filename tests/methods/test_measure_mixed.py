@@ -17,6 +17,7 @@ from dagveil.evidence.mixed import MixedEvidence
 from dagveil.evidence.pairs import PairEvidence
 from dagveil.files import seal
 from dagveil.forecast.detection import find_weakest
+from dagveil.graphs.knowledge import NO_KNOWLEDGE, Knowledge
 from dagveil.methods.measure_mixed import choose_degree, choose_radius, is_mixed, plan_mixed, trends_pay
 from dagveil.plans.combine import combine_evidence
 from dagveil.plans.plan_file import AskMixed, plan_from_json
@@ -250,12 +251,42 @@ def test_ordered_levels_without_numbers_enter_by_trends_where_contrasts_would_no
 
 def test_trends_need_order_and_rows_and_heavy_noise() -> None:
     _, schema = ordered(5000)
-    assert trends_pay(schema, 0.001)
-    assert not trends_pay(schema, 10.0)
-    assert not trends_pay(ordered(5000, Categorical)[1], 0.001)
-    assert not trends_pay(replace(schema, nominal_rows=None), 0.001)
-    assert not trends_pay(replace(schema, columns={**schema.columns, "n": NUMBER}), 0.001)
-    assert not trends_pay(replace(schema, nominal_rows=10**8), 0.001)
+    assert trends_pay(schema, 0.001, NO_KNOWLEDGE)
+    assert not trends_pay(schema, 10.0, NO_KNOWLEDGE)
+    assert not trends_pay(ordered(5000, Categorical)[1], 0.001, NO_KNOWLEDGE)
+    assert not trends_pay(replace(schema, nominal_rows=None), 0.001, NO_KNOWLEDGE)
+    assert not trends_pay(replace(schema, columns={**schema.columns, "n": NUMBER}), 0.001, NO_KNOWLEDGE)
+    assert not trends_pay(replace(schema, nominal_rows=10**8), 0.001, NO_KNOWLEDGE)
+
+
+def test_no_trends_where_a_pair_is_excluded_or_levels_are_left_out() -> None:
+    """The matrix holds all pairs, and a trend has no place for a missing value that could be left out."""
+    _, schema = ordered(5000)
+    apart = Knowledge(forbidden=frozenset({("a", "b"), ("b", "a")}))
+    assert not trends_pay(schema, 0.001, apart)
+    gaps = {name: replace(column, missing="pairwise") for name, column in schema.columns.items() if name != "e"}
+    gaps["e"] = schema.columns["e"]
+    assert not trends_pay(replace(schema, columns=gaps), 0.001, NO_KNOWLEDGE)
+
+
+def test_the_search_is_checked_for_what_knowledge_makes_of_the_release() -> None:
+    """With an excluded pair tables are counted, so a score may search them; it was allowed, and the run took trends."""
+    rows, schema = ordered(500)
+    kept = {name: column for name, column in schema.columns.items() if name != "e"}
+    schema = replace(schema, columns=kept, ignore=("e",))
+    apart = Knowledge(forbidden=frozenset({("a", "b"), ("b", "a")}))
+    for epsilon in (0.2, 1, 3, 6):
+        evidence = measure_source(rows, schema, epsilon, "1e-6", knowledge=apart, **SEEDED)
+        assert not any(isinstance(release, NoisyMixedMoments) for release in evidence.releases)
+        search_evidence(evidence, SearchSettings(search=SearchRule.SCORE, redraws=0))
+
+
+def test_where_records_are_replaced_the_route_and_the_plan_go_by_the_same_number_of_rows() -> None:
+    rows, schema = ordered(20_000)
+    evidence = measure_source(rows, replace(schema, relation="replace-one", nominal_rows=500), 0.2, "1e-6", **SEEDED)
+    for release in evidence.releases:
+        if isinstance(release, NoisyMixedMoments):
+            assert release.numbers == ("a", "b", "c", "d")
 
 
 def test_a_score_of_trends_is_refused_before_anything_is_charged() -> None:

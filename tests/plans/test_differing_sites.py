@@ -26,6 +26,7 @@ from dagveil.plans.shared_columns import share_columns
 from dagveil.plans.site_column import stack_releases
 from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.noise.kind import NoiseKind
+from dagveil.privacy.recount import check_receipt
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions, NoisyMoments
 from dagveil.runs.search import search_evidence
 from dagveil.search.settings import SearchSettings
@@ -220,6 +221,32 @@ class TestSharedColumns:
         assert both.schema.columns.keys() == {"site", *CHAIN}
         graph = search_evidence(both, SearchSettings(redraws=0)).graph.cpdag
         assert not any("site" in pair for pair in graph.skeleton())
+
+
+def test_a_receipt_of_sites_with_other_deltas_states_the_total_of_its_promise() -> None:
+    """The total of the site with the largest epsilon alone was up to nine times too small."""
+    plans = {"loud": ("0.999", "1e-2", CHAIN), "strict": ("1", "1e-9", (*CHAIN, "q"))}
+    sites = []
+    for site, (epsilon, delta, names) in plans.items():
+        asked = {"sites": {site: ROWS}, "tables": TableRule.PAIRS}
+        plan = plan_measurement(levels_schema(names), epsilon, delta, **asked)
+        sites.append(follow(plan, site, draw_chain(names, 8), 8))
+    receipt = combine_evidence(sites, shared_columns=True).receipt
+    assert receipt is not None
+    assert (Fraction(receipt.epsilon), Fraction(receipt.delta)) == (1, Fraction("0.01"))
+    parts = [site.receipt for site in sites if site.receipt is not None]
+    assert Fraction(receipt.accounting_total) >= max(Fraction(part.accounting_total) for part in parts)
+    check_receipt(receipt)
+
+
+def test_two_rounds_of_one_site_are_combined_further() -> None:
+    plan = plan_measurement(levels_schema(CHAIN), 4, sites={"one": ROWS}, rounds=2)
+    first = follow(plan, "one", draw_chain(CHAIN, 1), 1)
+    second = follow(plan_second_round(plan, first), "one", draw_chain(CHAIN, 1), 51)
+    both = combine_evidence([first, second])
+    other = measure((*CHAIN, "q"), "other", 9)
+    combined = combine_evidence([evidence_from_json(both.to_json()), other], shared_columns=True)
+    assert {part.site for part in combined.parts} == {"one", "other"}
 
 
 def by_one_plan(changed: str | None, names: tuple[str, ...] = CHAIN, **plan: Any) -> list[Evidence]:

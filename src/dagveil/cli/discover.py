@@ -225,7 +225,7 @@ def _spend(
     given = shared.read_options(options)
     read_settings(method, calibration, given)
     asked = order()
-    check_search(method.name, asked.schema, search, asked.budget)
+    check_search(method.name, asked.schema, search, asked.budget, knowledge)
     with show_progress() as progress:
         done = act(
             *(asked.rows, asked.schema, asked.budget.epsilon, asked.budget.delta),

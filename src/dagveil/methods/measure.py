@@ -129,19 +129,26 @@ class MeasureSettings(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan = Plan.AUTO
 
 
-def releases_mixed(method: str, settings: object, schema: Schema, budget: Budget | None = None) -> bool:
+def releases_mixed(
+    method: str,
+    settings: object,
+    schema: Schema,
+    budget: Budget | None = None,
+    knowledge: Knowledge = NO_KNOWLEDGE,
+) -> bool:
     """Tell whether a method puts all columns into one matrix: `measure` does, unless its plan counts columns.
 
     Without a budget, only for numbers beside levels; with one, also for ordered levels under heavy noise.
     """
-    auto = isinstance(settings, MeasureSettings) and settings.plan is Plan.AUTO
-    return method == "measure" and auto and (is_mixed(schema) or (budget is not None and _takes_trends(budget, schema)))
-
-
-def _takes_trends(budget: Budget, schema: Schema) -> bool:
-    if budget.delta == 0 or prefers_joint(budget, schema):
+    if method != "measure" or not isinstance(settings, MeasureSettings) or settings.plan is not Plan.AUTO:
         return False
-    return trends_pay(schema, float(tightest_filter(budget, [DiscreteGaussian]).total))
+    return is_mixed(schema) or (budget is not None and _takes_trends(budget, schema, knowledge))
+
+
+def _takes_trends(budget: Budget, schema: Schema, knowledge: Knowledge) -> bool:
+    if budget.delta == 0 or prefers_joint(budget, schema, knowledge):
+        return False
+    return trends_pay(schema, float(tightest_filter(budget, [DiscreteGaussian]).total), knowledge)
 
 
 def accounting(
@@ -253,7 +260,7 @@ def measure(
     if isinstance(curator.accounting, PureFilter):
         return measure_jointly(curator, progress)
     price = float(curator.accounting.total)
-    mixed = plan is Plan.AUTO and not counted and (is_mixed(schema) or trends_pay(schema, price))
+    mixed = plan is Plan.AUTO and not counted and (is_mixed(schema) or trends_pay(schema, price, knowledge))
     if not is_numeric(schema) and not mixed:
         return measure_tables(curator, knowledge, ROUND_SEARCH, progress, plan)
     rows, releases, stages = release_rows(curator)

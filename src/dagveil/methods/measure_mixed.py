@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from itertools import combinations
 from statistics import median
 
 import numpy as np
@@ -24,6 +25,7 @@ from dagveil.evidence.bundle import Stage
 from dagveil.evidence.mixed import MixedEvidence, covariance_from_mixed
 from dagveil.evidence.questions import Questions
 from dagveil.evidence.wald import EXPECTED_EFFECT
+from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.measure_moments import (
     BITS,
     RADIUS_PER_COLUMN,
@@ -139,7 +141,8 @@ def plan_mixed(
     - `mu_squared`: what the matrix may cost.
     """
     plain = plain_numbers(schema)
-    trends = choose_trends(schema, rows, mu_squared)
+    # without numbers, the nominal number of rows has decided that trends are taken
+    trends = choose_trends(schema, rows if plain else schema.nominal_rows or rows, mu_squared)
     levels = tuple(name for name in schema.columns if name not in plain and name not in trends)
     sizes = tuple(schema.columns[name].n_levels for name in levels)
     fixed = _fixed_norm(sizes)
@@ -167,11 +170,15 @@ def plan_mixed(
 def choose_trends(schema: Schema, rows: int, mu_squared: float) -> tuple[str, ...]:
     """Return the ordinal columns that enter by a trend: all of three levels or more, or none.
 
+    Those whose missing values are left out pair by pair stay levels: a trend has no place that could be left out.
+
     Beside numbers they do if noise is heavy. Without any they do if r − 1 contrasts of each would not show a dependence
     of `EXPECTED_EFFECT` that one trend may show. Parameters are those of `plan_mixed`.
     """
     ordered = tuple(
-        name for name, column in schema.columns.items() if isinstance(column, Ordinal) and len(column.levels) > 2
+        name
+        for name, column in schema.columns.items()
+        if isinstance(column, Ordinal) and len(column.levels) > 2 and name not in schema.pairwise
     )
     numbers = plain_numbers(schema)
     sizes = [column.n_levels for name, column in schema.columns.items() if name not in numbers]
@@ -187,12 +194,15 @@ def choose_trends(schema: Schema, rows: int, mu_squared: float) -> tuple[str, ..
     return ordered if freedom + shift < special.chdtri(freedom, SEEN) else ()
 
 
-def trends_pay(schema: Schema, mu_squared: float) -> bool:
+def trends_pay(schema: Schema, mu_squared: float, knowledge: Knowledge) -> bool:
     """Tell whether a table of levels, most of them ordered, is measured by trends in one matrix: where noise is heavy.
 
-    Public facts alone: the schema, with its nominal number of rows, and the price of all that is released.
+    Public facts alone: the schema, with its nominal number of rows, and the price of all that is released. The matrix
+    holds all pairs, so it is not taken where knowledge excludes one.
     """
     if schema.nominal_rows is None or plain_numbers(schema) or schema.records == "weigh":
+        return False
+    if any(knowledge.excludes(*pair) for pair in combinations(schema.columns, 2)):
         return False
     return 2 * len(choose_trends(schema, schema.nominal_rows, mu_squared)) > len(schema.columns)
 

@@ -27,6 +27,7 @@ from dagveil.plans.site_run import describe_noise
 from dagveil.privacy.budget import Budget, round_up
 from dagveil.privacy.conversion import epsilon_of_mu_squared, mu_squared_of
 from dagveil.privacy.receipt import Calibration, Receipt
+from dagveil.privacy.recount import filter_named
 from dagveil.privacy.release import (
     NoisyCounts,
     NoisyFeatureMoments,
@@ -269,7 +270,10 @@ def _join_rounds(first: Evidence, second: Evidence) -> Evidence:
             f"site {apart[0]!r} took part in one round only, and sums over other rows do not go together; give the "
             f"evidence of both rounds of {', '.join(apart)}, or that of neither"
         )
-    parts = tuple(_join_parts(part, later[site]) for site, part in earlier.items())
+    releases = (*first.releases, *second.releases)
+    # of one site alone the digest is that of what the file holds
+    digest = digest_releases(releases) if len(earlier) == 1 else None
+    parts = tuple(_join_parts(part, later[site], digest) for site, part in earlier.items())
     study, rows = replace(second.study, after=None), sum(part.nominal_rows for part in parts)
     joined = "A second round asked what the sum of the first left open. A site's two rounds keep one budget together."
     return replace(
@@ -284,13 +288,13 @@ def _join_rounds(first: Evidence, second: Evidence) -> Evidence:
             *describe_noise(first.releases, first.plan, rows),
         ),
         receipt=combine_receipts(first.study.name, parts) if len(parts) > 1 else parts[0].receipt,
-        releases=(*first.releases, *second.releases),
+        releases=releases,
         study=study,
         parts=parts,
     )
 
 
-def _join_parts(first: Part, second: Part) -> Part:
+def _join_parts(first: Part, second: Part, digest: str | None) -> Part:
     """Write what a site's two rounds promise together: mu squared adds up, at the same delta."""
     one, other = first.receipt, second.receipt
     if any(getattr(one, fact) != getattr(other, fact) for fact in ("accounting", "delta", "relation", "dataset")):
@@ -311,7 +315,7 @@ def _join_parts(first: Part, second: Part) -> Part:
         public_facts=tuple(dict.fromkeys((*one.public_facts, *other.public_facts))),
         warnings=tuple(dict.fromkeys((*one.warnings, *other.warnings))),
     )
-    both = hashlib.sha256(f"{first.release} {second.release}".encode()).hexdigest()
+    both = digest or hashlib.sha256(f"{first.release} {second.release}".encode()).hexdigest()
     return Part(first.site, both, first.nominal_rows, receipt)
 
 
@@ -333,6 +337,7 @@ def combine_receipts(name: str, parts: Sequence[Part]) -> Receipt:
     return replace(
         largest,
         delta=str(delta),
+        accounting_total=str(filter_named(largest.accounting, Budget(Fraction(largest.epsilon), delta)).total),
         nominal_rows=sum(part.nominal_rows for part in parts),
         dataset=f"{name} ({len(parts)} sites)",
         software=f"dagveil {__version__}",

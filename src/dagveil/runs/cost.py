@@ -312,7 +312,7 @@ def work_of_run(
     if isinstance(accounting, PureFilter):
         cells = math.prod(column.n_levels for column in schema.columns.values())
         return Work(schema, rows, [names], 1, cells, 0, Search.JOINT, redraws, noise, held)
-    mixed = releases_mixed(method.name, settings, schema, accounting.budget)
+    mixed = releases_mixed(method.name, settings, schema, accounting.budget, knowledge)
     if (numeric and not mixed) or method.name == "measure-notears":
         degree = (settings.degree or 2) if isinstance(settings, MeasureFeaturesSettings) else 1
         size = len(names) * degree + 1

@@ -146,7 +146,7 @@ def discover(
         *(method, schema, epsilon, delta, options, calibration, knowledge), releasing_only=settings is not None, run=run
     )
     if chosen.release is not None and calibration is Calibration.SOUND:
-        check_search(chosen.name, schema, settings or SearchSettings(), Budget.of(epsilon, delta))
+        check_search(chosen.name, schema, settings or SearchSettings(), Budget.of(epsilon, delta), knowledge)
         evidence = measure_source(
             source,
             schema,

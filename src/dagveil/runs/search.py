@@ -338,10 +338,17 @@ def visible_strength(tests: Independence, settings: SkeletonSettings) -> float |
     return min(1.0, float(np.sqrt(np.median(variance * needed / np.sqrt(freedom)))))
 
 
-def check_search(method: str, schema: Schema, settings: SearchSettings, budget: Budget | None = None) -> None:
+def check_search(
+    method: str,
+    schema: Schema,
+    settings: SearchSettings,
+    budget: Budget | None = None,
+    knowledge: Knowledge | None = None,
+) -> None:
     """Refuse, before anything is charged, a search that cannot read what the method releases.
 
-    `budget`: what the run may spend; None if it has released already.
+    - `budget`: what the run may spend; None if it has released already.
+    - `knowledge`: None takes that of the schema.
     """
     rule = settings.search
     check_edges_at(method, schema, settings)
@@ -350,7 +357,8 @@ def check_search(method: str, schema: Schema, settings: SearchSettings, budget: 
     )
     if method not in METHODS or rule in (None, SearchRule.AUTO, SearchRule.TESTS):
         return
-    mixed = releases_mixed(method, MeasureSettings(), schema, budget)
+    known = schema_knowledge(schema) if knowledge is None else knowledge
+    mixed = releases_mixed(method, MeasureSettings(), schema, budget, known)
     if mixed and rule is SearchRule.SCORE:
         raise MethodError(
             "measure puts these columns into one matrix, for which there is no score; nothing was charged. Search by "
