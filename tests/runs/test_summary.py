@@ -24,8 +24,8 @@ SURE = ResultEdge("c", "d", "directed", 1.0, 0.9, 0.9, 0.1, 0.0)
 @pytest.mark.parametrize(
     ("edges", "said"),
     [
-        ((WEAK, WEAK, SURE), "2 of 3 have an arrow that fewer than 80% of the redraws show"),
-        ((LINE, WEAK, SURE), "1 of 3 edges have no arrow, and 1 of 3 have an arrow that fewer than 80%"),
+        ((WEAK, WEAK, SURE), "2 of 3 have an arrow that fewer than 90% of the redraws show"),
+        ((LINE, WEAK, SURE), "1 of 3 edges have no arrow, and 1 of 3 have an arrow that fewer than 90%"),
     ],
 )
 def test_knowledge_is_proposed_where_arrows_are_weak(edges: tuple[ResultEdge, ...], said: str) -> None:
