@@ -9,7 +9,7 @@ from dagveil.cli.options import name_ledger, read_options
 from dagveil.cli.order import describe
 from dagveil.cli.output import name_recovery
 from dagveil.cli.plan import read_list
-from dagveil.cli.terminal import count
+from dagveil.cli.terminal import _percent, count
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.account import Account
 from dagveil.privacy.ledger.composition import Allowance, Composition
@@ -51,3 +51,7 @@ def test_count() -> None:
         "0 edges",
         "2 near misses",
     )
+
+
+def test_only_what_is_certain_is_called_so() -> None:
+    assert [_percent(share) for share in (None, 1.0, 0.996, 0.994, 0.5)] == ["", "100%", ">99%", "99%", "50%"]

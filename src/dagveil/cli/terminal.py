@@ -170,4 +170,4 @@ def _write_marks(shares: MarkShares | None) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
+    return "" if share is None else ">99%" if 0.995 <= share < 1 else f"{share:.0%}"
