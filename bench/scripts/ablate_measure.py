@@ -73,6 +73,7 @@ VARIANTS: dict[str, Callable[[], None]] = {
     "sets of at most two columns": _search(largest_order=2),
     "conditional level 0.01": _search(conditional_level=0.01),
     "most convincing separation first": _search(removal_order=skeleton.RemovalOrder.MOST_CONVINCING),
+    "one column separates by its p-value, however blurred": _set(skeleton, BLURRED=0.0),
     "hidden levels are kept": _set(covariance, HIDDEN=-np.inf),
     "8 levels": _set(covariance, LEVELS_KEPT=8),
     "void tests as any others": _set(
