@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from dagveil.evidence.questions import Questions
     from dagveil.forecast.explore import Exploration, explore
     from dagveil.forecast.project import write_project
-    from dagveil.graphs.cpdag import Cpdag
-    from dagveil.graphs.dag import Dag
+    from dagveil.graphs.cpdag import Cpdag, Dag
     from dagveil.graphs.knowledge import Knowledge
     from dagveil.methods.asking import (
         Asked,
@@ -151,7 +150,7 @@ _MODULES: Final = {
     "Calibration": "dagveil.privacy.receipt",
     "Categorical": "dagveil.data.column",
     "Cpdag": "dagveil.graphs.cpdag",
-    "Dag": "dagveil.graphs.dag",
+    "Dag": "dagveil.graphs.cpdag",
     "DagveilError": "dagveil.errors",
     "DatabaseTable": "dagveil.data.engine",
     "DeploymentFacts": "dagveil.report.registry",
@@ -169,7 +168,7 @@ _MODULES: Final = {
     "NoiseKind": "dagveil.privacy.noise.kind",
     "Numeric": "dagveil.data.column",
     "Ordinal": "dagveil.data.column",
-    "Questions": "dagveil.evidence.questions",
+    "Questions": "dagveil.evidence.scores",
     "Receipt": "dagveil.privacy.receipt",
     "Result": "dagveil.runs.result",
     "Schema": "dagveil.data.schema",

@@ -6,8 +6,7 @@ from fractions import Fraction
 
 from dagveil.cli.order import describe
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.account import Account, Spending
-from dagveil.privacy.ledger.composition import Allowance, Composition, Totals
+from dagveil.privacy.ledger.account import Account, Allowance, Composition, Spending, Totals
 
 
 def test_an_overspent_account_is_described() -> None:

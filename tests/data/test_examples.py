@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from dagveil.data.cells import place_codes, read_numbers, spell_decimal, spell_levels, spell_number, to_arrow
 from dagveil.data.column import Boolean, Categorical, Numeric
-from dagveil.data.databases import is_postgres
 from dagveil.data.distinct import Cube, WeightedRows, count_cells, mix_codes, pays_to_shrink
 from dagveil.data.draft import merge_spellings, name_dataset, order_levels, tell_unfit_texts
 from dagveil.data.duckdb import quote_name, write_code
 from dagveil.data.encoding import encode
+from dagveil.data.engine import is_postgres
 from dagveil.data.file_layout import FileLayout
 from dagveil.data.files import file_form
 from dagveil.data.machine import available_memory, peak_memory, read_bytes

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from dagveil.errors import MethodError
-from dagveil.methods.catalogue import METHODS, method_named
-from dagveil.methods.method import Method
+from dagveil.methods.method import METHODS, Method, method_named
 from dagveil.papers.publication import PAPERS, read_settings, readings_of
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.receipt import Calibration

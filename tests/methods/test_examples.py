@@ -9,11 +9,11 @@ import numpy as np
 from dagveil.data.column import Boolean
 from dagveil.data.schema import Schema
 from dagveil.methods import measure_features
-from dagveil.methods.catalogue import method_named, method_origin, read_plugins
 from dagveil.methods.curate import allocate
 from dagveil.methods.measure import MOMENT_SEARCH, fit_levels, prefers_joint, scale_levels
 from dagveil.methods.measure_moments import BITS, choose_radius, spread_of, tell_coarse_bits
 from dagveil.methods.measure_notears import widen_levels
+from dagveil.methods.method import method_named, method_origin, read_plugins
 from dagveil.methods.noleaks import Schedule, describe_direction, epsilon_at, iterations_allowed, shares
 from dagveil.methods.pcd import default_penalty
 from dagveil.methods.regressions import ReleasedFunctions

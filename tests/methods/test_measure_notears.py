@@ -18,7 +18,7 @@ from dagveil.errors import EvidenceError
 from dagveil.evidence.bundle import Evidence, evidence_from_json
 from dagveil.evidence.moments import MomentEvidence
 from dagveil.examples.networks import gaussian_schema, random_linear_gaussian, sample_linear_gaussian
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import measure_notears
 from dagveil.papers import zheng2018

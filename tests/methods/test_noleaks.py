@@ -27,7 +27,7 @@ from dagveil.examples.networks import (
     random_linear_gaussian,
     sample_linear_gaussian,
 )
-from dagveil.graphs.dag import Dag
+from dagveil.graphs.cpdag import Dag
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods import noleaks
 from dagveil.methods.asking import Asked

@@ -30,8 +30,7 @@ from dagveil.plans.plan_file import AskInteractions, MeasurementPlan, NoiseLaw, 
 from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement
 from dagveil.plans.second_round import plan_second_round
 from dagveil.plans.site_run import measure_planned, noise_deviation
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.conversion import mu_squared_of
+from dagveil.privacy.budget import Budget, mu_squared_of
 from dagveil.privacy.ledger.memory import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions

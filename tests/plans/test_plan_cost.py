@@ -16,7 +16,7 @@ from dagveil.data.memory import MemoryTable
 from dagveil.data.schema import Schema
 from dagveil.errors import MethodError
 from dagveil.graphs.knowledge import NO_KNOWLEDGE
-from dagveil.methods.catalogue import METHODS
+from dagveil.methods.method import METHODS
 from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement, work_at_site, work_of_search
 from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.budget import Budget

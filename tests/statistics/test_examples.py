@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from dagveil.data.moments import MomentPlan
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 from dagveil.statistics import g, kendall
 from dagveil.statistics.chi_square import ChiSquare
 from dagveil.statistics.contingency import (

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from dagveil.errors import EvidenceError
 from dagveil.papers import zhang2023 as module
-from dagveil.papers.common import published_p_values
+from dagveil.papers.publication import published_p_values
 from dagveil.papers.zhang2023 import (
     PcdPublished,
     PublishedDecision,

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Relation
 
 Floats = NDArray[np.float64]
 

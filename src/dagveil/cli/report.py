@@ -1,18 +1,24 @@
-"""`dagveil report`."""
+"""What is done with a result: `dagveil report`, `export` and `compare`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import msgspec
 
 from dagveil.audit.certificate import load_certificate
-from dagveil.cli.output import check_writable, write_output
+from dagveil.cli.output import check_writable, count, echo_document, open_console, write_output
 from dagveil.effects.answer import load_effect
-from dagveil.report.card import build_card, encode_card
+from dagveil.errors import DataError
+from dagveil.evaluation.comparison import Comparison, Difference, Graph, Reading, compare_graphs
+from dagveil.graphs.exchange.formats import EXPORTERS, Extension, Format, load_graph
 from dagveil.report.html import render_report, render_svg
 from dagveil.report.model import build_model
-from dagveil.runs.result import load_result
+from dagveil.report.registry import build_card, encode_card
+from dagveil.runs.result import load_result, result_from_json
+from dagveil.text import clean_text
 
 
 @click.command(short_help="Draw the report and the graph of a result again.")
@@ -53,3 +59,128 @@ def report(
     if card:
         write_output(Path(card), f"{encode_card(build_card(model))}\n".encode())
     click.echo(f"wrote {' and '.join(map(str, written))}")
+
+
+@click.command(short_help="Write the graph of a result for another program.")
+@click.argument("result", metavar="RESULT.json", type=click.Path())
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice([form.value for form in Format]),
+    required=True,
+    help="The other program's format. dowhy takes DAGs only, and neither it nor pgmpy a PAG.",
+)
+@click.option(
+    "--extend",
+    "extension",
+    flag_value=Extension.CONSISTENT.value,
+    help="Write one DAG of the equivalence class. The choice is arbitrary: the data do not make it.",
+)
+@click.option(
+    "--extend-nearest",
+    "extension",
+    flag_value=Extension.NEAREST.value,
+    help="Like --extend, but accept the closest DAG if no exact extension exists.",
+)
+@click.option("-o", "--output", metavar="FILE", type=click.Path(), help="File to write; otherwise it is printed.")
+def export(result: str, form: str, extension: str | None, output: str | None) -> None:
+    """Write the graph of RESULT.json for another program, at no cost.
+
+    Edges without a direction stay so. dowhy cannot have them: without --extend such a graph is refused. For dowhy a DAG
+    is written as GML, for pgmpy a Python program, for causal-learn Tetrad's text.
+    """
+    graph = load_result(result).graph
+    chosen, rule = Format(form), Extension(extension or Extension.REFUSE.value)
+    text = graph.export(chosen, rule)
+    if output is None:
+        echo_document(text)
+        return
+    path = Path(output)
+    check_writable(path, reads=(result,))
+    write_output(path, text.encode())
+    hint = EXPORTERS[chosen].hint.replace("{path}", str(path))
+    click.echo(f"wrote {path}" + (f"; read it with {hint}" if hint else ""))
+    undirected = len(graph.lines)
+    if rule is not Extension.REFUSE and undirected:
+        click.echo(f"{undirected} of its arrows were chosen arbitrarily: other DAGs fit the data as well", err=True)
+
+
+@click.command(short_help="Compare a result with a known graph or with another result.")
+@click.argument("result", metavar="RESULT.json", type=click.Path())
+@click.argument("known", metavar="KNOWN", type=click.Path())
+@click.option(
+    "--drawn",
+    is_flag=True,
+    help="Take the arrows of a known DAG as they are drawn. Otherwise those that data alone cannot tell do not count.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print numbers and edges as JSON.")
+def compare(result: str, known: str, drawn: bool, as_json: bool) -> None:
+    """Say how the graph of RESULT.json (here) differs from another one (there), at no cost.
+
+    KNOWN is another result, or a graph as .dot, .graphml, .gml, .dagitty, .txt (dagitty, Tetrad) or .json (networkx).
+    Both graphs must have the same columns. In the scores KNOWN counts as the truth.
+    """
+    reading = Reading.DRAWN if drawn else Reading.CLASS
+    here = load_result(result).graph.structure
+    found = compare_graphs(here, _read_known(known), reading)
+    if as_json:
+        echo_document(msgspec.json.format(msgspec.json.encode(_summarise(found)), indent=2).decode() + "\n")
+    else:
+        _print(found, known)
+
+
+def _read_known(path: str) -> Graph:
+    """Read a result, or a graph; a JSON file may be either."""
+    file = Path(path)
+    if file.suffix.lower() == ".json":
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror}; check the path") from error
+        if b'"dagveil-result"' in content:
+            return result_from_json(content).graph.structure
+    return load_graph(file)
+
+
+def _summarise(found: Comparison) -> dict[str, object]:
+    rates = {f"skeleton_{name}": getattr(found.skeleton, name) for name in ("f1", "precision", "recall")}
+    scores = ("shd", "marked_f1", "arrow_precision", "arrow_recall")
+    edges = ("same", "only_here", "only_there", "turned", "marked")
+    return rates | {name: getattr(found, name) for name in (*scores, *edges)}
+
+
+def _print(found: Comparison, known: str) -> None:
+    console = open_console()
+    rates = found.skeleton
+    console.print(clean_text(f"taking {known} (there) as the truth:"))
+    console.print(
+        f"skeleton: F1 {rates.f1:.3f}, precision {rates.precision:.3f}, recall {rates.recall:.3f}; "
+        f"structural Hamming distance {found.shd}"
+    )
+    console.print(
+        f"arrows: precision {found.arrow_precision:.3f}, recall {found.arrow_recall:.3f}; "
+        f"F1 of edges with their marks {found.marked_f1:.3f}"
+    )
+    console.print(f"{count(found.same, 'edge')} the same in both")
+    sections: dict[str, Sequence[Difference]] = {
+        "only here": found.only_here,
+        "only there": found.only_there,
+        "turned, as they are here": found.turned,
+    }
+    for title, differences in sections.items():
+        if differences:
+            console.print(f"{title}: {count(len(differences), 'edge')}")
+        for difference in differences:
+            console.print(f"  {_write(difference, difference.here or difference.there)}")
+    if found.marked:
+        plain = all({difference.here, difference.there} <= {"→", "←", "—"} for difference in found.marked)
+        title = "with a direction in one only" if plain else "with other marks"
+        console.print(f"{title}: {count(len(found.marked), 'edge')}")
+        for difference in found.marked:
+            here, there = _write(difference, difference.here), _write(difference, difference.there)
+            console.print(f"  {here} here, {there} there")
+
+
+def _write(difference: Difference, sign: str) -> str:
+    first, second = clean_text(difference.first), clean_text(difference.second)
+    return f"{second} {sign[1:]}→ {first}" if sign.startswith("←") else f"{first} {sign} {second}"

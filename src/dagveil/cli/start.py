@@ -8,12 +8,12 @@ from pathlib import Path
 
 import click
 
+from dagveil.cli.output import show_progress
 from dagveil.cli.plan import print_exploration
-from dagveil.cli.terminal import show_progress
 from dagveil.data.column import Boolean, Column, Numeric, Ordinal
 from dagveil.data.draft import draft_schema, name_dataset
 from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
-from dagveil.data.header import read_header
+from dagveil.data.files import read_names
 from dagveil.data.schema import MOST_ROWS, Schema
 from dagveil.errors import DagveilError, InvalidBudgetError, SchemaError
 from dagveil.forecast import answers
@@ -74,7 +74,7 @@ def _look(file: str | None, columns: str | None) -> tuple[tuple[str, ...], FileL
         if len(names) < 2:
             raise click.UsageError("--columns names fewer than two columns: write --columns age,sex,smokes")
         return names, PLAIN_LAYOUT, None
-    names, layout = read_header(file)
+    names, layout = read_names(file)
     click.echo(f"Read the {len(names)} names of columns in {file}, and no row.")
     if click.confirm("May the rows be read, on this machine, to propose levels and bounds", default=False):
         draft = draft_schema(file)

@@ -24,12 +24,11 @@ from dagveil.data.schema import Schema
 from dagveil.data.table import Table, table_shapes
 from dagveil.data.weighed import ONLY_LINEAR, refine
 from dagveil.errors import BudgetError, MethodError
-from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event, Unbounded
-from dagveil.privacy.filter import Filter, PureFilter
+from dagveil.privacy.budget import Relation
+from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Event, Filter, PureFilter, Unbounded
 from dagveil.privacy.mechanisms.gaussian import lattice_for
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.source import NoiseSource
-from dagveil.privacy.relation import Relation
 from dagveil.privacy.release import (
     NoisyCounts,
     NoisyFeatureMoments,

@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 
 from dagveil.curator.journal import Journal, Kept, digest_question
 from dagveil.errors import LedgerError, MethodError
-from dagveil.privacy.events import DiscreteGaussian, Event, ExponentialChoice, SubsampledGaussian, Unbounded
-from dagveil.privacy.filter import Filter, HomeProcess
+from dagveil.privacy.events import (
+    DiscreteGaussian,
+    Event,
+    ExponentialChoice,
+    Filter,
+    HomeProcess,
+    SubsampledGaussian,
+    Unbounded,
+)
 from dagveil.privacy.mechanisms import exponential
 from dagveil.privacy.mechanisms.gaussian import deviation_for
 from dagveil.privacy.mechanisms.laplace import epsilon_for

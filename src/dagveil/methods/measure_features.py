@@ -33,8 +33,7 @@ from dagveil.methods.measure_moments import (
 )
 from dagveil.methods.method import TWO_NUMBERS, Measured, Method, SharpCase
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.events import DiscreteGaussian
-from dagveil.privacy.filter import Filter, tightest_filter
+from dagveil.privacy.events import DiscreteGaussian, Filter, tightest_filter
 from dagveil.progress import Progress
 
 Degree = Annotated[int, msgspec.Meta(ge=1, le=MOST_FEATURES)]

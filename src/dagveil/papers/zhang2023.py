@@ -17,8 +17,13 @@ from dagveil.curator import Question
 from dagveil.errors import EvidenceError, MethodError
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.asking import Asked, Count, Level, Order, Positive
-from dagveil.papers.common import describe_published, published_p_value_sensitivity
-from dagveil.papers.publication import Publication, PublishedAccess, Reading
+from dagveil.papers.publication import (
+    Publication,
+    PublishedAccess,
+    Reading,
+    describe_published,
+    published_p_value_sensitivity,
+)
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress

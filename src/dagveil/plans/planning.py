@@ -19,13 +19,12 @@ from dagveil.data.column import Numeric
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError, SchemaError, UnreviewedSchemaError
 from dagveil.graphs.knowledge import Knowledge
-from dagveil.methods.catalogue import METHODS, method_named
 from dagveil.methods.measure import releases_mixed
 from dagveil.methods.measure_features import MeasureFeaturesSettings, choose_degree, plan_features
 from dagveil.methods.measure_mixed import explain, plain_numbers, plan_mixed
 from dagveil.methods.measure_moments import declared_scales, plan_moments
 from dagveil.methods.measure_tables import PAIRS_SHARE, SINGLES_SHARE, pays_for_triples
-from dagveil.methods.method import Method
+from dagveil.methods.method import METHODS, Method, method_named
 from dagveil.plans.plan_file import (
     PLAN_VERSION,
     Ask,
@@ -45,11 +44,10 @@ from dagveil.plans.plan_file import (
     list_sets,
 )
 from dagveil.plans.second_round import FIRST_SHARE, split_budgets
-from dagveil.privacy.budget import Amount, Budget
-from dagveil.privacy.filter import PureFilter
+from dagveil.privacy.budget import Amount, Budget, Relation
+from dagveil.privacy.events import PureFilter
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind
-from dagveil.privacy.relation import Relation
 from dagveil.runs.cost import Search, Work
 from dagveil.runs.discovery import DEFAULT_DELTA
 from dagveil.runs.result import now

@@ -27,9 +27,7 @@ from dagveil.plans.plan_file import (
     check_same_questions,
     load_plan,
 )
-from dagveil.privacy.budget import Budget
-from dagveil.privacy.conversion import epsilon_of_mu_squared, mu_squared_of
-from dagveil.privacy.relation import Relation
+from dagveil.privacy.budget import Budget, Relation, epsilon_of_mu_squared, mu_squared_of
 from dagveil.runs.result import now
 from dagveil.runs.run import schema_knowledge
 from dagveil.statistics.contingency import interactions_squared_sensitivity

@@ -15,11 +15,11 @@ from dagveil.data.engine import Engine, choose_engine
 from dagveil.data.schema import Schema, load_schema
 from dagveil.errors import MethodError
 from dagveil.evidence.bundle import EVIDENCE_VERSION, Evidence, Part, Stage, digest_releases
-from dagveil.methods.catalogue import method_named
 from dagveil.methods.measure_features import MeasureFeaturesSettings, tell_features
 from dagveil.methods.measure_mixed import tell_mixed
 from dagveil.methods.measure_moments import tell_moments, warn_of_moment_noise
 from dagveil.methods.measure_tables import warn_of_noise
+from dagveil.methods.method import method_named
 from dagveil.plans import plan_file
 from dagveil.plans.planning import work_at_site
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind

@@ -31,7 +31,7 @@ from dagveil.methods.method import Method
 from dagveil.methods.pcd import Bandwidth, RegressionRule, Rows, count_slots, default_penalty
 from dagveil.methods.regressions import ReleasedFunctions, functions_from_table
 from dagveil.privacy.budget import Amount, Budget
-from dagveil.privacy.filter import PureFilter
+from dagveil.privacy.events import PureFilter
 from dagveil.privacy.mechanisms.laplace import epsilon_for
 from dagveil.privacy.receipt import Receipt
 from dagveil.privacy.release import NoisyCounts

@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from dagveil.cli.output import check_writable
-from dagveil.cli.terminal import show_progress
+from dagveil.cli.output import check_writable, show_progress
 from dagveil.data.engine import Engine
 from dagveil.data.machine import read_bytes
 from dagveil.data.schema import load_schema

@@ -6,17 +6,18 @@ import abc
 import getpass
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Event
-from dagveil.privacy.ledger.account import Account, RunRecord, Terms
+from dagveil.privacy.ledger.account import Account, Allowance, Composition, RunRecord, Terms
 from dagveil.privacy.ledger.accounts import Head, Verdict, verify_entries
-from dagveil.privacy.ledger.composition import Allowance, Composition
 from dagveil.privacy.ledger.entries import Entry
+from dagveil.progress import CancelSignal
 
 WAIT_SECONDS: Final = 30.0  # how long to wait for another process that holds the ledger
 
@@ -29,7 +30,7 @@ class Ledger(abc.ABC):
     >>> from fractions import Fraction
     >>> from dagveil.privacy.events import SparseVectorRound
     >>> from dagveil.privacy.ledger.memory import MemoryLedger
-    >>> from dagveil.privacy.relation import Relation
+    >>> from dagveil.privacy.budget import Relation
     >>> ledger = MemoryLedger()
     >>> ledger.set_budget("visits", Budget.of(3, 0))
     >>> terms = Terms.of(Relation.ADD_REMOVE, "one row")
@@ -208,3 +209,55 @@ def system_user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # no name in the environment and none for this number
         return f"user-{os.getuid()}" if hasattr(os, "getuid") else "unknown"
+
+
+def _forward(name: str) -> Any:
+    """Make a method that the other ledger answers."""
+    return lambda ledger, *arguments: getattr(ledger._books, name)(*arguments)
+
+
+class WatchedLedger(Ledger):
+    """Another ledger, with every writing step shielded.
+
+    `cancel` is heard between steps, never within one: a charge that is written when it rings stays charged, and its
+    noise is not drawn. `reserved` is told the number of each run that is reserved.
+    """
+
+    def __init__(self, books: Ledger, cancel: CancelSignal, reserved: Callable[[int], None]) -> None:
+        self._books = books
+        self.analyst = books.analyst
+        self._signal = cancel
+        self._reserved = reserved
+
+    def reserve(
+        self, dataset: str, budget: Budget, terms: Terms, accounting: str, method: str, software: str
+    ) -> LedgerRun:
+        """Reserve a run's whole budget, and tell its number."""
+        self._signal.check()
+        with self._signal.shield():
+            run = self._books.reserve(dataset, budget, terms, accounting, method, software)
+            self._reserved(run.id)
+        return LedgerRun(self, run.id, run.dataset, budget)
+
+    def record_event(self, run_id: int, event: Event) -> None:
+        """Write an event of an open run durably."""
+        self._signal.check()
+        with self._signal.shield():
+            self._books.record_event(run_id, event)
+
+    def close_run(self, run_id: int) -> None:
+        """Close an open run; an untouched one is released."""
+        with self._signal.shield():
+            self._books.close_run(run_id)
+
+    set_budget = _forward("set_budget")
+    set_limit = _forward("set_limit")
+    grant = _forward("grant")
+    revoke = _forward("revoke")
+    account = _forward("account")
+    history = _forward("history")
+    entries = _forward("entries")
+    head = _forward("head")
+    datasets = _forward("datasets")
+    abandon_untouched = _forward("abandon_untouched")
+    close = _forward("close")
