@@ -12,7 +12,7 @@ import pyarrow as pa
 from dagveil.data.cells import place_codes, read_numbers, spell_decimal, spell_levels, spell_number, to_arrow
 from dagveil.data.column import Boolean, Categorical, Numeric
 from dagveil.data.distinct import Cube, WeightedRows, count_cells, mix_codes, pays_to_shrink
-from dagveil.data.draft import merge_spellings, name_dataset, order_levels, tell_unfit_texts
+from dagveil.data.draft import describe_unfit_texts, merge_spellings, name_dataset, order_levels
 from dagveil.data.duckdb import quote_name, write_code
 from dagveil.data.encoding import encode
 from dagveil.data.engine import is_postgres
@@ -79,9 +79,9 @@ def test_cube() -> None:
     assert (rows.codes["a"].tolist(), rows.weights.tolist()) == ([0, 2], [1.0, 2.0])
 
 
-def test_tell_unfit_texts() -> None:
+def test_describe_unfit_texts() -> None:
     assert (
-        tell_unfit_texts({f"P{k:04}": 1 + k % 3 for k in range(500)})[:47]
+        describe_unfit_texts({f"P{k:04}": 1 + k % 3 for k in range(500)})[:47]
         == "500 different texts, 333 of them more than once"
     )
 

@@ -93,7 +93,7 @@ def _ask_person(names: tuple[str, ...], most: int) -> str | None:
     nobody = "none"
     choice = click.Choice([*names, nobody])
     person: str = click.prompt(answers.ASK_PERSON, type=choice, default=nobody, show_choices=False)
-    _tell("What that means", answers.tell_most(most) if person == nobody else answers.PERSON)
+    _tell("What that means", answers.describe_most(most) if person == nobody else answers.PERSON)
     return None if person == nobody else person
 
 

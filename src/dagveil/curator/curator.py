@@ -266,7 +266,7 @@ class Curator:
             raise MethodError(ONLY_LINEAR)
 
     def _public_rows(self) -> NoisyCounts:
-        return NoisyCounts((), (), 1, Fraction(0), (self._gate.tell_public(self._table.n_rows, "number of rows"),))
+        return NoisyCounts((), (), 1, Fraction(0), (self._gate.release_public(self._table.n_rows, "number of rows"),))
 
     def _levels(self, column_sets: Sequence[tuple[str, ...]]) -> dict[str, int]:
         """Return the levels of these columns, after looking at names and sizes."""

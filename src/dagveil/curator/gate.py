@@ -219,7 +219,7 @@ class Gate:
         """Ask a sparse vector of this gate."""
         return bool(self._release_one(lambda: vector.is_above(value, threshold), asked))
 
-    def tell_public(self, number: int, asked: object) -> int:
+    def release_public(self, number: int, asked: object) -> int:
         """Return a number on which all neighbours agree, as it is; it is kept like any answer."""
         return self._release_one(lambda: number, asked)
 

@@ -79,7 +79,7 @@ def advise_epsilon(found: Exploration | None) -> str:
     return round_up(found.recommendation.epsilon, 4)
 
 
-def tell_most(most: int | Literal["k"]) -> str:
+def describe_most(most: int | Literal["k"]) -> str:
     """Say what it means that a person may have several records."""
     return (
         f"The promise is about records. A person with {most} records has {most} times the epsilon: take one record per "
