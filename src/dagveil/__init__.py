@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     )
     from dagveil.methods.method import Measured, Method, SharpCase
     from dagveil.plans.combine import combine_evidence, compare_sites
-    from dagveil.plans.planning import plan_measurement
-    from dagveil.plans.second_round import plan_second_round
+    from dagveil.plans.planning import plan_measurement, plan_second_round
     from dagveil.plans.site_run import measure_planned
     from dagveil.privacy.budget import Budget
     from dagveil.privacy.ledger.ledger import Ledger
@@ -204,7 +203,7 @@ _MODULES: Final = {
     "measure_planned": "dagveil.plans.site_run",
     "measure_source": "dagveil.runs.discovery",
     "plan_measurement": "dagveil.plans.planning",
-    "plan_second_round": "dagveil.plans.second_round",
+    "plan_second_round": "dagveil.plans.planning",
     "save_schema": "dagveil.data.schema",
     "search_evidence": "dagveil.runs.search",
     "synthesize": "dagveil.runs.synthesis",

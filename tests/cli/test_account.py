@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dagveil.cli.order import describe
+from dagveil.cli.options import describe
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.ledger.account import Account, Allowance, Composition, Spending, Totals
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dagveil.cli.effect import _two_names
-from dagveil.cli.options import name_ledger, read_options
-from dagveil.cli.order import describe
+from dagveil.cli.options import describe, name_ledger, read_options
 from dagveil.cli.output import _percent, count, name_recovery
 from dagveil.cli.plan import read_list
 from dagveil.privacy.budget import Budget

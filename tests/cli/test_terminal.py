@@ -18,7 +18,7 @@ from desk import ROWS, SOURCE, Desk
 
 from dagveil.cli.failure import PlainGroup
 from dagveil.cli.main import group
-from dagveil.cli.order import describe
+from dagveil.cli.options import describe
 from dagveil.data.column import Boolean, Categorical
 from dagveil.data.schema import Schema
 from dagveil.errors import DataError

@@ -16,7 +16,7 @@ from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Relation
 from dagveil.privacy.events import DiscreteLaplace, Event, Filter, Unbounded
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise import source
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 

@@ -27,7 +27,7 @@ from dagveil.privacy.events import (
     ZcdpFilter,
 )
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.noise.source import LaplaceBlocks
 from dagveil.privacy.renyi import RenyiFilter

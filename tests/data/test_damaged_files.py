@@ -19,10 +19,9 @@ from dagveil.data import files
 from dagveil.data.column import Boolean, Categorical, Numeric
 from dagveil.data.draft import draft_schema
 from dagveil.data.engine import DatabaseTable, choose_engine
-from dagveil.data.file_layout import PLAIN_LAYOUT
 from dagveil.data.memory import MemoryTable
 from dagveil.data.reading import arrow_batches, check_sound, open_arrow, read_header, read_source
-from dagveil.data.schema import Schema
+from dagveil.data.schema import PLAIN_LAYOUT, Schema
 from dagveil.errors import DagveilError, DataError
 
 MARK = "a cell that no error may quote"

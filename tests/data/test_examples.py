@@ -16,14 +16,13 @@ from dagveil.data.draft import describe_unfit_texts, merge_spellings, name_datas
 from dagveil.data.duckdb import quote_name, write_code
 from dagveil.data.encoding import encode
 from dagveil.data.engine import is_postgres
-from dagveil.data.file_layout import FileLayout
 from dagveil.data.files import file_form
 from dagveil.data.machine import available_memory, peak_memory, read_bytes
 from dagveil.data.memory import MemoryTable
 from dagveil.data.moments import AdditiveFunction, Basis, FeaturePlan, MomentPlan, choose_bits, expand_features
 from dagveil.data.products import bundle_columns, pays, widest_table
 from dagveil.data.reading import read_source
-from dagveil.data.schema import Schema, parse_toml, schema_from_toml, tidy_dataset
+from dagveil.data.schema import FileLayout, Schema, parse_toml, schema_from_toml, tidy_dataset
 from dagveil.data.selection import fill_slots, scale_to_unit, unit_scale
 from dagveil.data.streams import ArrowRows, StreamedTable, batch_rows
 from dagveil.data.table import table_shape

@@ -25,7 +25,7 @@ from dagveil.forecast.recommendation import Curve, Point, reach, read_curve, rec
 from dagveil.graphs.knowledge import Knowledge
 from dagveil.methods.method import METHODS
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 
 SCHEMA = Schema(
     dataset="clinic",

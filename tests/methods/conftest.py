@@ -20,7 +20,7 @@ from dagveil.methods.method import method_named
 from dagveil.papers.publication import PublishedAccess, PublishedTests, read_settings, readings_of, require_reading
 from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import silent

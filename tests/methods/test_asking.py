@@ -33,7 +33,7 @@ from dagveil.methods.method import METHODS, method_named
 from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import Event, PureFilter
 from dagveil.privacy.ledger.account import RunState, Terms
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.progress import silent
 from dagveil.runs.discovery import discover

@@ -24,7 +24,7 @@ from dagveil.methods import measure_notears
 from dagveil.papers import zheng2018
 from dagveil.papers.publication import PublishedAccess
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.privacy.release import NoisyCounts, NoisyMagnitudes, NoisyMoments

@@ -35,7 +35,7 @@ from dagveil.papers.publication import (
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.events import Unbounded
 from dagveil.privacy.ledger.account import RunState
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import NO_GUARANTEE, Calibration
 from dagveil.runs.discovery import discover

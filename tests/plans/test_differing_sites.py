@@ -20,8 +20,7 @@ from dagveil.evidence.moments import covariance_from_moments
 from dagveil.graphs.cpdag import Dag
 from dagveil.plans.combine import combine_evidence, compare_sites
 from dagveil.plans.plan_file import MeasurementPlan
-from dagveil.plans.planning import TableRule, plan_measurement
-from dagveil.plans.second_round import plan_second_round
+from dagveil.plans.planning import TableRule, plan_measurement, plan_second_round
 from dagveil.plans.shared_columns import share_columns, stack_releases
 from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.noise.kind import NoiseKind

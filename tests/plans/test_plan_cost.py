@@ -20,7 +20,7 @@ from dagveil.methods.method import METHODS
 from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement, work_at_site, work_of_search
 from dagveil.plans.site_run import measure_planned
 from dagveil.privacy.budget import Budget
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.receipt import Calibration
 from dagveil.runs import cost as costs

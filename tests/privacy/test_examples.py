@@ -53,7 +53,7 @@ from dagveil.privacy.ledger.account import (
 )
 from dagveil.privacy.ledger.accounts import Books, Head, verify_entries
 from dagveil.privacy.ledger.entries import EntryKind, budget_body, follow, utc_now
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.mechanisms.exponential import choose, flip
 from dagveil.privacy.mechanisms.gaussian import deviation_for, lattice_for
 from dagveil.privacy.mechanisms.laplace import filter_for, laplace_variance

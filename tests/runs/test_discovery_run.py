@@ -34,7 +34,7 @@ from dagveil.graphs.knowledge import Knowledge
 from dagveil.privacy.budget import Budget, Relation
 from dagveil.privacy.events import DiscreteGaussian, DiscreteLaplace, Unbounded, gaussian_cost
 from dagveil.privacy.ledger import Ledger
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import MemoryLedger
 from dagveil.privacy.noise.kind import NoiseKind
 from dagveil.privacy.release import NoisyCounts, NoisyInteractions
 from dagveil.runs.discovery import discover, measure_source, search_evidence

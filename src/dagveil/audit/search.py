@@ -192,9 +192,8 @@ class TableSearch:
         core, place = np.unravel_index(int(changes.argmax()), changes.shape)
         if changes[core, place] > self.best:
             self.best = float(changes[core, place])
-            added = f"with and without a record in cell {name(left[place])}"
-            moved = f"with a record in cell {name(left[place])} or in {name(right[place])}"
-            words = added if self.relation is Relation.ADD_REMOVE else moved
+            a, b = name(left[place]), name(right[place])
+            words = f"with and without a record in cell {a}" if a == b else f"with a record in cell {a} or in {b}"
             self.words = f"counts {cores[core].tolist()} {words}"
         return np.asarray(changes.max(axis=1))
 

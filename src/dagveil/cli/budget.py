@@ -8,8 +8,7 @@ import click
 from rich.table import Table
 
 from dagveil.cli.failure import PlainGroup
-from dagveil.cli.options import ledger_option, name_ledger, open_ledger
-from dagveil.cli.order import describe, describe_shares
+from dagveil.cli.options import describe, describe_shares, ledger_option, name_ledger, open_ledger
 from dagveil.cli.output import count, open_console
 from dagveil.errors import LedgerError
 from dagveil.privacy.budget import Budget, round_up

@@ -12,7 +12,7 @@ import click
 
 from dagveil.cli import options as shared
 from dagveil.cli.failure import stoppable
-from dagveil.cli.order import Order, read_order
+from dagveil.cli.options import Order, read_order
 from dagveil.cli.output import (
     check_writable,
     count,

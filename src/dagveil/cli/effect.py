@@ -11,8 +11,7 @@ from rich.table import Table
 
 from dagveil.cli import options as shared
 from dagveil.cli.failure import stoppable
-from dagveil.cli.options import choice_option, run_options
-from dagveil.cli.order import read_order
+from dagveil.cli.options import choice_option, read_order, run_options
 from dagveil.cli.output import (
     check_writable,
     name_recovery,

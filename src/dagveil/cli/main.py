@@ -87,7 +87,7 @@ TABLE: Final = {
     "local": ("dagveil.cli.local", "Randomise records before they leave the person."),
     "methods": ("dagveil.cli.methods", "List all methods, or describe one in detail."),
     "report": ("dagveil.cli.report", "Draw the report and the graph of a result again."),
-    "certify": ("dagveil.cli.certify", "Write what a person needs to sign a release, and check it."),
+    "certify": ("dagveil.cli.report", "Write what a person needs to sign a release, and check it."),
     "compare": ("dagveil.cli.report", "Compare a result with a known graph or with another result."),
     "tables": ("dagveil.cli.tables", "Show released evidence as tables with standard errors."),
     "synthesize": ("dagveil.cli.tables", "Draw synthetic rows from released evidence."),

@@ -12,8 +12,7 @@ import click
 from rich.table import Column, Table
 
 from dagveil.cli import options as shared
-from dagveil.cli.options import list_given, refuse_given
-from dagveil.cli.order import read_order
+from dagveil.cli.options import list_given, read_order, refuse_given
 from dagveil.cli.output import (
     check_writable,
     count,
@@ -33,8 +32,14 @@ from dagveil.forecast.explore import EPSILONS, MODELS, SECONDS, WANTED_F1, Explo
 from dagveil.forecast.synthetic import EDGES_PER_COLUMN, STRENGTH
 from dagveil.plans.combine import combine_evidence
 from dagveil.plans.plan_file import AskMatrix, MeasurementPlan, PlannedSite, load_plan
-from dagveil.plans.planning import TableRule, forecast_plan, plan_measurement, work_at_site, work_of_search
-from dagveil.plans.second_round import plan_second_round
+from dagveil.plans.planning import (
+    TableRule,
+    forecast_plan,
+    plan_measurement,
+    plan_second_round,
+    work_at_site,
+    work_of_search,
+)
 from dagveil.plans.site_run import measure_planned, site_schema
 from dagveil.privacy.budget import Budget
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind

@@ -12,9 +12,8 @@ from dagveil.cli.output import show_progress
 from dagveil.cli.plan import print_exploration
 from dagveil.data.column import Boolean, Column, Numeric, Ordinal
 from dagveil.data.draft import draft_schema, name_dataset
-from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.files import read_names
-from dagveil.data.schema import MOST_ROWS, Schema
+from dagveil.data.schema import MOST_ROWS, PLAIN_LAYOUT, FileLayout, Schema
 from dagveil.errors import DagveilError, InvalidBudgetError, SchemaError
 from dagveil.forecast import answers
 from dagveil.forecast.answers import DELTA, KINDS, ColumnAnswer, Kind

@@ -35,9 +35,8 @@ from dagveil.data.column import (
     Ordinal,
 )
 from dagveil.data.encoding import is_text
-from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout, find_layout, is_delimited
 from dagveil.data.reading import check_file, read_source
-from dagveil.data.schema import Schema
+from dagveil.data.schema import PLAIN_LAYOUT, FileLayout, Schema, find_layout, is_delimited
 from dagveil.errors import DataError
 
 DATES: Final = "looks like dates or times: left out; make it a number such as a year or an age if you need it"

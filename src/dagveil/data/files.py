@@ -14,8 +14,8 @@ from pyarrow import parquet
 
 from dagveil.data import reading
 from dagveil.data.encoding import is_text
-from dagveil.data.file_layout import PLAIN_LAYOUT, SEPARATORS, FileLayout, encoding_error, usual_separator
 from dagveil.data.reading import check_file
+from dagveil.data.schema import PLAIN_LAYOUT, SEPARATORS, FileLayout, encoding_error, usual_separator
 from dagveil.data.streams import LocalRows, batch_rows
 from dagveil.errors import DataError
 

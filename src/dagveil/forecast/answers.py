@@ -8,8 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from dagveil.data.column import OWN_LEVEL, Boolean, Categorical, Column, Numeric, Ordinal
-from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
-from dagveil.data.schema import Schema
+from dagveil.data.schema import PLAIN_LAYOUT, FileLayout, Schema
 from dagveil.errors import SchemaError
 from dagveil.forecast.explore import EPSILONS, Exploration, explore
 from dagveil.privacy.budget import round_up

@@ -31,8 +31,7 @@ from dagveil.methods.method import Method, method_origin
 from dagveil.privacy.budget import Budget, Relation, round_up
 from dagveil.privacy.events import Event, ExponentialChoice, Filter, PureFilter
 from dagveil.privacy.ledger.account import Terms
-from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger, LedgerRun
-from dagveil.privacy.ledger.memory import MemoryLedger
+from dagveil.privacy.ledger.ledger import WAIT_SECONDS, Ledger, LedgerRun, MemoryLedger
 from dagveil.privacy.noise.kind import DEFAULT_NOISE, NoiseKind, noise_source
 from dagveil.privacy.noise.opendp import OpendpNoise
 from dagveil.privacy.noise.source import NoiseSource

@@ -12,8 +12,7 @@ import pyarrow as pa
 from pyarrow import csv, feather, parquet
 
 from dagveil.data.column import Numeric
-from dagveil.data.file_layout import PLAIN_LAYOUT
-from dagveil.data.schema import Schema
+from dagveil.data.schema import PLAIN_LAYOUT, Schema
 from dagveil.errors import DataError, EvidenceError
 from dagveil.evidence.bundle import Evidence, load_evidence
 from dagveil.evidence.estimates import Frame

@@ -14,9 +14,8 @@ from pyarrow import csv
 
 from dagveil.data.column import Column
 from dagveil.data.draft import draft_schema, find_doubts
-from dagveil.data.file_layout import PLAIN_LAYOUT, FileLayout
 from dagveil.data.files import read_names
-from dagveil.data.schema import PERSON_KEYS, Schema, schema_from_toml, schema_to_toml
+from dagveil.data.schema import PERSON_KEYS, PLAIN_LAYOUT, FileLayout, Schema, schema_from_toml, schema_to_toml
 from dagveil.effects.answer import Effect
 from dagveil.errors import SchemaError
 from dagveil.evaluation.comparison import Comparison, compare_graphs
@@ -39,7 +38,6 @@ from dagveil.runs.run import knowledge_from_toml, schema_knowledge
 from dagveil.runs.search import check_search
 from dagveil.search.settings import SearchSettings
 from dagveil.studio import responses
-from dagveil.studio.files_to_take import read_facts, write_facts, zip_certification, zip_synthetic
 from dagveil.studio.folder import DataFile, Folder, SchemaState, file_id
 from dagveil.studio.job_runner import JobRunner
 from dagveil.studio.jobs import START, Job, JobKind, JobOrder, JobState, JobStore
@@ -61,6 +59,7 @@ from dagveil.studio.views import (
     forecast_run,
     is_same_text,
     outline_draft,
+    read_facts,
     read_schema,
     show_account,
     show_dataset,
@@ -68,6 +67,9 @@ from dagveil.studio.views import (
     show_job,
     show_run,
     write_draft,
+    write_facts,
+    zip_certification,
+    zip_synthetic,
 )
 
 SAMPLE: Final = "asia"

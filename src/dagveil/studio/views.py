@@ -1,10 +1,12 @@
-"""How what the library knows becomes what a visitor is told: public facts, rounded towards privacy."""
+"""How what the library knows becomes what a visitor is told: public facts, rounded towards privacy; and files to take along."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import tomllib
+import zipfile
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
@@ -12,11 +14,13 @@ from typing import Any, Final
 
 import msgspec
 import tomli_w
+from pyarrow import csv
 
 from dagveil.data.draft import DATES
 from dagveil.data.schema import Schema, schema_from_toml, schema_to_toml
-from dagveil.errors import MethodError, SchemaError
+from dagveil.errors import DataError, MethodError, SchemaError
 from dagveil.evaluation.comparison import Difference
+from dagveil.evidence.bundle import Evidence
 from dagveil.methods.method import method_named
 from dagveil.plans.plan_file import MeasurementPlan
 from dagveil.plans.planning import forecast_plan, plan_measurement, work_at_site, work_of_search
@@ -24,13 +28,17 @@ from dagveil.privacy.budget import Budget, round_down, round_up
 from dagveil.privacy.ledger import account as books
 from dagveil.privacy.ledger.account import RunRecord
 from dagveil.privacy.noise.kind import DEFAULT_NOISE
+from dagveil.report.certification import build_pack
+from dagveil.report.registry import NEEDED, DeploymentFacts, read_fact
 from dagveil.runs.cost import describe_bytes, describe_seconds, estimate_cost, work_of_run
 from dagveil.runs.machine_speed import load_speed
+from dagveil.runs.result import Result
 from dagveil.runs.run import schema_knowledge
+from dagveil.runs.synthesis import synthesize
 from dagveil.studio import responses
 from dagveil.studio.folder import DataFile, SchemaState
 from dagveil.studio.jobs import STOPPED, Job, JobKind, JobState, is_kept
-from dagveil.studio.responses import Charge
+from dagveil.studio.responses import Charge, Refused
 
 NOTHING: Final = Charge(epsilon="0", delta="0", releases=[], words="nothing was drawn, and nothing is charged")
 
@@ -359,3 +367,61 @@ def _is_about(message: str, place: tuple[str, ...]) -> bool:
     if place[:1] == ("columns",):
         return len(place) > 1 and message.startswith(f"columns.{place[1]}: ")
     return len(place) == 1 and (message.startswith(f"{place[0]}.") or f"`{place[0]}" in message)
+
+
+_MOMENT: Final = (1980, 1, 1, 0, 0, 0)  # the first that a zip can hold; when a file was made stands inside it
+
+
+def zip_synthetic(evidence: Evidence, rows: int, seed: int) -> bytes:
+    """Draw synthetic rows; what the model leaves out is told beside them."""
+    drawn = synthesize(evidence, rows, seed=seed)
+    table = io.BytesIO()
+    csv.write_csv(drawn.table, table)
+    notes = "\n".join(("Synthetic rows, drawn from released evidence. No record is real.", *drawn.notes, ""))
+    files = {"synthetic.csv": table.getvalue(), "synthetic.toml": schema_to_toml(drawn.schema).encode()}
+    return _zip({**files, "notes.txt": notes.encode()})
+
+
+def zip_certification(result: Result, facts: DeploymentFacts) -> bytes:
+    """Write the certification pack, unsigned."""
+    return _zip(build_pack(result, facts))
+
+
+def list_facts(kept: DeploymentFacts) -> dict[str, dict[str, str]]:
+    """Return what a form asks: the facts that are needed with their questions, then the others; each with its value."""
+    said = {name: "; ".join(value) if isinstance(value, tuple) else value for name, value in _fields(kept)}
+    return {name: {"ask": NEEDED.get(name, name.replace("_", " ").capitalize()), "said": said[name]} for name in said}
+
+
+def read_facts(place: Path) -> DeploymentFacts:
+    """Read the facts that are kept beside a schema."""
+    try:
+        return msgspec.convert(tomllib.loads(place.read_text(encoding="utf-8")), DeploymentFacts)
+    except FileNotFoundError:
+        return DeploymentFacts()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{place.name} cannot be read; correct it, or move it away") from error
+
+
+def write_facts(given: Mapping[str, str]) -> str:
+    """Return facts as they are kept, or say what is missing."""
+    try:
+        facts = msgspec.convert({name: read_fact(name, value) for name, value in given.items()}, DeploymentFacts)
+    except msgspec.ValidationError as error:
+        raise Refused(422, "wrong layout", str(error)) from None
+    if missing := facts.missing():
+        raise Refused(422, "missing", " ".join(("Not answered yet:", *(NEEDED[name] for name in missing))))
+    return tomli_w.dumps(msgspec.to_builtins(facts))
+
+
+def _fields(facts: DeploymentFacts) -> list[tuple[str, str | tuple[str, ...]]]:
+    names = sorted(facts.__struct_fields__, key=lambda name: name not in NEEDED)
+    return [(name, getattr(facts, name)) for name in names]
+
+
+def _zip(files: Mapping[str, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as folder:
+        for name, content in files.items():
+            folder.writestr(zipfile.ZipInfo(name, _MOMENT), content)
+    return packed.getvalue()
