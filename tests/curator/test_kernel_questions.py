@@ -29,8 +29,7 @@ from dagveil.privacy.events import DiscreteLaplace, PureFilter
 from dagveil.privacy.noise import source
 from dagveil.privacy.noise.kind import NoiseKind, noise_source
 from dagveil.statistics.gcm import gcm_sums
-from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
-from dagveil.statistics.kernels import kernel_features
+from dagveil.statistics.kernels import kernel_features, paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
 
 EPSILON = Fraction(1, 10)
 

@@ -27,8 +27,7 @@ from dagveil.papers.zhang2023 import (
     published_p_value_range,
     published_residual_hsic_bound,
 )
-from dagveil.statistics.hsic import draw_permutations
-from dagveil.statistics.kernels import gaussian_gram, median_bandwidth
+from dagveil.statistics.kernels import draw_permutations, gaussian_gram, median_bandwidth
 from dagveil.statistics.residuals import ridge_residuals
 from dagveil_bench.levels import Design, draw_design
 from slow_twins import exact_hsic

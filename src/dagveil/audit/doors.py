@@ -26,8 +26,7 @@ from dagveil.privacy.events import DiscreteLaplace, Filter
 from dagveil.privacy.mechanisms.laplace import laplace_variance
 from dagveil.privacy.mechanisms.subsampling import Sampling, strengthen
 from dagveil.privacy.release import NoisyMatrix, Release
-from dagveil.statistics.hsic import root_hsic_sensitivity
-from dagveil.statistics.kernels import kernel_features
+from dagveil.statistics.kernels import kernel_features, root_hsic_sensitivity
 from dagveil.statistics.reconciled import GRID
 from dagveil.statistics.residuals import residual_sensitivity
 

@@ -34,8 +34,13 @@ from dagveil.statistics import contingency
 from dagveil.statistics import residuals as regression
 from dagveil.statistics.contingency import counts_squared_sensitivity
 from dagveil.statistics.gcm import gcm_sensitivities, gcm_sums
-from dagveil.statistics.hsic import paired_root_hsic_sensitivity, root_hsic, root_hsic_sensitivity
-from dagveil.statistics.kernels import KernelFeatures, kernel_features
+from dagveil.statistics.kernels import (
+    KernelFeatures,
+    kernel_features,
+    paired_root_hsic_sensitivity,
+    root_hsic,
+    root_hsic_sensitivity,
+)
 from dagveil.statistics.moments import (
     curvature_squared_sensitivity,
     gradient_squared_sensitivity,

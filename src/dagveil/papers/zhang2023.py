@@ -28,8 +28,14 @@ from dagveil.privacy.budget import Budget
 from dagveil.privacy.receipt import Calibration
 from dagveil.progress import Progress
 from dagveil.search.constraint.pc import Traversal, prune
-from dagveil.statistics.hsic import draw_permutations, root_hsic
-from dagveil.statistics.kernels import Floats, factor_gram, kernel_features, median_bandwidth
+from dagveil.statistics.kernels import (
+    Floats,
+    draw_permutations,
+    factor_gram,
+    kernel_features,
+    median_bandwidth,
+    root_hsic,
+)
 from dagveil.statistics.residuals import residuals_of_features, ridge_residuals, ridge_residuals_by_features
 
 LOW_RANK: Final = 300  # beyond this rank of the Gram matrix regression solves the whole system

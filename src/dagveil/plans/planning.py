@@ -1,7 +1,7 @@
 """Choose the questions of a plan from public facts alone: schema, budgets and nominal numbers of rows.
 
-What a second round asks follows from the released sum of the first, so choosing costs nothing. Both rounds together keep
-the budget that was agreed on: shares of mu squared add up (docs/proofs/custodians.md).
+What a second round asks follows from the released sum of the first, so choosing costs nothing. Both rounds keep the
+budget that was agreed on together: shares of mu squared add up (docs/proofs/custodians.md).
 """
 
 from __future__ import annotations

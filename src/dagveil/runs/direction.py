@@ -39,8 +39,7 @@ from dagveil.progress import Progress, silent
 from dagveil.runs.discovery import DEFAULT_DELTA
 from dagveil.runs.result import SchemaSummary, now, summarise
 from dagveil.runs.run import RunOptions, open_run, schema_knowledge
-from dagveil.statistics.hsic import root_hsic
-from dagveil.statistics.kernels import kernel_features
+from dagveil.statistics.kernels import kernel_features, root_hsic
 from dagveil.statistics.residuals import residual_rank_score
 
 Floats = NDArray[np.float64]

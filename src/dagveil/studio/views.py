@@ -1,4 +1,4 @@
-"""How what the library knows becomes what a visitor is told: public facts, rounded towards privacy; and files to take along."""
+"""What a visitor is told of what the library knows: public facts, rounded towards privacy; and files to take along."""
 
 from __future__ import annotations
 
